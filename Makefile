@@ -1,0 +1,127 @@
+# Everything happens in .venv, which the first target makes. A second call does only what has changed.
+PYTHON ?= python3
+VENV ?= .venv
+PIP_ARGS ?=
+# The CPU build of PyTorch, for the tests of models that come from there. The index is asked only where pip's own sources
+# do not have that build.
+TORCH ?= torch==2.13.0+cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+JOBS ?= 2
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+STAMPS := $(VENV)/.stamps
+SOURCES := $(shell find cpp cmake CMakeLists.txt -type f)
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+
+# $(call need,PACKAGE,WHAT FOR): install a Debian package where we may, else say what to do.
+define need
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "== installing $(1), needed for $(2)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1); \
+	else \
+	  echo "$(1) is missing, needed for $(2): run 'sudo apt-get install $(1)', then make again" >&2; exit 1; \
+	fi
+endef
+
+.PHONY: help demo test test-python test-cpp bench lint format build clean
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on two topologies, and write a report
+	$(PY) examples/demo.py $(DEMO_ARGS)
+
+test: test-cpp test-python ## Install what the tests need and run them all
+
+test-python: $(STAMPS)/dev $(STAMPS)/library ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
+	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
+	@echo "== C++ tests"
+	cmake -S . -B build -DTVM_SCHED_BUILD_TESTS=ON -DPython_EXECUTABLE=$(abspath $(PY)) >build/configure.log || { cat build/configure.log; exit 1; }
+	cmake --build build --target tvm_sched_tests
+	ctest --test-dir build --output-on-failure
+
+bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
+	@mkdir -p out/bench
+	@for script in benchmarks/[a-z]*.py; do \
+	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
+	done
+
+lint: $(STAMPS)/dev ## Check style, types and the direction of imports
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+	@if command -v clang-format >/dev/null && [ -f .clang-format ]; then \
+	  find cpp tests/cpp -name '*.h' -o -name '*.cc' | xargs -r clang-format --dry-run --Werror; \
+	else echo "clang-format is not there: C++ style is not checked"; fi
+
+format: $(STAMPS)/dev ## Format Python and C++ sources
+	ruff check --fix -q . || true
+	ruff format -q .
+	@if command -v clang-format >/dev/null; then find cpp tests/cpp -name '*.h' -o -name '*.cc' | xargs -r clang-format -i; fi
+
+build: $(STAMPS)/library ## Make .venv, install the package and build the C++ library
+
+clean: ## Remove what was built (not .venv)
+	rm -rf build dist out python/tvm_sched/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f $(STAMPS)/library
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# ---- what the targets stand on ----
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Python 3.10 or newer is needed; name one: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call need,python3-venv,the virtual environment); }
+	@command -v $${CXX:-g++} >/dev/null || { $(call need,g++,the C++ library); }
+	@echo "== virtual environment in $(VENV)"
+	@[ -x $(PY) ] || $(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# No build isolation: the tools stay for later builds, and the library is compiled against the tvm_ffi that it will meet.
+$(STAMPS)/tools: pyproject.toml | $(STAMPS)/venv
+	@echo "== build tools"
+	$(PIP) install $(PIP_ARGS) "setuptools>=77" wheel "cmake>=3.24,<5" ninja "apache-tvm-ffi>=0.1.14,<0.2"
+	@touch $@
+
+$(STAMPS)/package: pyproject.toml setup.py $(STAMPS)/tools
+	@echo "== tvm_sched, its C++ library and what they need"
+	$(PIP) install $(PIP_ARGS) --no-build-isolation -e .
+	@touch $@
+
+$(STAMPS)/library: $(SOURCES) $(STAMPS)/package
+	@echo "== C++ library"
+	$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(STAMPS)/demo: $(STAMPS)/package
+	@echo "== what the demo needs"
+	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[onnx,report]" onnxruntime
+	@touch $@
+
+$(STAMPS)/torch: | $(STAMPS)/venv
+	@echo "== PyTorch for CPUs"
+	@if $(PY) -c 'import torch' 2>/dev/null; then echo "there already"; \
+	elif $(PIP) install $(PIP_ARGS) "$(TORCH)" 2>/dev/null; then :; \
+	elif [ -n "$(TORCH_INDEX)" ] && $(PIP) install $(PIP_ARGS) --extra-index-url $(TORCH_INDEX) "$(TORCH)"; then :; \
+	else echo "no CPU build of PyTorch can be had; installing the one of PyPI, gigabytes with its CUDA libraries"; \
+	  $(PIP) install $(PIP_ARGS) torch; fi
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/package
+	@echo "== what the tests need"
+	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[dev]"
+	@touch $@
+
+$(STAMPS)/gtest: | $(STAMPS)/venv
+	@echo '#include <gtest/gtest.h>' | $${CXX:-g++} -E -x c++ - >/dev/null 2>&1 || { $(call need,libgtest-dev,the C++ tests); }
+	@touch $@

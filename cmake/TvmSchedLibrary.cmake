@@ -1,0 +1,36 @@
+# The targets: tvm_sched_objects (everything, compiled once; the C++ tests link it too) and
+# tvm_sched (the shared library, written straight into the Python package).
+set(TVM_SCHED_OUTPUT_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/python/tvm_sched/_lib"
+    CACHE PATH "Where libtvm_sched.so is written")
+
+file(GLOB_RECURSE TVM_SCHED_SOURCES CONFIGURE_DEPENDS
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/search/*.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/simulate/*.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/*.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/ffi/*.cc)
+
+find_package(Threads REQUIRED)
+
+add_library(tvm_sched_objects OBJECT ${TVM_SCHED_SOURCES})
+target_include_directories(tvm_sched_objects PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/cpp)
+target_link_libraries(tvm_sched_objects PUBLIC tvm_ffi::shared Threads::Threads)
+target_compile_options(tvm_sched_objects PRIVATE -Wall -Wextra)
+set_target_properties(tvm_sched_objects PROPERTIES
+  POSITION_INDEPENDENT_CODE ON
+  CXX_VISIBILITY_PRESET hidden
+  VISIBILITY_INLINES_HIDDEN ON)
+if(TVM_SCHED_SANITIZE)
+  target_compile_options(tvm_sched_objects PUBLIC -fsanitize=${TVM_SCHED_SANITIZE})
+  target_link_options(tvm_sched_objects PUBLIC -fsanitize=${TVM_SCHED_SANITIZE})
+endif()
+
+add_library(tvm_sched SHARED)
+target_link_libraries(tvm_sched PRIVATE tvm_sched_objects)
+set_target_properties(tvm_sched PROPERTIES
+  LINKER_LANGUAGE CXX
+  LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}"
+  # Python has loaded libtvm_ffi.so before this library, and the loader takes that one by its
+  # soname. The rpath serves a C++ program that loads a wheel's library on its own.
+  BUILD_RPATH "$ORIGIN/../../tvm_ffi/lib"
+  INSTALL_RPATH "$ORIGIN/../../tvm_ffi/lib"
+  BUILD_WITH_INSTALL_RPATH ON)

@@ -1,0 +1,40 @@
+// Binds the executor: the module kind "tvm_sched" and the functions that make one.
+#include <tvm/ffi/tvm_ffi.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <memory>
+
+#include "ffi/runtime/module.h"
+#include "ffi/runtime/tensors.h"
+
+namespace tvm_sched::runtime {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+/// The same bytes as another data type of the same size. NumPy has no bfloat16 of its own, so such
+/// tensors come and go as uint16.
+ffi::Tensor Reinterpret(ffi::Tensor tensor, const ffi::String& dtype) {
+  TensorSpec spec = SpecOf(tensor);
+  const DLDataType wanted = ffi::StringToDLDataType(dtype);
+  if (wanted.bits * wanted.lanes != spec.dtype.bits * spec.dtype.lanes || !tensor.IsContiguous()) {
+    TVM_FFI_THROW(ValueError) << "a " << spec.ToString() << " cannot be taken as " << dtype
+                              << ": the sizes must agree and the tensor must be compact";
+  }
+  spec.dtype = wanted;
+  std::byte* data = DataOf(tensor);
+  return ViewTensor(spec, std::make_shared<ffi::Tensor>(std::move(tensor)), data);
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::GlobalDef()
+      .def("tvm_sched.make_module", &ScheduledModule::Make)
+      .def("tvm_sched.reinterpret", Reinterpret)
+      .def("ffi.Module.load_from_bytes.tvm_sched", &ScheduledModule::LoadFromBytes);
+}
+
+}  // namespace tvm_sched::runtime

@@ -1,0 +1,126 @@
+#include "ffi/runtime/bound_plan.h"
+
+#include <tvm/ffi/container/array.h>
+
+#include <cstring>
+#include <utility>
+
+#include "ffi/runtime/tensors.h"
+
+namespace tvm_sched::runtime {
+
+namespace ffi = tvm::ffi;
+using ffi::Tensor;
+
+BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, Backend& backend, const Lookup& lookup)
+    : plan_(std::move(plan)) {
+  BindArenas(backend);
+  arguments_.resize(plan_->steps.size());
+  bindings_.kernels.resize(plan_->steps.size());
+  for (int step = 0; step < static_cast<int>(plan_->steps.size()); ++step) {
+    if (plan_->steps[step].kind != StepKind::kKernel) continue;
+    const std::string& name = plan_->steps[step].function;
+    std::optional<ffi::Function> function = lookup(name);
+    if (!function) {
+      TVM_FFI_THROW(RuntimeError)
+          << plan_->DescribeStep(step) << " calls the function \"" << name
+          << "\", which is neither in the imported kernel modules nor a global function";
+    }
+    BindKernel(step, *std::move(function));
+  }
+}
+
+void BoundPlan::BindArenas(Backend& backend) {
+  for (const Device& device : plan_->devices) arenas_.push_back(backend.Allocate(device.arena));
+  tensors_.resize(plan_->buffers.size());
+  bindings_.buffers.resize(plan_->buffers.size());
+  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
+    const Buffer& buffer = plan_->buffers[i];
+    if (buffer.source.kind != SourceKind::kArena) continue;
+    const auto& arena = arenas_[buffer.source.index];
+    bindings_.buffers[i] = arena.get() + buffer.source.offset.count;
+    tensors_[i] = ViewTensor(buffer.spec, arena, bindings_.buffers[i]);
+  }
+}
+
+void BoundPlan::BindKernel(int index, ffi::Function function) {
+  const Step& step = plan_->steps[index];
+  std::vector<int> buffers = step.inputs;
+  if (step.calling == Calling::kDps) {
+    buffers.insert(buffers.end(), step.outputs.begin(), step.outputs.end());
+  }
+  std::vector<ffi::AnyView>& arguments = arguments_[index];
+  arguments.resize(buffers.size());
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (plan_->buffers[buffers[i]].source.kind == SourceKind::kArena) {
+      arguments[i] = tensors_[buffers[i]];
+    } else {
+      patches_.push_back({&arguments[i], buffers[i]});
+    }
+  }
+  bindings_.kernels[index] = [this, index, function = std::move(function)] {
+    const std::vector<ffi::AnyView>& list = arguments_[index];
+    ffi::Any result;
+    function.CallPacked(list.data(), static_cast<int>(list.size()), &result);
+    if (plan_->steps[index].calling == Calling::kPacked) StoreResults(index, result);
+  };
+}
+
+void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
+  const std::vector<int>& outputs = plan_->steps[index].outputs;
+  std::vector<Tensor> tensors;
+  if (auto one = result.as<Tensor>()) {
+    tensors.push_back(*one);
+  } else if (auto several = result.try_cast<ffi::Array<Tensor>>()) {
+    for (const Tensor& tensor : *several) tensors.push_back(tensor);
+  } else {
+    TVM_FFI_THROW(TypeError) << "the function returned " << result.GetTypeKey()
+                             << ", expected a tensor or a tuple of tensors";
+  }
+  if (tensors.size() != outputs.size()) {
+    TVM_FFI_THROW(ValueError) << "the function returned " << tensors.size()
+                              << " tensors, expected " << outputs.size();
+  }
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    const TensorSpec& wanted = plan_->buffers[outputs[k]].spec;
+    const TensorSpec found = SpecOf(tensors[k]);
+    if (!wanted.SameType(found)) {
+      TVM_FFI_THROW(ValueError) << "result " << k << " of the function is " << found.ToString()
+                                << ", expected " << wanted.ToString();
+    }
+    const Tensor compact = ReadyForKernel(tensors[k], "result " + std::to_string(k));
+    const auto size = static_cast<std::size_t>(wanted.size().count);
+    if (size > 0) std::memcpy(bindings_.buffers[outputs[k]], compact.data_ptr(), size);
+  }
+}
+
+void BoundPlan::Attach(const std::vector<Tensor>& arguments, const ParameterStore& parameters,
+                       const std::vector<Tensor>& outputs) {
+  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
+    const Source& source = plan_->buffers[i].source;
+    switch (source.kind) {
+      case SourceKind::kArena:
+        continue;
+      case SourceKind::kArgument:
+        tensors_[i] = arguments[source.index];
+        break;
+      case SourceKind::kParameter:
+        tensors_[i] = parameters.Get(plan_->parameters[source.index].name);
+        break;
+      case SourceKind::kOutput:
+        tensors_[i] = outputs[source.index];
+        break;
+    }
+    bindings_.buffers[i] = DataOf(tensors_[i]);
+  }
+  for (const Patch& patch : patches_) *patch.slot = tensors_[patch.buffer];
+}
+
+void BoundPlan::Detach() {
+  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
+    const SourceKind kind = plan_->buffers[i].source.kind;
+    if (kind == SourceKind::kArgument || kind == SourceKind::kOutput) tensors_[i] = Tensor();
+  }
+}
+
+}  // namespace tvm_sched::runtime

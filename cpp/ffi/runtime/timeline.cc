@@ -1,0 +1,56 @@
+#include "ffi/runtime/timeline.h"
+
+#include <tvm/ffi/extra/json.h>
+
+#include <cmath>
+
+#include "runtime/json_cursor.h"
+
+namespace tvm_sched::runtime {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+std::string Quote(const std::string& text) { return ffi::json::Stringify(ffi::String(text)); }
+
+}  // namespace
+
+RunOptions ReadOptions(const std::string& json, RunOptions options) {
+  const JsonCursor cursor = JsonCursor::Parse(json, "options");
+  cursor.AllowFields({"trace", "emulate_values", "emulation_scale"});
+  if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
+  if (auto values = cursor.OptionalField("emulate_values"); values) {
+    options.emulate_values = values->Bool();
+  }
+  if (auto scale = cursor.OptionalField("emulation_scale"); scale) {
+    options.emulation_scale.reset();
+    if (!scale->IsNull()) {
+      const double number = scale->Number();
+      if (!(number > 0) || !std::isfinite(number)) scale->Unexpected("a number above 0, or null");
+      options.emulation_scale = number;
+    }
+  }
+  return options;
+}
+
+ffi::String WriteTimeline(const LastRun& run) {
+  const Plan& plan = *run.plan;
+  std::string text = "{\"plan\":" + Quote(plan.name) + ",\"backend\":\"" +
+                     (plan.backend == BackendKind::kCpu ? "cpu" : "emulated") +
+                     "\",\"scale\":" + std::string(ffi::json::Stringify(run.scale)) +
+                     ",\"latency_ns\":" + std::to_string(run.record.latency.count()) +
+                     ",\"largest_delay_ns\":" + std::to_string(run.record.largest_delay.count()) +
+                     ",\"events\":[";
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const Interval& interval = run.record.steps[i];
+    text += (i ? ",{\"step\":" : "{\"step\":") + std::to_string(i) +
+            ",\"queue\":" + Quote(plan.queues[plan.steps[i].queue]) +
+            ",\"start_ns\":" + std::to_string(interval.start.count()) +
+            ",\"end_ns\":" + std::to_string(interval.end.count()) +
+            ",\"event\":" + plan.steps[i].event_json + "}";
+  }
+  return text + "]}";
+}
+
+}  // namespace tvm_sched::runtime

@@ -1,0 +1,41 @@
+// What configure() reads and timeline() writes.
+#ifndef TVM_SCHED_FFI_RUNTIME_TIMELINE_H_
+#define TVM_SCHED_FFI_RUNTIME_TIMELINE_H_
+
+#include <tvm/ffi/string.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/executor.h"
+#include "runtime/plan.h"
+
+namespace tvm_sched::runtime {
+
+/// What configure() sets.
+struct RunOptions {
+  bool trace = false;
+  bool emulate_values = false;
+  std::optional<double> emulation_scale;  // nothing: chosen for each plan
+};
+
+/// Read options; those that are not there keep their value. Throws FormatError.
+RunOptions ReadOptions(const std::string& json, RunOptions options);
+
+/// A run that ended well.
+struct LastRun {
+  std::shared_ptr<const Plan> plan;
+  RunRecord record;
+  double scale = 1.0;
+  bool traced = false;
+};
+
+/// JSON: `{"plan", "backend", "scale", "latency_ns", "largest_delay_ns", "events": [{"step",
+/// "queue", "start_ns", "end_ns", "event"}]}`; times from the start of the run, in the plan's
+/// time; "queue" is the queue's name and "event" what the plan says of the step.
+tvm::ffi::String WriteTimeline(const LastRun& run);
+
+}  // namespace tvm_sched::runtime
+
+#endif  // TVM_SCHED_FFI_RUNTIME_TIMELINE_H_

@@ -1,0 +1,88 @@
+// The plan: what the executor is told to do, as plain data. docs/formats/plan.md is its contract.
+#ifndef TVM_SCHED_RUNTIME_PLAN_H_
+#define TVM_SCHED_RUNTIME_PLAN_H_
+
+#include <dlpack/dlpack.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/units.h"
+
+namespace tvm_sched::runtime {
+
+enum class BackendKind { kCpu, kEmulated };
+enum class SourceKind { kArena, kArgument, kParameter, kOutput };
+enum class StepKind { kKernel, kCopy, kHostRead };
+enum class Calling { kDps, kPacked };
+
+struct TensorSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  DLDataType dtype{};
+
+  Bytes size() const;
+  /// "float32[1, 3, 224, 224]", for messages.
+  std::string ToString() const;
+  /// Same shape and data type; names may differ.
+  bool SameType(const TensorSpec& other) const;
+};
+
+struct Device {
+  std::string name;
+  Bytes arena;
+};
+
+/// Where a buffer's memory is: in a device's arena, or tensor `index` of one of three lists.
+struct Source {
+  SourceKind kind = SourceKind::kArena;
+  int index = 0;  // of the device, argument, parameter or output
+  Bytes offset;   // in the arena
+};
+
+struct Buffer {
+  TensorSpec spec;
+  Source source;
+};
+
+struct Step {
+  int queue = 0;
+  StepKind kind = StepKind::kKernel;
+  std::string name;
+  std::string function;  // of a kernel
+  Calling calling = Calling::kDps;
+  std::vector<int> inputs;
+  std::vector<int> outputs;
+  std::vector<int> waits;
+  Nanoseconds duration{0};
+  std::string event_json;  // returned with the timeline as it came
+};
+
+struct Plan {
+  std::string name;
+  BackendKind backend = BackendKind::kCpu;
+  std::vector<Device> devices;
+  std::vector<std::string> queues;
+  std::vector<TensorSpec> arguments;
+  std::vector<TensorSpec> parameters;
+  std::vector<Buffer> buffers;
+  std::vector<TensorSpec> outputs;
+  std::vector<Step> steps;
+
+  /// The steps of each queue in their order.
+  std::vector<std::vector<int>> StepsOfQueues() const;
+  /// The planned length of a run: longest path over waits and queue orders.
+  Nanoseconds CriticalLength() const;
+  /// `operator "conv1" (step 3, queue "cpu0", device "cpu0")`, for messages.
+  std::string DescribeStep(int step) const;
+};
+
+bool SameDtype(DLDataType a, DLDataType b);
+/// "float32", "bool", "bfloat16", ...
+std::string DtypeName(DLDataType dtype);
+/// "[1, 3, 224, 224]"
+std::string ShapeName(const std::vector<std::int64_t>& shape);
+
+}  // namespace tvm_sched::runtime
+
+#endif  // TVM_SCHED_RUNTIME_PLAN_H_

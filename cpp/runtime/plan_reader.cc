@@ -1,0 +1,307 @@
+#include "runtime/plan_reader.h"
+
+#include <tvm/ffi/dtype.h>
+
+#include <set>
+#include <utility>
+
+namespace tvm_sched::runtime {
+
+namespace {
+
+constexpr const char* kFormat = "tvm_sched.plan";
+constexpr int kVersion = 1;
+// Keeps a product of extents far from the end of 64 bits.
+constexpr std::int64_t kLargestTensor = std::int64_t{1} << 50;
+
+void CheckFormat(const JsonCursor& plan) {
+  const JsonCursor format = plan.Field("format");
+  if (format.String() != kFormat) format.Unexpected(std::string("\"") + kFormat + "\"");
+  const JsonCursor version = plan.Field("version");
+  if (version.Int(1, std::numeric_limits<std::int64_t>::max()) > kVersion) {
+    version.Unexpected("at most " + std::to_string(kVersion) +
+                       ": the plan was written by a newer tvm_sched than the one that reads it");
+  }
+}
+
+std::vector<std::int64_t> ReadShape(const JsonCursor& cursor) {
+  std::vector<std::int64_t> shape;
+  std::int64_t elements = 1;
+  for (const JsonCursor& item : cursor.Items()) {
+    const std::int64_t extent = item.Int(0, kLargestTensor);
+    if (extent != 0 && elements > kLargestTensor / extent) {
+      cursor.Fail("the tensor has more than 2^50 elements");
+    }
+    elements *= extent;
+    shape.push_back(extent);
+  }
+  return shape;
+}
+
+void RejectTwice(std::set<std::string>& seen, const JsonCursor& name, const std::string& what) {
+  if (!seen.insert(name.String()).second) {
+    name.Fail("the name \"" + name.String() + "\" is there twice; names of " + what +
+              " must differ");
+  }
+}
+
+std::vector<Device> ReadDevices(const JsonCursor& cursor) {
+  std::vector<Device> devices;
+  std::set<std::string> seen;
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"name", "arena_bytes"});
+    devices.push_back({item.Field("name").Name(), {item.Field("arena_bytes").NonNegative()}});
+    RejectTwice(seen, item.Field("name"), "devices");
+  }
+  return devices;
+}
+
+std::vector<std::string> ReadQueues(const JsonCursor& cursor) {
+  std::vector<std::string> queues;
+  std::set<std::string> seen;
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"name"});
+    queues.push_back(item.Field("name").Name());
+    RejectTwice(seen, item.Field("name"), "queues");
+  }
+  return queues;
+}
+
+std::vector<TensorSpec> ReadTensors(const JsonCursor& cursor, const std::string& unique) {
+  std::vector<TensorSpec> tensors;
+  std::set<std::string> seen;
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"name", "shape", "dtype"});
+    tensors.push_back(ReadTensorSpec(item));
+    if (!unique.empty()) {
+      item.Field("name").Name();
+      RejectTwice(seen, item.Field("name"), unique);
+    }
+  }
+  return tensors;
+}
+
+Source ReadArenaSource(const JsonCursor& cursor, const Plan& plan, const TensorSpec& spec) {
+  cursor.AllowFields({"kind", "device", "offset"});
+  Source source{SourceKind::kArena, cursor.Field("device").Index(plan.devices.size(), "devices"),
+                {cursor.Field("offset").NonNegative()}};
+  const Device& device = plan.devices[source.index];
+  if (source.offset.count % static_cast<std::int64_t>(kAlignment) != 0) {
+    cursor.Field("offset").Unexpected("a multiple of " + std::to_string(kAlignment));
+  }
+  if (source.offset > device.arena || spec.size().count > device.arena.count - source.offset.count) {
+    cursor.Fail("the buffer's " + std::to_string(spec.size().count) + " bytes at offset " +
+                std::to_string(source.offset.count) + " end beyond the arena of device \"" +
+                device.name + "\", which has " + std::to_string(device.arena.count) + " bytes");
+  }
+  return source;
+}
+
+Source ReadListSource(const JsonCursor& cursor, SourceKind kind, const std::string& list,
+                      const std::vector<TensorSpec>& tensors, const TensorSpec& spec) {
+  cursor.AllowFields({"kind", "index"});
+  const int index = cursor.Field("index").Index(tensors.size(), list);
+  if (!spec.SameType(tensors[index])) {
+    cursor.Fail("the buffer is " + spec.ToString() + ", but " + list + "[" +
+                std::to_string(index) + "] is " + tensors[index].ToString());
+  }
+  return {kind, index, {}};
+}
+
+Buffer ReadBuffer(const JsonCursor& cursor, const Plan& plan) {
+  cursor.AllowFields({"name", "shape", "dtype", "source"});
+  Buffer buffer{ReadTensorSpec(cursor), {}};
+  const JsonCursor source = cursor.Field("source");
+  switch (source.Field("kind").Word({"arena", "argument", "parameter", "output"})) {
+    case 0:
+      buffer.source = ReadArenaSource(source, plan, buffer.spec);
+      break;
+    case 1:
+      buffer.source =
+          ReadListSource(source, SourceKind::kArgument, "arguments", plan.arguments, buffer.spec);
+      break;
+    case 2:
+      buffer.source =
+          ReadListSource(source, SourceKind::kParameter, "parameters", plan.parameters, buffer.spec);
+      break;
+    default:
+      buffer.source =
+          ReadListSource(source, SourceKind::kOutput, "outputs", plan.outputs, buffer.spec);
+  }
+  return buffer;
+}
+
+std::vector<int> ReadIndices(const JsonCursor& cursor, std::size_t size, const std::string& what) {
+  std::vector<int> indices;
+  for (const JsonCursor& item : cursor.Items()) indices.push_back(item.Index(size, what));
+  return indices;
+}
+
+/// A copy moves bytes between two buffers of one type; a host read moves nothing.
+void CheckTransfer(const JsonCursor& cursor, const Plan& plan, const Step& step) {
+  if (step.kind == StepKind::kHostRead) return;
+  if (step.inputs.size() != 1 || step.outputs.size() != 1) {
+    cursor.Fail("a copy has one input and one output, found " +
+                std::to_string(step.inputs.size()) + " and " + std::to_string(step.outputs.size()));
+  }
+  const TensorSpec& from = plan.buffers[step.inputs[0]].spec;
+  const TensorSpec& to = plan.buffers[step.outputs[0]].spec;
+  if (!from.SameType(to)) {
+    cursor.Fail("a copy's buffers must agree, found " + from.ToString() + " and " + to.ToString());
+  }
+}
+
+void CheckOutputsAreWritable(const JsonCursor& cursor, const Plan& plan, const Step& step) {
+  for (std::size_t i = 0; i < step.outputs.size(); ++i) {
+    const SourceKind kind = plan.buffers[step.outputs[i]].source.kind;
+    if (kind == SourceKind::kArgument || kind == SourceKind::kParameter) {
+      cursor.Field("outputs").Items()[i].Unexpected(
+          "a buffer in an arena or an output: a step must not write arguments and parameters");
+    }
+  }
+}
+
+Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
+  cursor.AllowFields({"queue", "kind", "name", "function", "calling", "inputs", "outputs", "waits",
+                      "duration_ns", "event"});
+  Step step;
+  step.queue = cursor.Field("queue").Index(plan.queues.size(), "queues");
+  step.kind = static_cast<StepKind>(cursor.Field("kind").Word({"kernel", "copy", "host_read"}));
+  step.name = cursor.Field("name").String();
+  if (step.kind == StepKind::kKernel) {
+    step.function = cursor.Field("function").Name();
+    if (auto calling = cursor.OptionalField("calling"); calling) {
+      step.calling = static_cast<Calling>(calling->Word({"dps", "packed"}));
+    }
+  }
+  if (auto inputs = cursor.OptionalField("inputs"); inputs) {
+    step.inputs = ReadIndices(*inputs, plan.buffers.size(), "buffers");
+  }
+  if (auto outputs = cursor.OptionalField("outputs"); outputs) {
+    step.outputs = ReadIndices(*outputs, plan.buffers.size(), "buffers");
+  }
+  for (const JsonCursor& wait : cursor.Field("waits").Items()) {
+    const std::size_t earlier = plan.steps.size();
+    if (earlier == 0) wait.Unexpected("nothing: the first step has no step to wait for");
+    step.waits.push_back(wait.Index(earlier, "the steps before this one"));
+  }
+  step.duration = Nanoseconds(cursor.Field("duration_ns").NonNegative());
+  auto event = cursor.OptionalField("event");
+  step.event_json =
+      event ? std::string(tvm::ffi::json::Stringify(event->value())) : std::string("null");
+  if (step.kind != StepKind::kKernel) CheckTransfer(cursor, plan, step);
+  CheckOutputsAreWritable(cursor, plan, step);
+  return step;
+}
+
+/// Every output is written by exactly one step, or a run would return what nobody computed.
+void CheckOutputs(const JsonCursor& cursor, const Plan& plan) {
+  std::vector<int> writers(plan.outputs.size(), -1);
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    for (int buffer : plan.steps[i].outputs) {
+      const Source& source = plan.buffers[buffer].source;
+      if (source.kind != SourceKind::kOutput) continue;
+      int& writer = writers[source.index];
+      if (writer >= 0) {
+        cursor.Field("outputs").Items()[source.index].Fail(
+            "is written by " + plan.DescribeStep(writer) + " and by " +
+            plan.DescribeStep(static_cast<int>(i)) + "; exactly one step must write it");
+      }
+      writer = static_cast<int>(i);
+    }
+  }
+  for (std::size_t k = 0; k < writers.size(); ++k) {
+    if (writers[k] < 0) {
+      cursor.Field("outputs").Items()[k].Fail("no step writes it; exactly one step must");
+    }
+  }
+}
+
+Plan ReadPlan(const JsonCursor& cursor) {
+  CheckFormat(cursor);
+  cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
+                      "parameters", "buffers", "outputs", "steps"});
+  Plan plan;
+  plan.name = cursor.Field("name").Name();
+  plan.backend = static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated"}));
+  plan.devices = ReadDevices(cursor.Field("devices"));
+  plan.queues = ReadQueues(cursor.Field("queues"));
+  plan.arguments = ReadTensors(cursor.Field("arguments"), "");
+  plan.parameters = ReadTensors(cursor.Field("parameters"), "parameters");
+  plan.outputs = ReadTensors(cursor.Field("outputs"), "");
+  for (const JsonCursor& item : cursor.Field("buffers").Items()) {
+    plan.buffers.push_back(ReadBuffer(item, plan));
+  }
+  for (const JsonCursor& item : cursor.Field("steps").Items()) {
+    plan.steps.push_back(ReadStep(item, plan));
+  }
+  CheckOutputs(cursor, plan);
+  return plan;
+}
+
+bool SameArguments(const Plan& a, const Plan& b) {
+  if (a.arguments.size() != b.arguments.size()) return false;
+  for (std::size_t i = 0; i < a.arguments.size(); ++i) {
+    if (!a.arguments[i].SameType(b.arguments[i])) return false;
+  }
+  return true;
+}
+
+/// Plans of one artifact are told apart by name and by their arguments.
+void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (plans[i].name == plans[j].name) {
+        cursor.Fail("two plans have the name \"" + plans[i].name + "\"");
+      }
+      if (SameArguments(plans[i], plans[j])) {
+        cursor.Fail("plans \"" + plans[j].name + "\" and \"" + plans[i].name +
+                    "\" take arguments of the same shapes and dtypes, so none could be chosen");
+      }
+      for (const TensorSpec& a : plans[i].parameters) {
+        for (const TensorSpec& b : plans[j].parameters) {
+          if (a.name != b.name || a.SameType(b)) continue;
+          cursor.Fail("parameter \"" + a.name + "\" is " + b.ToString() + " in plan \"" +
+                      plans[j].name + "\" and " + a.ToString() + " in plan \"" + plans[i].name +
+                      "\"");
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+DLDataType ReadDtype(const JsonCursor& cursor) {
+  const std::string name = cursor.String();
+  try {
+    const DLDataType dtype = tvm::ffi::StringToDLDataType(name);
+    if (dtype.bits > 0 && dtype.lanes > 0 && dtype.code != kDLOpaqueHandle) return dtype;
+  } catch (const tvm::ffi::Error&) {
+    // Falls through to the message with the place in the document.
+  }
+  cursor.Unexpected("a data type such as \"float32\", \"int64\", \"bool\", \"bfloat16\"");
+}
+
+TensorSpec ReadTensorSpec(const JsonCursor& cursor) {
+  TensorSpec spec;
+  if (auto name = cursor.OptionalField("name"); name) spec.name = name->String();
+  spec.shape = ReadShape(cursor.Field("shape"));
+  spec.dtype = ReadDtype(cursor.Field("dtype"));
+  return spec;
+}
+
+std::vector<Plan> ReadPlans(const std::string& json) {
+  const JsonCursor document = JsonCursor::Parse(json, "$");
+  std::vector<Plan> plans;
+  if (document.value().as<tvm::ffi::json::Object>()) {
+    plans.push_back(ReadPlan(document));
+    return plans;
+  }
+  for (const JsonCursor& item : document.Items()) plans.push_back(ReadPlan(item));
+  if (plans.empty()) document.Fail("an artifact has at least one plan");
+  CheckTogether(document, plans);
+  return plans;
+}
+
+}  // namespace tvm_sched::runtime

@@ -1,0 +1,79 @@
+#include "runtime/queue_threads.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <exception>
+
+namespace tvm_sched::runtime {
+
+QueueThreads::QueueThreads(int count) : owner_(getpid()) {
+  threads_.reserve(count);
+  try {
+    for (int queue = 0; queue < count; ++queue) threads_.emplace_back([this, queue] { Loop(queue); });
+  } catch (...) {
+    // The system refused a thread: those that started must go before the members do.
+    closing_ = true;
+    generation_.fetch_add(1);
+    generation_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    throw;
+  }
+}
+
+QueueThreads::~QueueThreads() {
+  closing_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool QueueThreads::Alive() const { return owner_ == getpid(); }
+
+void QueueThreads::Loop(int queue) {
+  std::uint32_t seen = 0;
+  while (true) {
+    generation_.wait(seen, std::memory_order_acquire);
+    ++seen;
+    if (closing_) return;
+    (*job_)(queue);
+    std::lock_guard lock(mutex_);
+    if (--running_ == 0) finished_.notify_one();
+  }
+}
+
+void QueueThreads::Run(const Job& job, const std::function<void()>& poll,
+                       const std::function<void()>& give_up) {
+  {
+    std::lock_guard lock(mutex_);
+    running_ = static_cast<int>(threads_.size());
+  }
+  job_ = &job;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  WaitForAll(poll, give_up);
+}
+
+void QueueThreads::WaitForAll(const std::function<void()>& poll,
+                              const std::function<void()>& give_up) {
+  constexpr std::chrono::milliseconds kPollEvery{20};
+  std::exception_ptr interrupt;
+  std::unique_lock lock(mutex_);
+  while (running_ > 0) {
+    if (interrupt || !poll) {
+      finished_.wait(lock);
+    } else if (finished_.wait_for(lock, kPollEvery) == std::cv_status::timeout) {
+      lock.unlock();
+      try {
+        poll();
+      } catch (...) {
+        interrupt = std::current_exception();
+        give_up();
+      }
+      lock.lock();
+    }
+  }
+  if (interrupt) std::rethrow_exception(interrupt);
+}
+
+}  // namespace tvm_sched::runtime

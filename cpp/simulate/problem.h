@@ -1,0 +1,90 @@
+// A scheduling problem in integers: what the simulator looks at. Python makes it of a tvm_sched.Problem.
+#ifndef TVM_SCHED_SIMULATE_PROBLEM_H_
+#define TVM_SCHED_SIMULATE_PROBLEM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "units.h"
+
+namespace tvm_sched::simulate {
+
+using OperatorId = int32_t;
+using TensorId = int32_t;
+using DeviceId = int32_t;
+using ChannelId = int32_t;
+
+/*! \brief Host memory, where a device is expected; nothing, where any other index is. */
+inline constexpr int32_t kHost = -1;
+inline constexpr int32_t kNone = -1;
+
+/*! \brief Rows of different lengths in one block of memory. */
+template <typename T>
+struct Rows {
+  std::vector<int64_t> offset = {0};
+  std::vector<T> value;
+
+  size_t size() const { return offset.size() - 1; }
+  std::span<const T> operator[](size_t row) const {
+    return {value.data() + offset[row], value.data() + offset[row + 1]};
+  }
+  /*! \brief Ends the row that was being appended to `value`. */
+  void EndRow() { offset.push_back(static_cast<int64_t>(value.size())); }
+};
+
+/*! \brief A table with a fixed number of columns. */
+template <typename T>
+struct Matrix {
+  size_t columns = 0;
+  std::vector<T> value;
+
+  Matrix() = default;
+  Matrix(size_t rows, size_t columns, T fill) : columns(columns), value(rows * columns, fill) {}
+
+  T& operator()(size_t row, size_t column) { return value[row * columns + column]; }
+  const T& operator()(size_t row, size_t column) const { return value[row * columns + column]; }
+};
+
+struct Tensor {
+  Bytes size;
+  /*! \brief Operator that makes it; kNone for graph inputs and parameters, which lie in host memory. */
+  OperatorId producer = kNone;
+  /*! \brief Wherever it is, it stays to the end of the run: parameters and the model's outputs. */
+  bool stays = false;
+
+  bool in_host_memory() const { return producer == kNone; }
+};
+
+struct Device {
+  Bytes memory;
+  bool shares_host_memory = false;
+};
+
+struct Problem {
+  /*! \brief Distinct tensors that each operator reads and writes. */
+  Rows<TensorId> inputs, outputs;
+  std::vector<Tensor> tensors;
+  std::vector<Device> devices;
+  /*! \brief By operator and device; kNever where the operator cannot run that way. */
+  Matrix<Nanoseconds> operator_time, direct_time;
+  /*! \brief By operator and device: for how long a direct read occupies the device's bus. */
+  Matrix<Nanoseconds> host_read_time;
+  /*! \brief By source + 1 and target + 1, so that row and column 0 are host memory: a route, or kNone. */
+  Matrix<int32_t> route;
+  Rows<ChannelId> route_channels;
+  /*! \brief Routes of one bandwidth and latency share a row of `transfer_time`. */
+  std::vector<int32_t> route_speed;
+  /*! \brief By speed and tensor. */
+  Matrix<Nanoseconds> transfer_time;
+  int32_t channels = 0;
+
+  size_t operators() const { return inputs.size(); }
+  int32_t RouteOf(DeviceId source, DeviceId target) const { return route(source + 1, target + 1); }
+  Nanoseconds TransferTime(TensorId tensor, int32_t route) const { return transfer_time(route_speed[route], tensor); }
+};
+
+}  // namespace tvm_sched::simulate
+
+#endif  // TVM_SCHED_SIMULATE_PROBLEM_H_

@@ -1,0 +1,170 @@
+#include "rules.h"
+
+#include <sstream>
+#include <stdexcept>
+
+namespace tvm_sched::simulate {
+namespace {
+
+void CheckIndex(const char* what, int64_t index, size_t size) {
+  if (index < 0 || index >= static_cast<int64_t>(size)) {
+    throw std::out_of_range(std::string(what) + " " + std::to_string(index) + " is not one of the " +
+                            std::to_string(size) + " of the problem");
+  }
+}
+
+/*! \brief One pass over a schedule; each method is one family of rules. */
+class Checker {
+ public:
+  Checker(const Problem& problem, const Schedule& schedule, size_t limit, std::vector<Violation>* violations)
+      : problem_(problem), schedule_(schedule), limit_(limit), violations_(*violations) {
+    arrivals_.event = {problem.tensors.size(), problem.devices.size(), Arrivals::kMissing};
+    arrivals_.placement.assign(problem.operators(), kNone);
+    arrivals_.host_read.assign(schedule.placements.size(), kNone);
+  }
+
+  Arrivals Run() {
+    TensorsInPlace();
+    for (size_t p = 0; p < schedule_.placements.size(); ++p) Place(p);
+    for (size_t o = 0; o < problem_.operators(); ++o) {
+      if (arrivals_.placement[o] == kNone) Report({Rule::kOperatorMissing, static_cast<OperatorId>(o)});
+    }
+    for (size_t x = 0; x < schedule_.transfers.size(); ++x) Move(x);
+    for (const Transfer& transfer : schedule_.transfers) CheckSource(transfer);
+    for (size_t p = 0; p < schedule_.placements.size(); ++p) CheckReader(p);
+    return std::move(arrivals_);
+  }
+
+ private:
+  void Report(Violation violation) {
+    if (violations_.size() < limit_) violations_.push_back(std::move(violation));
+  }
+
+  void TensorsInPlace() {
+    for (size_t d = 0; d < problem_.devices.size(); ++d) {
+      if (!problem_.devices[d].shares_host_memory) continue;
+      for (size_t t = 0; t < problem_.tensors.size(); ++t) {
+        if (problem_.tensors[t].in_host_memory()) arrivals_.event(t, d) = Arrivals::kInPlace;
+      }
+    }
+  }
+
+  void Bring(TensorId tensor, DeviceId device, EventId event) {
+    EventId& slot = arrivals_.event(tensor, device);
+    if (slot != Arrivals::kMissing) {
+      Report({Rule::kTensorTwice, kNone, tensor, device});
+    } else {
+      slot = event;
+    }
+  }
+
+  void Place(size_t p) {
+    const auto& [op, device, direct] = schedule_.placements[p];
+    if ((direct ? problem_.direct_time : problem_.operator_time)(op, device) == kNever) {
+      Report({Rule::kOperatorForbidden, op, kNone, device, direct ? 1 : 0});
+    }
+    if (arrivals_.placement[op] != kNone) return Report({Rule::kOperatorTwice, op, kNone, device});
+    arrivals_.placement[op] = static_cast<int32_t>(p);
+    for (TensorId t : problem_.outputs[op]) Bring(t, device, static_cast<EventId>(p));
+  }
+
+  void Move(size_t x) {
+    const auto& [kind, item, source, device] = schedule_.transfers[x];
+    const auto event = static_cast<EventId>(schedule_.placements.size() + x);
+    if (kind == TransferKind::kHostRead) return HostRead(x);
+    if (kind == TransferKind::kLoad) {
+      if (!problem_.tensors[item].in_host_memory()) return Report({Rule::kLoadActivation, kNone, item, device});
+      if (problem_.devices[device].shares_host_memory) return Report({Rule::kLoadShared, kNone, item, device});
+    } else {
+      if (source == device) return Report({Rule::kCopySelf, kNone, item, device, source});
+      if (problem_.RouteOf(source, device) == kNone) return Report({Rule::kCopyRoute, kNone, item, device, source});
+    }
+    Bring(item, device, event);
+  }
+
+  void HostRead(size_t x) {
+    const Transfer& read = schedule_.transfers[x];
+    const int32_t p = arrivals_.placement[read.item];
+    if (p == kNone) return;  // the operator is missing; that has been said
+    const Placement& placement = schedule_.placements[p];
+    if (!placement.direct) return Report({Rule::kHostReadSpurious, read.item, kNone, read.device});
+    if (placement.device != read.device) {
+      return Report({Rule::kHostReadDevice, read.item, kNone, read.device, placement.device});
+    }
+    if (arrivals_.host_read[p] != kNone) return Report({Rule::kHostReadTwice, read.item, kNone, read.device});
+    arrivals_.host_read[p] = static_cast<int32_t>(x);
+  }
+
+  void CheckSource(const Transfer& transfer) {
+    if (transfer.kind != TransferKind::kCopy || transfer.source == transfer.device) return;
+    if (arrivals_.event(transfer.item, transfer.source) == Arrivals::kMissing) {
+      Report({Rule::kCopySource, kNone, transfer.item, transfer.device, transfer.source});
+    }
+  }
+
+  void CheckReader(size_t p) {
+    const Placement& placement = schedule_.placements[p];
+    for (TensorId t : problem_.inputs[placement.op]) {
+      if (ReadsFromDevice(problem_, placement, t) &&
+          arrivals_.event(t, placement.device) == Arrivals::kMissing) {
+        Report({Rule::kTensorMissing, placement.op, t, placement.device});
+      }
+    }
+    const bool first = arrivals_.placement[placement.op] == static_cast<int32_t>(p);
+    if (first && placement.direct && arrivals_.host_read[p] == kNone) {
+      Report({Rule::kHostReadMissing, placement.op, kNone, placement.device});
+    }
+  }
+
+  const Problem& problem_;
+  const Schedule& schedule_;
+  const size_t limit_;
+  std::vector<Violation>& violations_;
+  Arrivals arrivals_;
+};
+
+}  // namespace
+
+const char* RuleName(Rule rule) {
+  static constexpr const char* kNames[] = {
+      "operator-missing",  "operator-twice",   "operator-forbidden", "load-activation",    "load-shared",
+      "copy-self",         "copy-route",       "copy-source",        "tensor-twice",       "tensor-missing",
+      "host-read-missing", "host-read-twice",  "host-read-device",   "host-read-spurious", "deadlock",
+  };
+  return kNames[static_cast<int32_t>(rule)];
+}
+
+std::string Violation::ToString() const {
+  std::ostringstream out;
+  out << "rule " << RuleName(rule) << " is broken:";
+  if (op != kNone) out << " operator " << op;
+  if (tensor != kNone) out << " tensor " << tensor;
+  if (device != kNone) out << " device " << device;
+  if (!cycle.empty()) out << " events";
+  for (EventId event : cycle) out << ' ' << event;
+  return out.str();
+}
+
+void CheckIndices(const Problem& problem, const Schedule& schedule) {
+  for (const Placement& placement : schedule.placements) {
+    CheckIndex("operator", placement.op, problem.operators());
+    CheckIndex("device", placement.device, problem.devices.size());
+  }
+  for (const Transfer& transfer : schedule.transfers) {
+    CheckIndex("kind of transfer", static_cast<int32_t>(transfer.kind), 3);
+    if (transfer.kind == TransferKind::kHostRead) {
+      CheckIndex("operator", transfer.item, problem.operators());
+    } else {
+      CheckIndex("tensor", transfer.item, problem.tensors.size());
+    }
+    if (transfer.kind == TransferKind::kCopy) CheckIndex("device", transfer.source, problem.devices.size());
+    CheckIndex("device", transfer.device, problem.devices.size());
+  }
+}
+
+Arrivals FindArrivals(const Problem& problem, const Schedule& schedule, size_t limit,
+                      std::vector<Violation>* violations) {
+  return Checker(problem, schedule, limit, violations).Run();
+}
+
+}  // namespace tvm_sched::simulate

@@ -1,0 +1,43 @@
+// A schedule in the integers of its problem, and the events that it is made of.
+#ifndef TVM_SCHED_SIMULATE_SCHEDULE_H_
+#define TVM_SCHED_SIMULATE_SCHEDULE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "problem.h"
+
+namespace tvm_sched::simulate {
+
+struct Placement {
+  OperatorId op = kNone;
+  DeviceId device = kNone;
+  bool direct = false;
+};
+
+enum class TransferKind : int32_t { kLoad = 0, kCopy = 1, kHostRead = 2 };
+
+struct Transfer {
+  TransferKind kind = TransferKind::kLoad;
+  /*! \brief The tensor of a load or copy, the operator of a host read. */
+  int32_t item = kNone;
+  DeviceId source = kHost;
+  DeviceId device = kNone;
+};
+
+struct Schedule {
+  std::vector<Placement> placements;
+  std::vector<Transfer> transfers;
+
+  size_t events() const { return placements.size() + transfers.size(); }
+};
+
+/*! \brief Position of a placement, or the number of placements plus the position of a transfer. */
+using EventId = int32_t;
+
+/*! \brief Throws std::out_of_range where the schedule names an operator, tensor or device that the problem lacks. */
+void CheckIndices(const Problem& problem, const Schedule& schedule);
+
+}  // namespace tvm_sched::simulate
+
+#endif  // TVM_SCHED_SIMULATE_SCHEDULE_H_

@@ -1,0 +1,190 @@
+#include "simulate.h"
+
+#include <algorithm>
+
+namespace tvm_sched::simulate {
+namespace {
+
+/*! \brief The precedence graph of rule 4: for each event, the events whose end it waits for. */
+class Precedence {
+ public:
+  Precedence(const Problem& problem, const Schedule& schedule, const Arrivals& arrivals)
+      : problem_(problem), schedule_(schedule), arrivals_(arrivals) {
+    const Rows<EventId> on_channels = BeforeOnChannels();
+    std::vector<EventId> on_device(problem.devices.size(), kNone);
+    for (size_t p = 0; p < schedule.placements.size(); ++p) {
+      const Placement& placement = schedule.placements[p];
+      Wait(on_device[placement.device]);
+      on_device[placement.device] = static_cast<EventId>(p);
+      for (TensorId t : problem.inputs[placement.op]) {
+        if (ReadsFromDevice(problem, placement, t)) Wait(arrivals.event(t, placement.device));
+      }
+      if (placement.direct) WaitAll(on_channels[arrivals.host_read[p]]);
+      before_.EndRow();
+    }
+    for (size_t x = 0; x < schedule.transfers.size(); ++x) {
+      const Transfer& transfer = schedule.transfers[x];
+      if (transfer.kind != TransferKind::kHostRead) WaitAll(on_channels[x]);
+      if (transfer.kind == TransferKind::kCopy) Wait(arrivals.event(transfer.item, transfer.source));
+      before_.EndRow();
+    }
+  }
+
+  /*! \brief Events whose end `event` waits for; a host read has none of its own, it is its operator's node. */
+  std::span<const EventId> Before(EventId event) const { return before_[event]; }
+
+  /*! \brief The node of an event: itself, or the operator of a host read. */
+  EventId Node(EventId event) const {
+    const auto placements = static_cast<EventId>(schedule_.placements.size());
+    if (event < placements) return event;
+    const Transfer& transfer = schedule_.transfers[event - placements];
+    return transfer.kind == TransferKind::kHostRead ? arrivals_.placement[transfer.item] : event;
+  }
+
+ private:
+  void Wait(EventId event) {
+    if (event >= 0) before_.value.push_back(event);  // negative: nothing, or in place from the start
+  }
+
+  void WaitAll(std::span<const EventId> events) {
+    before_.value.insert(before_.value.end(), events.begin(), events.end());
+  }
+
+  /*! \brief For each transfer, the one before it on each of its channels. */
+  Rows<EventId> BeforeOnChannels() const {
+    Rows<EventId> before;
+    std::vector<EventId> last(problem_.channels, kNone);
+    for (size_t x = 0; x < schedule_.transfers.size(); ++x) {
+      const Transfer& transfer = schedule_.transfers[x];
+      const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
+      const int32_t route = problem_.RouteOf(source, transfer.device);
+      if (route != kNone) {
+        for (ChannelId channel : problem_.route_channels[route]) {
+          if (last[channel] != kNone) before.value.push_back(last[channel]);
+          last[channel] = static_cast<EventId>(schedule_.placements.size() + x);
+        }
+      }
+      before.EndRow();
+    }
+    return before;
+  }
+
+  const Problem& problem_;
+  const Schedule& schedule_;
+  const Arrivals& arrivals_;
+  Rows<EventId> before_;
+};
+
+/*! \brief Longest paths by depth-first search over predecessors; an event met again while open closes a cycle. */
+class Sweep {
+ public:
+  Sweep(const Problem& problem, const Schedule& schedule, const Arrivals& arrivals)
+      : problem_(problem), schedule_(schedule), arrivals_(arrivals), precedence_(problem, schedule, arrivals) {
+    times_.start.resize(schedule.events());
+    times_.end.resize(schedule.events());
+    state_.assign(schedule.events(), State::kNew);
+  }
+
+  /*! \brief Fills `times`; returns the events of a cycle, or nothing. */
+  std::vector<EventId> Run(Times* times) {
+    for (size_t event = 0; event < schedule_.events(); ++event) {
+      std::vector<EventId> cycle = Visit(precedence_.Node(static_cast<EventId>(event)));
+      if (!cycle.empty()) return cycle;
+    }
+    for (size_t p = 0; p < schedule_.placements.size(); ++p) {
+      times_.latency = std::max(times_.latency, times_.end[p]);
+    }
+    *times = std::move(times_);
+    return {};
+  }
+
+ private:
+  enum class State : uint8_t { kNew, kOpen, kDone };
+  struct Frame {
+    EventId node;
+    size_t next;
+  };
+
+  std::vector<EventId> Visit(EventId root) {
+    if (state_[root] == State::kDone) return {};
+    Open(root);
+    while (!stack_.empty()) {
+      Frame& frame = stack_.back();
+      const std::span<const EventId> before = precedence_.Before(frame.node);
+      if (frame.next == before.size()) {
+        Close(frame.node, before);
+        continue;
+      }
+      const EventId node = precedence_.Node(before[frame.next++]);
+      if (state_[node] == State::kOpen) return Cycle(node);
+      if (state_[node] == State::kNew) Open(node);
+    }
+    return {};
+  }
+
+  void Open(EventId node) {
+    state_[node] = State::kOpen;
+    stack_.push_back({node, 0});
+  }
+
+  void Close(EventId node, std::span<const EventId> before) {
+    Nanoseconds start;
+    for (EventId event : before) start = std::max(start, times_.end[event]);
+    times_.start[node] = start;
+    const auto placements = static_cast<EventId>(schedule_.placements.size());
+    if (node < placements) {
+      const auto& [op, device, direct] = schedule_.placements[node];
+      times_.end[node] = start + (direct ? problem_.direct_time : problem_.operator_time)(op, device);
+      if (direct) {
+        const EventId read = placements + arrivals_.host_read[node];
+        times_.start[read] = start;
+        times_.end[read] = start + problem_.host_read_time(op, device);
+      }
+    } else {
+      const Transfer& transfer = schedule_.transfers[node - placements];
+      const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
+      times_.end[node] = start + problem_.TransferTime(transfer.item, problem_.RouteOf(source, transfer.device));
+    }
+    state_[node] = State::kDone;
+    stack_.pop_back();
+  }
+
+  /*! \brief The open nodes from `node` up, each waiting for the next; turned round, for the one before. */
+  std::vector<EventId> Cycle(EventId node) const {
+    std::vector<EventId> cycle;
+    for (auto frame = stack_.rbegin(); frame != stack_.rend(); ++frame) {
+      cycle.push_back(frame->node);
+      if (frame->node == node) break;
+    }
+    return cycle;
+  }
+
+  const Problem& problem_;
+  const Schedule& schedule_;
+  const Arrivals& arrivals_;
+  const Precedence precedence_;
+  Times times_;
+  std::vector<State> state_;
+  std::vector<Frame> stack_;
+};
+
+}  // namespace
+
+Simulation Simulate(const Problem& problem, const Schedule& schedule, size_t limit) {
+  CheckIndices(problem, schedule);
+  Simulation result;
+  result.arrivals = FindArrivals(problem, schedule, limit, &result.violations);
+  if (!result.violations.empty()) return result;
+  Violation deadlock{Rule::kDeadlock};
+  deadlock.cycle = Sweep(problem, schedule, result.arrivals).Run(&result.times);
+  if (!deadlock.cycle.empty()) result.violations.push_back(std::move(deadlock));
+  return result;
+}
+
+Simulation SimulateOrThrow(const Problem& problem, const Schedule& schedule) {
+  Simulation result = Simulate(problem, schedule, /*limit=*/1);
+  if (!result.violations.empty()) throw BrokenRule(std::move(result.violations.front()));
+  return result;
+}
+
+}  // namespace tvm_sched::simulate

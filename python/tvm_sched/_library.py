@@ -1,0 +1,61 @@
+"""Find and load ``libtvm_sched.so``, the C++ half of the package.
+
+Only ``tvm_ffi`` is needed here: the library registers its functions with it, and TVM, where it is
+there, sees the same registry.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_FILE_NAME = "libtvm_sched.so"
+_OVERRIDE = "TVM_SCHED_LIBRARY"
+
+
+def library_path() -> Path:
+    """Return the path of ``libtvm_sched.so``.
+
+    The environment variable ``TVM_SCHED_LIBRARY`` names another file than the one in the package
+    (a build with a sanitizer, say).
+
+    Raises
+    ------
+    FileNotFoundError
+        If the library is not there; the message says how to build it.
+    """
+    override = os.environ.get(_OVERRIDE)
+    path = Path(override) if override else Path(__file__).parent / "_lib" / _FILE_NAME
+    if not path.is_file():
+        source = f"the environment variable {_OVERRIDE}" if override else "the package"
+        raise FileNotFoundError(
+            f"{path}, which {source} names, does not exist. In a checkout, build it with "
+            "`python setup.py build_ext --inplace` or `pip install -e .`; "
+            "an installed package brings it."
+        )
+    return path
+
+
+@functools.cache
+def load_library() -> Any:
+    """Load ``libtvm_sched.so`` once and keep it loaded; return its ``tvm_ffi`` module."""
+    import tvm_ffi
+
+    return tvm_ffi.load_module(library_path(), keep_module_alive=True)
+
+
+def function(name: str) -> Callable[..., Any]:
+    """Return a function that the library registers, such as ``"tvm_sched.make_module"``."""
+    import tvm_ffi
+
+    load_library()
+    found = tvm_ffi.get_global_func(name, allow_missing=True)
+    if found is None:
+        raise RuntimeError(
+            f"{library_path()} registers no function {name!r}. It is probably older than this "
+            "Python package: build it again."
+        )
+    return found

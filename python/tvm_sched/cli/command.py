@@ -1,0 +1,138 @@
+"""What all commands share: registration with examples, output on two streams, errors as exit statuses."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, get_type_hints
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from ..errors import InputError, TvmSchedError
+from .progress import Step
+
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+DEBUG = "TVM_SCHED_DEBUG"
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else there.")]
+Debug = Annotated[bool, typer.Option("--debug", help=f"Show the traceback of an error (also: {DEBUG}=1).", envvar=DEBUG)]
+
+
+class Output:
+    """Where a command writes: results to standard output, everything else to standard error.
+
+    Parameters
+    ----------
+    json : bool
+        Results are one JSON document instead of tables.
+    """
+
+    def __init__(self, json: bool = False) -> None:
+        self.json = json
+        self.screen = Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty())
+        self.aside = Console(file=sys.stderr, soft_wrap=not sys.stderr.isatty())
+        self.saved: list[str] = []
+
+    def show(self, *renderables: Any) -> None:
+        """Print a result for people; nothing with ``--json``."""
+        if not self.json:
+            for renderable in renderables:
+                self.screen.print(renderable)
+
+    def result(self, data: Any) -> None:
+        """Print the result for programs; nothing without ``--json``."""
+        if self.json:
+            text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+            sys.stdout.write(text + "\n")
+
+    def say(self, text: str) -> None:
+        """A message, on standard error."""
+        self.aside.print(text, markup=False, highlight=False)
+
+    def step(self, title: str) -> Step:
+        """Progress of a piece of work, see `Step`."""
+        return Step(self.aside, title)
+
+    def wrote(self, path: Path, what: str) -> None:
+        """Say that a file was written."""
+        self.saved.append(str(path))
+        self.say(f"{what}: {path}")
+
+
+def command(app: typer.Typer, name: str, examples: tuple[str, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function ``(out: Output, ...)`` as a command with ``--json`` and ``--debug`` and with examples.
+
+    Its exceptions become exit statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        def run(*, json: bool, debug: bool, **arguments: Any) -> None:
+            out = Output(json)
+            try:
+                function(out, **arguments)
+                sys.stdout.flush()
+            except (Exception, KeyboardInterrupt) as error:
+                _end(out, error, debug)
+
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        run.__signature__ = _signature(function)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in _signature(function).parameters.values()}
+        app.command(name, epilog=epilog(examples), no_args_is_help=_needs_arguments(function))(run)
+        return function
+
+    return add
+
+
+def epilog(examples: tuple[str, ...]) -> str:
+    """Examples under a command's help."""
+    lines = [f"[dim]$[/dim] {escape(example)}" for example in examples]
+    return "\n\n".join(["[bold]Examples[/bold]", *lines])
+
+
+def _signature(function: Callable[..., None]) -> inspect.Signature:
+    hints = get_type_hints(function, include_extras=True)
+    own = list(inspect.signature(function).parameters.values())[1:]
+    parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    for name, kind in (("json", Json), ("debug", Debug)):
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind))
+    return inspect.Signature(parameters)
+
+
+def _needs_arguments(function: Callable[..., None]) -> bool:
+    own = list(inspect.signature(function).parameters.values())[1:]
+    return any(p.default is inspect.Parameter.empty for p in own)
+
+
+def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
+    """Turn an exception into a message on standard error and an exit status."""
+    if isinstance(error, typer.Exit):
+        raise error
+    if type(error).__module__.startswith(("click.", "typer.")) and hasattr(error, "exit_code"):
+        raise error  # a usage error: typer shows it with the command's usage
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read has seen enough
+        raise typer.Exit(FAILURE)
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        saved = f"saved before: {', '.join(out.saved)}" if out.saved else "nothing was saved"
+        out.say(f"interrupted; {saved}")
+        raise typer.Exit(INTERRUPTED)
+    if isinstance(error, TvmSchedError):
+        out.say(f"error: {error}")
+        raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILURE)
+    if isinstance(error, MemoryError):
+        out.say("error: out of memory")
+    else:
+        text = " ".join(str(error).split()) or "no message"
+        text = text if len(text) <= 400 else text[:400] + " ..."
+        hint = "" if debug else " (--debug shows the traceback)"
+        out.say(f"error: {type(error).__name__}: {text}{hint}")
+    raise typer.Exit(FAILURE)

@@ -1,0 +1,84 @@
+"""The roofline model: an operator takes as long as its arithmetic or its bytes, whichever is more, and a launch."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology
+
+
+def roofline(graph: OpGraph, topology: Topology) -> Costs:
+    """Latencies from floating-point operations, bytes and the devices' specifications.
+
+    With inputs and parameters in the device's memory an operator takes::
+
+        launch_overhead + max(flops / peak_flops, bytes / memory_bandwidth)
+
+    ``bytes`` counts each distinct input and each output once; ``peak_flops`` is the device's for the dtype of the first
+    output, and for ``float32`` where it lists no such dtype. With direct host access the bytes of graph inputs and
+    parameters go over the device's bus instead, in the time that ``docs/model.md`` calls ``host_read``::
+
+        launch_overhead + max(flops / peak_flops, other bytes / memory_bandwidth, host_read)
+
+    Times are rounded up to nanoseconds, so the second is never below ``host_read``. Direct host access is `FORBIDDEN`
+    for operators that read no input or parameter, and on devices that share host memory and so need none.
+
+    The model knows no cache, no occupancy and no kernel's quality, and takes a gather for a read of its whole table.
+
+    Returns
+    -------
+    Costs
+        With ``source="roofline"``; takes O(operators x devices).
+    """
+    index = graph.index
+    size = np.array(index.size, dtype=np.float64)
+    flops = np.array([operator.flops for operator in graph.operators], dtype=np.float64)
+    host = _bytes(size, index.host_inputs)
+    other = _bytes(size, index.inputs) - host + _bytes(size, index.outputs)
+    reads_host = np.array([bool(tensors) for tensors in index.host_inputs], dtype=bool)
+    dtype, dtypes = _dtypes(graph)
+    shape = (len(graph.operators), len(topology.devices))
+    operator_ns = np.empty(shape, dtype=np.int64)
+    direct_ns = np.full(shape, FORBIDDEN, dtype=np.int64)
+    for d, device in enumerate(topology.devices):
+        compute = flops / _peak(device, dtypes)[dtype]
+        operator_ns[:, d] = _up(device.launch_overhead + np.maximum(compute, (host + other) / device.memory_bandwidth))
+        bus = topology.route(HOST, d)
+        if bus is not None:
+            least = _host_read_ns(host, bus)
+            on_device = np.maximum(compute, other / device.memory_bandwidth)
+            direct = np.maximum(_up(device.launch_overhead + on_device), _up(device.launch_overhead + least / 1e9))
+            direct_ns[:, d] = np.where(reads_host, np.maximum(direct, least), FORBIDDEN)
+    return Costs(operator_ns, direct_ns, source="roofline")
+
+
+def _bytes(size: npt.NDArray[np.float64], tensors: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
+    """Bytes of each operator's tensors."""
+    count = [len(row) for row in tensors]
+    owner = np.repeat(np.arange(len(tensors)), count)
+    flat = np.fromiter((t for row in tensors for t in row), dtype=np.int64, count=sum(count))
+    return np.bincount(owner, weights=size[flat], minlength=len(tensors)).astype(np.float64)
+
+
+def _dtypes(graph: OpGraph) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Each operator's dtype, that of its first output, as a position in a list of names."""
+    position: dict[str, int] = {"": 0}
+    tensors = graph.tensors
+    names = [tensors[made[0]].dtype if made else "" for made in graph.index.outputs]
+    column = [position.setdefault(name, len(position)) for name in names]
+    return np.array(column, dtype=np.int64), list(position)
+
+
+def _peak(device: Device, dtypes: list[str]) -> npt.NDArray[np.float64]:
+    return np.array([device.peak_flops.get(dtype, device.peak_flops["float32"]) for dtype in dtypes])
+
+
+def _up(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Nanoseconds, rounded up; a thousandth of one is taken for the error of floating-point arithmetic."""
+    return np.ceil(seconds * 1e9 - 1e-3).astype(np.int64)
+
+
+def _host_read_ns(size: npt.NDArray[np.float64], bus: Route) -> npt.NDArray[np.int64]:
+    """The same as `Route.nanoseconds`, operation by operation, for many sizes at once."""
+    return (-(-(bus.latency * 1e9 + size * 1e9 / bus.bandwidth) // 1)).astype(np.int64)

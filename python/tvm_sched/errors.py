@@ -1,0 +1,45 @@
+"""Every error that tvm_sched raises on purpose.
+
+``InputError`` and its children mean that what the user gave is wrong (the command line ends with status 2); the other
+errors mean that the work itself failed (status 1).
+"""
+
+
+class TvmSchedError(Exception):
+    """Base of all errors of tvm_sched."""
+
+
+class InputError(TvmSchedError, ValueError):
+    """Something that the user gave is wrong: the message says what was found, where, and what is allowed."""
+
+
+class FormatError(InputError):
+    """A file is not what its format's page in ``docs/formats`` says."""
+
+
+class GraphError(InputError):
+    """An operator graph breaks a rule: a cycle, a name twice, a tensor without a producer, ..."""
+
+
+class TopologyError(InputError):
+    """A topology breaks a rule: a bandwidth of zero, a name twice, a missing device, ..."""
+
+
+class CostsError(InputError):
+    """Latencies that do not fit their graph and topology, or make no sense."""
+
+
+class ProblemError(InputError):
+    """Graph, topology and costs do not fit together: an operator that fits into no device's memory, ..."""
+
+
+class ScheduleError(InputError):
+    """A schedule breaks a rule of ``docs/model.md``; ``verify`` says which operator, device and rule."""
+
+
+class InfeasibleError(TvmSchedError):
+    """A scheduler found, or proved, that no schedule obeys the limits; the message says what is short."""
+
+
+class ExecutionError(TvmSchedError):
+    """A run of a schedule failed; the message names the operator and the device."""

@@ -1,0 +1,129 @@
+"""Reading and writing of versioned JSON documents: one envelope for problems, schedules and timelines."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from .errors import FormatError
+
+T = TypeVar("T")
+
+
+def convert(data: Any, kind: type[T], where: str) -> T:
+    """Make a ``kind`` of plain data; a wrong field is named by its path in the document.
+
+    Raises
+    ------
+    FormatError
+        With the place (``where`` and the path inside it), what was found and what is allowed.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"{where}: {error}{_found(str(error), data, kind)}") from None
+
+
+def _found(message: str, data: Any, kind: Any) -> str:
+    """What stands at the place that a message of msgspec names, or the fields that are allowed there."""
+    place = re.search(r"at `(\$[^`]*)`", message)
+    steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", place.group(1)) if place else []
+    if "unknown field" in message:
+        fields = _fields(kind, [name for name, _ in steps if name])
+        return f"; the fields are {', '.join(fields)}" if fields else ""
+    for name, position in steps:
+        try:
+            data = data[name] if name else data[int(position)]
+        except (KeyError, IndexError, TypeError):  # a place inside of a mapping's key, which msgspec writes as [...]
+            return ""
+    plain = data is None or isinstance(data, (str, int, float))
+    return f"; found {data!r}" if plain and "Expected" in message else ""
+
+
+def _fields(kind: Any, names: list[str]) -> tuple[str, ...]:
+    """Fields of the record that lies at the end of a path of field names below ``kind``."""
+    for name in names:
+        hint = get_type_hints(kind).get(name)
+        while hint is not None and not hasattr(hint, "__struct_fields__"):
+            inner = [part for part in get_args(hint) if part is not type(None) and part is not Ellipsis]
+            hint = inner[0] if inner else None
+        kind = hint
+        if kind is None:
+            return ()
+    return tuple(getattr(kind, "__struct_encode_fields__", ()))
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file; a missing or unreadable one is a `FormatError` that says so."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise FormatError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from None
+
+
+def decode_document(text: bytes | str, format: str, version: int, where: str) -> dict[str, Any]:
+    """Parse a JSON document and check its ``format`` and ``version``; returns the rest of it.
+
+    A document of an older version is read as well as the fields allow; a newer one is refused.
+    """
+    try:
+        data = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"{where}: not a JSON document ({error})") from None
+    if not isinstance(data, dict):
+        raise FormatError(f"{where}: found a JSON {type(data).__name__}, expected an object of format {format!r}")
+    check_envelope(data, format, version, where)
+    return data
+
+
+def check_envelope(data: dict[str, Any], format: str, version: int, where: str) -> None:
+    """Take ``format`` and ``version`` out of a parsed document and check them."""
+    found = data.pop("format", None)
+    if found != format:
+        raise FormatError(f"{where}: field `$.format` is {found!r}, expected {format!r}")
+    found_version = data.pop("version", None)
+    if type(found_version) is not int or found_version < 1:
+        raise FormatError(f"{where}: field `$.version` is {found_version!r}, expected an integer from 1 to {version}")
+    if found_version > version:
+        raise FormatError(
+            f"{where}: version {found_version} of {format} is newer than this tvm_sched reads (up to {version}); "
+            "upgrade tvm_sched, or write the file with the older one"
+        )
+
+
+def encode_document(body: Any, format: str, version: int) -> bytes:
+    """The JSON text of a document, one field a line down to the third level of nesting."""
+    data = {"format": format, "version": version, **msgspec.to_builtins(body)}
+    return _pretty(data, 0).encode() + b"\n"
+
+
+def _pretty(value: Any, depth: int) -> str:
+    """Break lines near the root only, so that lists of 10,000 records read as a table and stay small."""
+    pad = " " * (depth + 1)
+    if depth < 3 and isinstance(value, dict) and value:
+        rows = (f"{pad}{msgspec.json.encode(k).decode()}: {_pretty(v, depth + 1)}" for k, v in value.items())
+        return "{\n" + ",\n".join(rows) + "\n" + " " * depth + "}"
+    if depth < 3 and isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        return "[\n" + ",\n".join(f"{pad}{msgspec.json.encode(v).decode()}" for v in value) + "\n" + " " * depth + "]"
+    return msgspec.json.encode(value).decode()
+
+
+def write_document(path: str | os.PathLike[str], body: Any, format: str, version: int) -> None:
+    """Write a document so that an interrupted write leaves the old file whole."""
+    write_atomically(path, encode_document(body, format, version))
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file through a temporary neighbour and a rename."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise FormatError(f"{target}: cannot be written ({error.strerror or error})") from None

@@ -1,0 +1,98 @@
+"""Latencies: how long each operator takes on each device, with its parameters there or read from host memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CostsError
+
+FORBIDDEN = np.iinfo(np.int64).max
+"""Latency that stands for "this operator cannot run there"; null in files."""
+
+
+class Costs:
+    """Latency of each operator on each device.
+
+    Times are kept as integer nanoseconds, as the simulator, the executor and CP-SAT count them, so that a bound, a
+    plan and a run never differ by rounding.
+
+    Parameters
+    ----------
+    operator_ns : array of int64, shape (operators, devices)
+        Inputs and parameters in the device's memory. `FORBIDDEN` where the operator cannot run.
+    direct_ns : array of int64, shape (operators, devices)
+        With direct host access: the kernel reads graph inputs and parameters from host memory through the device's
+        bus while it runs. `FORBIDDEN` where that is impossible or makes no sense.
+    source : str
+        What made the numbers: ``"roofline"``, ``"measured"``, ...
+    """
+
+    __slots__ = ("direct_ns", "operator_ns", "source")
+
+    def __init__(self, operator_ns: npt.ArrayLike, direct_ns: npt.ArrayLike | None = None, source: str = "") -> None:
+        self.operator_ns = _matrix("operator_ns", operator_ns)
+        if direct_ns is None:
+            direct_ns = np.full_like(self.operator_ns, FORBIDDEN)
+        self.direct_ns = _matrix("direct_ns", direct_ns)
+        self.source = source
+        if self.operator_ns.shape != self.direct_ns.shape:
+            raise CostsError(
+                f"operator_ns is {self.operator_ns.shape}, direct_ns {self.direct_ns.shape}; they must agree"
+            )
+
+    @staticmethod
+    def from_seconds(operator: npt.ArrayLike, direct: npt.ArrayLike | None = None, source: str = "") -> Costs:
+        """Costs from seconds; infinity stands for "cannot run there"."""
+        return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
+
+    def to_builtins(self) -> dict[str, Any]:
+        """Plain data for a problem file; `FORBIDDEN` becomes None."""
+        return {
+            "source": self.source,
+            "operator_ns": _rows(self.operator_ns),
+            "direct_ns": _rows(self.direct_ns),
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Costs)
+            and np.array_equal(self.operator_ns, other.operator_ns)
+            and np.array_equal(self.direct_ns, other.direct_ns)
+            and self.source == other.source
+        )
+
+    def __repr__(self) -> str:
+        operators, devices = self.operator_ns.shape
+        return f"Costs({operators} operators on {devices} devices, source={self.source!r})"
+
+
+def _rows(matrix: npt.NDArray[np.int64]) -> list[list[int | None]]:
+    return [[None if value == FORBIDDEN else value for value in row] for row in matrix.tolist()]
+
+
+def _to_ns(what: str, seconds: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    values = np.asarray(seconds, dtype=np.float64)
+    if np.isnan(values).any():
+        o, d = np.argwhere(np.isnan(np.atleast_2d(values)))[0]
+        raise CostsError(f"{what}[{o}][{d}] is not a number; a latency is 0 or more seconds, or infinity")
+    forbidden = np.isinf(values) & (values > 0)
+    rounded = np.rint(np.where(forbidden, 0, values) * 1e9).astype(np.int64)
+    return np.where(forbidden, np.int64(FORBIDDEN), rounded)
+
+
+def _matrix(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    matrix = np.array(values, dtype=np.int64)
+    if matrix.size == 0:
+        matrix = matrix.reshape(matrix.shape if matrix.ndim == 2 else (0, 0))
+    if matrix.ndim != 2:
+        raise CostsError(
+            f"{what} has {matrix.ndim} dimensions; it is a row for each operator, a column for each device"
+        )
+    if (matrix < 0).any():
+        o, d = np.argwhere(matrix < 0)[0]
+        raise CostsError(f"{what}[{o}][{d}] is {matrix[o, d]} ns; a latency is 0 or more")
+    matrix.setflags(write=False)
+    return matrix

@@ -1,0 +1,225 @@
+"""The operator graph: operators, the tensors between them, and the same in integers for algorithms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from ..errors import GraphError
+
+TensorKind = Literal["activation", "input", "parameter"]
+
+
+class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor of the graph.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the graph.
+    size : int
+        Bytes.
+    kind : {"activation", "input", "parameter"}
+        An activation is made by an operator; inputs and parameters lie in host memory when a run begins.
+    shape, dtype
+        For people and kernels; schedulers look at ``size`` only.
+    """
+
+    name: str
+    size: int
+    kind: TensorKind = "activation"
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise GraphError("a tensor has an empty name")
+        if self.size < 0:
+            raise GraphError(f"tensor {self.name!r} has size {self.size}; a size is 0 or more bytes")
+
+
+class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator: one kernel call.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the graph.
+    kind : str
+        What it computes, e.g. ``"conv2d_add_relu"``; for cost models and people.
+    inputs, outputs : tuple of str
+        Names of tensors; an input may stand twice.
+    flops : int
+        Floating-point operations.
+    """
+
+    name: str
+    kind: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    flops: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise GraphError("an operator has an empty name")
+        if self.flops < 0:
+            raise GraphError(
+                f"operator {self.name!r} has {self.flops} floating-point operations; 0 or more are allowed"
+            )
+
+
+class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """A directed acyclic graph of operators.
+
+    Operators may stand in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and
+    parameters passed through.
+
+    Raises
+    ------
+    GraphError
+        A name twice, an unknown tensor, an activation with no or two producers, a cycle (its operators are named).
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    tensors: tuple[Tensor, ...]
+    outputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _unique("operator", [operator.name for operator in self.operators])
+        _unique("tensor", [tensor.name for tensor in self.tensors])
+        known = {tensor.name: tensor.kind for tensor in self.tensors}
+        made_by: dict[str, str] = {}
+        for operator in self.operators:
+            for name in (*operator.inputs, *operator.outputs):
+                if name not in known:
+                    raise GraphError(f"operator {operator.name!r} names tensor {name!r}, which the graph does not list")
+            for name in operator.outputs:
+                if known[name] != "activation":
+                    raise GraphError(f"operator {operator.name!r} writes {name!r}, which is of kind {known[name]!r}")
+                if name in made_by:
+                    raise GraphError(f"tensor {name!r} is made by {made_by[name]!r} and again by {operator.name!r}")
+                made_by[name] = operator.name
+        for name, kind in known.items():
+            if kind == "activation" and name not in made_by:
+                raise GraphError(f"tensor {name!r} is an activation, but no operator makes it")
+        for name in self.outputs:
+            if name not in known:
+                raise GraphError(f"output {name!r} is not a tensor of the graph")
+        _ = self.index.order  # finds cycles
+
+    @cached_property
+    def index(self) -> GraphIndex:
+        """The graph in integers, computed once."""
+        return GraphIndex.of(self)
+
+
+@dataclass(frozen=True)
+class GraphIndex:
+    """The graph with operators and tensors as positions in ``OpGraph.operators`` and ``OpGraph.tensors``.
+
+    Attributes
+    ----------
+    inputs, outputs : list of tuple of int
+        Distinct tensors that operator ``o`` reads and writes.
+    producer : list of int
+        Operator that makes tensor ``t``, -1 for inputs and parameters.
+    consumers : list of list of int
+        Operators that read tensor ``t``, in order.
+    host_inputs : list of tuple of int
+        Those of ``inputs[o]`` that lie in host memory at the start: graph inputs and parameters.
+    predecessors, successors : list of list of int
+        Operators next to operator ``o``, ascending, distinct.
+    order : list of int
+        A topological order; among free operators the one listed first comes first.
+    graph_outputs : tuple of int
+        Distinct tensors that the model returns.
+    """
+
+    operator_id: dict[str, int]
+    tensor_id: dict[str, int]
+    size: list[int]
+    inputs: list[tuple[int, ...]]
+    outputs: list[tuple[int, ...]]
+    producer: list[int]
+    consumers: list[list[int]]
+    host_inputs: list[tuple[int, ...]]
+    predecessors: list[list[int]]
+    successors: list[list[int]]
+    order: list[int]
+    graph_outputs: tuple[int, ...]
+
+    @staticmethod
+    def of(graph: OpGraph) -> GraphIndex:
+        """Number a graph; raises `GraphError` where it has a cycle."""
+        tensor_id = {tensor.name: t for t, tensor in enumerate(graph.tensors)}
+        inputs = [tuple(dict.fromkeys(tensor_id[n] for n in operator.inputs)) for operator in graph.operators]
+        outputs = [tuple(tensor_id[n] for n in operator.outputs) for operator in graph.operators]
+        producer = [-1] * len(graph.tensors)
+        consumers: list[list[int]] = [[] for _ in graph.tensors]
+        for o, made in enumerate(outputs):
+            for t in made:
+                producer[t] = o
+        predecessors: list[list[int]] = []
+        successors: list[list[int]] = [[] for _ in graph.operators]
+        for o, read in enumerate(inputs):
+            before = sorted({producer[t] for t in read if producer[t] >= 0})
+            predecessors.append(before)
+            for p in before:
+                successors[p].append(o)
+            for t in read:
+                consumers[t].append(o)
+        return GraphIndex(
+            operator_id={operator.name: o for o, operator in enumerate(graph.operators)},
+            tensor_id=tensor_id,
+            size=[tensor.size for tensor in graph.tensors],
+            inputs=inputs,
+            outputs=outputs,
+            producer=producer,
+            consumers=consumers,
+            host_inputs=[tuple(t for t in read if producer[t] < 0) for read in inputs],
+            predecessors=predecessors,
+            successors=successors,
+            order=_topological_order(graph, predecessors, successors),
+            graph_outputs=tuple(dict.fromkeys(tensor_id[n] for n in graph.outputs)),
+        )
+
+
+def _unique(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise GraphError(f"{what} name {name!r} stands twice; names are unique")
+        seen.add(name)
+
+
+def _topological_order(graph: OpGraph, predecessors: list[list[int]], successors: list[list[int]]) -> list[int]:
+    import heapq
+
+    waiting = [len(before) for before in predecessors]
+    free = [o for o, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while free:
+        o = heapq.heappop(free)
+        order.append(o)
+        for s in successors[o]:
+            waiting[s] -= 1
+            if waiting[s] == 0:
+                heapq.heappush(free, s)
+    if len(order) < len(graph.operators):
+        raise GraphError(f"the graph has a cycle: {' -> '.join(_cycle(graph, predecessors, waiting))}")
+    return order
+
+
+def _cycle(graph: OpGraph, predecessors: list[list[int]], waiting: list[int]) -> list[str]:
+    """Walk backwards among operators that never became free: each has such a predecessor, so the walk must close."""
+    at = next(o for o, count in enumerate(waiting) if count > 0)
+    walk: list[int] = []
+    while at not in walk:
+        walk.append(at)
+        at = next(p for p in predecessors[at] if waiting[p] > 0)
+    loop = walk[walk.index(at) :][::-1]
+    return [graph.operators[o].name for o in (*loop, loop[0])]

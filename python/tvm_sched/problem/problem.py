@@ -1,0 +1,182 @@
+"""A scheduling problem: all that a scheduler may look at, and its file format."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..errors import InputError, ProblemError
+from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from .costs import FORBIDDEN, Costs
+from .graph import OpGraph
+from .topology import HOST, Route, Topology
+
+FORMAT, VERSION = "tvm_sched.problem", 1
+
+
+class Problem:
+    """Graph, topology and costs that fit together.
+
+    Parameters
+    ----------
+    graph, topology, costs
+        ``costs`` has a row for each operator of the graph and a column for each device of the topology.
+
+    Raises
+    ------
+    ProblemError
+        Shapes that differ, an operator that can run nowhere, an operator whose tensors fit into no device, direct
+        host access faster than the bus that carries its bytes.
+    """
+
+    def __init__(self, graph: OpGraph, topology: Topology, costs: Costs) -> None:
+        self.graph, self.topology, self.costs = graph, topology, costs
+        shape = (len(graph.operators), len(topology.devices))
+        if costs.operator_ns.shape != shape and shape[0] > 0:
+            raise ProblemError(
+                f"costs are for {costs.operator_ns.shape[0]} operators and {costs.operator_ns.shape[1]} devices, "
+                f"the graph has {shape[0]} operators and the topology {shape[1]} devices"
+            )
+        for o, operator in enumerate(graph.operators):
+            self._check_operator(o, operator.name)
+
+    def _check_operator(self, o: int, name: str) -> None:
+        runnable = [d for d in range(len(self.topology.devices)) if self.runs_on(o, d)]
+        if not runnable:
+            raise ProblemError(
+                f"operator {name!r} can run on no device of {self.topology.name!r}: all latencies are null"
+            )
+        index = self.graph.index
+        room = max(self.topology.devices[d].memory for d in runnable)
+        for d in runnable:
+            direct = int(self.costs.direct_ns[o, d])
+            if direct != FORBIDDEN and (self.reads_host_in_place(d) or not index.host_inputs[o]):
+                raise ProblemError(
+                    f"operator {name!r} has a latency with direct host access on {self.topology.devices[d].name!r}, "
+                    "but there is nothing to read over a bus: the device shares host memory, or the operator reads "
+                    "neither graph inputs nor parameters; it must be null"
+                )
+            if direct != FORBIDDEN and direct < self.host_read_ns(o, d):
+                raise ProblemError(
+                    f"operator {name!r} on {self.topology.devices[d].name!r}: direct host access in {direct} ns is "
+                    f"faster than the bus, which carries its {self.host_bytes(o)} bytes in {self.host_read_ns(o, d)} ns"
+                )
+        smallest = min(self._working_set(o, d) for d in runnable)
+        if all(self._working_set(o, d) > self.topology.devices[d].memory for d in runnable):
+            largest = max((*index.inputs[o], *index.outputs[o]), key=lambda t: index.size[t])
+            raise ProblemError(
+                f"operator {name!r} needs {smallest} bytes at once (largest tensor "
+                f"{self.graph.tensors[largest].name!r}, {index.size[largest]} bytes), but the devices that can run it "
+                f"have at most {room} bytes of memory"
+            )
+
+    def _working_set(self, o: int, d: int) -> int:
+        """Least bytes that operator ``o`` takes on device ``d``: host tensors may be read in place or directly."""
+        index = self.graph.index
+        in_place = self.reads_host_in_place(d) or self.costs.direct_ns[o, d] != FORBIDDEN
+        held = [t for t in index.inputs[o] if index.producer[t] >= 0 or not in_place]
+        return sum(index.size[t] for t in (*held, *index.outputs[o]))
+
+    def runs_on(self, o: int, d: int) -> bool:
+        """Whether operator ``o`` can run on device ``d`` in some way."""
+        return bool(self.costs.operator_ns[o, d] != FORBIDDEN or self.costs.direct_ns[o, d] != FORBIDDEN)
+
+    def reads_host_in_place(self, d: int) -> bool:
+        """Whether device ``d`` shares host memory, so that inputs and parameters are there from the start."""
+        return self.topology.devices[d].shares_host_memory
+
+    def host_bytes(self, o: int) -> int:
+        """Bytes of the graph inputs and parameters that operator ``o`` reads."""
+        index = self.graph.index
+        return sum(index.size[t] for t in index.host_inputs[o])
+
+    def host_read_ns(self, o: int, d: int) -> int:
+        """Time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
+        route = self.topology.route(HOST, d)
+        return 0 if route is None or not self.graph.index.host_inputs[o] else route.nanoseconds(self.host_bytes(o))
+
+    def load_ns(self, t: int, d: int) -> int:
+        """Time of loading host tensor ``t`` into device ``d``; 0 where the device shares host memory."""
+        route = self.topology.route(HOST, d)
+        return 0 if route is None else route.nanoseconds(self.graph.index.size[t])
+
+    def copy_ns(self, t: int, source: int, target: int) -> int:
+        """Time of a peer copy of tensor ``t``.
+
+        Raises
+        ------
+        ProblemError
+            Nothing joins the two devices.
+        """
+        return self.route(source, target).nanoseconds(self.graph.index.size[t])
+
+    def route(self, source: int, target: int) -> Route:
+        """`Topology.route` that must exist."""
+        route = self.topology.route(source, target)
+        if route is None:
+            names = ["host" if d == HOST else self.topology.devices[d].name for d in (source, target)]
+            raise ProblemError(f"nothing joins {names[0]!r} to {names[1]!r} in topology {self.topology.name!r}")
+        return route
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the problem: the SHA-256 of its file, first 16 hexadecimal digits."""
+        return hashlib.sha256(self.to_json()).hexdigest()[:16]
+
+    def to_json(self) -> bytes:
+        """The problem as a JSON document, see ``docs/formats/problem.md``."""
+        body = {
+            "graph": msgspec.to_builtins(self.graph),
+            "topology": msgspec.to_builtins(self.topology),
+            "costs": self.costs.to_builtins(),
+        }
+        return encode_document(body, FORMAT, VERSION)
+
+    @staticmethod
+    def from_json(text: bytes | str, where: str = "problem") -> Problem:
+        """Read and check a document; nothing is returned unless all of it is right."""
+        body = convert(decode_document(text, FORMAT, VERSION, where), _ProblemBody, where)
+        try:
+            costs = Costs(_matrix(body.costs.operator_ns), _matrix(body.costs.direct_ns), body.costs.source)
+            return Problem(body.graph, body.topology, costs)
+        except InputError as error:
+            raise type(error)(f"{where}: {error}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the problem's file."""
+        write_atomically(path, self.to_json())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Problem:
+        """Read and check a problem's file."""
+        return Problem.from_json(read_bytes(path), os.fspath(path))
+
+    def __repr__(self) -> str:
+        return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"
+
+
+class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
+    operator_ns: list[list[int | None]]
+    direct_ns: list[list[int | None]]
+    source: str = ""
+
+
+class _ProblemBody(msgspec.Struct, forbid_unknown_fields=True):
+    graph: OpGraph
+    topology: Topology
+    costs: _CostsBody
+
+
+def _matrix(rows: list[list[int | None]]) -> Any:
+    if len({len(row) for row in rows}) > 1:
+        raise ProblemError(
+            f"rows of costs have {sorted({len(row) for row in rows})} columns; each has one for each device"
+        )
+    if any(value is not None and value > FORBIDDEN for row in rows for value in row):
+        raise ProblemError(f"a latency in the costs is above {FORBIDDEN} ns, the most that 64 bits hold")
+    return np.array([[FORBIDDEN if value is None else value for value in row] for row in rows], dtype=np.int64)

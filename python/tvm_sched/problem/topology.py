@@ -1,0 +1,280 @@
+"""The machine: devices, the PCIe buses they share, the links and switches between them, and the routes of copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from ..errors import TopologyError
+
+HOST = -1
+"""Index that stands for host memory where a device's index is expected."""
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device that runs operators one at a time.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the devices.
+    kind : str
+        ``"cuda"`` or ``"cpu"``: which backend runs it.
+    memory : int
+        Bytes that operators and parameters may take.
+    peak_flops : dict of str to float
+        Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed.
+    memory_bandwidth : float
+        Bytes a second of the device's own memory.
+    launch_overhead : float
+        Seconds that each kernel takes besides its work.
+    bus : str
+        Name of the PCIe bus that joins it to host memory. Empty: its memory is host memory, so that inputs and
+        parameters need no loading (CPU devices).
+    model, arch : str
+        Product name; compute capability such as ``"sm_70"``. For people and for compilers.
+    """
+
+    name: str
+    memory: int
+    memory_bandwidth: float
+    peak_flops: dict[str, float]
+    kind: str = "cuda"
+    launch_overhead: float = 0.0
+    bus: str = ""
+    model: str = ""
+    arch: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"device {self.name!r}"
+        _name("device", self.name)
+        _positive(where, "memory", self.memory)
+        _positive(where, "memory_bandwidth", self.memory_bandwidth)
+        _not_negative(where, "launch_overhead", self.launch_overhead)
+        if "float32" not in self.peak_flops:
+            raise TopologyError(f"{where}: peak_flops lists {sorted(self.peak_flops)}; 'float32' must be among them")
+        for dtype, rate in self.peak_flops.items():
+            _positive(where, f"peak_flops.{dtype}", rate)
+
+    @property
+    def shares_host_memory(self) -> bool:
+        """Whether its memory is host memory, so that inputs and parameters need no loading."""
+        return not self.bus
+
+
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A path between host memory and one or more devices that carries one copy at a time (each way, when duplex).
+
+    ``bandwidth`` is bytes a second of one direction, ``latency`` seconds that each copy takes besides its bytes.
+    """
+
+    name: str
+    bandwidth: float
+    latency: float = 0.0
+    duplex: bool = True
+
+    def __post_init__(self) -> None:
+        _name("bus", self.name)
+        _positive(f"bus {self.name!r}", "bandwidth", self.bandwidth)
+        _not_negative(f"bus {self.name!r}", "latency", self.latency)
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A direct link between two devices; all NVLinks of a pair are one link with the sum of their bandwidths.
+
+    ``bandwidth`` is bytes a second of one direction; ``ways`` says how many NVLinks it stands for (for people).
+    """
+
+    devices: tuple[str, str]
+    bandwidth: float
+    latency: float = 0.0
+    duplex: bool = True
+    ways: int = 1
+
+    def __post_init__(self) -> None:
+        where = f"link {self.devices[0]!r}-{self.devices[1]!r}"
+        if self.devices[0] == self.devices[1]:
+            raise TopologyError(f"{where} joins a device to itself")
+        _positive(where, "bandwidth", self.bandwidth)
+        _not_negative(where, "latency", self.latency)
+        _positive(where, "ways", self.ways)
+
+
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A switch (NVSwitch) that joins devices all to all; each device has one port that sends and one that receives.
+
+    ``bandwidth`` is bytes a second of one port in one direction.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    bandwidth: float
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        _name("switch", self.name)
+        _positive(f"switch {self.name!r}", "bandwidth", self.bandwidth)
+        _not_negative(f"switch {self.name!r}", "latency", self.latency)
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a copy travels: the channels it occupies from start to end, its bandwidth and its latency."""
+
+    channels: tuple[int, ...]
+    bandwidth: float
+    latency: float
+
+    def nanoseconds(self, size: int) -> int:
+        """Time of a copy of ``size`` bytes, rounded up."""
+        return -int(-(self.latency * 1e9 + size * 1e9 / self.bandwidth) // 1)
+
+
+class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """Devices and what joins them.
+
+    A **channel** carries one copy at a time: a bus downwards, a bus upwards, a link in one direction, a switch port
+    that sends or receives. Every copy occupies all channels of its route. Between two devices the route is their link;
+    without one, a switch that joins them; without one, through their buses (upwards from the source, downwards to the
+    target), directly where ``peer_access`` is true and otherwise in two steps through host memory, at half the speed
+    on equal buses.
+
+    Parameters
+    ----------
+    source : str
+        Where the numbers come from.
+
+    Raises
+    ------
+    TopologyError
+        A name twice, a bandwidth that is not positive, a device or bus that is not there, no device at all.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    buses: tuple[Bus, ...] = ()
+    links: tuple[Link, ...] = ()
+    switches: tuple[Switch, ...] = ()
+    peer_access: bool = True
+    host_memory: int = 0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise TopologyError(f"topology {self.name!r} has no devices; at least one is needed")
+        _unique("device", [device.name for device in self.devices])
+        _unique("bus", [bus.name for bus in self.buses])
+        _unique("switch", [switch.name for switch in self.switches])
+        known, buses = {device.name for device in self.devices}, {bus.name for bus in self.buses}
+        for device in self.devices:
+            if device.bus and device.bus not in buses:
+                raise TopologyError(f"device {device.name!r} is on bus {device.bus!r}; the buses are {sorted(buses)}")
+        joined: list[tuple[str, tuple[str, ...]]]
+        joined = [(f"link {link.devices[0]!r}-{link.devices[1]!r}", link.devices) for link in self.links]
+        joined += [(f"switch {switch.name!r}", switch.devices) for switch in self.switches]
+        for where, names in joined:
+            for name in names:
+                if name not in known:
+                    raise TopologyError(f"{where} names device {name!r}; the devices are {sorted(known)}")
+        _unique("link", ["-".join(sorted(link.devices)) for link in self.links])
+        for switch in self.switches:
+            _unique(f"device of switch {switch.name!r}", switch.devices)
+
+    @cached_property
+    def device_id(self) -> dict[str, int]:
+        """Position of each device by its name."""
+        return {device.name: d for d, device in enumerate(self.devices)}
+
+    @cached_property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels; `Route.channels` are positions in it."""
+        return tuple(self._channel_id)
+
+    @cached_property
+    def _channel_id(self) -> dict[str, int]:
+        names: list[str] = []
+        for bus in self.buses:
+            names += [f"{bus.name} down", f"{bus.name} up"] if bus.duplex else [bus.name]
+        for link in self.links:
+            a, b = link.devices
+            names += [f"{a} > {b}", f"{b} > {a}"] if link.duplex else [f"{a} - {b}"]
+        for switch in self.switches:
+            for device in switch.devices:
+                names += [f"{switch.name}: {device} out", f"{switch.name}: {device} in"]
+        return {name: c for c, name in enumerate(names)}
+
+    @cached_property
+    def _routes(self) -> dict[tuple[int, int], Route]:
+        """Routes by (source, target); later rules win, so they are written from the slowest kind to the fastest."""
+        routes: dict[tuple[int, int], Route] = {}
+        buses = {bus.name: bus for bus in self.buses}
+        down: dict[int, Route] = {}
+        up: dict[int, Route] = {}
+        for d, device in enumerate(self.devices):
+            if device.bus:
+                bus = buses[device.bus]
+                names = (f"{bus.name} down", f"{bus.name} up") if bus.duplex else (bus.name, bus.name)
+                down[d] = Route((self._channel_id[names[0]],), bus.bandwidth, bus.latency)
+                up[d] = Route((self._channel_id[names[1]],), bus.bandwidth, bus.latency)
+                routes[HOST, d], routes[d, HOST] = down[d], up[d]
+        for a in range(len(self.devices)):
+            for b in range(len(self.devices)):
+                if a != b and (a in up or b in down):
+                    routes[a, b] = self._through_host(up.get(a), down.get(b))
+        for switch in self.switches:
+            for source in switch.devices:
+                for target in switch.devices:
+                    if source != target:
+                        ports = [
+                            self._channel_id[f"{switch.name}: {port}"] for port in (f"{source} out", f"{target} in")
+                        ]
+                        ends = self.device_id[source], self.device_id[target]
+                        routes[ends] = Route((ports[0], ports[1]), switch.bandwidth, switch.latency)
+        for link in self.links:
+            first, second = link.devices
+            for source, target in ((first, second), (second, first)):
+                channel = self._channel_id[f"{source} > {target}" if link.duplex else f"{first} - {second}"]
+                ends = self.device_id[source], self.device_id[target]
+                routes[ends] = Route((channel,), link.bandwidth, link.latency)
+        return routes
+
+    def _through_host(self, up: Route | None, down: Route | None) -> Route:
+        if up is None or down is None:  # one end is host memory itself
+            return up or down  # type: ignore[return-value]
+        channels = tuple(dict.fromkeys((*up.channels, *down.channels)))
+        if self.peer_access:
+            return Route(channels, min(up.bandwidth, down.bandwidth), max(up.latency, down.latency))
+        return Route(channels, 1 / (1 / up.bandwidth + 1 / down.bandwidth), up.latency + down.latency)
+
+    def route(self, source: int, target: int) -> Route | None:
+        """How bytes get from device (or `HOST`) ``source`` to ``target``; None where nothing joins them.
+
+        A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none.
+        """
+        return self._routes.get((source, target))
+
+
+def _name(what: str, name: str) -> None:
+    if not name:
+        raise TopologyError(f"a {what} has an empty name")
+
+
+def _positive(where: str, field: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise TopologyError(f"{where}: {field} is {value}; it must be above 0 and finite")
+
+
+def _not_negative(where: str, field: str, value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise TopologyError(f"{where}: {field} is {value}; it must be 0 or more and finite")
+
+
+def _unique(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise TopologyError(f"{what} {name!r} stands twice; names are unique")
+        seen.add(name)

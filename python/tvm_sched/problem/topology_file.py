@@ -1,0 +1,305 @@
+"""Topology files (TOML, ``docs/formats/topology.md``) and the presets of known machines."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import FormatError, TopologyError
+from ..files import check_envelope, convert, read_bytes, write_atomically
+from .cpu import cpu_count_of, cpu_topology
+from .quantity import format_quantity, parse_quantity
+from .topology import Bus, Device, Link, Switch, Topology
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FORMAT, VERSION = "tvm_sched.topology", 1
+_PRESETS = Path(__file__).parent / "presets"
+
+Quantity = float | str
+Names = str | list[str]
+
+
+class _Devices(msgspec.Struct, forbid_unknown_fields=True):
+    """Equal devices: one ``name``, a ``name`` and ``count``, or ``names``; ``bus`` is one for all or one for each."""
+
+    memory: Quantity
+    memory_bandwidth: Quantity
+    peak_flops: dict[str, Quantity]
+    name: str = ""
+    count: int = 0
+    names: list[str] = []
+    kind: str = "cuda"
+    launch_overhead: Quantity = 0.0
+    bus: Names = ""
+    model: str = ""
+    arch: str = ""
+
+
+class _Buses(msgspec.Struct, forbid_unknown_fields=True):
+    bandwidth: Quantity
+    name: str = ""
+    names: list[str] = []
+    latency: Quantity = 0.0
+    duplex: bool = True
+
+
+class _Links(msgspec.Struct, forbid_unknown_fields=True):
+    devices: list[str] = []
+    pairs: list[list[str]] = []
+    bandwidth: Quantity | None = None
+    bandwidth_per_way: Quantity | None = None
+    ways: int = 1
+    latency: Quantity = 0.0
+    duplex: bool = True
+
+
+class _Switch(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    bandwidth: Quantity
+    devices: list[str]
+    latency: Quantity = 0.0
+
+
+class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    devices: list[_Devices]
+    source: str = ""
+    host_memory: Quantity = 0
+    peer_access: bool = True
+    buses: list[_Buses] = []
+    links: list[_Links] = []
+    switches: list[_Switch] = []
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the presets that are files; ``cpuN`` for any N from 1 is one more family."""
+    return tuple(sorted(path.stem for path in _PRESETS.glob("*.toml")))
+
+
+def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
+    """The topology of a preset (``"v100-server"``, ``"cpu2"``) or of a TOML file.
+
+    Raises
+    ------
+    FormatError
+        Neither a preset nor a file, or a file that is not what ``docs/formats/topology.md`` says.
+    TopologyError
+        A file whose topology breaks a rule: a bandwidth of zero, a name twice, a missing device.
+    """
+    text = os.fspath(name_or_path)
+    if isinstance(name_or_path, str):
+        count = cpu_count_of(text)
+        if count is not None:
+            return cpu_topology(count)
+        if text in preset_names():
+            return _preset(text)
+    if Path(text).is_file() or (text.endswith(".toml") and os.sep in text):
+        return read_topology(text)
+    close = difflib.get_close_matches(text.lower(), (*preset_names(), "cpu1", "cpu2", "cpu4", "cpu8"), cutoff=0.5)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    raise FormatError(
+        f"topology {text!r} is neither a preset nor a file{hint} "
+        f"Presets: {', '.join(preset_names())}, and cpuN for N logical devices on this machine's cores"
+    )
+
+
+@lru_cache
+def _preset(name: str) -> Topology:
+    return read_topology(_PRESETS / f"{name}.toml")
+
+
+def read_topology(path: str | os.PathLike[str]) -> Topology:
+    """Read and check a topology file; see `load_topology` for the errors."""
+    return parse_topology(read_bytes(path), os.fspath(path))
+
+
+def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
+    """Read and check the text of a topology file; nothing is returned unless all of it is right."""
+    try:
+        data = tomllib.loads(text.decode() if isinstance(text, bytes) else text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{where}: not a TOML document ({error})") from None
+    check_envelope(data, FORMAT, VERSION, where)
+    body = convert(data, _TopologyBody, where)
+    reader = _Reader(where)
+    try:
+        return Topology(
+            name=body.name,
+            devices=tuple(d for i, group in enumerate(body.devices) for d in reader.devices(group, f"$.devices[{i}]")),
+            buses=tuple(b for i, group in enumerate(body.buses) for b in reader.buses(group, f"$.buses[{i}]")),
+            links=tuple(k for i, group in enumerate(body.links) for k in reader.links(group, f"$.links[{i}]")),
+            switches=tuple(reader.switch(switch, f"$.switches[{i}]") for i, switch in enumerate(body.switches)),
+            peer_access=body.peer_access,
+            host_memory=reader.whole(body.host_memory, "$.host_memory"),
+            source=body.source,
+        )
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+
+
+class _Reader:
+    """Makes the parts of a `Topology` of the records of a file; errors name the file and the place in it."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def fail(self, place: str, message: str) -> FormatError:
+        return FormatError(f"{self.where}: {message} - at `{place}`")
+
+    def number(self, value: Quantity, kind: str, place: str, least: float | None = None) -> float:
+        """A quantity in its base unit; with ``least`` None it must be above 0."""
+        number = parse_quantity(value, kind, f"{self.where}: `{place}`")
+        if not (number > 0 if least is None else number >= least) or number == float("inf"):
+            allowed = "above 0" if least is None else f"{least:g} or more"
+            raise TopologyError(f"`{place}` is {value!r}; it must be {allowed} and finite")
+        return float(number)
+
+    def whole(self, value: Quantity, place: str, least: float | None = 0) -> int:
+        """Bytes: a whole number, exactly."""
+        number = parse_quantity(value, "bytes", f"{self.where}: `{place}`")
+        self.number(number, "bytes", place, least)
+        if number != int(number):
+            raise self.fail(place, f"{value!r} is no whole number of bytes")
+        return int(number)
+
+    def names(self, name: str, names: list[str], count: int, place: str) -> list[str]:
+        if bool(name) == bool(names) or (names and count) or count < 0:
+            raise self.fail(place, "give one of `name`, `name` with a `count` above 0, or `names`")
+        if count:
+            return [f"{name}{i}" for i in range(count)]
+        return names or [name]
+
+    def devices(self, group: _Devices, place: str) -> list[Device]:
+        names = self.names(group.name, group.names, group.count, place)
+        buses = [group.bus] * len(names) if isinstance(group.bus, str) else group.bus
+        if len(buses) != len(names):
+            raise self.fail(
+                f"{place}.bus", f"{len(buses)} buses for {len(names)} devices; give one for all or one for each"
+            )
+        peak = {t: self.number(rate, "rate", f"{place}.peak_flops.{t}") for t, rate in group.peak_flops.items()}
+        return [
+            Device(
+                name=name,
+                memory=self.whole(group.memory, f"{place}.memory", None),
+                memory_bandwidth=self.number(group.memory_bandwidth, "bandwidth", f"{place}.memory_bandwidth"),
+                peak_flops=peak,
+                kind=group.kind,
+                launch_overhead=self.number(group.launch_overhead, "time", f"{place}.launch_overhead", 0),
+                bus=bus,
+                model=group.model,
+                arch=group.arch,
+            )
+            for name, bus in zip(names, buses, strict=True)
+        ]
+
+    def buses(self, group: _Buses, place: str) -> list[Bus]:
+        bandwidth = self.number(group.bandwidth, "bandwidth", f"{place}.bandwidth")
+        latency = self.number(group.latency, "time", f"{place}.latency", 0)
+        names = self.names(group.name, group.names, 0, place)
+        return [Bus(name, bandwidth, latency, group.duplex) for name in names]
+
+    def links(self, group: _Links, place: str) -> list[Link]:
+        if bool(group.devices) == bool(group.pairs):
+            raise self.fail(place, "give `devices` (two names) or `pairs` (a list of two names each)")
+        if (group.bandwidth is None) == (group.bandwidth_per_way is None):
+            raise self.fail(place, "give one of `bandwidth` (all ways together) and `bandwidth_per_way`")
+        if group.ways < 1:
+            raise TopologyError(f"`{place}.ways` is {group.ways}; it must be 1 or more")
+        if group.bandwidth is not None:
+            bandwidth = self.number(group.bandwidth, "bandwidth", f"{place}.bandwidth")
+        else:
+            each = self.number(group.bandwidth_per_way or 0.0, "bandwidth", f"{place}.bandwidth_per_way")
+            bandwidth = each * group.ways
+        latency = self.number(group.latency, "time", f"{place}.latency", 0)
+        links = []
+        for pair in group.pairs or [group.devices]:
+            if len(pair) != 2:
+                raise self.fail(place, f"a link joins two devices, found {pair}")
+            links.append(Link((pair[0], pair[1]), bandwidth, latency, group.duplex, group.ways))
+        return links
+
+    def switch(self, switch: _Switch, place: str) -> Switch:
+        bandwidth = self.number(switch.bandwidth, "bandwidth", f"{place}.bandwidth")
+        latency = self.number(switch.latency, "time", f"{place}.latency", 0)
+        return Switch(switch.name, tuple(switch.devices), bandwidth, latency)
+
+
+def write_topology(path: str | os.PathLike[str], topology: Topology) -> None:
+    """Write a topology file that `read_topology` reads back as the very same topology."""
+    write_atomically(path, format_topology(topology).encode())
+
+
+def format_topology(topology: Topology) -> str:
+    """The text of a topology file; neighbours that differ in nothing but name and bus share a table."""
+    head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
+    head |= {"host_memory": format_quantity(topology.host_memory, "bytes"), "peer_access": topology.peer_access}
+    tables = [("", head)]
+    for buses in _groups(topology.buses, "name"):
+        tables.append(("buses", {"names": [bus.name for bus in buses], **_fields(buses[0], "name")}))
+    for devices in _groups(topology.devices, "name", "bus"):
+        joined = [device.bus for device in devices]
+        bus = joined[0] if len(set(joined)) == 1 else joined
+        fields = _fields(devices[0], "name", "bus")
+        tables.append(("devices", {"names": [device.name for device in devices], "bus": bus, **fields}))
+    for links in _groups(topology.links, "devices"):
+        tables.append(("links", {"pairs": [list(link.devices) for link in links], **_fields(links[0], "devices")}))
+    for switch in topology.switches:
+        tables.append(
+            ("switches", {"name": switch.name, "devices": list(switch.devices), **_fields(switch, "name", "devices")})
+        )
+    return "\n".join(
+        (f"[[{title}]]\n" if title else "") + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
+        for title, table in tables
+    )
+
+
+_KINDS = {"memory": "bytes", "memory_bandwidth": "bandwidth", "bandwidth": "bandwidth", "latency": "time"}
+_KINDS["launch_overhead"] = "time"
+
+
+def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
+    fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
+    for name, value in fields.items():
+        if name in _KINDS:
+            fields[name] = format_quantity(value, _KINDS[name])
+        elif name == "peak_flops":
+            fields[name] = {dtype: format_quantity(rate, "rate") for dtype, rate in value.items()}
+    return fields
+
+
+def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
+    """Runs of neighbours that are equal but for the fields ``apart``."""
+    groups: list[list[Any]] = []
+    for record in records:
+        if groups and _fields(groups[-1][0], *apart) == _fields(record, *apart):
+            groups[-1].append(record)
+        else:
+            groups.append([record])
+    return groups
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+    return repr(value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)

@@ -1,0 +1,1 @@
+"""The room that imports TVM: import of models, passes, target, build."""

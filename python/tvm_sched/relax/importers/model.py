@@ -1,0 +1,103 @@
+"""What every importer returns, and the lifting of a module's constants into named parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+PARAMETERS = "tvm_sched.parameters"
+"""Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as a Relax module and its parameters.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Its ``main`` takes the inputs, then the parameters; the function attribute ``num_input`` says how many inputs.
+        All shapes are static.
+    parameters : dict of str to numpy.ndarray
+        Values of the parameters, in the order in which ``main`` takes them, under the names that the file gave them.
+    name : str
+        Name of the model: the stem of its file, or the name of its graph.
+    """
+
+    mod: tvm.IRModule
+    parameters: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    name: str = "model"
+
+    @property
+    def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of each input that is a tensor, by name."""
+        function = self.mod["main"]
+        tensors = [v for v in function.params[: number_of_inputs(function)] if isinstance(v.ty, relax.TensorType)]
+        return {v.name: (tuple(int(d) for d in v.ty.shape), str(v.ty.dtype.dtype)) for v in tensors}
+
+    def with_parameters(self) -> tvm.IRModule:
+        """The module with the values in the attribute `PARAMETERS`, as the passes expect them."""
+        values = {name: tvm.runtime.tensor(np.ascontiguousarray(value)) for name, value in self.parameters.items()}
+        return self.mod.with_attr(PARAMETERS, values) if values else self.mod
+
+
+def number_of_inputs(function: relax.Function) -> int:
+    """How many arguments of ``main`` are inputs; those after them are parameters (TVM's attribute ``num_input``)."""
+    if function.attrs and "num_input" in function.attrs:
+        return int(function.attrs["num_input"])
+    return len(function.params)
+
+
+def data_address(constant: tvm.ir.GenericConst) -> int:
+    """Identity of a constant's value: two constants that share memory are one parameter."""
+    return int(constant.value.data_ptr())
+
+
+@relax.expr_functor.mutator
+class _ConstantLifter(relax.PyExprMutator):  # type: ignore[misc]
+    """Replaces the constants it is given by variables."""
+
+    def __init__(self, mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> None:
+        super().__init__(mod)
+        self.variables = variables
+
+    def visit_generic_const_(self, op: tvm.ir.GenericConst) -> relax.Expr:
+        if not isinstance(op.ty, relax.TensorType):
+            return op
+        return self.variables.get(data_address(op), op)
+
+
+def lift_constants(mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> tvm.IRModule:
+    """Turn constants of ``main`` into further arguments, after the ones that it has.
+
+    Parameters
+    ----------
+    variables : mapping of int to relax.Var
+        The new argument of each constant, by `data_address`; arguments are added in this order.
+    """
+    function = mod["main"]
+    inputs = number_of_inputs(function)
+    body = _ConstantLifter(mod, variables).visit_expr(function.body)
+    lifted = relax.Function(
+        [*function.params, *variables.values()], body, function.ret_ty, function.is_pure, function.attrs
+    )
+    result = mod.clone()
+    result["main"] = lifted.with_attr("num_input", inputs)
+    return result
+
+
+def main_constants(mod: tvm.IRModule) -> list[tvm.ir.GenericConst]:
+    """The tensor constants of ``main``, each value once, in order of first use."""
+    found: dict[int, tvm.ir.GenericConst] = {}
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+            found.setdefault(data_address(expr), expr)
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return list(found.values())

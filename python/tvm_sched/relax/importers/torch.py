@@ -1,0 +1,86 @@
+"""Import of torch.export programs through TVM's frontend, with the names of their parameters kept."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import InputError
+from .model import ImportedModel
+from .relax import bind_module
+
+
+def read_exported_program(path: Path) -> Any:
+    """Read a ``.pt2`` file of ``torch.export.save``."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError(f"{path}: reading torch.export programs needs torch: pip install 'tvm_sched[torch]'") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(path)
+    except Exception as error:  # zipfile, json, torch: several unrelated classes
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{path}: not a readable torch.export program ({first}); write it with torch.export.save") from None
+
+
+def from_exported_program(program: Any, shapes: Any, name: str, where: str) -> ImportedModel:
+    """Import a torch.export program; parameters and buffers keep the names of ``state_dict``."""
+    from tvm.relax.frontend.torch import from_exported_program as convert
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mod = convert(program, keep_params_as_input=True, unwrap_unit_return_tuple=True)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}") from error
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
+    mod, parameters = _parameters(mod, program, targets)
+    return bind_module(mod, parameters, shapes, name, where)
+
+
+def _parameters(mod: tvm.IRModule, program: Any, targets: dict[str, str]) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """Rename the parameter arguments to their names in torch and take their values from the program.
+
+    The frontend's own list of values follows ``named_parameters``, which can differ from the order of the arguments
+    (shared weights), so values are looked up by name.
+    """
+    function = mod["main"].without_attr("params")
+    inputs = int(function.attrs["num_input"])
+    values = {**dict(program.named_buffers()), **program.constants, **program.state_dict}
+    renamed, parameters = {}, {}
+    for variable in function.params[inputs:]:
+        target = targets.get(variable.name, variable.name)
+        renamed[variable] = relax.Var(target, variable.ty)
+        parameters[target] = _to_numpy(values[target])
+    params = [renamed.get(v, v) for v in function.params]
+    body = _replace(function.body, renamed)
+    result = mod.clone()
+    result["main"] = relax.Function(params, body, function.ret_ty, function.is_pure, function.attrs)
+    return result, parameters
+
+
+def _replace(body: relax.Expr, variables: dict[relax.Var, relax.Var]) -> relax.Expr:
+    @relax.expr_functor.mutator
+    class Renamer(relax.PyExprMutator):  # type: ignore[misc]
+        def visit_var_(self, op: relax.Var) -> relax.Expr:
+            return variables.get(op, op)
+
+    return Renamer().visit_expr(body)
+
+
+def _to_numpy(value: Any) -> Any:
+    import torch
+
+    value = value.detach().cpu().contiguous()
+    if value.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own
+        import ml_dtypes
+
+        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return value.numpy()

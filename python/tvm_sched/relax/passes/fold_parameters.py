@@ -1,0 +1,123 @@
+"""Compute what depends on parameters alone, with numpy, before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..importers.model import data_address
+
+Names = dict[int, str]
+
+
+def _axes(call: Any) -> tuple[int, ...] | None:
+    axis = call.attrs.axis
+    return None if axis is None else tuple(int(a) for a in axis)
+
+
+def _permute(call: Any, x: Any) -> Any:
+    axes = call.attrs.axes
+    return np.transpose(x, None if axes is None else [int(a) for a in axes])
+
+
+def _reshape(call: Any, x: Any) -> Any:
+    return np.reshape(x, [int(d) for d in call.ty.shape])
+
+
+def _broadcast(call: Any, x: Any) -> Any:
+    return np.broadcast_to(x, [int(d) for d in call.ty.shape])
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "relax.reshape": _reshape,
+    "relax.flatten": _reshape,
+    "relax.expand_dims": _reshape,
+    "relax.squeeze": _reshape,
+    "relax.permute_dims": _permute,
+    "relax.broadcast_to": _broadcast,
+    "relax.astype": lambda call, x: x,  # the result takes the call's dtype in any case
+    "relax.add": lambda call, x, y: x + y,
+    "relax.subtract": lambda call, x, y: x - y,
+    "relax.multiply": lambda call, x, y: x * y,
+    "relax.divide": lambda call, x, y: x / y,
+    "relax.maximum": lambda call, x, y: np.maximum(x, y),
+    "relax.minimum": lambda call, x, y: np.minimum(x, y),
+    "relax.negative": lambda call, x: -x,
+    "relax.sqrt": lambda call, x: np.sqrt(x),
+    "relax.rsqrt": lambda call, x: 1 / np.sqrt(x),
+    "relax.exp": lambda call, x: np.exp(x),
+}
+_FLOAT_ONLY = {"relax.divide", "relax.sqrt", "relax.rsqrt", "relax.exp"}
+_GROWTH = 1 << 20
+"""A result may be this many bytes larger than its arguments; larger ones are cheaper to compute than to carry."""
+
+
+@relax.expr_functor.mutator
+class _Folder(relax.PyExprMutator):  # type: ignore[misc]
+    """Replaces calls on constants by their values; ``names`` tells where a constant comes from."""
+
+    def __init__(self, mod: tvm.IRModule, names: Names) -> None:
+        super().__init__(mod)
+        self.names = names
+        self.constants: list[Any] = []  # kept alive: an address names a constant only while the constant lives
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        operator = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if operator not in _FUNCTIONS or not isinstance(call.ty, relax.TensorType):
+            return call
+        arguments = [self._constant(a) for a in call.args if not isinstance(a.ty, relax.ShapeType)]
+        if not arguments or any(a is None for a in arguments) or not isinstance(call.ty.shape, relax.ShapeExpr):
+            return call
+        if not all(isinstance(d, tvm.tirx.IntImm) for d in call.ty.shape.values):
+            return call
+        return self._fold(operator, call, arguments)
+
+    def _constant(self, expr: relax.Expr) -> Any:
+        if isinstance(expr, relax.Var):
+            expr = self.lookup_binding(expr)
+        return expr if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType) else None
+
+    def _fold(self, operator: str, call: relax.Call, arguments: list[Any]) -> relax.Expr:
+        values = [a.value.numpy() for a in arguments]
+        if operator in _FLOAT_ONLY and not all(v.dtype.kind == "f" for v in values):
+            return call  # whole numbers divide differently in numpy
+        dtype = call.ty.dtype.dtype
+        with np.errstate(all="ignore"):
+            result = np.ascontiguousarray(_FUNCTIONS[operator](call, *values)).astype(dtype, copy=False)
+        result = result.reshape([int(d) for d in call.ty.shape])
+        if result.nbytes > sum(v.nbytes for v in values) + _GROWTH:
+            return call
+        folded = relax.const(tvm.runtime.tensor(result))
+        name = next((self.names[data_address(a)] for a in arguments if data_address(a) in self.names), None)
+        if name is not None:
+            self.names[data_address(folded)] = f"{name}.{operator.removeprefix('relax.')}"
+        self.constants.append(folded)
+        return folded
+
+
+def fold_parameters(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, list[Any]]:
+    """Fold `main`'s calls of common operators on constants.
+
+    TVM's ``FoldConstant`` compiles each PrimFunc for that, some 0.1 s each: 20 s for the batch normalisations of
+    densenet121. This does the usual ones in no time and leaves the others to it.
+
+    Parameters
+    ----------
+    names : dict of int to str
+        Name of constants by `data_address`; what is folded is added, named after its first argument.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+    constants : list
+        The new constants, to be kept while their addresses are used.
+    """
+    folder = _Folder(mod, names)
+    result = mod.clone()
+    result.update_func(mod.get_global_var("main"), folder.visit_expr(mod["main"]))
+    return relax.transform.CanonicalizeBindings()(result), folder.constants

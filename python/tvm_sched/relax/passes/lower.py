@@ -1,0 +1,111 @@
+"""LowerToKernels: from operators of Relax to calls of kernels, with parameters folded and named."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from ...errors import InputError
+from ..importers.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from ..kernels import prepare_kernel
+from .fold_parameters import Names, fold_parameters
+from .simplify import simplify
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.LowerToKernels")
+class LowerToKernels:
+    """Lower the function ``main`` so that each of its bindings is a call of one kernel.
+
+    Operators are decomposed, legalised to PrimFuncs and fused; calls on parameters alone are computed now. Then
+    constants of ``main`` become arguments after the inputs (the function attribute ``num_input`` says how many inputs
+    there are), and their values go into the module attribute ``tvm_sched.parameters``, by name.
+
+    Parameters whose values the attribute holds already (an imported model's) keep their names; what was folded is named
+    after the parameter it comes from (``conv1.bias.reshape``).
+
+    Parameters
+    ----------
+    fold : bool
+        Whether parameters are constants that may be folded. Without it, calls on parameters remain operators, and the
+        parameters stay as they are in the model's file.
+    schedule : bool
+        Whether kernels get loops that suit a CPU (`tvm_sched.relax.kernels`); without it they are TVM's default.
+
+    Raises
+    ------
+    tvm_sched.errors.InputError
+        The module has no Relax function ``main``.
+    """
+
+    def __init__(self, fold: bool = True, schedule: bool = True) -> None:
+        self.fold = fold
+        self.schedule = schedule
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        if "main" not in [v.name_hint for v in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
+            raise InputError("the module has no Relax function 'main', so there is nothing to schedule")
+        values = dict(mod.attrs[PARAMETERS]) if mod.attrs and PARAMETERS in mod.attrs else {}
+        names: Names = {}
+        if self.fold and values:
+            mod = _bind(mod, values, names)
+            values = {}
+        with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
+            mod = simplify(mod)
+            mod, kept = fold_parameters(mod, names)
+            mod = _lower(mod)
+        mod, constants = _lift(mod, names)
+        del kept
+        mod = _prepare_kernels(mod, self.schedule)
+        return mod.with_attr(PARAMETERS, {**values, **constants})
+
+
+def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names) -> tvm.IRModule:
+    """Make the parameters with known values constants and note their names."""
+    function = mod["main"]
+    bound = {v: values[v.name] for v in function.params[number_of_inputs(function) :] if v.name in values}
+    for variable, value in bound.items():
+        names[int(value.data_ptr())] = variable.name
+    return relax.transform.BindParams("main", bound)(mod)
+
+
+def _lower(mod: tvm.IRModule) -> tvm.IRModule:
+    transform = relax.transform
+    return tvm.transform.Sequential(
+        [
+            relax.backend.DispatchSampling(),
+            relax.backend.DispatchSortScan(),
+            transform.LegalizeOps(),
+            transform.AnnotateTIROpPattern(),
+            transform.FoldConstant(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+            transform.CanonicalizeBindings(),
+            transform.DeadCodeElimination(),
+        ]
+    )(mod)
+
+
+def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+    """Constants of ``main`` become its last arguments; returns their values by name, too."""
+    taken = {variable.name for variable in mod["main"].params}
+    variables: dict[int, relax.Var] = {}
+    values: dict[str, tvm.runtime.Tensor] = {}
+    for constant in main_constants(mod):
+        address = data_address(constant)
+        name = base = names.get(address, "constant")
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{base}.{count}"
+        taken.add(name)
+        variables[address] = relax.Var(name, constant.ty)
+        values[name] = constant.value
+    return lift_constants(mod, variables), values
+
+
+def _prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
+    result = mod.clone()
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            result.update_func(variable, prepare_kernel(function, schedule))
+    return result

@@ -1,0 +1,46 @@
+"""Rewrite what has no kernel of its own into what has, before operators are legalised."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+_ALIASES = {"relax.to_vdevice", "relax.hint_on_device", "relax.builtin.stop_lift_params", "relax.memory.ensure_zero_offset"}
+_WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
+
+
+@relax.expr_functor.mutator
+class _Simplifier(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if operation in _ALIASES:
+            return call.args[0]
+        if operation in _WITHOUT_RESULT:
+            return relax.Tuple([])
+        if operation == "relax.ewise_fma":
+            product = self.builder_.emit(relax.op.multiply(call.args[0], call.args[1]))
+            return relax.op.add(product, call.args[2])
+        if operation == "relax.call_tir_with_grad":
+            return relax.call_tir(call.args[0], call.args[1], call.ty_args[0])
+        return call
+
+
+def simplify(mod: tvm.IRModule) -> tvm.IRModule:
+    """Inline functions, drop checks and prints, see through hints, decompose what inference does not need.
+
+    Prints and assertions would have to run in order with everything else; a schedule runs operators in its own order.
+    """
+    transform = relax.transform
+    mod = transform.InlinePrivateFunctions()(mod)
+    result = mod.clone()
+    variable = mod.get_global_var("main")
+    result.update_func(variable, _Simplifier(mod).visit_expr(mod["main"]))
+    return tvm.transform.Sequential(
+        [
+            transform.DecomposeOpsForInference(),
+            transform.CanonicalizeBindings(),
+            transform.ConvertToDataflow(1),
+            transform.DeadCodeElimination(),
+        ]
+    )(result)

@@ -1,0 +1,171 @@
+"use strict";
+// Draws each schedule of the report: a Gantt chart over a memory chart, on one time axis. One bar trace a kind of
+// operator, so that ten thousand operators stay usable; a chart is made when its tab is first opened.
+(() => {
+  const data = JSON.parse(document.getElementById("report-data").textContent);
+  const palette = ["#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#ff9da6", "#9d755d", "#a5a84e"];
+  const colours = { load: "#8797ad", copy: "#d1495b", host_read: "#e0b93b", "other kinds": "#a9a9a9" };
+  const MOST_TEXT = 800; // names inside of bars only where they can be read
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  function unitFor(ns) {
+    return ns >= 1e9 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6] : ns >= 1e3 ? ["µs", 1e3] : ["ns", 1];
+  }
+  function time(ns) {
+    const [unit, scale] = unitFor(ns);
+    return `${(ns / scale).toPrecision(ns / scale >= 1000 ? 4 : 3)} ${unit}`;
+  }
+  function bytes(size) {
+    const power = size < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(size) / 10));
+    return power ? `${(size / 1024 ** power).toPrecision(4)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}` : `${size} B`;
+  }
+
+  // Rows of the chart: each lane once for each timeline that uses it, the first lane on top.
+  function rowsOf(entry) {
+    const used = entry.timelines.map((timeline) => new Set(timeline.lane));
+    const rows = [];
+    entry.lanes.forEach((lane, l) => entry.timelines.forEach((timeline, t) => {
+      if (used[t].has(l)) rows.push({ lane, key: `${l},${t}`, first: t === 0 || !used[0].has(l), source: timeline.source });
+    }));
+    let y = 0;
+    rows.forEach((row, r) => { y += r === 0 ? 0.5 : row.first ? 1.18 : 0.9; row.y = y; });
+    const label = (row) => entry.timelines.length === 1 ? escaped(row.lane)
+      : `${row.first ? `<b>${escaped(row.lane)}</b> ` : ""}${row.source === "simulated" ? "predicted" : row.source}`;
+    return { rows, at: new Map(rows.map((row) => [row.key, row.y])), labels: rows.map(label), height: y + 0.5 };
+  }
+
+  function hover(timeline, lane, i) {
+    const kind = timeline.kinds[timeline.kind[i]], submodel = timeline.submodel[i];
+    return `<b>${escaped(timeline.names[timeline.name[i]])}</b><br>${escaped(kind)} on ${escaped(lane)}` +
+      `<br>${time(timeline.start[i])} to ${time(timeline.start[i] + timeline.time[i])} (${time(timeline.time[i])})` +
+      `<br>${bytes(timeline.bytes[i])}${submodel >= 0 ? `, submodel ${submodel}` : ""}` +
+      `<br><i>${timeline.source === "simulated" ? "predicted" : timeline.source}</i>`;
+  }
+
+  function colourOf(entry, group) {
+    return colours[entry.groups[group]] || palette[group % palette.length];
+  }
+
+  function bars(entry, rows, scale, by) {
+    const few = entry.timelines.reduce((sum, timeline) => sum + timeline.lane.length, 0) <= MOST_TEXT;
+    const traces = entry.groups.map((name, group) => ({
+      type: "bar", orientation: "h", name: escaped(name), legendrank: group, x: [], y: [], base: [], hovertext: [], text: [], width: 0.84,
+      hoverinfo: "text", marker: { color: by === "submodel" ? [] : colourOf(entry, group), line: { width: few ? 0.7 : 0, color: css("--band") } },
+      showlegend: by === "kind", textposition: "none",
+    }));
+    entry.timelines.forEach((timeline, t) => timeline.lane.forEach((lane, i) => {
+      const trace = traces[timeline.group[i]];
+      trace.x.push(timeline.time[i] / scale);
+      trace.base.push(timeline.start[i] / scale);
+      trace.y.push(rows.at.get(`${lane},${t}`));
+      trace.hovertext.push(hover(timeline, entry.lanes[lane], i));
+      trace.text.push(few ? escaped(timeline.names[timeline.name[i]]) : "");
+      if (by === "submodel") {
+        const submodel = timeline.submodel[i];
+        trace.marker.color.push(submodel < 0 ? colourOf(entry, timeline.group[i]) : palette[submodel % palette.length]);
+      }
+    }));
+    if (few) traces.forEach((trace) => Object.assign(trace, { textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside", insidetextfont: { size: 11 } }));
+    return traces.filter((trace) => trace.x.length > 0);
+  }
+
+  function memory(entry, scale) {
+    return entry.memory.filter((line) => line.sizes.some((size) => size > 0)).map((line, n) => ({
+      type: "scatter", mode: "lines", line: { shape: "hv", width: 1.8, color: palette[n % palette.length] }, yaxis: "y2",
+      x: line.times.map((t) => t / scale), y: line.sizes.map((size) => size / 2 ** 20), legend: "legend2",
+      name: `${escaped(line.device)}: ${line.peak} of ${line.limit}`, hovertemplate: `%{y:.2f} MiB<extra>${escaped(line.device)}</extra>`,
+    }));
+  }
+
+  // A vertical line with a word on top.
+  function mark(x, text, colour, dash, anchor, chart) {
+    return {
+      shape: { type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: colour, width: 1.5, dash } },
+      note: { x, y: 1, yref: "paper", yanchor: "bottom", xanchor: anchor, text, showarrow: false, font: { color: colour, size: 12 } },
+    };
+  }
+
+  function layout(entry, rows, unit, scale, lines) {
+    const heights = { gantt: 24 * rows.height + 10, memory: lines ? 130 : 0, gap: lines ? 62 : 0 };
+    const plot = heights.gantt + heights.memory + heights.gap;
+    const end = Math.max(entry.latency, ...entry.timelines.map((timeline) => timeline.latency)) / scale;
+    const marks = [mark(entry.latency / scale, `predicted ${time(entry.latency)}`, css("--mark"), "solid", "right")];
+    if (entry.bound) marks.push(mark(entry.bound / scale, `bound ${time(entry.bound)}`, css("--bound"), "dash", "right"));
+    // Two words at almost the same place: the bound's goes one line up.
+    if (entry.bound && (entry.latency - entry.bound) / scale < end * 0.14) marks[1].note.yshift = 15;
+    const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line") };
+    return {
+      height: plot + 134, barmode: "overlay", bargap: 0, hovermode: "closest", dragmode: "zoom",
+      margin: { l: 10, r: 14, t: 58, b: 76 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: css("--band"),
+      font: { color: css("--ink"), family: "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif", size: 13 },
+      hoverlabel: { bgcolor: css("--card"), bordercolor: css("--wire"), font: { color: css("--ink") }, align: "left" },
+      uniformtext: { minsize: 10, mode: "hide" },
+      xaxis: { ...axis, anchor: lines ? "y2" : "y", title: { text: unit, standoff: 4 }, range: [0, end * 1.01], autorangeoptions: { minallowed: 0 }, minallowed: 0, maxallowed: end * 1.01 },
+      yaxis: { ...axis, domain: [1 - heights.gantt / plot, 1], range: [rows.height, 0], fixedrange: true, tickvals: rows.rows.map((row) => row.y), ticktext: rows.labels, showgrid: false, zeroline: false, automargin: true },
+      yaxis2: { ...axis, domain: [0, lines ? heights.memory / plot : 0], fixedrange: true, rangemode: "tozero", title: { text: "MiB held" }, visible: lines > 0, automargin: true, nticks: 4 },
+      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom", title: { text: "" } },
+      legend2: { orientation: "h", x: 0, xanchor: "left", y: (heights.memory + 4) / plot, yanchor: "bottom", font: { size: 12 } },
+      shapes: marks.map((m) => m.shape), annotations: marks.map((m) => m.note),
+    };
+  }
+
+  function draw(section) {
+    const entry = data[+section.dataset.entry], place = section.querySelector(".gantt");
+    const by = section.querySelector(".colours").value, rows = rowsOf(entry);
+    const [unit, scale] = unitFor(entry.latency), lines = memory(entry, scale);
+    const made = layout(entry, rows, unit, scale, lines.length);
+    if (place.layout) made.xaxis.range = place.layout.xaxis.range;
+    Plotly.react(place, [...bars(entry, rows, scale, by), ...lines], made, {
+      responsive: true, displaylogo: false, scrollZoom: true, doubleClick: false,
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d", "zoomIn2d", "zoomOut2d"],
+      toImageButtonOptions: { format: "svg", filename: "tvm_sched" },
+    });
+    if (!place.dataset.ready) prepare(section, place, made.xaxis.maxallowed);
+  }
+
+  // Zooming and moving without the mouse, and a wheel that scrolls the page unless Ctrl is held.
+  function prepare(section, place, end) {
+    place.dataset.ready = "yes";
+    const show = (from, to) => {
+      const width = Math.min(to - from, end), start = Math.max(0, Math.min(from, end - width));
+      Plotly.relayout(place, { "xaxis.range": [start, start + width] });
+    };
+    const zoom = (factor) => {
+      const [from, to] = place.layout.xaxis.range, middle = (from + to) / 2, half = (to - from) / 2 * factor;
+      if (factor === 0) show(0, end); else show(middle - half, middle + half);
+    };
+    section.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => zoom(+button.dataset.zoom)));
+    place.on("plotly_doubleclick", () => show(0, end));
+    place.addEventListener("wheel", (event) => { if (!event.ctrlKey && !event.metaKey) event.stopPropagation(); }, { capture: true });
+    place.addEventListener("keydown", (event) => {
+      const [from, to] = place.layout.xaxis.range, step = (to - from) / 4;
+      const moves = { ArrowLeft: () => show(from - step, to - step), ArrowRight: () => show(from + step, to + step), "+": () => zoom(0.5), "-": () => zoom(2), "0": () => zoom(0) };
+      if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
+    });
+    section.querySelector(".colours").addEventListener("change", () => draw(section));
+  }
+
+  const sections = [...document.querySelectorAll(".entry")], tabs = document.querySelector(".tabs");
+  function open(n) {
+    sections.forEach((section, s) => section.classList.toggle("hidden", s !== n));
+    [...tabs.children].forEach((tab, t) => tab.setAttribute("aria-selected", t === n));
+    document.querySelectorAll(".summary tbody tr").forEach((row, r) => row.classList.toggle("on", r === n && sections.length > 1));
+    draw(sections[n]);
+  }
+  if (sections.length > 1) {
+    sections.forEach((section, n) => {
+      const tab = document.createElement("button");
+      tab.textContent = document.querySelector(`a[data-entry="${n}"]`).textContent;
+      tab.addEventListener("click", () => open(n));
+      tabs.append(tab);
+    });
+  }
+  document.querySelectorAll("a[data-entry]").forEach((link) => link.addEventListener("click", () => open(+link.dataset.entry)));
+  const redraw = () => sections.filter((section) => !section.classList.contains("hidden")).forEach(draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  window.addEventListener("beforeprint", redraw);
+  window.addEventListener("afterprint", redraw);
+  const asked = /^#entry-(\d+)$/.exec(location.hash);
+  open(asked && +asked[1] < sections.length ? +asked[1] : 0);
+})();

@@ -1,0 +1,175 @@
+"""Parts of the report that need no script: tables, figures, drawings, as HTML text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..problem import Problem, Topology
+from ..schedule import Schedule, Timeline
+from ..schedule.simulate import memory_profile
+from .connections import LEGEND, matrix
+from .drawing import topology_svg
+from .figures import device_of_lane, lane_figures, ordered_lanes
+from .units import format_bytes, format_ns, format_percent, format_rate, format_time
+
+if TYPE_CHECKING:
+    from .html import View
+
+NONE = '<span class="none">–</span>'
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:
+    """A table whose columns from ``numbers`` on are aligned right; cells are HTML."""
+
+    def cells(tag: str, values: Sequence[str]) -> str:
+        return "".join(f'<{tag}{" class=number" if n >= numbers else ""}>{value}</{tag}>' for n, value in enumerate(values))
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table class="{style}"><thead><tr>{cells("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def summary_table(views: Sequence[View]) -> str:
+    """A row for each schedule: latencies, bound, gap; speed-ups are over the first of the same problem."""
+    head = ["Schedule", "Scheduler", "Latency", "Measured", "Lower bound", "Gap", "Bound by", "Speed-up", "Found in", ""]
+    first: dict[str, int] = {}
+    longest = max(view.predicted.latency_ns for view in views) or 1
+    rows = []
+    for n, view in enumerate(views):
+        latency, certificate = view.predicted.latency_ns, view.schedule.certificate
+        base = first.setdefault(view.problem.digest, latency)
+        rows.append(
+            [
+                f'<a href="#entry-{n}" data-entry="{n}">{escape(view.title)}</a>',
+                escape(view.schedule.scheduler) or NONE,
+                f"<b>{format_ns(latency)}</b>",
+                " / ".join(format_ns(timeline.latency_ns) for timeline in view.others) or NONE,
+                format_ns(certificate.lower_bound_ns) if certificate else NONE,
+                format_percent(certificate.gap) if certificate else NONE,
+                escape(certificate.bound) if certificate else NONE,
+                f"{base / latency:.2f}×" if latency else NONE,
+                format_time(view.schedule.seconds) if view.schedule.seconds else NONE,
+                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest),
+            ]
+        )
+    return _table(head, rows, "summary", numbers=2)
+
+
+def _bar(latency: int, bound: int, longest: int) -> str:
+    """Latency as a bar whose full part is the lower bound: what is light could still be won."""
+    title = f"lower bound {format_ns(bound)} of {format_ns(latency)}"
+    return (
+        f'<span class="bar" title="{title}"><i style="width:{100 * latency / longest:.2f}%"></i>'
+        f'<b style="width:{100 * bound / longest:.2f}%"></b></span>'
+    )
+
+
+def entry_section(n: int, view: View) -> str:
+    """All of one schedule: figures, the places of its charts, tables of devices and channels, options."""
+    problem, schedule = view.problem, view.schedule
+    many = len({placement.submodel for placement in schedule.placements}) > 1
+    colours = '<option value="submodel">submodel</option>' if many else ""
+    return f"""<section class="entry" id="entry-{n}" data-entry="{n}">
+<h2>{escape(view.title)} <small>{escape(problem.graph.name)} on {escape(problem.topology.name)}</small></h2>
+{_cards(view)}
+<div class="tools">
+ <span class="buttons"><button data-zoom="0.5" title="Zoom in">+</button><button data-zoom="2" title="Zoom out">−</button>
+ <button data-zoom="0" title="Show all">Fit</button></span>
+ <label>Colour by <select class="colours"><option value="kind">operator kind</option>{colours}</select></label>
+ <span class="hint">Drag to zoom, Shift-drag or arrow keys to move, Ctrl-wheel to zoom, double-click to see all.</span>
+</div>
+<div class="gantt" tabindex="0" aria-label="Timeline of {escape(view.title)}"></div>
+<div class="columns">
+<div><h3>Devices</h3>{_devices(problem, schedule, view.predicted)}</div>
+<div><h3>Buses and links</h3>{_channels(problem, view.predicted)}</div>
+<div><h3>Scheduler</h3>{_options(schedule)}</div>
+</div>
+</section>"""
+
+
+def _cards(view: View) -> str:
+    certificate = view.schedule.certificate
+    cards = [("Predicted latency", format_ns(view.predicted.latency_ns), "simulated")]
+    cards += [
+        (f"{timeline.source.capitalize()} latency", format_ns(timeline.latency_ns), _against(timeline, view.predicted))
+        for timeline in view.others
+    ]
+    if certificate:
+        cards.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))
+        cards.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
+    if view.schedule.seconds:
+        cards.append(("Found in", format_time(view.schedule.seconds), escape(view.schedule.scheduler)))
+    return (
+        '<div class="cards">'
+        + "".join(f'<div class="card"><span>{name}</span><b>{value}</b><small>{note}</small></div>' for name, value, note in cards)
+        + "</div>"
+    )
+
+
+def _against(timeline: Timeline, predicted: Timeline) -> str:
+    if not predicted.latency_ns:
+        return ""
+    difference = timeline.latency_ns / predicted.latency_ns - 1
+    return f"{difference:+.1%} of the prediction" if abs(difference) < 9.995 else f"{difference + 1:.0f}× the prediction"
+
+
+def _devices(problem: Problem, schedule: Schedule, predicted: Timeline) -> str:
+    lanes = [lane for lane in ordered_lanes(problem.topology, [predicted]) if device_of_lane(lane) in problem.topology.device_id]
+    busy: dict[str, int] = {}
+    for figures in lane_figures(predicted, lanes):
+        name = device_of_lane(figures.lane)
+        busy[name] = busy.get(name, 0) + figures.busy_ns
+    count = {device.name: 0 for device in problem.topology.devices}
+    for placement in schedule.placements:
+        count[placement.device] += 1
+    rows = [
+        [
+            escape(device.name),
+            f"{count[device.name]:,}",
+            format_ns(busy.get(device.name, 0)),
+            format_percent(busy.get(device.name, 0) / max(predicted.latency_ns, 1)),
+            format_bytes(max((held for _, held in profile), default=0)),
+            format_bytes(device.memory),
+        ]
+        for device, profile in zip(problem.topology.devices, memory_profile(problem, schedule), strict=True)
+    ]
+    return _table(["Device", "Operators", "Busy", "of latency", "Peak memory", "of"], rows)
+
+
+def _channels(problem: Problem, predicted: Timeline) -> str:
+    used = set(problem.topology.channels)
+    lanes = [lane for lane in ordered_lanes(problem.topology, [predicted]) if lane in used]
+    rows = [
+        [escape(f.lane), f"{f.events:,}", format_bytes(f.bytes), format_ns(f.busy_ns), format_percent(f.busy)]
+        for f in lane_figures(predicted, lanes)
+    ]
+    if not rows:
+        return "<p>Nothing travels.</p>"
+    return _table(["Channel", "Transfers", "Bytes", "Busy", "of latency"], rows)
+
+
+def _options(schedule: Schedule) -> str:
+    rows = [["scheduler", escape(schedule.scheduler) or NONE]]
+    rows += [[escape(name), escape(msgspec.json.encode(value).decode())] for name, value in schedule.options.items()]
+    return _table(["Option", "Value"], rows)
+
+
+def topology_section(topology: Topology) -> str:
+    """The drawing and the matrix of one topology."""
+    names, cells = matrix(topology)
+    rows = [
+        [f"<b>{escape(name)}</b>", *(f'<span title="{escape(", ".join(c.channels))}">{escape(str(c))}</span>' for c in row)]
+        for name, row in zip(names, cells, strict=True)
+    ]
+    words = {cell.word for row in cells for cell in row}
+    shown = {word: text for word, text in LEGEND.items() if word in words or (word == "NV#" and any(w[2:].isdigit() for w in words))}
+    legend = " · ".join(f"<b>{escape(word)}</b> {escape(text)}" for word, text in shown.items())
+    source = f'<p class="hint">Source of the figures: {escape(topology.source)}</p>' if topology.source else ""
+    fastest = max(device.memory_bandwidth for device in topology.devices)
+    return f"""<section class="topology-of"><h2>Topology {escape(topology.name)}
+<small>{len(topology.devices)} devices, memory up to {format_rate(fastest)}</small></h2>
+<div class="columns"><div class="scroll">{topology_svg(topology)}</div>
+<div>{_table(["from, to", *map(escape, names)], rows, "matrix")}<p class="hint">{legend}</p>{source}</div></div></section>"""

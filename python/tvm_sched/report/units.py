@@ -1,0 +1,59 @@
+"""Times, sizes and rates as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def format_time(seconds: float) -> str:
+    """Three significant digits with a unit that fits: ``"1.23 ms"``, ``"45.6 µs"``."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= scale * 0.9995:
+            return f"{_digits(seconds / scale)} {unit}"
+    return f"{seconds * 1e9:.0f} ns" if seconds else "0 s"
+
+
+def format_ns(nanoseconds: int) -> str:
+    """`format_time` of integer nanoseconds."""
+    return format_time(nanoseconds / 1e9)
+
+
+def format_bytes(size: float) -> str:
+    """Binary units, as memory is sold: ``"1.50 MiB"``."""
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(size) >= scale:
+            return f"{_digits(size / scale)} {unit}"
+    return f"{size:.0f} B"
+
+
+def format_rate(bytes_per_second: float) -> str:
+    """Decimal units, as links are sold: ``"25 GB/s"``."""
+    for unit, scale in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if abs(bytes_per_second) >= scale:
+            return f"{bytes_per_second / scale:.3g} {unit}"
+    return f"{bytes_per_second:.3g} B/s"
+
+
+def format_percent(fraction: float) -> str:
+    """A fraction as per cent with one decimal."""
+    return f"{100 * fraction:.1f}%"
+
+
+def percentile(values: Sequence[float], per_cent: float) -> float:
+    """Smallest value that at least ``per_cent`` of the values do not exceed (nearest rank).
+
+    Raises
+    ------
+    ValueError
+        No values.
+    """
+    if not values:
+        raise ValueError("a percentile of no values")
+    ranked = sorted(values)
+    rank = -int(-len(ranked) * per_cent // 100)
+    return ranked[min(max(rank, 1), len(ranked)) - 1]
+
+
+def _digits(value: float) -> str:
+    size = abs(value)
+    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

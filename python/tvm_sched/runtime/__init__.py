@@ -1,0 +1,20 @@
+"""Python's handle on the executor: load a compiled artifact, run it, see when each step ran.
+
+Neither the compiler nor a solver is needed here: ``TVM_USE_RUNTIME_LIB=1`` is enough.
+"""
+
+from .module import ScheduledModule, find_scheduled_module, load, make_module
+from .parameters import write_parameters
+from .statistics import LatencyStatistics
+from .tensors import to_numpy, to_tensor
+
+__all__ = [
+    "LatencyStatistics",
+    "ScheduledModule",
+    "find_scheduled_module",
+    "load",
+    "make_module",
+    "to_numpy",
+    "to_tensor",
+    "write_parameters",
+]

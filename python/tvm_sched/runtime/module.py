@@ -1,0 +1,291 @@
+"""The handle on a compiled artifact."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import _library
+from ..errors import ExecutionError, InputError
+from .statistics import LatencyStatistics
+from .tensors import to_numpy, to_tensor
+
+_KIND = "tvm_sched"
+_PARAMETERS_VARIABLE = "TVM_SCHED_PARAMETERS"
+
+
+class ScheduledModule:
+    """A model with its schedule, ready to run.
+
+    Parameters
+    ----------
+    module
+        A ``tvm_ffi`` module of kind ``tvm_sched``, or any module that imports one: what ``tvm.compile`` or
+        ``load_module`` returns, or a ``relax.VMExecutable``.
+
+    Raises
+    ------
+    InputError
+        If there is none in it.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = find_scheduled_module(module)
+        # The library that holds the kernels must outlive what runs them.
+        self._root = module
+
+    @property
+    def module(self) -> Any:
+        """The ``tvm_ffi`` module of kind ``tvm_sched``."""
+        return self._module
+
+    def run(self, *inputs: Any, **named: Any) -> list[np.ndarray[Any, Any]]:
+        """Run the model once.
+
+        Parameters
+        ----------
+        inputs
+            The model's inputs in their order: arrays, or tensors of any DLPack library, in the CPU's memory.
+        named
+            Inputs by name, after the positional ones; which names there are, `plans` tells.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            The outputs in the model's order, also where there is only one.
+
+        Raises
+        ------
+        InputError
+            If no plan takes inputs of these shapes and data types.
+        ExecutionError
+            If parameters are missing or an operator failed; the message names it and its device.
+        """
+        result = self.run_tensors(*inputs, **named)
+        return [to_numpy(tensor) for tensor in result]
+
+    def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
+        """Run the model once as `run` does; return ``tvm_ffi`` tensors."""
+        tensors = [to_tensor(value) for value in self._in_order(inputs, named)]
+        try:
+            self._module["plan_of"](*tensors)
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from None
+        try:
+            result = self._module["main"](*tensors)
+        except Exception as error:
+            raise ExecutionError(str(error)) from error
+        return [result] if hasattr(result, "dtype") else list(result)
+
+    def configure(
+        self,
+        *,
+        trace: bool | None = None,
+        emulate_values: bool | None = None,
+        emulation_scale: float | str | None = None,
+    ) -> None:
+        """Set options of the runs to come; what is not given stays as it is.
+
+        Parameters
+        ----------
+        trace
+            Keep when each step ran, for `timeline`.
+        emulate_values
+            Compute the values too where the devices are emulated; otherwise the outputs are zeros.
+        emulation_scale
+            How many times slower than the plan's time the emulated devices run; ``"auto"`` chooses for each plan.
+        """
+        options: dict[str, Any] = {"trace": trace, "emulate_values": emulate_values}
+        options = {name: value for name, value in options.items() if value is not None}
+        if emulation_scale is not None:
+            options["emulation_scale"] = None if emulation_scale == "auto" else emulation_scale
+        try:
+            self._module["configure"](json.dumps(options))
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def load_parameters(self, path: str | os.PathLike[str]) -> int:
+        """Map a safetensors file with the external parameters; return how many were taken from it.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read or is damaged, or a parameter is not in it or of another type.
+        """
+        try:
+            return int(self._module["load_parameters"](os.fspath(path)))
+        except (RuntimeError, ValueError) as error:
+            raise InputError(str(error)) from None
+
+    def set_parameter(self, name: str, value: Any) -> None:
+        """Give one parameter its value; later runs use it.
+
+        Raises
+        ------
+        InputError
+            If there is no such parameter or it is of another type.
+        """
+        try:
+            self._module["set_parameter"](name, to_tensor(value))
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def parameters(self) -> list[dict[str, Any]]:
+        """Return ``name, shape, dtype, embedded, loaded`` of each parameter."""
+        return list(json.loads(self._module["parameters"]()))
+
+    def plans(self) -> list[dict[str, Any]]:
+        """Return the plans as ``docs/formats/plan.md`` describes them."""
+        plans = json.loads(self._module["plans"]())
+        return plans if isinstance(plans, list) else [plans]
+
+    def info(self) -> dict[str, Any]:
+        """Return what the compiler noted down: scheduler, topology, certificate."""
+        text = self._module["info"]()
+        return dict(json.loads(text)) if text else {}
+
+    def latency(self) -> float:
+        """Return the seconds that the last run took from its start to the end of its last step.
+
+        For emulated devices these are seconds of the plan's time: the emulation's scale is divided out.
+        """
+        return int(self._module["latency"]()) * 1e-9
+
+    def timeline(self) -> dict[str, Any]:
+        """Return when each step of the last run began and ended, in nanoseconds from the run's start.
+
+        ``{"plan", "backend", "scale", "latency_ns", "largest_delay_ns", "events": [{"step", "queue", "start_ns",
+        "end_ns", "event"}]}``; ``event`` is what the plan says of the step.
+
+        Raises
+        ------
+        ExecutionError
+            If no run was traced since ``configure(trace=True)``.
+        """
+        try:
+            return dict(json.loads(self._module["timeline"]()))
+        except RuntimeError as error:
+            raise ExecutionError(str(error)) from None
+
+    def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
+        """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies."""
+        if warmup < 0 or repeat < 1:
+            raise InputError(f"warmup is {warmup} and repeat is {repeat}; allowed are 0 or more and 1 or more")
+        tensors = [to_tensor(value) for value in self._in_order(inputs, named)]
+        seconds = []
+        for _ in range(warmup + repeat):
+            self.run_tensors(*tensors)
+            seconds.append(self.latency())
+        return LatencyStatistics.of(seconds[warmup:])
+
+    def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        if not named:
+            return list(inputs)
+        names = [argument["name"] for argument in self.plans()[0]["arguments"]][len(inputs) :]
+        unknown = [name for name in named if name not in names]
+        missing = [name for name in names if name not in named]
+        if unknown or missing:
+            raise InputError(f"inputs not known: {unknown}; not given: {missing}; by name are expected: {names}")
+        return [*inputs, *(named[name] for name in names)]
+
+
+def find_scheduled_module(module: Any) -> Any:
+    """Return the first module of kind ``tvm_sched`` among a module, what it wraps, and its imports.
+
+    Raises
+    ------
+    InputError
+        If there is none; the message lists the kinds that were found.
+    """
+    _library.load_library()
+    pending = [getattr(module, "mod", module)]  # relax.VMExecutable wraps its module as `mod`
+    kinds: list[str] = []
+    while pending:
+        candidate = pending.pop(0)
+        kinds.append(candidate.kind)
+        if candidate.kind == _KIND:
+            return candidate
+        pending.extend(candidate.imports)
+    raise InputError(
+        f"no module of kind {_KIND!r} was found, only {kinds}: the artifact was not compiled with a tvm_sched target"
+    )
+
+
+def make_module(
+    plans: list[dict[str, Any]], metadata: Mapping[str, Any], embedded: Mapping[str, Any] | None = None
+) -> Any:
+    """Return a new ``tvm_ffi`` module of kind ``tvm_sched``; its kernels are added with ``import_module``.
+
+    Parameters
+    ----------
+    plans
+        As ``docs/formats/plan.md`` says, one for each set of input shapes.
+    metadata
+        Anything JSON can hold; `ScheduledModule.info` gives it back.
+    embedded
+        Values of the parameters that travel inside the module, by name.
+    """
+    tensors = {name: to_tensor(value) for name, value in (embedded or {}).items()}
+    return _library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)
+
+
+def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> ScheduledModule:
+    """Load a compiled artifact and its parameters.
+
+    Parameters
+    ----------
+    path
+        What ``tvm-sched compile`` or ``export_library`` wrote.
+    parameters
+        The safetensors file of the external parameters. Without it the file that the environment variable
+        ``TVM_SCHED_PARAMETERS`` names is taken, and else ``<stem>.safetensors`` beside the artifact.
+
+    Raises
+    ------
+    InputError
+        If the file is not there, cannot be loaded, holds no schedule, or its parameters do not fit.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such file")
+    _library.load_library()
+    try:
+        loaded = ScheduledModule(_load_any_module(file))
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+    except Exception as error:
+        raise InputError(f"{file}: cannot be loaded ({error})") from error
+    source = _parameters_file(loaded, file, parameters)
+    if source is not None:
+        loaded.load_parameters(source)
+    return loaded
+
+
+def _load_any_module(file: Path) -> Any:
+    import tvm_ffi
+
+    try:
+        # Kernels of TVM need its runtime library, and an executable of its virtual machine is read by it.
+        import tvm.runtime  # noqa: F401
+    except ImportError:
+        pass  # an artifact of other kernels needs tvm_ffi alone
+    return tvm_ffi.load_module(str(file.resolve()))
+
+
+def _parameters_file(
+    loaded: ScheduledModule, file: Path, given: str | os.PathLike[str] | None
+) -> str | os.PathLike[str] | None:
+    if given is not None:
+        return given
+    if all(parameter["loaded"] for parameter in loaded.parameters()):
+        return None
+    named = os.environ.get(_PARAMETERS_VARIABLE)
+    if named:
+        return named
+    beside = file.with_suffix(".safetensors")
+    return beside if beside.is_file() else None

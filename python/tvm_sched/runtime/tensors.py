@@ -1,0 +1,58 @@
+"""NumPy arrays to tvm_ffi tensors and back, without a copy where the types allow it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _library
+
+
+def _numpy_knows(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biufc"
+
+
+def to_tensor(value: Any) -> Any:
+    """Return a ``tvm_ffi.Tensor`` of an array, a tensor of any DLPack library, or a number.
+
+    Memory is shared where it can be: not with arrays that are read-only or of another byte order.
+    The executor itself copies what is strided or not aligned.
+    """
+    import tvm_ffi
+
+    if isinstance(value, tvm_ffi.Tensor):
+        return value
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+        return tvm_ffi.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeError(f"expected an array or a tensor, got {type(value).__name__}")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.writeable:
+        array = array.copy()
+    if _numpy_knows(array.dtype):
+        return tvm_ffi.from_dlpack(array)
+    # bfloat16 and float8 of ml_dtypes: DLPack has them, NumPy's side of it has not.
+    raw = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
+    return _library.function("tvm_sched.reinterpret")(tvm_ffi.from_dlpack(raw), array.dtype.name)
+
+
+def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+    """Return the array of a CPU tensor; it shares the tensor's memory."""
+    name = str(tensor.dtype)
+    if name == "bool" or _is_numpy_name(name):
+        return np.from_dlpack(tensor)
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    raw = _library.function("tvm_sched.reinterpret")(tensor, f"uint{8 * dtype.itemsize}")
+    return np.from_dlpack(raw).view(dtype)
+
+
+def _is_numpy_name(name: str) -> bool:
+    try:
+        return _numpy_knows(np.dtype(name))
+    except TypeError:
+        return False

@@ -1,0 +1,25 @@
+"""What an executor is told, and what is known of it: schedules, their verifier, simulator, bounds and timelines."""
+
+from .rules import RULES, Violation
+from .schedule import Certificate, Placement, Schedule, ScheduleIndex, Transfer
+from .simulate import Times, memory_profile, price, simulate
+from .timeline import Event, Timeline
+from .verify import verify, violations
+
+__all__ = [
+    "RULES",
+    "Certificate",
+    "Event",
+    "Placement",
+    "Schedule",
+    "ScheduleIndex",
+    "Timeline",
+    "Times",
+    "Transfer",
+    "Violation",
+    "memory_profile",
+    "price",
+    "simulate",
+    "verify",
+    "violations",
+]

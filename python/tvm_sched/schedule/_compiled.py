@@ -1,0 +1,144 @@
+"""A problem as the arrays that the C++ simulator keeps, made once for each problem."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._library import function
+from ..problem import HOST, Problem, Route
+from .schedule import ScheduleIndex
+
+Array = npt.NDArray[np.int64]
+
+_LONGEST_NS = 2.0**62
+"""Transfers longer than this (146 years) are taken to last this long, so that they stay 64-bit integers."""
+
+
+@dataclass(frozen=True)
+class CompiledProblem:
+    """The C++ simulator of one problem, and what its timelines say of events.
+
+    Attributes
+    ----------
+    run : callable
+        ``run(placements, transfers, times, peak)`` fills start and end of each event and the peak memory of each
+        device, and returns the latency in nanoseconds. Raises ``ValueError`` where a rule is broken.
+    violations : callable
+        ``violations(placements, transfers, limit)``: a list for each broken rule: position in `verify.RULES`,
+        operator, tensor, device, other device, then the events of a cycle; -1 where a field says nothing.
+    holdings, profile : callable
+        ``(placements, transfers)`` to rows of tensor, device, begin, end; to rows of device, time, bytes held.
+    operator_bytes : list of int
+        Bytes that each operator reads and writes.
+    """
+
+    run: Callable[[Array, Array, Array, Array], int]
+    violations: Callable[[Array, Array, int], Sequence[Sequence[int]]]
+    holdings: Callable[[Array, Array], Any]
+    profile: Callable[[Array, Array], Any]
+    operator_bytes: list[int]
+
+
+_compiled: weakref.WeakKeyDictionary[Problem, CompiledProblem] = weakref.WeakKeyDictionary()
+
+
+def compiled(problem: Problem) -> CompiledProblem:
+    """The simulator of a problem; the second call for the same problem costs nothing."""
+    found = _compiled.get(problem)
+    if found is None:
+        found = _compiled[problem] = _compile(problem)
+    return found
+
+
+def _compile(problem: Problem) -> CompiledProblem:
+    index = problem.graph.index
+    stays = set(index.graph_outputs)
+    stays.update(t for t, tensor in enumerate(problem.graph.tensors) if tensor.kind == "parameter")
+    tensors = [(size, t in stays) for t, size in enumerate(index.size)]
+    devices = [(device.memory, device.shares_host_memory) for device in problem.topology.devices]
+    functions = function("tvm_sched.make_simulator")(
+        *_rows(index.inputs),
+        *_rows(index.outputs),
+        _array(tensors),
+        _array(devices),
+        _array(problem.costs.operator_ns),
+        _array(problem.costs.direct_ns),
+        _host_read_ns(problem),
+        *_routes(problem),
+        len(problem.topology.channels),
+    )
+    size = index.size
+    operator_bytes = [
+        sum(size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)
+    ]
+    return CompiledProblem(*functions, operator_bytes)
+
+
+def _array(values: Any) -> Array:
+    """A writable contiguous copy, as DLPack wants it."""
+    return np.array(values, dtype=np.int64, order="C")
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Rows of different lengths as offsets and elements."""
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return offsets, np.fromiter((value for row in rows for value in row), dtype=np.int64)
+
+
+def transfer_ns(route: Route, sizes: npt.NDArray[np.float64]) -> Array:
+    """`Route.nanoseconds` of many sizes at once."""
+    exact = np.ceil(route.latency * 1e9 + sizes * 1e9 / route.bandwidth)
+    return np.minimum(exact, _LONGEST_NS).astype(np.int64)
+
+
+def _host_read_ns(problem: Problem) -> Array:
+    """`Problem.host_read_ns` of each operator on each device."""
+    index = problem.graph.index
+    host_bytes = np.array([problem.host_bytes(o) for o in range(len(index.host_inputs))], dtype=np.float64)
+    reads = np.array([bool(tensors) for tensors in index.host_inputs], dtype=bool)
+    result = np.zeros((len(index.host_inputs), len(problem.topology.devices)), dtype=np.int64)
+    for d in range(len(problem.topology.devices)):
+        route = problem.topology.route(HOST, d)
+        if route is not None:
+            result[:, d] = np.where(reads, transfer_ns(route, host_bytes), 0)
+    return result
+
+
+def _routes(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
+    """Route of each pair, channels of each route (two arrays), speed of each route, times by speed and tensor."""
+    places = range(HOST, len(problem.topology.devices))
+    sizes = np.array(problem.graph.index.size, dtype=np.float64)
+    routes: dict[Route, int] = {}
+    speeds: dict[tuple[float, float], Route] = {}
+    pairs = np.full((len(places), len(places)), -1, dtype=np.int64)
+    for source in places:
+        for target in places:
+            route = problem.topology.route(source, target)
+            if route is not None:
+                pairs[source + 1, target + 1] = routes.setdefault(route, len(routes))
+                speeds.setdefault((route.bandwidth, route.latency), route)
+    row = {speed: k for k, speed in enumerate(speeds)}
+    times = np.array([transfer_ns(route, sizes) for route in speeds.values()], dtype=np.int64)
+    speed_of = np.array([row[route.bandwidth, route.latency] for route in routes], dtype=np.int64)
+    return (pairs, *_rows([route.channels for route in routes]), speed_of, times.reshape(len(speeds), len(sizes)))
+
+
+def placements_array(index: ScheduleIndex) -> Array:
+    """Rows: operator, device, with direct host access."""
+    return _stack((index.operator, index.device, index.direct))
+
+
+def transfers_array(index: ScheduleIndex) -> Array:
+    """Rows: kind, item, source, device."""
+    return _stack((index.transfer_kind, index.transfer_item, index.transfer_source, index.transfer_device))
+
+
+def _stack(columns: Iterable[Sequence[int]]) -> Array:
+    return np.array([np.asarray(column, dtype=np.int64) for column in columns], dtype=np.int64)

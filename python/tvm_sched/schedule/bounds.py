@@ -1,0 +1,287 @@
+"""Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
+
+Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
+taken as free and a bus may carry any part of a tensor at any moment, which no schedule can better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..problem import FORBIDDEN, HOST, Problem, Route
+
+Array = npt.NDArray[np.float64]
+
+MARGIN = 1e-9
+"""Relative slack for floating-point sums, so that rounding never lifts a bound above the truth."""
+
+
+class Bound(NamedTuple):
+    """A lower bound in nanoseconds and the argument that gave it."""
+
+    ns: int
+    name: str
+
+    @property
+    def seconds(self) -> float:
+        return self.ns / 1e9
+
+
+def lower_bound(problem: Problem) -> Bound:
+    """The best of all bounds.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    Bound
+        ``name`` is ``"critical path"``, ``"device work"`` or ``"bus"``.
+
+    Notes
+    -----
+    *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
+    operator ends no earlier than all buses together can carry the parameters of its ancestors.
+    *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
+    the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
+    *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
+    direct host access cross them too.
+    """
+    if not problem.graph.operators:
+        return Bound(0, "critical path")
+    relaxation = _Relaxation(problem)
+    return max(all_bounds(relaxation), key=lambda bound: bound.ns)
+
+
+def all_bounds(relaxation: _Relaxation | Problem) -> list[Bound]:
+    """Each bound, in order of `lower_bound`'s notes."""
+    if isinstance(relaxation, Problem):
+        relaxation = _Relaxation(relaxation)
+    return [
+        Bound(_floor(_critical_path(relaxation)), "critical path"),
+        Bound(_floor(_device_work(relaxation)), "device work"),
+        Bound(_floor(_bus(relaxation)), "bus"),
+    ]
+
+
+def _floor(value: float) -> int:
+    return int(np.floor(value * (1 - MARGIN)))
+
+
+@dataclass(frozen=True)
+class _Relaxation:
+    """What the bounds have in common, in nanoseconds."""
+
+    problem: Problem
+
+    @cached_property
+    def best(self) -> Array:
+        """(operators, devices): the faster of both modes; infinite where an operator cannot run."""
+        fastest = np.minimum(self.problem.costs.operator_ns, self.problem.costs.direct_ns)
+        return np.where(fastest == FORBIDDEN, np.inf, fastest.astype(np.float64))
+
+    @cached_property
+    def shortest(self) -> Array:
+        """(operators,): on the best device."""
+        return self.best.min(axis=1)
+
+    @cached_property
+    def after(self) -> Array:
+        """(operators,): least time between the end of an operator and the end of the run."""
+        after = np.zeros(len(self.shortest))
+        index = self.problem.graph.index
+        for o in reversed(index.order):
+            for s in index.successors[o]:
+                after[o] = max(after[o], self.shortest[s] + after[s])
+        return after
+
+    @cached_property
+    def arrival(self) -> list[float]:
+        """Least time in which each host tensor gets into a device that has a bus; infinite where there is none."""
+        if self.bypass:
+            return [0.0] * len(self.problem.graph.index.size)
+        return [
+            min((route.nanoseconds(size) for route in self._host_routes), default=np.inf)
+            for size in self.problem.graph.index.size
+        ]
+
+    @cached_property
+    def end(self) -> Array:
+        """(operators,): least time at which each operator can end."""
+        index, costs = self.problem.graph.index, self.problem.costs
+        in_place = [self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))]
+        floor = self.ancestors_on_bus
+        end = np.zeros(len(index.inputs))
+        for o in index.order:
+            ready = max((end[p] for p in index.predecessors[o]), default=0.0)
+            arrived = max((self.arrival[t] for t in index.host_inputs[o]), default=0.0)
+            ends = np.inf
+            for d, shares in enumerate(in_place):
+                if costs.operator_ns[o, d] != FORBIDDEN:
+                    ends = min(ends, (ready if shares else max(ready, arrived)) + costs.operator_ns[o, d])
+                if costs.direct_ns[o, d] != FORBIDDEN:
+                    ends = min(ends, ready + costs.direct_ns[o, d])
+            end[o] = max(ends, floor[o])
+        return end
+
+    @cached_property
+    def start(self) -> Array:
+        """(operators,): least time at which each operator can start, in whatever mode."""
+        index, costs = self.problem.graph.index, self.problem.costs
+        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
+        early = (costs.direct_ns != FORBIDDEN).any(axis=1) | ((costs.operator_ns != FORBIDDEN) & shares).any(axis=1)
+        start = np.zeros(len(index.inputs))
+        for o in index.order:
+            start[o] = max((self.end[p] for p in index.predecessors[o]), default=0.0)
+            if not early[o]:
+                start[o] = max(start[o], max((self.arrival[t] for t in index.host_inputs[o]), default=0.0))
+        return start
+
+    @cached_property
+    def bypass(self) -> bool:
+        """Whether host tensors can reach a device otherwise than over its bus: a link to one that shares host memory."""
+        devices, route = range(len(self.problem.topology.devices)), self.problem.topology.route
+        sharing = [d for d in devices if self.problem.reads_host_in_place(d)]
+        return any(
+            (path := route(a, b)) is not None and (down := route(HOST, b)) is not None and path.channels != down.channels
+            for a in sharing
+            for b in devices
+        )
+
+    @cached_property
+    def must_cross(self) -> list[bool]:
+        """Whether the host tensors of an operator must cross a bus for it: no device that can run it shares host memory."""
+        if self.bypass:
+            return [False] * len(self.shortest)
+        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
+        return [bool(not (np.isfinite(row) & shares).any()) for row in self.best]
+
+    @cached_property
+    def crossing(self) -> Array:
+        """(tensors,): share of the run for which a host tensor keeps the buses busy, all buses taken as one.
+
+        With multipliers proportional to the bandwidths, the Lagrangian bound is bytes over the sum of bandwidths.
+        """
+        down = {route.channels: route.bandwidth for route in self._host_routes}
+        total = sum(down.values())
+        if not total:
+            return np.zeros(len(self.problem.graph.index.size))
+        return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / total
+
+    @property
+    def _host_routes(self) -> list[Route]:
+        topology = self.problem.topology
+        return [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
+
+    @cached_property
+    def residual(self) -> Array:
+        """(operators,): least time between the last byte of an operator's host tensors and its end."""
+        costs = self.problem.costs
+        rest = np.full(len(self.shortest), np.inf)
+        for d in range(len(self.problem.topology.devices)):
+            loaded = np.where(costs.operator_ns[:, d] == FORBIDDEN, np.inf, costs.operator_ns[:, d].astype(np.float64))
+            rest = np.minimum(rest, loaded)
+            for o in np.flatnonzero(costs.direct_ns[:, d] != FORBIDDEN):
+                rest[o] = min(rest[o], int(costs.direct_ns[o, d]) - self.problem.host_read_ns(int(o), d))
+        return rest
+
+    @cached_property
+    def ancestors_on_bus(self) -> Array:
+        """(operators,): an operator cannot end before the buses have carried all that its ancestors and it read."""
+        index = self.problem.graph.index
+        hosts = sorted({t for o, read in enumerate(index.host_inputs) if self.must_cross[o] for t in read})
+        if not hosts:
+            return np.zeros(len(index.inputs))
+        column = {t: i for i, t in enumerate(hosts)}
+        weights = self.crossing[hosts]
+        needed: list[int] = [0] * len(index.inputs)
+        for o in index.order:
+            bits = 0
+            if self.must_cross[o]:
+                for t in index.host_inputs[o]:
+                    bits |= 1 << column[t]
+            for p in index.predecessors[o]:
+                bits |= needed[p]
+            needed[o] = bits
+        width = (len(hosts) + 7) // 8
+        result = np.zeros(len(needed))
+        for o, bits in enumerate(needed):
+            row = np.unpackbits(np.frombuffer(bits.to_bytes(width, "little"), dtype=np.uint8), bitorder="little")
+            # The last byte may be an ancestor's: then its reader and all operators between still follow, of which the
+            # residual of ``o`` alone is certain only if ``o`` itself reads host tensors; else its shortest time follows.
+            rest = min(self.residual[o], self.shortest[o]) if self.must_cross[o] and index.host_inputs[o] else self.shortest[o]
+            result[o] = row[: len(hosts)] @ weights + (rest if bits else 0.0)
+        return result
+
+
+def _critical_path(relaxation: _Relaxation) -> float:
+    return float((relaxation.end + relaxation.after).max())
+
+
+def _device_work(relaxation: _Relaxation) -> float:
+    """Operators sorted by what must follow (or precede) them; each suffix fills the devices between its ends."""
+    weights = device_weights(relaxation.best)
+    work = np.where(np.isfinite(relaxation.best), relaxation.best * weights, np.inf).min(axis=1)
+    # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
+    # device or mode lets it start before; then no more than its shortest time may be counted.
+    late = relaxation.end - relaxation.shortest
+    least = np.where(np.isfinite(relaxation.best), weights, np.inf).min(axis=1) * relaxation.shortest
+    return max(
+        _sweep(work, relaxation.after, relaxation.start),
+        _sweep(work, relaxation.start, relaxation.after),
+        _sweep(least, relaxation.after, late),
+        _sweep(least, late, relaxation.after),
+    )
+
+
+def _sweep(work: Array, key: Array, other: Array) -> float:
+    """Largest of ``key threshold + work of the operators at or above it + their least other``."""
+    order = np.argsort(-key, kind="stable")
+    return float((key[order] + np.cumsum(work[order]) + np.minimum.accumulate(other[order])).max())
+
+
+def device_weights(best: Array, rounds: int = 60) -> Array:
+    """Multipliers of the devices that make the sum over operators of ``min_d weight_d * time_od`` large.
+
+    They are non-negative and add up to one; any such weights give a valid bound, so subgradient steps that stop early do
+    no harm. On equal devices they are equal.
+    """
+    devices = best.shape[1]
+    finite = np.where(np.isfinite(best), best, 0.0)
+    speed = np.divide(1.0, finite.mean(axis=0), out=np.ones(devices), where=finite.mean(axis=0) > 0)
+    equal = np.full(devices, 1 / devices)
+    best_value, best_weights = -1.0, equal
+    for weights in (equal, speed / speed.sum()):
+        for step in range(rounds):
+            weighted = np.where(np.isfinite(best), best * weights, np.inf)
+            chosen = weighted.argmin(axis=1)
+            value = float(weighted.min(axis=1).sum())
+            if value > best_value:
+                best_value, best_weights = value, weights
+            load = np.bincount(chosen, weights=best[np.arange(len(best)), chosen], minlength=devices)
+            if load.sum() <= 0:
+                break
+            pushed = weights * np.exp(0.5 / (1 + step) ** 0.5 * (load / load.mean() - 1).clip(-3, 3))
+            weights = pushed / pushed.sum()
+    return best_weights
+
+
+def _bus(relaxation: _Relaxation) -> float:
+    """Host tensors sorted by what must follow their arrival; each prefix crosses the buses before that."""
+    index = relaxation.problem.graph.index
+    follows = np.full(len(index.size), -1.0)
+    for o, read in enumerate(index.host_inputs):
+        if relaxation.must_cross[o]:
+            for t in read:
+                follows[t] = max(follows[t], relaxation.residual[o] + relaxation.after[o])
+    hosts = np.flatnonzero(follows >= 0)
+    if not len(hosts):
+        return 0.0
+    order = hosts[np.argsort(-follows[hosts], kind="stable")]
+    return float((np.cumsum(relaxation.crossing[order]) + follows[order]).max())

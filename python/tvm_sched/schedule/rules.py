@@ -1,0 +1,116 @@
+"""Names of the rules that a schedule must obey, and the sentences that say how one was broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..problem import Problem
+from .schedule import ScheduleIndex
+
+COMPILED_RULES = (
+    "operator-missing",
+    "operator-twice",
+    "operator-forbidden",
+    "load-activation",
+    "load-shared",
+    "copy-self",
+    "copy-route",
+    "copy-source",
+    "tensor-twice",
+    "tensor-missing",
+    "host-read-missing",
+    "host-read-twice",
+    "host-read-device",
+    "host-read-spurious",
+    "deadlock",
+)
+"""Rules that C++ checks, in the order of ``Rule`` in ``cpp/simulate/rules.h``."""
+
+RULES = ("problem", *COMPILED_RULES, "memory", "certificate", "contiguity")
+"""All rules that `verify` knows."""
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A broken rule.
+
+    Parameters
+    ----------
+    rule : str
+        One of `RULES`.
+    message : str
+        What is wrong, with the names of all that take part.
+    operator, device : str
+        The operator and device at fault; empty where none can be named.
+    """
+
+    rule: str
+    message: str
+    operator: str = ""
+    device: str = ""
+
+
+def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Violation:
+    """The violation that a row of the C++ simulator stands for (``Violations`` in ``cpp/ffi/simulate.cc``)."""
+    rule, o, t, d, other = (int(value) for value in row[:5])
+    name = COMPILED_RULES[rule]
+    operator = problem.graph.operators[o].name if o >= 0 else ""
+    tensor = problem.graph.tensors[t].name if t >= 0 else ""
+    device = problem.topology.devices[d].name if d >= 0 else ""
+    if name == "deadlock":
+        return _deadlock(problem, index, row[5:])
+    source = problem.topology.devices[other].name if other >= 0 and name != "operator-forbidden" else ""
+    producer = problem.graph.index.producer[t] if t >= 0 else -1
+    made_by = f"made by operator {problem.graph.operators[producer].name!r}" if producer >= 0 else "from host memory"
+    mode = "with direct host access" if other == 1 else "with its tensors on the device"
+    sentence = {
+        "operator-missing": f"operator {operator!r} is placed on no device; each operator is placed once",
+        "operator-twice": f"operator {operator!r} is placed again on {device!r}; each operator is placed once",
+        "operator-forbidden": f"operator {operator!r} cannot run on {device!r} {mode}: its latency there is null",
+        "load-activation": f"tensor {tensor!r}, {made_by}, is loaded into {device!r}; "
+        "only graph inputs and parameters lie in host memory, others need a copy",
+        "load-shared": f"tensor {tensor!r} is loaded into {device!r}, which shares host memory and has it from the start",
+        "copy-self": f"tensor {tensor!r} is copied from {device!r} to itself",
+        "copy-route": f"tensor {tensor!r} is copied from {source!r} to {device!r}, but nothing joins the two",
+        "copy-source": f"tensor {tensor!r}, {made_by}, is copied from {source!r} to {device!r}, "
+        f"but it never gets to {source!r}",
+        "tensor-twice": f"tensor {tensor!r}, {made_by}, gets to {device!r} twice; once is enough",
+        "tensor-missing": f"operator {operator!r} on {device!r} reads tensor {tensor!r}, {made_by}, "
+        "but nothing brings that tensor there",
+        "host-read-missing": f"operator {operator!r} on {device!r} has direct host access, but no host_read "
+        "gives it a turn on the bus",
+        "host-read-twice": f"operator {operator!r} on {device!r} has a second host_read; one is enough",
+        "host-read-device": f"the host_read of operator {operator!r} is for {device!r}, but the operator runs on {source!r}",
+        "host-read-spurious": f"a host_read for {device!r} names operator {operator!r}, which is placed "
+        "without direct host access",
+    }[name]
+    return Violation(name, f"rule {name!r}: {sentence}", operator, device)
+
+
+def _deadlock(problem: Problem, index: ScheduleIndex, cycle: Sequence[int]) -> Violation:
+    """Name the nodes of a cycle; the operator and device are those of its first kernel, or its first transfer's device."""
+    events = [int(event) for event in cycle]
+    names = [_event(problem, index, event) for event in (*events, events[0])]
+    kernels = [event for event in events if event < len(index.operator)]
+    if kernels:
+        operator = problem.graph.operators[index.operator[kernels[0]]].name
+        device = problem.topology.devices[index.device[kernels[0]]].name
+    else:
+        operator = ""
+        device = problem.topology.devices[index.transfer_device[events[0] - len(index.operator)]].name
+    shown = names if len(names) <= 12 else [*names[:6], f"({len(names) - 11} more)", *names[-5:]]
+    message = f"rule 'deadlock': each of these waits for the one before it: {' -> '.join(shown)}"
+    return Violation("deadlock", message, operator, device)
+
+
+def _event(problem: Problem, index: ScheduleIndex, event: int) -> str:
+    operators, tensors, devices = problem.graph.operators, problem.graph.tensors, problem.topology.devices
+    if event < len(index.operator):
+        return f"operator {operators[index.operator[event]].name!r} on {devices[index.device[event]].name!r}"
+    x = event - len(index.operator)
+    target = devices[index.transfer_device[x]].name
+    tensor = tensors[index.transfer_item[x]].name
+    if index.transfer_kind[x] == ScheduleIndex.LOAD:
+        return f"load of {tensor!r} into {target!r}"
+    return f"copy of {tensor!r} from {devices[index.transfer_source[x]].name!r} to {target!r}"

@@ -1,0 +1,209 @@
+"""A schedule: all that an executor must be told, and its file format."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import ScheduleError
+from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..problem import HOST, Problem
+
+FORMAT, VERSION = "tvm_sched.schedule", 1
+
+TransferKind = Literal["load", "copy", "host_read"]
+
+
+class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where an operator runs.
+
+    Parameters
+    ----------
+    operator, device : str
+    stream : int
+        Stream of the device.
+    direct_host_access : bool
+        The kernel reads graph inputs and parameters from host memory through the bus instead of from the device.
+        Then the schedule's transfers hold a ``host_read`` of the operator.
+    submodel : int
+        Submodel in which a scheduler that splits the graph placed it; for reports.
+    """
+
+    operator: str
+    device: str
+    stream: int = 0
+    direct_host_access: bool = False
+    submodel: int = 0
+
+
+class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Bytes that travel.
+
+    Parameters
+    ----------
+    kind : {"load", "copy", "host_read"}
+        ``load``: ``tensor`` (a graph input or parameter) from host memory into ``device`` through its bus.
+        ``copy``: ``tensor`` from device ``source`` to ``device``: an activation, or a parameter that was loaded
+        through a neighbour (parallel transmission).
+        ``host_read``: the bus time of ``operator``, which runs on ``device`` with direct host access.
+    """
+
+    kind: TransferKind
+    device: str
+    tensor: str = ""
+    source: str = ""
+    operator: str = ""
+
+    def __post_init__(self) -> None:
+        needed = {"load": ("tensor",), "copy": ("tensor", "source"), "host_read": ("operator",)}[self.kind]
+        for field in ("tensor", "source", "operator"):
+            if bool(getattr(self, field)) != (field in needed):
+                raise ScheduleError(f"a {self.kind} has the fields {', '.join(('kind', 'device', *needed))}; {field} is wrong")
+
+
+class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a schedule's quality.
+
+    Parameters
+    ----------
+    latency_ns : int
+        Latency that the simulator gives it.
+    lower_bound_ns : int
+        No feasible schedule of the problem has a lower latency.
+    bound : str
+        Which argument gave the lower bound.
+    """
+
+    latency_ns: int
+    lower_bound_ns: int
+    bound: str = ""
+
+    @property
+    def latency(self) -> float:
+        """Seconds."""
+        return self.latency_ns / 1e9
+
+    @property
+    def lower_bound(self) -> float:
+        """Seconds."""
+        return self.lower_bound_ns / 1e9
+
+    @property
+    def gap(self) -> float:
+        """By how much the schedule can be longer than the best one, as a fraction of its latency."""
+        return 0.0 if self.latency_ns == 0 else 1 - self.lower_bound_ns / self.latency_ns
+
+
+class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A schedule of a problem.
+
+    Parameters
+    ----------
+    problem : str
+        `Problem.digest` of the problem it was made for.
+    placements : tuple of Placement
+        One for each operator, in launch order: operators of one device start in this order.
+    transfers : tuple of Transfer
+        In order: those that share a channel (a bus, a direction of a link, a switch port) travel in this order.
+    scheduler, options, seconds
+        Who made it, how, and the wall-clock time that took.
+    certificate : Certificate or None
+    """
+
+    problem: str
+    placements: tuple[Placement, ...]
+    transfers: tuple[Transfer, ...] = ()
+    scheduler: str = ""
+    options: dict[str, Any] = {}
+    seconds: float = 0.0
+    certificate: Certificate | None = None
+
+    def to_json(self) -> bytes:
+        """The schedule as a JSON document, see ``docs/formats/schedule.md``."""
+        return encode_document(self, FORMAT, VERSION)
+
+    @staticmethod
+    def from_json(text: bytes | str, where: str = "schedule") -> Schedule:
+        """Read and check a document's form; `verify` checks it against its problem."""
+        return convert(decode_document(text, FORMAT, VERSION, where), Schedule, where)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        write_atomically(path, self.to_json())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Schedule:
+        return Schedule.from_json(read_bytes(path), os.fspath(path))
+
+
+@dataclass(frozen=True)
+class ScheduleIndex:
+    """A schedule in the integers of its problem: what simulator, verifier and emitter work on.
+
+    Attributes
+    ----------
+    operator, device, direct : list
+        For each placement in launch order: operator, device, whether with direct host access.
+    transfer_kind : list of int
+        For each transfer: 0 load, 1 copy, 2 host_read.
+    transfer_item : list of int
+        The tensor of a load or copy, the operator of a host_read.
+    transfer_source, transfer_device : list of int
+        Devices; the source of a load or host_read is `HOST`.
+    """
+
+    operator: list[int]
+    device: list[int]
+    direct: list[bool]
+    transfer_kind: list[int]
+    transfer_item: list[int]
+    transfer_source: list[int]
+    transfer_device: list[int]
+
+    LOAD = 0
+    COPY = 1
+    HOST_READ = 2
+
+    @staticmethod
+    def of(problem: Problem, schedule: Schedule) -> ScheduleIndex:
+        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks."""
+        operators, tensors = problem.graph.index.operator_id, problem.graph.index.tensor_id
+        devices = problem.topology.device_id
+        kinds = {"load": 0, "copy": 1, "host_read": 2}
+        try:
+            return ScheduleIndex(
+                operator=[operators[p.operator] for p in schedule.placements],
+                device=[devices[p.device] for p in schedule.placements],
+                direct=[p.direct_host_access for p in schedule.placements],
+                transfer_kind=[kinds[t.kind] for t in schedule.transfers],
+                transfer_item=[operators[t.operator] if t.operator else tensors[t.tensor] for t in schedule.transfers],
+                transfer_source=[devices[t.source] if t.source else HOST for t in schedule.transfers],
+                transfer_device=[devices[t.device] for t in schedule.transfers],
+            )
+        except KeyError as error:
+            name = error.args[0]
+            raise ScheduleError(
+                f"the schedule names {name!r}, which is no operator, tensor or device of problem {problem.digest} "
+                f"({problem.graph.name!r} on {problem.topology.name!r})"
+            ) from None
+
+    def to_schedule(self, problem: Problem, submodel: list[int] | None = None, **fields: Any) -> Schedule:
+        """The schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
+        operators, tensors, devices = problem.graph.operators, problem.graph.tensors, problem.topology.devices
+        placements = tuple(
+            Placement(operators[o].name, devices[d].name, 0, direct, submodel[o] if submodel else 0)
+            for o, d, direct in zip(self.operator, self.device, self.direct, strict=True)
+        )
+        transfers = []
+        for kind, item, source, device in zip(
+            self.transfer_kind, self.transfer_item, self.transfer_source, self.transfer_device, strict=True
+        ):
+            if kind == self.LOAD:
+                transfers.append(Transfer("load", devices[device].name, tensors[item].name))
+            elif kind == self.COPY:
+                transfers.append(Transfer("copy", devices[device].name, tensors[item].name, devices[source].name))
+            else:
+                transfers.append(Transfer("host_read", devices[device].name, operator=operators[item].name))
+        return Schedule(problem.digest, placements, tuple(transfers), **fields)

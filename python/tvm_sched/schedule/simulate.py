@@ -1,0 +1,145 @@
+"""Prices schedules by the rules of ``docs/model.md``; the work is done in ``cpp/simulate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ScheduleError
+from ..problem import Problem
+from ._compiled import CompiledProblem, compiled, placements_array, transfers_array
+from .rules import describe
+from .schedule import Schedule, ScheduleIndex
+from .timeline import Event, Timeline
+
+Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each part of a schedule runs, in nanoseconds.
+
+    Attributes
+    ----------
+    start_ns, end_ns : array of int64
+        Of each placement, in the schedule's order: the kernel.
+    transfer_start_ns, transfer_end_ns : array of int64
+        Of each transfer, in the schedule's order; a host_read starts with its operator and ends with its bus time.
+    latency_ns : int
+        End of the last kernel.
+    peak_memory : array of int64
+        Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that.
+    """
+
+    start_ns: Array
+    end_ns: Array
+    transfer_start_ns: Array
+    transfer_end_ns: Array
+    latency_ns: int
+    peak_memory: Array
+
+
+def price(problem: Problem, index: ScheduleIndex) -> Times:
+    """Times and peak memory of a schedule in integers; for schedulers that price many.
+
+    Linear in operators, transfers and tensors read.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not judged.
+    """
+    simulator = compiled(problem)
+    placements, transfers = placements_array(index), transfers_array(index)
+    count = placements.shape[1]
+    times = np.empty((2, count + transfers.shape[1]), dtype=np.int64)
+    peak = np.empty(len(problem.topology.devices), dtype=np.int64)
+    try:
+        latency = simulator.run(placements, transfers, times, peak)
+    except ValueError:
+        raise _error(problem, index, simulator) from None
+    except (IndexError, OverflowError) as error:
+        raise ScheduleError(f"the schedule does not fit its problem: {error}") from None
+    return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
+
+
+def _error(problem: Problem, index: ScheduleIndex, simulator: CompiledProblem) -> ScheduleError:
+    rows = simulator.violations(placements_array(index), transfers_array(index), 1)
+    return ScheduleError(describe(problem, index, rows[0]).message)
+
+
+def simulate(problem: Problem, schedule: Schedule) -> Timeline:
+    """The timeline that a schedule has by ``docs/model.md``.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule names what the problem lacks, or breaks one of rules 1 to 4. Memory is not judged: see `verify`.
+    """
+    index = ScheduleIndex.of(problem, schedule)
+    return timeline(problem, schedule, price(problem, index), index)
+
+
+def timeline(problem: Problem, schedule: Schedule, times: Times, index: ScheduleIndex | None = None) -> Timeline:
+    """The timeline of a schedule whose times are known."""
+    index = ScheduleIndex.of(problem, schedule) if index is None else index
+    starts = times.start_ns.tolist() + times.transfer_start_ns.tolist()
+    ends = times.end_ns.tolist() + times.transfer_end_ns.tolist()
+    names, lanes, sizes = _kernels(problem, schedule, index)
+    kinds = ["kernel"] * len(names)
+    for rows, more in zip((kinds, names, lanes, sizes), _transfers(problem, schedule, index), strict=True):
+        rows.extend(more)  # type: ignore[arg-type]
+    events = tuple(map(Event, kinds, names, lanes, starts, ends, sizes))
+    return Timeline("simulated", problem.digest, events, times.latency_ns)
+
+
+def _kernels(problem: Problem, schedule: Schedule, index: ScheduleIndex) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
+    """Name, lanes and bytes of each kernel."""
+    operator_bytes = compiled(problem).operator_bytes
+    placements = schedule.placements
+    streams = {(p.device, p.stream) for p in placements}
+    lane = {key: (f"{key[0]}/{key[1]}",) for key in streams}
+    return (
+        [p.operator for p in placements],
+        [lane[p.device, p.stream] for p in placements],
+        [operator_bytes[o] for o in index.operator],
+    )
+
+
+def _transfers(
+    problem: Problem, schedule: Schedule, index: ScheduleIndex
+) -> tuple[list[str], list[str], list[tuple[str, ...]], list[int]]:
+    """Kind, name, lanes and bytes of each transfer."""
+    size, channels = problem.graph.index.size, problem.topology.channels
+    lanes: dict[tuple[int, int], tuple[str, ...]] = {}
+    for pair in set(zip(index.transfer_source, index.transfer_device, strict=True)):
+        route = problem.topology.route(*pair)
+        lanes[pair] = () if route is None else tuple(channels[c] for c in route.channels)
+    return (
+        [t.kind for t in schedule.transfers],
+        [t.operator or t.tensor for t in schedule.transfers],
+        [lanes[pair] for pair in zip(index.transfer_source, index.transfer_device, strict=True)],
+        [
+            problem.host_bytes(item) if kind == ScheduleIndex.HOST_READ else size[item]
+            for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True)
+        ],
+    )
+
+
+def memory_profile(problem: Problem, schedule: Schedule) -> list[list[tuple[int, int]]]:
+    """For each device: the bytes it holds over time, as (time in nanoseconds, bytes from then on).
+
+    Raises
+    ------
+    ScheduleError
+        As `simulate`.
+    """
+    index = ScheduleIndex.of(problem, schedule)
+    price(problem, index)  # says which rule is broken, with names
+    rows = np.from_dlpack(compiled(problem).profile(placements_array(index), transfers_array(index)))
+    profile: list[list[tuple[int, int]]] = [[] for _ in problem.topology.devices]
+    for device, time, held in rows.tolist():
+        profile[device].append((time, held))
+    return profile

@@ -1,0 +1,93 @@
+"""A timeline: when each kernel and copy began and ended, and on what. Simulator and executor both return one."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from ..errors import FormatError
+from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+
+FORMAT, VERSION = "tvm_sched.timeline", 1
+
+EventKind = Literal["kernel", "load", "copy", "host_read"]
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel or copy.
+
+    Parameters
+    ----------
+    kind : {"kernel", "load", "copy", "host_read"}
+    name : str
+        Operator of a kernel or host_read, tensor of a load or copy.
+    lanes : tuple of str
+        What it occupies: ``"gpu0/0"`` (device and stream) for a kernel, names of channels (`Topology.channels`) for
+        transfers.
+    start_ns, end_ns : int
+        From the start of the run.
+    bytes : int
+        Bytes that travel (transfers), or that the kernel reads and writes.
+    """
+
+    kind: EventKind
+    name: str
+    lanes: tuple[str, ...]
+    start_ns: int
+    end_ns: int
+    bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_ns <= self.end_ns:
+            raise FormatError(f"event {self.name!r} runs from {self.start_ns} to {self.end_ns} ns; 0 <= start <= end is allowed")
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class Timeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Events of one run, planned or real.
+
+    Parameters
+    ----------
+    source : {"simulated", "emulated", "measured"}
+    problem : str
+        Digest of the problem.
+    events : tuple of Event
+        A simulated timeline has the schedule's placements first, then its transfers, both in the schedule's order.
+    latency_ns : int
+        From the start of the run to the end of its last kernel.
+    """
+
+    source: Literal["simulated", "emulated", "measured"]
+    problem: str
+    events: tuple[Event, ...]
+    latency_ns: int
+
+    @property
+    def latency(self) -> float:
+        """Seconds."""
+        return self.latency_ns / 1e9
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Names of all lanes in use, in order of first appearance."""
+        return tuple(dict.fromkeys(lane for event in self.events for lane in event.lanes))
+
+    def to_json(self) -> bytes:
+        """The timeline as a JSON document, see ``docs/formats/timeline.md``."""
+        return encode_document(self, FORMAT, VERSION)
+
+    @staticmethod
+    def from_json(text: bytes | str, where: str = "timeline") -> Timeline:
+        return convert(decode_document(text, FORMAT, VERSION, where), Timeline, where)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        write_atomically(path, self.to_json())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Timeline:
+        return Timeline.from_json(read_bytes(path), os.fspath(path))

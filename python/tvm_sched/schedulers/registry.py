@@ -1,0 +1,178 @@
+"""Schedulers by name: how they join, are found and are called."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError, ScheduleError
+from ..problem import Problem
+from ..schedule import Certificate, Schedule
+from ..schedule.bounds import lower_bound
+from ..schedule.simulate import simulate
+from ..schedule.verify import verify
+
+ENTRY_POINTS = "tvm_sched.schedulers"
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many parts are done and how many there are."""
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a scheduler that has none."""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A scheduler as registered.
+
+    Attributes
+    ----------
+    name : str
+    function : callable
+        ``(problem, options) -> Schedule``; the certificate is added by `solve`.
+    options : type
+        A frozen `msgspec.Struct` with defaults.
+    summary : str
+        First line of the function's docstring.
+    """
+
+    name: str
+    function: Callable[[Problem, Any], Schedule]
+    options: type[msgspec.Struct]
+    summary: str
+
+
+_registry: dict[str, Scheduler] = {}
+_progress: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", default=None)
+
+
+def register(name: str, options: type[msgspec.Struct] = NoOptions) -> Callable[[Callable[[Problem, Any], Schedule]], Any]:
+    """Decorator that makes a function a scheduler.
+
+    Parameters
+    ----------
+    name : str
+        How it is called on the command line and in `solve`.
+    options : type of msgspec.Struct
+        Frozen, every field with a default.
+
+    Raises
+    ------
+    InputError
+        The name is taken by another function.
+    """
+
+    def add(function: Callable[[Problem, Any], Schedule]) -> Callable[[Problem, Any], Schedule]:
+        taken = _registry.get(name)
+        if taken is not None and taken.function.__qualname__ != function.__qualname__:
+            raise InputError(f"scheduler {name!r} is registered already, by {taken.function.__module__}")
+        summary = (function.__doc__ or "").strip().split("\n")[0]
+        _registry[name] = Scheduler(name, function, options, summary)
+        return function
+
+    return add
+
+
+@cache
+def _load_entry_points() -> None:
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()
+
+
+def names() -> list[str]:
+    """Names of all schedulers, those of installed packages included."""
+    _load_entry_points()
+    return sorted(_registry)
+
+
+def get(name: str) -> Scheduler:
+    """The scheduler of that name; raises `InputError` that lists those there are."""
+    _load_entry_points()
+    if name not in _registry:
+        raise InputError(f"there is no scheduler {name!r}; there are {', '.join(sorted(_registry))}")
+    return _registry[name]
+
+
+def solve(
+    problem: Problem,
+    name: str = "exact",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+    progress: Progress | None = None,
+) -> Schedule:
+    """Schedule a problem, check the answer and add its certificate.
+
+    Parameters
+    ----------
+    problem : Problem
+    name : str
+    options : mapping or options struct, optional
+        Strings are converted, so that command-line values can be given as they are.
+    progress : callable, optional
+
+    Raises
+    ------
+    InputError
+        No such scheduler or option.
+    InfeasibleError
+        No schedule obeys the memory limits, as far as the scheduler can tell.
+    ScheduleError
+        The scheduler's answer breaks a rule of ``docs/model.md``.
+    """
+    scheduler = get(name)
+    chosen = _options(scheduler, options)
+    begin = time.monotonic()
+    with _report_to(progress):
+        schedule = scheduler.function(problem, chosen)
+    seconds = time.monotonic() - begin
+    latency = simulate(problem, schedule).latency_ns
+    bound = lower_bound(problem)
+    if bound.ns > latency:
+        raise ScheduleError(f"bound {bound.name!r} ({bound.ns} ns) exceeds a latency of {latency} ns: please report this")
+    schedule = msgspec.structs.replace(
+        schedule,
+        scheduler=name,
+        options=msgspec.to_builtins(chosen),
+        seconds=seconds,
+        certificate=Certificate(latency, bound.ns, bound.name),
+    )
+    verify(problem, schedule)
+    return schedule
+
+
+def _options(scheduler: Scheduler, options: Mapping[str, Any] | msgspec.Struct | None) -> msgspec.Struct:
+    if isinstance(options, scheduler.options):
+        return options
+    given = dict(options) if isinstance(options, Mapping) else {}
+    known = [field.name for field in msgspec.structs.fields(scheduler.options)]
+    for key in given:
+        if key not in known:
+            raise InputError(f"scheduler {scheduler.name!r} has no option {key!r}; it has {', '.join(known) or 'none'}")
+    try:
+        return msgspec.convert(given, scheduler.options, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"options of scheduler {scheduler.name!r}: {error}") from None
+
+
+@contextmanager
+def _report_to(progress: Progress | None) -> Iterator[None]:
+    token = _progress.set(progress)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
+def report_progress(what: str, done: int, total: int) -> None:
+    """For schedulers: say how far the work has come; costs nothing when nobody listens."""
+    listener = _progress.get()
+    if listener is not None:
+        listener(what, done, total)

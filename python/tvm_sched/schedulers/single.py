@@ -1,0 +1,80 @@
+"""The baseline of all the papers: one device, everything loaded, then run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import InfeasibleError, InputError
+from ..problem import FORBIDDEN, HOST, Problem
+from ..schedule import Schedule, ScheduleIndex
+from ..schedule.simulate import price
+from .registry import register
+
+
+class SingleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `single`.
+
+    Parameters
+    ----------
+    device : str
+        Device to use; empty chooses the fastest on which everything fits.
+    """
+
+    device: str = ""
+
+
+@register("single", options=SingleOptions)
+def single(problem: Problem, options: SingleOptions) -> Schedule:
+    """The fastest one device: load everything, then run the operators one after another.
+
+    The model has no barrier; but a device keeps its launch order, so loading the first operator's tensors last makes all
+    operators wait until everything is there. O(operators + tensors) for each device.
+
+    Raises
+    ------
+    InfeasibleError
+        No device can run all operators within its memory; the message gives the least shortfall.
+    InputError
+        There is no such device.
+    """
+    names = [device.name for device in problem.topology.devices]
+    if options.device and options.device not in names:
+        raise InputError(f"scheduler 'single' has no device {options.device!r}; there are {', '.join(names)}")
+    best: tuple[int, int, ScheduleIndex] | None = None
+    refusals: list[tuple[int, str]] = []
+    for d, name in enumerate(names):
+        if options.device and name != options.device:
+            continue
+        if (problem.costs.operator_ns[:, d] == FORBIDDEN).any():
+            refusals.append((FORBIDDEN, f"{name!r} cannot run every operator"))
+            continue
+        index = on_device(problem, d)
+        times = price(problem, index)
+        short = int(times.peak_memory[d]) - problem.topology.devices[d].memory
+        if short > 0:
+            refusals.append((short, f"{name!r} is short of {short} bytes of memory"))
+        elif best is None or times.latency_ns < best[0]:
+            best = (times.latency_ns, d, index)
+    if best is None:
+        raise InfeasibleError(f"no single device can run the model: {min(refusals)[1]}")
+    return best[2].to_schedule(problem)
+
+
+def on_device(problem: Problem, device: int) -> ScheduleIndex:
+    """The schedule of everything on one device, loads first."""
+    index = problem.graph.index
+    order = list(index.order)
+    # An operator that reads host tensors can hold the others back; one without would start at once.
+    first = next((o for o in order if index.host_inputs[o] and not index.predecessors[o]), None)
+    if first is not None:
+        order.remove(first)
+        order.insert(0, first)
+    loads: list[int] = []
+    if not problem.reads_host_in_place(device):
+        read_last = index.host_inputs[order[0]] if order else ()
+        others = dict.fromkeys(t for o in order for t in index.host_inputs[o] if t not in read_last)
+        loads = [*others, *read_last]
+    count = len(loads)
+    return ScheduleIndex(
+        order, [device] * len(order), [False] * len(order), [ScheduleIndex.LOAD] * count, loads, [HOST] * count, [device] * count
+    )

@@ -1,0 +1,8 @@
+"""Random problems and schedules from a seed, for tests of schedulers, bounds and executors (ours and other people's)."""
+
+from .graphs import random_graph
+from .problems import random_problem
+from .schedules import random_schedule
+from .topologies import random_topology
+
+__all__ = ["random_graph", "random_problem", "random_schedule", "random_topology"]

@@ -1,0 +1,57 @@
+"""The least latency of a tiny problem, by trying every sequence of events."""
+
+from __future__ import annotations
+
+from tvm_sched.problem import FORBIDDEN, HOST, Problem
+from tvm_sched.schedulers.partial import Event, Move, PartialSchedule, Run
+
+
+def least_latency(problem: Problem) -> int | None:
+    """Latency of the best schedule of all, memory left aside; None where none exists.
+
+    Appending events one by one, each as early as the rules allow, reaches every semi-active schedule, and one of those is
+    optimal. Branches that are not better than the best so far, or that reach a state seen before, are cut.
+    """
+    best: list[int | None] = [None]
+    seen: set[object] = set()
+
+    def visit(state: PartialSchedule) -> None:
+        if best[0] is not None and state.latency >= best[0]:
+            return
+        if all(d >= 0 for d in state.placed):
+            best[0] = state.latency
+            return
+        key = (tuple(state.device_free), tuple(state.channel_free), frozenset(state.at.items()), tuple(state.placed))
+        if key in seen:
+            return
+        seen.add(key)
+        for event in events(state):
+            after = state.clone()
+            after.append(event)
+            visit(after)
+
+    visit(PartialSchedule(problem))
+    return best[0]
+
+
+def events(state: PartialSchedule) -> list[Event]:
+    """All events that may come next; moves only where some operator that is not placed could use them."""
+    problem, index = state.problem, state.problem.graph.index
+    devices = range(len(problem.topology.devices))
+    found: list[Event] = []
+    for o, d in ((o, d) for o in index.order if state.placed[o] < 0 for d in devices):
+        for direct, costs in ((False, problem.costs.operator_ns), (True, problem.costs.direct_ns)):
+            if costs[o, d] != FORBIDDEN and not state.needs(o, d, direct):
+                if all(state.placed[p] >= 0 for p in index.predecessors[o]):
+                    found.append(Run(o, d, direct))
+    wanted = {t for o in index.order if state.placed[o] < 0 for t in index.inputs[o]}
+    for t in sorted(wanted):
+        for d in devices:
+            if (t, d) in state.at:
+                continue
+            if index.producer[t] < 0 and problem.reads_host_in_place(d):
+                continue
+            if index.producer[t] < 0 and problem.topology.route(HOST, d) is not None:
+                found.append(Move(t, HOST, d))
+            found += [Move(t, s, d) for s in state.holders.get(t, ()) if problem.topology.route(s, d) is not None]
+    return found
