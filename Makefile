@@ -36,7 +36,7 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on two topologies, and write a report
-	$(PY) examples/demo.py $(DEMO_ARGS)
+	$(VENV)/bin/tvm-sched demo $(DEMO_ARGS)
 
 test: test-cpp test-python ## Install what the tests need and run them all
 

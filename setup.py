@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -25,8 +26,12 @@ class CMakeBuild(build_ext):
 
     def run(self) -> None:
         """Configure and build in the source tree; a wheel gets a copy of what came out."""
-        build = ROOT / "build"
         cmake = self._tool("cmake")
+        build = ROOT / "build"
+        if Path(cmake).is_relative_to(tempfile.gettempdir()):
+            # pip's isolated build: its tools are gone afterwards, and a folder that was configured with them is of no
+            # use to anybody else.
+            build = build / "isolated"
         subprocess.check_call([cmake, "-S", ROOT, "-B", build, *self._options(build)])
         subprocess.check_call([cmake, "--build", build, "--target", "tvm_sched", "--parallel", str(self._jobs())])
         if not self._in_source_tree():

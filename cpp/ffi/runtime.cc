@@ -1,6 +1,6 @@
 // Binds the executor: the module kind "tvm_sched" and the functions that make one.
-#include <tvm/ffi/tvm_ffi.h>
 #include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
 
 #include <memory>
 

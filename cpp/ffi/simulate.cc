@@ -1,4 +1,5 @@
-// Binds the simulator: "tvm_sched.make_simulator" keeps a problem and gives the functions that price its schedules.
+// Binds the simulator: "tvm_sched.make_simulator" keeps a problem and gives the functions that
+// price its schedules.
 #include "simulate/simulate.h"
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -19,11 +20,12 @@ using simulate::Nanoseconds;
 /*! \brief The elements of a contiguous int64 tensor on the host. */
 std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor) {
   const DLDataType dtype = tensor.dtype();
-  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kDLInt && dtype.bits == 64 && dtype.lanes == 1 &&
-                    tensor.IsContiguous(),
+  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kDLInt && dtype.bits == 64 &&
+                    dtype.lanes == 1 && tensor.IsContiguous(),
                 TypeError)
       << name << " must be a contiguous int64 array in host memory";
-  auto* data = reinterpret_cast<int64_t*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
+  auto* data =
+      reinterpret_cast<int64_t*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
   return {data, static_cast<size_t>(tensor.numel())};
 }
 
@@ -35,7 +37,8 @@ std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor, siz
 }
 
 /*! \brief A table of times from an array of rows x columns. */
-simulate::Matrix<Nanoseconds> TimesOf(const char* name, const ffi::TensorView& tensor, size_t rows, size_t columns) {
+simulate::Matrix<Nanoseconds> TimesOf(const char* name, const ffi::TensorView& tensor, size_t rows,
+                                      size_t columns) {
   simulate::Matrix<Nanoseconds> matrix(rows, columns, Nanoseconds{});
   const std::span<int64_t> elements = Elements(name, tensor, rows * columns);
   for (size_t i = 0; i < elements.size(); ++i) matrix.value[i].count = elements[i];
@@ -43,13 +46,14 @@ simulate::Matrix<Nanoseconds> TimesOf(const char* name, const ffi::TensorView& t
 }
 
 /*! \brief Rows from their offsets and their elements, each of which is below `limit`. */
-simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets, const ffi::TensorView& values,
-                               size_t limit) {
+simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
+                               const ffi::TensorView& values, size_t limit) {
   const std::span<int64_t> offset = Elements(name, offsets), value = Elements(name, values);
   simulate::Rows<int32_t> rows;
   rows.offset.assign(offset.begin(), offset.end());
   rows.value.assign(value.begin(), value.end());
-  bool right = !offset.empty() && offset.front() == 0 && offset.back() == static_cast<int64_t>(value.size());
+  bool right =
+      !offset.empty() && offset.front() == 0 && offset.back() == static_cast<int64_t>(value.size());
   for (size_t i = 1; i < offset.size(); ++i) right = right && offset[i - 1] <= offset[i];
   for (int64_t v : value) right = right && v >= 0 && v < static_cast<int64_t>(limit);
   TVM_FFI_CHECK(right, ValueError) << name << " does not hold rows of indices below " << limit;
@@ -57,19 +61,23 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
 }
 
 simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
-  const std::span<int64_t> p = Elements("placements", placements), x = Elements("transfers", transfers);
+  const std::span<int64_t> p = Elements("placements", placements),
+                           x = Elements("transfers", transfers);
   TVM_FFI_CHECK(p.size() % 3 == 0 && x.size() % 4 == 0, ValueError)
-      << "placements has 3 rows (operator, device, direct), transfers has 4 (kind, item, source, device)";
+      << "placements has 3 rows (operator, device, direct), transfers has 4 (kind, item, source, "
+         "device)";
   const size_t np = p.size() / 3, nx = x.size() / 4;
   simulate::Schedule schedule;
   schedule.placements.resize(np);
   schedule.transfers.resize(nx);
   for (size_t i = 0; i < np; ++i) {
-    schedule.placements[i] = {static_cast<int32_t>(p[i]), static_cast<int32_t>(p[np + i]), p[2 * np + i] != 0};
+    schedule.placements[i] = {static_cast<int32_t>(p[i]), static_cast<int32_t>(p[np + i]),
+                              p[2 * np + i] != 0};
   }
   for (size_t i = 0; i < nx; ++i) {
-    schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]), static_cast<int32_t>(x[nx + i]),
-                             static_cast<int32_t>(x[2 * nx + i]), static_cast<int32_t>(x[3 * nx + i])};
+    schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]),
+                             static_cast<int32_t>(x[nx + i]), static_cast<int32_t>(x[2 * nx + i]),
+                             static_cast<int32_t>(x[3 * nx + i])};
   }
   return schedule;
 }
@@ -81,32 +89,38 @@ struct HostMemory {
 
 /*! \brief A new rows x columns int64 tensor. */
 ffi::Tensor NewTable(int64_t rows, int64_t columns) {
-  return ffi::Tensor::FromNDAlloc(HostMemory(), ffi::Shape({rows, columns}), DLDataType{kDLInt, 64, 1},
-                                  DLDevice{kDLCPU, 0});
+  return ffi::Tensor::FromNDAlloc(HostMemory(), ffi::Shape({rows, columns}),
+                                  DLDataType{kDLInt, 64, 1}, DLDevice{kDLCPU, 0});
 }
 
-/*! \brief The functions that Python calls on one problem. Errors of the core become Python's own kinds. */
+/*! \brief The functions that Python calls on one problem. Errors of the core become Python's own
+ * kinds. */
 class BoundSimulator {
  public:
   explicit BoundSimulator(simulate::Problem problem) : problem_(std::move(problem)) {}
 
-  /*! \brief Fills `times` (starts, then ends) and `peak` (by device); returns the latency in nanoseconds. */
-  int64_t Run(ffi::TensorView placements, ffi::TensorView transfers, ffi::TensorView times, ffi::TensorView peak) const {
+  /*! \brief Fills `times` (starts, then ends) and `peak` (by device); returns the latency in
+   * nanoseconds. */
+  int64_t Run(ffi::TensorView placements, ffi::TensorView transfers, ffi::TensorView times,
+              ffi::TensorView peak) const {
     const simulate::Schedule schedule = ScheduleOf(placements, transfers);
     const size_t events = schedule.events();
     const std::span<int64_t> out = Elements("times", times, 2 * events);
-    const simulate::Simulation result = Guard([&] { return simulate::SimulateOrThrow(problem_, schedule); });
+    const simulate::Simulation result =
+        Guard([&] { return simulate::SimulateOrThrow(problem_, schedule); });
     for (size_t e = 0; e < events; ++e) {
       out[e] = result.times.start[e].count;
       out[events + e] = result.times.end[e].count;
     }
     const std::span<int64_t> held = Elements("peak", peak, problem_.devices.size());
-    const auto bytes = Guard([&] { return PeakMemory(problem_, FindHoldings(problem_, schedule, result)); });
+    const auto bytes =
+        Guard([&] { return PeakMemory(problem_, FindHoldings(problem_, schedule, result)); });
     for (size_t d = 0; d < held.size(); ++d) held[d] = bytes[d].count;
     return result.times.latency.count;
   }
 
-  /*! \brief A list for each broken rule: rule, operator, tensor, device, other, then the events of a cycle. */
+  /*! \brief A list for each broken rule: rule, operator, tensor, device, other, then the events of
+   * a cycle. */
   ffi::Array<ffi::Array<int64_t>> Violations(ffi::TensorView placements, ffi::TensorView transfers,
                                              int64_t limit) const {
     const simulate::Schedule schedule = ScheduleOf(placements, transfers);
@@ -127,7 +141,8 @@ class BoundSimulator {
     ffi::Tensor table = NewTable(static_cast<int64_t>(holdings.size()), 4);
     auto* row = static_cast<int64_t*>(table.data_ptr());
     for (const simulate::Holding& h : holdings) {
-      for (int64_t value : {int64_t{h.tensor}, int64_t{h.device}, h.begin.count, h.end.count}) *row++ = value;
+      for (int64_t value : {int64_t{h.tensor}, int64_t{h.device}, h.begin.count, h.end.count})
+        *row++ = value;
     }
     return table;
   }
@@ -142,16 +157,20 @@ class BoundSimulator {
     auto* row = static_cast<int64_t*>(table.data_ptr());
     for (size_t d = 0; d < profile.size(); ++d) {
       for (const simulate::Level& level : profile[d]) {
-        for (int64_t value : {static_cast<int64_t>(d), level.time.count, level.held.count}) *row++ = value;
+        for (int64_t value : {static_cast<int64_t>(d), level.time.count, level.held.count})
+          *row++ = value;
       }
     }
     return table;
   }
 
  private:
-  std::vector<simulate::Holding> HoldingsOf(ffi::TensorView placements, ffi::TensorView transfers) const {
+  std::vector<simulate::Holding> HoldingsOf(ffi::TensorView placements,
+                                            ffi::TensorView transfers) const {
     const simulate::Schedule schedule = ScheduleOf(placements, transfers);
-    return Guard([&] { return FindHoldings(problem_, schedule, simulate::SimulateOrThrow(problem_, schedule)); });
+    return Guard([&] {
+      return FindHoldings(problem_, schedule, simulate::SimulateOrThrow(problem_, schedule));
+    });
   }
 
   template <typename Work>
@@ -172,7 +191,8 @@ class BoundSimulator {
 };
 
 /*! \brief Tensors from rows of size, stays (0 or 1); producers from the operators' outputs. */
-std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors, const simulate::Rows<int32_t>& outputs) {
+std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
+                                        const simulate::Rows<int32_t>& outputs) {
   const std::span<int64_t> elements = Elements("tensors", tensors);
   std::vector<simulate::Tensor> result(elements.size() / 2);
   for (size_t t = 0; t < result.size(); ++t) {
@@ -186,11 +206,14 @@ std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors, const si
 }
 
 /*! \brief Makes the functions of a problem: run, violations, holdings, profile. */
-ffi::Array<ffi::Function> MakeSimulator(
-    ffi::TensorView input_offsets, ffi::TensorView inputs, ffi::TensorView output_offsets, ffi::TensorView outputs,
-    ffi::TensorView tensors, ffi::TensorView devices, ffi::TensorView operator_ns, ffi::TensorView direct_ns,
-    ffi::TensorView host_read_ns, ffi::TensorView route, ffi::TensorView channel_offsets, ffi::TensorView channels,
-    ffi::TensorView route_speed, ffi::TensorView transfer_ns, int64_t number_of_channels) {
+ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::TensorView inputs,
+                                        ffi::TensorView output_offsets, ffi::TensorView outputs,
+                                        ffi::TensorView tensors, ffi::TensorView devices,
+                                        ffi::TensorView operator_ns, ffi::TensorView direct_ns,
+                                        ffi::TensorView host_read_ns, ffi::TensorView route,
+                                        ffi::TensorView channel_offsets, ffi::TensorView channels,
+                                        ffi::TensorView route_speed, ffi::TensorView transfer_ns,
+                                        int64_t number_of_channels) {
   simulate::Problem problem;
   const size_t tensor_count = Elements("tensors", tensors).size() / 2;
   problem.inputs = RowsOf("inputs", input_offsets, inputs, tensor_count);
@@ -201,7 +224,8 @@ ffi::Array<ffi::Function> MakeSimulator(
     problem.devices.push_back({Bytes{device[i]}, device[i + 1] != 0});
   }
   const size_t o = problem.operators(), d = problem.devices.size();
-  TVM_FFI_CHECK(problem.outputs.size() == o, ValueError) << "inputs and outputs have different numbers of rows";
+  TVM_FFI_CHECK(problem.outputs.size() == o, ValueError)
+      << "inputs and outputs have different numbers of rows";
   problem.operator_time = TimesOf("operator_ns", operator_ns, o, d);
   problem.direct_time = TimesOf("direct_ns", direct_ns, o, d);
   problem.host_read_time = TimesOf("host_read_ns", host_read_ns, o, d);
@@ -211,19 +235,24 @@ ffi::Array<ffi::Function> MakeSimulator(
   problem.route = {d + 1, d + 1, simulate::kNone};
   problem.route.value.assign(routes.begin(), routes.end());
   for (int64_t r : routes) {
-    TVM_FFI_CHECK(r >= -1 && r < static_cast<int64_t>(problem.route_channels.size()), IndexError) << "route " << r;
+    TVM_FFI_CHECK(r >= -1 && r < static_cast<int64_t>(problem.route_channels.size()), IndexError)
+        << "route " << r;
   }
-  const size_t speeds = tensor_count == 0 ? 0 : Elements("transfer_ns", transfer_ns).size() / tensor_count;
+  const size_t speeds =
+      tensor_count == 0 ? 0 : Elements("transfer_ns", transfer_ns).size() / tensor_count;
   problem.transfer_time = TimesOf("transfer_ns", transfer_ns, speeds, tensor_count);
   for (int64_t s : Elements("route_speed", route_speed, problem.route_channels.size())) {
-    TVM_FFI_CHECK(s >= 0 && (tensor_count == 0 || s < static_cast<int64_t>(speeds)), IndexError) << "speed " << s;
+    TVM_FFI_CHECK(s >= 0 && (tensor_count == 0 || s < static_cast<int64_t>(speeds)), IndexError)
+        << "speed " << s;
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
   auto bound = std::make_shared<const BoundSimulator>(std::move(problem));
   using View = ffi::TensorView;
   return {
-      ffi::Function::FromTyped([bound](View p, View x, View times, View peak) { return bound->Run(p, x, times, peak); }),
-      ffi::Function::FromTyped([bound](View p, View x, int64_t limit) { return bound->Violations(p, x, limit); }),
+      ffi::Function::FromTyped(
+          [bound](View p, View x, View times, View peak) { return bound->Run(p, x, times, peak); }),
+      ffi::Function::FromTyped(
+          [bound](View p, View x, int64_t limit) { return bound->Violations(p, x, limit); }),
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Holdings(p, x); }),
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Profile(p, x); }),
   };

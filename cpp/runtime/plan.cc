@@ -57,7 +57,8 @@ Nanoseconds Plan::CriticalLength() const {
 std::string Plan::DescribeStep(int index) const {
   const Step& step = steps[index];
   std::string text = step.kind == StepKind::kKernel ? "operator \"" : "transfer of \"";
-  text += step.name + "\" (step " + std::to_string(index) + ", queue \"" + queues[step.queue] + "\"";
+  text +=
+      step.name + "\" (step " + std::to_string(index) + ", queue \"" + queues[step.queue] + "\"";
   // A step does not name its device; where it writes, or else reads, in an arena tells it.
   for (const std::vector<int>* list : {&step.outputs, &step.inputs}) {
     for (int buffer : *list) {

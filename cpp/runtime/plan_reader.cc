@@ -83,13 +83,15 @@ std::vector<TensorSpec> ReadTensors(const JsonCursor& cursor, const std::string&
 
 Source ReadArenaSource(const JsonCursor& cursor, const Plan& plan, const TensorSpec& spec) {
   cursor.AllowFields({"kind", "device", "offset"});
-  Source source{SourceKind::kArena, cursor.Field("device").Index(plan.devices.size(), "devices"),
+  Source source{SourceKind::kArena,
+                cursor.Field("device").Index(plan.devices.size(), "devices"),
                 {cursor.Field("offset").NonNegative()}};
   const Device& device = plan.devices[source.index];
   if (source.offset.count % static_cast<std::int64_t>(kAlignment) != 0) {
     cursor.Field("offset").Unexpected("a multiple of " + std::to_string(kAlignment));
   }
-  if (source.offset > device.arena || spec.size().count > device.arena.count - source.offset.count) {
+  if (source.offset > device.arena ||
+      spec.size().count > device.arena.count - source.offset.count) {
     cursor.Fail("the buffer's " + std::to_string(spec.size().count) + " bytes at offset " +
                 std::to_string(source.offset.count) + " end beyond the arena of device \"" +
                 device.name + "\", which has " + std::to_string(device.arena.count) + " bytes");
@@ -102,8 +104,8 @@ Source ReadListSource(const JsonCursor& cursor, SourceKind kind, const std::stri
   cursor.AllowFields({"kind", "index"});
   const int index = cursor.Field("index").Index(tensors.size(), list);
   if (!spec.SameType(tensors[index])) {
-    cursor.Fail("the buffer is " + spec.ToString() + ", but " + list + "[" +
-                std::to_string(index) + "] is " + tensors[index].ToString());
+    cursor.Fail("the buffer is " + spec.ToString() + ", but " + list + "[" + std::to_string(index) +
+                "] is " + tensors[index].ToString());
   }
   return {kind, index, {}};
 }
@@ -121,8 +123,8 @@ Buffer ReadBuffer(const JsonCursor& cursor, const Plan& plan) {
           ReadListSource(source, SourceKind::kArgument, "arguments", plan.arguments, buffer.spec);
       break;
     case 2:
-      buffer.source =
-          ReadListSource(source, SourceKind::kParameter, "parameters", plan.parameters, buffer.spec);
+      buffer.source = ReadListSource(source, SourceKind::kParameter, "parameters", plan.parameters,
+                                     buffer.spec);
       break;
     default:
       buffer.source =
@@ -141,8 +143,8 @@ std::vector<int> ReadIndices(const JsonCursor& cursor, std::size_t size, const s
 void CheckTransfer(const JsonCursor& cursor, const Plan& plan, const Step& step) {
   if (step.kind == StepKind::kHostRead) return;
   if (step.inputs.size() != 1 || step.outputs.size() != 1) {
-    cursor.Fail("a copy has one input and one output, found " +
-                std::to_string(step.inputs.size()) + " and " + std::to_string(step.outputs.size()));
+    cursor.Fail("a copy has one input and one output, found " + std::to_string(step.inputs.size()) +
+                " and " + std::to_string(step.outputs.size()));
   }
   const TensorSpec& from = plan.buffers[step.inputs[0]].spec;
   const TensorSpec& to = plan.buffers[step.outputs[0]].spec;

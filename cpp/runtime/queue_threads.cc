@@ -10,7 +10,8 @@ namespace tvm_sched::runtime {
 QueueThreads::QueueThreads(int count) : owner_(getpid()) {
   threads_.reserve(count);
   try {
-    for (int queue = 0; queue < count; ++queue) threads_.emplace_back([this, queue] { Loop(queue); });
+    for (int queue = 0; queue < count; ++queue)
+      threads_.emplace_back([this, queue] { Loop(queue); });
   } catch (...) {
     // The system refused a thread: those that started must go before the members do.
     closing_ = true;

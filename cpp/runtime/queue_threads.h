@@ -27,8 +27,7 @@ class QueueThreads {
   /// Run job(0) ... job(count - 1), each on its own thread, and wait for all. The job must not
   /// throw. While waiting, `poll` is called every few milliseconds; when it throws, `give_up` is
   /// called once, the threads are awaited, and the exception goes on to the caller.
-  void Run(const Job& job, const std::function<void()>& poll,
-           const std::function<void()>& give_up);
+  void Run(const Job& job, const std::function<void()>& poll, const std::function<void()>& give_up);
 
   /// Whether the threads exist in this process: a fork copies none of them into the child.
   bool Alive() const;

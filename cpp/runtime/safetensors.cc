@@ -17,11 +17,21 @@ constexpr std::uint64_t kLongestHeader = 100'000'000;
 
 // The format's names of the types that TVM has too.
 constexpr std::array<std::pair<const char*, const char*>, 16> kDtypes{{
-    {"BOOL", "bool"},          {"U8", "uint8"},          {"I8", "int8"},
-    {"U16", "uint16"},         {"I16", "int16"},         {"U32", "uint32"},
-    {"I32", "int32"},          {"U64", "uint64"},        {"I64", "int64"},
-    {"F16", "float16"},        {"BF16", "bfloat16"},     {"F32", "float32"},
-    {"F64", "float64"},        {"F8_E4M3", "float8_e4m3fn"}, {"F8_E5M2", "float8_e5m2"},
+    {"BOOL", "bool"},
+    {"U8", "uint8"},
+    {"I8", "int8"},
+    {"U16", "uint16"},
+    {"I16", "int16"},
+    {"U32", "uint32"},
+    {"I32", "int32"},
+    {"U64", "uint64"},
+    {"I64", "int64"},
+    {"F16", "float16"},
+    {"BF16", "bfloat16"},
+    {"F32", "float32"},
+    {"F64", "float64"},
+    {"F8_E4M3", "float8_e4m3fn"},
+    {"F8_E5M2", "float8_e5m2"},
     {"F8_E8M0", "float8_e8m0fnu"},
 }};
 
@@ -62,7 +72,8 @@ StoredTensor ReadEntry(const JsonCursor& cursor, const std::string& name, const 
 
 std::uint64_t ReadHeaderLength(const MappedFile& file) {
   std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file.data()[i]);
+  for (int i = 7; i >= 0; --i)
+    length = length << 8 | std::to_integer<std::uint64_t>(file.data()[i]);
   return length;
 }
 

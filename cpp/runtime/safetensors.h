@@ -1,4 +1,5 @@
-// Reads the header of a safetensors file: 8 bytes of length, a JSON object, then the tensors' bytes.
+// Reads the header of a safetensors file: 8 bytes of length, a JSON object, then the tensors'
+// bytes.
 #ifndef TVM_SCHED_RUNTIME_SAFETENSORS_H_
 #define TVM_SCHED_RUNTIME_SAFETENSORS_H_
 

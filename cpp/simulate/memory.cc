@@ -13,7 +13,8 @@ struct Change {
 };
 
 /*! \brief By tensor and device: end of the last kernel or copy that reads the tensor there. */
-Matrix<Nanoseconds> LastReads(const Problem& problem, const Schedule& schedule, const Times& times) {
+Matrix<Nanoseconds> LastReads(const Problem& problem, const Schedule& schedule,
+                              const Times& times) {
   Matrix<Nanoseconds> last(problem.tensors.size(), problem.devices.size(), Nanoseconds{});
   auto read = [&](TensorId tensor, DeviceId device, Nanoseconds end) {
     last(tensor, device) = std::max(last(tensor, device), end);
@@ -35,7 +36,8 @@ Matrix<Nanoseconds> LastReads(const Problem& problem, const Schedule& schedule, 
 
 }  // namespace
 
-std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedule, const Simulation& simulation) {
+std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedule,
+                                  const Simulation& simulation) {
   const Times& times = simulation.times;
   const Matrix<Nanoseconds> last = LastReads(problem, schedule, times);
   std::vector<Holding> holdings;
@@ -59,7 +61,8 @@ std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedu
   return holdings;
 }
 
-std::vector<std::vector<Level>> MemoryProfile(const Problem& problem, const std::vector<Holding>& holdings) {
+std::vector<std::vector<Level>> MemoryProfile(const Problem& problem,
+                                              const std::vector<Holding>& holdings) {
   std::vector<std::vector<Change>> changes(problem.devices.size());
   for (const Holding& holding : holdings) {
     const Bytes size = problem.tensors[holding.tensor].size;
@@ -72,7 +75,8 @@ std::vector<std::vector<Level>> MemoryProfile(const Problem& problem, const std:
     Bytes held;
     for (const Change& change : changes[d]) {
       held += change.bytes;
-      if (profile[d].empty() || profile[d].back().time != change.time) profile[d].push_back({change.time, held});
+      if (profile[d].empty() || profile[d].back().time != change.time)
+        profile[d].push_back({change.time, held});
       profile[d].back().held = held;
     }
   }

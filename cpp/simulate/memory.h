@@ -12,7 +12,8 @@
 
 namespace tvm_sched::simulate {
 
-/*! \brief A tensor takes its size on a device from `begin` until `end`; kNever where it stays to the end of the run. */
+/*! \brief A tensor takes its size on a device from `begin` until `end`; kNever where it stays to
+ * the end of the run. */
 struct Holding {
   TensorId tensor;
   DeviceId device;
@@ -20,7 +21,8 @@ struct Holding {
 };
 
 /*! \brief Every tensor on every device that takes room for some time. */
-std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedule, const Simulation& simulation);
+std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedule,
+                                  const Simulation& simulation);
 
 /*! \brief Bytes held from a moment until the next one of the list. */
 struct Level {
@@ -28,8 +30,10 @@ struct Level {
   Bytes held;
 };
 
-/*! \brief By device: the levels in order of time; what ends at a moment is freed before what begins then is taken. */
-std::vector<std::vector<Level>> MemoryProfile(const Problem& problem, const std::vector<Holding>& holdings);
+/*! \brief By device: the levels in order of time; what ends at a moment is freed before what begins
+ * then is taken. */
+std::vector<std::vector<Level>> MemoryProfile(const Problem& problem,
+                                              const std::vector<Holding>& holdings);
 
 /*! \brief By device: most bytes held at once. */
 std::vector<Bytes> PeakMemory(const Problem& problem, const std::vector<Holding>& holdings);

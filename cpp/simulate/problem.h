@@ -1,4 +1,5 @@
-// A scheduling problem in integers: what the simulator looks at. Python makes it of a tvm_sched.Problem.
+// A scheduling problem in integers: what the simulator looks at. Python makes it of a
+// tvm_sched.Problem.
 #ifndef TVM_SCHED_SIMULATE_PROBLEM_H_
 #define TVM_SCHED_SIMULATE_PROBLEM_H_
 
@@ -49,7 +50,8 @@ struct Matrix {
 
 struct Tensor {
   Bytes size;
-  /*! \brief Operator that makes it; kNone for graph inputs and parameters, which lie in host memory. */
+  /*! \brief Operator that makes it; kNone for graph inputs and parameters, which lie in host
+   * memory. */
   OperatorId producer = kNone;
   /*! \brief Wherever it is, it stays to the end of the run: parameters and the model's outputs. */
   bool stays = false;
@@ -71,7 +73,8 @@ struct Problem {
   Matrix<Nanoseconds> operator_time, direct_time;
   /*! \brief By operator and device: for how long a direct read occupies the device's bus. */
   Matrix<Nanoseconds> host_read_time;
-  /*! \brief By source + 1 and target + 1, so that row and column 0 are host memory: a route, or kNone. */
+  /*! \brief By source + 1 and target + 1, so that row and column 0 are host memory: a route, or
+   * kNone. */
   Matrix<int32_t> route;
   Rows<ChannelId> route_channels;
   /*! \brief Routes of one bandwidth and latency share a row of `transfer_time`. */
@@ -82,7 +85,9 @@ struct Problem {
 
   size_t operators() const { return inputs.size(); }
   int32_t RouteOf(DeviceId source, DeviceId target) const { return route(source + 1, target + 1); }
-  Nanoseconds TransferTime(TensorId tensor, int32_t route) const { return transfer_time(route_speed[route], tensor); }
+  Nanoseconds TransferTime(TensorId tensor, int32_t route) const {
+    return transfer_time(route_speed[route], tensor);
+  }
 };
 
 }  // namespace tvm_sched::simulate

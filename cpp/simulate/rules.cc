@@ -8,15 +8,16 @@ namespace {
 
 void CheckIndex(const char* what, int64_t index, size_t size) {
   if (index < 0 || index >= static_cast<int64_t>(size)) {
-    throw std::out_of_range(std::string(what) + " " + std::to_string(index) + " is not one of the " +
-                            std::to_string(size) + " of the problem");
+    throw std::out_of_range(std::string(what) + " " + std::to_string(index) +
+                            " is not one of the " + std::to_string(size) + " of the problem");
   }
 }
 
 /*! \brief One pass over a schedule; each method is one family of rules. */
 class Checker {
  public:
-  Checker(const Problem& problem, const Schedule& schedule, size_t limit, std::vector<Violation>* violations)
+  Checker(const Problem& problem, const Schedule& schedule, size_t limit,
+          std::vector<Violation>* violations)
       : problem_(problem), schedule_(schedule), limit_(limit), violations_(*violations) {
     arrivals_.event = {problem.tensors.size(), problem.devices.size(), Arrivals::kMissing};
     arrivals_.placement.assign(problem.operators(), kNone);
@@ -27,7 +28,8 @@ class Checker {
     TensorsInPlace();
     for (size_t p = 0; p < schedule_.placements.size(); ++p) Place(p);
     for (size_t o = 0; o < problem_.operators(); ++o) {
-      if (arrivals_.placement[o] == kNone) Report({Rule::kOperatorMissing, static_cast<OperatorId>(o)});
+      if (arrivals_.placement[o] == kNone)
+        Report({Rule::kOperatorMissing, static_cast<OperatorId>(o)});
     }
     for (size_t x = 0; x < schedule_.transfers.size(); ++x) Move(x);
     for (const Transfer& transfer : schedule_.transfers) CheckSource(transfer);
@@ -73,11 +75,14 @@ class Checker {
     const auto event = static_cast<EventId>(schedule_.placements.size() + x);
     if (kind == TransferKind::kHostRead) return HostRead(x);
     if (kind == TransferKind::kLoad) {
-      if (!problem_.tensors[item].in_host_memory()) return Report({Rule::kLoadActivation, kNone, item, device});
-      if (problem_.devices[device].shares_host_memory) return Report({Rule::kLoadShared, kNone, item, device});
+      if (!problem_.tensors[item].in_host_memory())
+        return Report({Rule::kLoadActivation, kNone, item, device});
+      if (problem_.devices[device].shares_host_memory)
+        return Report({Rule::kLoadShared, kNone, item, device});
     } else {
       if (source == device) return Report({Rule::kCopySelf, kNone, item, device, source});
-      if (problem_.RouteOf(source, device) == kNone) return Report({Rule::kCopyRoute, kNone, item, device, source});
+      if (problem_.RouteOf(source, device) == kNone)
+        return Report({Rule::kCopyRoute, kNone, item, device, source});
     }
     Bring(item, device, event);
   }
@@ -91,7 +96,8 @@ class Checker {
     if (placement.device != read.device) {
       return Report({Rule::kHostReadDevice, read.item, kNone, read.device, placement.device});
     }
-    if (arrivals_.host_read[p] != kNone) return Report({Rule::kHostReadTwice, read.item, kNone, read.device});
+    if (arrivals_.host_read[p] != kNone)
+      return Report({Rule::kHostReadTwice, read.item, kNone, read.device});
     arrivals_.host_read[p] = static_cast<int32_t>(x);
   }
 
@@ -127,9 +133,10 @@ class Checker {
 
 const char* RuleName(Rule rule) {
   static constexpr const char* kNames[] = {
-      "operator-missing",  "operator-twice",   "operator-forbidden", "load-activation",    "load-shared",
-      "copy-self",         "copy-route",       "copy-source",        "tensor-twice",       "tensor-missing",
-      "host-read-missing", "host-read-twice",  "host-read-device",   "host-read-spurious", "deadlock",
+      "operator-missing", "operator-twice",     "operator-forbidden", "load-activation",
+      "load-shared",      "copy-self",          "copy-route",         "copy-source",
+      "tensor-twice",     "tensor-missing",     "host-read-missing",  "host-read-twice",
+      "host-read-device", "host-read-spurious", "deadlock",
   };
   return kNames[static_cast<int32_t>(rule)];
 }
@@ -157,7 +164,8 @@ void CheckIndices(const Problem& problem, const Schedule& schedule) {
     } else {
       CheckIndex("tensor", transfer.item, problem.tensors.size());
     }
-    if (transfer.kind == TransferKind::kCopy) CheckIndex("device", transfer.source, problem.devices.size());
+    if (transfer.kind == TransferKind::kCopy)
+      CheckIndex("device", transfer.source, problem.devices.size());
     CheckIndex("device", transfer.device, problem.devices.size());
   }
 }

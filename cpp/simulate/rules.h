@@ -1,4 +1,5 @@
-// The rules of docs/model.md that need no times: who runs where, and how tensors get there (rules 1 to 3).
+// The rules of docs/model.md that need no times: who runs where, and how tensors get there (rules 1
+// to 3).
 #ifndef TVM_SCHED_SIMULATE_RULES_H_
 #define TVM_SCHED_SIMULATE_RULES_H_
 
@@ -51,7 +52,8 @@ struct Arrivals {
   static constexpr EventId kMissing = -1;
   static constexpr EventId kInPlace = -2;
 
-  /*! \brief By tensor and device: the event that brings it there, kInPlace for host memory that the device shares. */
+  /*! \brief By tensor and device: the event that brings it there, kInPlace for host memory that the
+   * device shares. */
   Matrix<EventId> event;
   /*! \brief By operator: its placement, or kNone. */
   std::vector<int32_t> placement;

@@ -35,7 +35,8 @@ struct Schedule {
 /*! \brief Position of a placement, or the number of placements plus the position of a transfer. */
 using EventId = int32_t;
 
-/*! \brief Throws std::out_of_range where the schedule names an operator, tensor or device that the problem lacks. */
+/*! \brief Throws std::out_of_range where the schedule names an operator, tensor or device that the
+ * problem lacks. */
 void CheckIndices(const Problem& problem, const Schedule& schedule);
 
 }  // namespace tvm_sched::simulate

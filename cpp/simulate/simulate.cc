@@ -25,12 +25,14 @@ class Precedence {
     for (size_t x = 0; x < schedule.transfers.size(); ++x) {
       const Transfer& transfer = schedule.transfers[x];
       if (transfer.kind != TransferKind::kHostRead) WaitAll(on_channels[x]);
-      if (transfer.kind == TransferKind::kCopy) Wait(arrivals.event(transfer.item, transfer.source));
+      if (transfer.kind == TransferKind::kCopy)
+        Wait(arrivals.event(transfer.item, transfer.source));
       before_.EndRow();
     }
   }
 
-  /*! \brief Events whose end `event` waits for; a host read has none of its own, it is its operator's node. */
+  /*! \brief Events whose end `event` waits for; a host read has none of its own, it is its
+   * operator's node. */
   std::span<const EventId> Before(EventId event) const { return before_[event]; }
 
   /*! \brief The node of an event: itself, or the operator of a host read. */
@@ -43,7 +45,8 @@ class Precedence {
 
  private:
   void Wait(EventId event) {
-    if (event >= 0) before_.value.push_back(event);  // negative: nothing, or in place from the start
+    if (event >= 0)
+      before_.value.push_back(event);  // negative: nothing, or in place from the start
   }
 
   void WaitAll(std::span<const EventId> events) {
@@ -75,11 +78,15 @@ class Precedence {
   Rows<EventId> before_;
 };
 
-/*! \brief Longest paths by depth-first search over predecessors; an event met again while open closes a cycle. */
+/*! \brief Longest paths by depth-first search over predecessors; an event met again while open
+ * closes a cycle. */
 class Sweep {
  public:
   Sweep(const Problem& problem, const Schedule& schedule, const Arrivals& arrivals)
-      : problem_(problem), schedule_(schedule), arrivals_(arrivals), precedence_(problem, schedule, arrivals) {
+      : problem_(problem),
+        schedule_(schedule),
+        arrivals_(arrivals),
+        precedence_(problem, schedule, arrivals) {
     times_.start.resize(schedule.events());
     times_.end.resize(schedule.events());
     state_.assign(schedule.events(), State::kNew);
@@ -134,7 +141,8 @@ class Sweep {
     const auto placements = static_cast<EventId>(schedule_.placements.size());
     if (node < placements) {
       const auto& [op, device, direct] = schedule_.placements[node];
-      times_.end[node] = start + (direct ? problem_.direct_time : problem_.operator_time)(op, device);
+      times_.end[node] =
+          start + (direct ? problem_.direct_time : problem_.operator_time)(op, device);
       if (direct) {
         const EventId read = placements + arrivals_.host_read[node];
         times_.start[read] = start;
@@ -143,13 +151,15 @@ class Sweep {
     } else {
       const Transfer& transfer = schedule_.transfers[node - placements];
       const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
-      times_.end[node] = start + problem_.TransferTime(transfer.item, problem_.RouteOf(source, transfer.device));
+      times_.end[node] =
+          start + problem_.TransferTime(transfer.item, problem_.RouteOf(source, transfer.device));
     }
     state_[node] = State::kDone;
     stack_.pop_back();
   }
 
-  /*! \brief The open nodes from `node` up, each waiting for the next; turned round, for the one before. */
+  /*! \brief The open nodes from `node` up, each waiting for the next; turned round, for the one
+   * before. */
   std::vector<EventId> Cycle(EventId node) const {
     std::vector<EventId> cycle;
     for (auto frame = stack_.rbegin(); frame != stack_.rend(); ++frame) {

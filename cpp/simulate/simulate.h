@@ -23,7 +23,8 @@ class BrokenRule : public std::runtime_error {
   Violation violation_;
 };
 
-/*! \brief Start and end of each event; a host read begins with its operator and ends with its bus time. */
+/*! \brief Start and end of each event; a host read begins with its operator and ends with its bus
+ * time. */
 struct Times {
   std::vector<Nanoseconds> start, end;
   /*! \brief End of the last kernel. */

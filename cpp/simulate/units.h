@@ -34,7 +34,8 @@ using Nanoseconds = Quantity<struct NanosecondsUnit>;
 /*! \brief Bytes. */
 using Bytes = Quantity<struct BytesUnit>;
 
-/*! \brief A latency that stands for "cannot run there", and an end that stands for "after the run". */
+/*! \brief A latency that stands for "cannot run there", and an end that stands for "after the run".
+ */
 inline constexpr Nanoseconds kNever{std::numeric_limits<int64_t>::max()};
 
 }  // namespace tvm_sched::simulate

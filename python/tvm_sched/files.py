@@ -107,7 +107,7 @@ def _pretty(value: Any, depth: int) -> str:
     if depth < 3 and isinstance(value, dict) and value:
         rows = (f"{pad}{msgspec.json.encode(k).decode()}: {_pretty(v, depth + 1)}" for k, v in value.items())
         return "{\n" + ",\n".join(rows) + "\n" + " " * depth + "}"
-    if depth < 3 and isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+    if depth < 3 and isinstance(value, (list, tuple)) and value and isinstance(value[0], (dict, list, tuple)):
         return "[\n" + ",\n".join(f"{pad}{msgspec.json.encode(v).decode()}" for v in value) + "\n" + " " * depth + "]"
     return msgspec.json.encode(value).decode()
 

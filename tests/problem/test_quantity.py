@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tvm_sched.errors import FormatError
 from tvm_sched.problem.quantity import UNITS, format_quantity, parse_quantity
 
@@ -30,7 +31,14 @@ def test_values(text, kind, value):
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("16 GB", "bandwidth"), ("16 Gb/s", "bandwidth"), ("five us", "time"), ("5", "time"), ("", "bytes"), ("1 s", "bytes")],
+    [
+        ("16 GB", "bandwidth"),
+        ("16 Gb/s", "bandwidth"),
+        ("five us", "time"),
+        ("5", "time"),
+        ("", "bytes"),
+        ("1 s", "bytes"),
+    ],
 )
 def test_wrong_unit_says_what_is_allowed(text, kind):
     with pytest.raises(FormatError) as error:

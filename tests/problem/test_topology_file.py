@@ -2,9 +2,22 @@
 
 import pytest
 from hypothesis import given
-from problem_strategies import topologies
+from hypothesis import strategies as st
+
 from tvm_sched.errors import FormatError, InputError, TopologyError
-from tvm_sched.problem import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
+from tvm_sched.problem import (
+    Bus,
+    Device,
+    Link,
+    Switch,
+    Topology,
+    format_topology,
+    load_topology,
+    parse_topology,
+    preset_names,
+    read_topology,
+    write_topology,
+)
 
 HEAD = 'format = "tvm_sched.topology"\nversion = 1\nname = "t"\n'
 DEVICES = """
@@ -75,7 +88,12 @@ def test_numbers_are_si():
         ("version = 1", "version = 2", FormatError, ["version 2", "newer", "up to 1"]),
         ("version = 1", 'version = "1"', FormatError, ["$.version", "'1'"]),
         ("version = 1", "", FormatError, ["$.version", "None"]),
-        ("tvm_sched.topology", "tvm_sched.problem", FormatError, ["$.format", "tvm_sched.problem", "tvm_sched.topology"]),
+        (
+            "tvm_sched.topology",
+            "tvm_sched.problem",
+            FormatError,
+            ["$.format", "tvm_sched.problem", "tvm_sched.topology"],
+        ),
         ("[[devices]]", "[[devices", FormatError, ["not a TOML document", "line"]),
     ],
 )
@@ -117,6 +135,36 @@ def test_unknown_names_list_the_presets(name):
     assert "cpuN" in str(error.value)
     if name == "v100-sever":
         assert "did you mean 'v100-server'" in str(error.value)
+
+
+positive = st.floats(1.0, 1e15)
+seconds = st.floats(0.0, 1.0)
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+
+
+@st.composite
+def topologies(draw):
+    """Topologies with buses, links and a switch, of devices that may be equal in all but their name."""
+    names = draw(st.lists(words, min_size=1, max_size=4, unique=True))
+    bus_names = draw(st.lists(words, max_size=2, unique=True))
+    buses = tuple(Bus(name, draw(positive), draw(seconds), draw(st.booleans())) for name in bus_names)
+    kinds = draw(
+        st.lists(st.tuples(st.integers(1, 1 << 50), positive, positive, seconds, words), min_size=1, max_size=2)
+    )
+    devices = []
+    for name in names:
+        memory, bandwidth, flops, launch, model = draw(st.sampled_from(kinds))
+        bus = draw(st.sampled_from(["", *bus_names]))
+        peak = {"float32": flops, "float16": 2 * flops}
+        devices.append(Device(name, memory, bandwidth, peak, "cuda", launch, bus, model))
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    links = tuple(Link(p, draw(positive), draw(seconds), draw(st.booleans()), draw(st.integers(1, 6))) for p in chosen)
+    switches = (Switch("all", tuple(names), draw(positive), draw(seconds)),) if draw(st.booleans()) else ()
+    host = draw(st.integers(0, 1 << 40))
+    return Topology(
+        draw(words), tuple(devices), buses, links, switches, draw(st.booleans()), host, draw(st.text(max_size=9))
+    )
 
 
 @given(topologies())

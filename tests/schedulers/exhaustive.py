@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, HOST, Problem
+from tvm_sched.schedulers.greedy import list_schedule, priorities
 from tvm_sched.schedulers.partial import Event, Move, PartialSchedule, Run
 
 
-def least_latency(problem: Problem) -> int | None:
+class TooLarge(Exception):
+    """More states than a test should visit."""
+
+
+def least_latency(problem: Problem, most_states: int = 20_000) -> int | None:
     """Latency of the best schedule of all, memory left aside; None where none exists.
 
     Appending events one by one, each as early as the rules allow, reaches every semi-active schedule, and one of those is
-    optimal. Branches that are not better than the best so far, or that reach a state seen before, are cut.
+    optimal. Branches that reach a state seen before are cut, and those in which an operator without a place could not
+    end in time even if nothing delayed it.
+
+    Raises
+    ------
+    TooLarge
     """
-    best: list[int | None] = [None]
+    index, rank = problem.graph.index, priorities(problem)
+    best: list[int | None] = [_list_latency(problem, rank)]
     seen: set[object] = set()
 
     def visit(state: PartialSchedule) -> None:
-        if best[0] is not None and state.latency >= best[0]:
+        ends = state.latency
+        for o in index.order:
+            if state.placed[o] < 0:
+                made = [t for t in index.inputs[o] if index.producer[t] >= 0 and t in state.holders]
+                ready = max((min(state.at[t, d] for d in state.holders[t]) for t in made), default=0)
+                ends = max(ends, ready + rank[o])
+        if best[0] is not None and ends >= best[0]:
             return
         if all(d >= 0 for d in state.placed):
             best[0] = state.latency
@@ -25,6 +43,8 @@ def least_latency(problem: Problem) -> int | None:
         if key in seen:
             return
         seen.add(key)
+        if len(seen) > most_states:
+            raise TooLarge
         for event in events(state):
             after = state.clone()
             after.append(event)
@@ -34,6 +54,16 @@ def least_latency(problem: Problem) -> int | None:
     return best[0]
 
 
+def _list_latency(problem: Problem, rank: list[int]) -> int | None:
+    """Latency of a list schedule: a first best that cuts much. Without memory limits, like the search."""
+    state = PartialSchedule(problem, memory_scale=1e6)
+    try:
+        list_schedule(state, range(len(rank)), rank)
+    except InfeasibleError:
+        return None
+    return state.latency
+
+
 def events(state: PartialSchedule) -> list[Event]:
     """All events that may come next; moves only where some operator that is not placed could use them."""
     problem, index = state.problem, state.problem.graph.index
@@ -41,9 +71,9 @@ def events(state: PartialSchedule) -> list[Event]:
     found: list[Event] = []
     for o, d in ((o, d) for o in index.order if state.placed[o] < 0 for d in devices):
         for direct, costs in ((False, problem.costs.operator_ns), (True, problem.costs.direct_ns)):
-            if costs[o, d] != FORBIDDEN and not state.needs(o, d, direct):
-                if all(state.placed[p] >= 0 for p in index.predecessors[o]):
-                    found.append(Run(o, d, direct))
+            free = all(state.placed[p] >= 0 for p in index.predecessors[o])
+            if free and costs[o, d] != FORBIDDEN and not state.needs(o, d, direct):
+                found.append(Run(o, d, direct))
     wanted = {t for o in index.order if state.placed[o] < 0 for t in index.inputs[o]}
     for t in sorted(wanted):
         for d in devices:

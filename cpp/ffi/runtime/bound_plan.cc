@@ -12,9 +12,9 @@ namespace tvm_sched::runtime {
 namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
-BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, Backend& backend, const Lookup& lookup)
+BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup)
     : plan_(std::move(plan)) {
-  BindArenas(backend);
+  BindArenas(arenas);
   arguments_.resize(plan_->steps.size());
   bindings_.kernels.resize(plan_->steps.size());
   for (int step = 0; step < static_cast<int>(plan_->steps.size()); ++step) {
@@ -30,14 +30,13 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, Backend& backend, const L
   }
 }
 
-void BoundPlan::BindArenas(Backend& backend) {
-  for (const Device& device : plan_->devices) arenas_.push_back(backend.Allocate(device.arena));
+void BoundPlan::BindArenas(const Arenas& arenas) {
   tensors_.resize(plan_->buffers.size());
   bindings_.buffers.resize(plan_->buffers.size());
   for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Buffer& buffer = plan_->buffers[i];
     if (buffer.source.kind != SourceKind::kArena) continue;
-    const auto& arena = arenas_[buffer.source.index];
+    const auto& arena = arenas[buffer.source.index];
     bindings_.buffers[i] = arena.get() + buffer.source.offset.count;
     tensors_[i] = ViewTensor(buffer.spec, arena, bindings_.buffers[i]);
   }
@@ -78,8 +77,8 @@ void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
                              << ", expected a tensor or a tuple of tensors";
   }
   if (tensors.size() != outputs.size()) {
-    TVM_FFI_THROW(ValueError) << "the function returned " << tensors.size()
-                              << " tensors, expected " << outputs.size();
+    TVM_FFI_THROW(ValueError) << "the function returned " << tensors.size() << " tensors, expected "
+                              << outputs.size();
   }
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const TensorSpec& wanted = plan_->buffers[outputs[k]].spec;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "ffi/runtime/parameters.h"
-#include "runtime/backend.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
 
@@ -23,9 +22,11 @@ class BoundPlan {
  public:
   using Lookup = std::function<std::optional<tvm::ffi::Function>(const std::string& name)>;
 
-  /// Allocate the arenas and look up the kernels. Throws ffi::Error (RuntimeError) where a function
-  /// is not there; the message names it and the operator.
-  BoundPlan(std::shared_ptr<const Plan> plan, Backend& backend, const Lookup& lookup);
+  using Arenas = std::vector<std::shared_ptr<std::byte>>;
+
+  /// Lay the buffers into the arenas (one a device) and look up the kernels. Throws ffi::Error
+  /// (RuntimeError) where a function is not there; the message names it and the operator.
+  BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup);
 
   /// Put one run's tensors in their places.
   void Attach(const std::vector<tvm::ffi::Tensor>& arguments, const ParameterStore& parameters,
@@ -42,13 +43,12 @@ class BoundPlan {
     int buffer;
   };
 
-  void BindArenas(Backend& backend);
+  void BindArenas(const Arenas& arenas);
   void BindKernel(int step, tvm::ffi::Function function);
   /// Copy what a kernel of the "packed" calling convention returned into its output buffers.
   void StoreResults(int step, const tvm::ffi::Any& result) const;
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<std::shared_ptr<std::byte>> arenas_;
   std::vector<tvm::ffi::Tensor> tensors_;                  // of each buffer
   std::vector<std::vector<tvm::ffi::AnyView>> arguments_;  // of each step's kernel
   std::vector<Patch> patches_;

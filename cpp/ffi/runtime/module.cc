@@ -5,6 +5,7 @@
 #include <tvm/ffi/extra/json.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -79,7 +80,8 @@ class Attachment {
 
 ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_json,
                                  const ParameterStore::Embedded& embedded)
-    : plans_json_(std::move(plans_json)), metadata_json_(std::move(metadata_json)),
+    : plans_json_(std::move(plans_json)),
+      metadata_json_(std::move(metadata_json)),
       owner_(getpid()) {
   std::vector<std::shared_ptr<const Plan>> plans;
   for (Plan& plan : ReadPlans(plans_json_)) {
@@ -213,16 +215,30 @@ RunRecord ScheduledModule::RunWithValues(Runnable& runnable, const std::vector<T
   parameters_->Require(*runnable.plan);
   CpuBackend backend;
   if (!runnable.bound) {
-    runnable.bound = std::make_unique<BoundPlan>(
-        runnable.plan, backend, [this](const std::string& name) { return FindKernel(name); });
+    runnable.bound =
+        std::make_unique<BoundPlan>(runnable.plan, Arenas(backend),
+                                    [this](const std::string& name) { return FindKernel(name); });
   }
   Attachment attachment(*runnable.bound);
   runnable.bound->Attach(arguments, *parameters_, outputs);
   return Execute(runnable, backend, runnable.bound->bindings());
 }
 
-RunRecord ScheduledModule::Execute(Runnable& runnable, Backend& backend,
-                                   const Bindings& bindings) {
+const BoundPlan::Arenas& ScheduledModule::Arenas(Backend& backend) {
+  if (!arenas_.empty()) return arenas_;
+  std::vector<Bytes> sizes;
+  for (const Runnable& runnable : runnables_) {
+    const std::vector<Device>& devices = runnable.plan->devices;
+    sizes.resize(std::max(sizes.size(), devices.size()));
+    for (std::size_t d = 0; d < devices.size(); ++d)
+      sizes[d] = std::max(sizes[d], devices[d].arena);
+  }
+  BoundPlan::Arenas arenas;
+  for (Bytes size : sizes) arenas.push_back(backend.Allocate(size));
+  return arenas_ = std::move(arenas);
+}
+
+RunRecord ScheduledModule::Execute(Runnable& runnable, Backend& backend, const Bindings& bindings) {
   try {
     return runnable.executor->Run(backend, bindings, PollSignals);
   } catch (const StepError& error) {

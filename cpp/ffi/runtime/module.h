@@ -67,12 +67,15 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
                           const std::vector<tvm::ffi::Tensor>& outputs);
   /// Run on a backend; a step's error goes on with the operator's name.
   RunRecord Execute(Runnable& runnable, Backend& backend, const Bindings& bindings);
+  /// One arena a device, large enough for every plan: runs follow each other, so plans share them.
+  const BoundPlan::Arenas& Arenas(Backend& backend);
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;
   std::string metadata_json_;
   std::vector<Runnable> runnables_;
   std::unique_ptr<ParameterStore> parameters_;
+  BoundPlan::Arenas arenas_;
   RunOptions options_;
   std::optional<LastRun> last_run_;
 

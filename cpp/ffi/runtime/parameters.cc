@@ -75,8 +75,8 @@ int ParameterStore::Load(const std::string& path) {
     }
   }
   if (!absent.empty()) {
-    TVM_FFI_THROW(ValueError) << path << ": these parameters of the module are not in it: "
-                              << Few(absent);
+    TVM_FFI_THROW(ValueError) << path
+                              << ": these parameters of the module are not in it: " << Few(absent);
   }
   int taken = 0;
   for (auto& [name, entry] : entries_) {

@@ -73,8 +73,7 @@ ModuleContent Deserialize(const ffi::Bytes& bytes) {
     length = length << 8 | static_cast<unsigned char>(view[kMagic.size() + i]);
   }
   if (length > view.size() - kPrefix) Truncated();
-  const auto header =
-      JsonCursor::Parse(std::string(view.substr(kPrefix, length)), "module header");
+  const auto header = JsonCursor::Parse(std::string(view.substr(kPrefix, length)), "module header");
   const JsonCursor version = header.Field("version");
   if (version.NonNegative() > kVersion) {
     version.Unexpected("at most " + std::to_string(kVersion) +

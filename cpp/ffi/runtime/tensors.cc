@@ -43,7 +43,8 @@ void CopyCompact(const DLTensor& from, std::byte* to) {
     std::int64_t offset = 0;
     for (int d = 0; d < last; ++d) offset += index[d] * from.strides[d];
     for (std::int64_t i = 0; i < from.shape[last]; ++i, to += item) {
-      std::memcpy(to, base + (offset + i * from.strides[last]) * static_cast<std::int64_t>(item), item);
+      std::memcpy(to, base + (offset + i * from.strides[last]) * static_cast<std::int64_t>(item),
+                  item);
     }
     int d = last - 1;
     while (d >= 0 && ++index[d] == from.shape[d]) index[d--] = 0;

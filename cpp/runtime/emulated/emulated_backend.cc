@@ -22,8 +22,7 @@ constexpr Nanoseconds kSlice{20'000'000};
 /// Sleep until `end` (time of the run), or until the run is stopped.
 void SleepUntil(Nanoseconds end, const RunContext& run) {
   for (Nanoseconds now = run.Now(); now < end && !run.stopped.load(); now = run.Now()) {
-    const Nanoseconds wake =
-        run.began.time_since_epoch() + std::min(end, now + kSlice);
+    const Nanoseconds wake = run.began.time_since_epoch() + std::min(end, now + kSlice);
     timespec deadline{};
     deadline.tv_sec = static_cast<time_t>(wake.count() / 1'000'000'000);
     deadline.tv_nsec = static_cast<long>(wake.count() % 1'000'000'000);

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn, TextIO, get_type_hints
 
 import msgspec
 import typer
@@ -21,8 +21,12 @@ from .progress import Step
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 DEBUG = "TVM_SCHED_DEBUG"
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else there.")]
-Debug = Annotated[bool, typer.Option("--debug", help=f"Show the traceback of an error (also: {DEBUG}=1).", envvar=DEBUG)]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else there.")
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", help=f"Show the traceback of an error (also: {DEBUG}=1).", envvar=DEBUG)
+]
 
 
 class Output:
@@ -36,8 +40,7 @@ class Output:
 
     def __init__(self, json: bool = False) -> None:
         self.json = json
-        self.screen = Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty())
-        self.aside = Console(file=sys.stderr, soft_wrap=not sys.stderr.isatty())
+        self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
         self.saved: list[str] = []
 
     def show(self, *renderables: Any) -> None:
@@ -54,7 +57,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """A message, on standard error."""
-        self.aside.print(text, markup=False, highlight=False)
+        self.aside.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def step(self, title: str) -> Step:
         """Progress of a piece of work, see `Step`."""
@@ -66,7 +69,14 @@ class Output:
         self.say(f"{what}: {path}")
 
 
-def command(app: typer.Typer, name: str, examples: tuple[str, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _console(file: TextIO) -> Console:
+    """A console; what goes into a file or a pipe is wider than the 80 columns of an unknown terminal."""
+    return Console(file=file, width=None if file.isatty() or "COLUMNS" in os.environ else 120)
+
+
+def command(
+    app: typer.Typer, name: str, examples: tuple[str, ...]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function ``(out: Output, ...)`` as a command with ``--json`` and ``--debug`` and with examples.
 
     Its exceptions become exit statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,41 +15,51 @@ from .command import Output
 
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
-    from ..schedule import Schedule
+    from ..schedule import Schedule, Timeline
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model: .onnx, .pt2 (torch.export), .json or .py (Relax).")]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model: .onnx, .pt2 (torch.export), .json or .py (Relax).")
+]
 ModelOrProblem = Annotated[
     Path, typer.Argument(metavar="MODEL|PROBLEM", help="Model (.onnx, .pt2, .json or .py) or problem file (.json).")
 ]
 ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file (.json).")]
 ScheduleFile = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="Schedule file (.json).")]
 TopologyName = Annotated[
-    str, typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file; see `tvm-sched topology list`.")
+    str,
+    typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file; see `tvm-sched topology list`."),
 ]
 SchedulerName = Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="Option of the scheduler; see `tvm-sched schedulers`. May be repeated."),
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="Option of the scheduler; see `tvm-sched schedulers`. May be repeated."
+    ),
 ]
 InputShapes = Annotated[
     list[str] | None,
-    typer.Option("--input-shape", metavar="NAME:DIMS", help="Shape of an input, e.g. data:1,3,224,224. May be repeated."),
+    typer.Option(
+        "--input-shape", metavar="NAME:DIMS", help="Shape of an input, e.g. data:1,3,224,224. May be repeated."
+    ),
 ]
-TimeLimit = Annotated[float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")]
+TimeLimit = Annotated[
+    float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")
+]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
 TraceFile = Annotated[
-    Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a Chrome trace; open it in https://ui.perfetto.dev.")
+    Path | None,
+    typer.Option("--trace", metavar="FILE.json", help="Write a Chrome trace; open it in https://ui.perfetto.dev."),
 ]
 TimelineFile = Annotated[Path | None, typer.Option("--timeline", metavar="FILE.json", help="Write the timeline.")]
 
 
-def check_outputs(outputs: dict[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = ()) -> None:
+def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = ()) -> None:
     """Refuse files that cannot be written, before the long work begins.
 
     Parameters
     ----------
-    outputs : dict
+    outputs : mapping
         Option to its file (None: not asked for) and the allowed endings.
     inputs : iterable of Path
         Files that must not be overwritten.
@@ -94,9 +104,12 @@ def parse_options(texts: Iterable[str] | None) -> dict[str, str]:
     return options
 
 
-def parse_shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
-    """``NAME:1,3,224,224`` texts as a dictionary; the name may hold colons, ``NAME:`` is a scalar."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]]:
+    """``NAME:1,3,224,224`` texts as sets of input shapes; a name that comes again begins the next set.
+
+    The name may hold colons; ``NAME:`` is a scalar. Without texts the list is empty.
+    """
+    sets: list[dict[str, tuple[int, ...]]] = []
     for text in texts or ():
         name, mark, sizes = text.rpartition(":")
         try:
@@ -105,28 +118,36 @@ def parse_shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
             mark = ""
         if not mark or not name or any(size < 0 for size in shape):
             raise InputError(f"--input-shape {text}: expected NAME:DIMS with whole numbers, e.g. data:1,3,224,224")
-        if name in shapes:
-            raise InputError(f"--input-shape {text}: input {name!r} has a shape already")
-        shapes[name] = shape
-    return shapes
+        if not sets or name in sets[-1]:
+            sets.append({})
+        sets[-1][name] = shape
+    return sets
 
 
-def scheduler_options(out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None) -> dict[str, Any]:
-    """Options for a scheduler of ``--option``, ``--time-limit`` and ``--seed``; the last two are dropped where unknown."""
-    from ..schedulers import get
+def scheduler_options(
+    out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
+) -> dict[str, Any]:
+    """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two are dropped where unknown."""
+    common = common_options(time_limit, seed)
+    known = known_options(name)
+    for key in common.keys() - known:
+        out.say(f"scheduler {name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
+    return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 
-    known = {field.name for field in msgspec.structs.fields(get(name).options)}
-    options: dict[str, Any] = {}
+
+def common_options(time_limit: float | None, seed: int | None) -> dict[str, Any]:
+    """``--time-limit`` and ``--seed`` as options, where given."""
     if time_limit is not None and not 0 < time_limit < float("inf"):
         raise InputError(f"--time-limit {time_limit}: a number of seconds above 0 is allowed")
-    for key, value in (("time_limit", time_limit), ("seed", seed)):
-        if value is None:
-            continue
-        if key in known:
-            options[key] = value
-        else:
-            out.say(f"scheduler {name!r} has no {key.replace('_', ' ')}; --{key.replace('_', '-')} is ignored")
-    return {**options, **parse_options(texts)}
+    given = {"time_limit": time_limit, "seed": seed}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def known_options(name: str) -> set[str]:
+    """Names of the options of a scheduler."""
+    from ..schedulers import get
+
+    return {field.name for field in msgspec.structs.fields(get(name).options)}
 
 
 def is_problem(path: Path) -> bool:
@@ -164,7 +185,9 @@ def load_problem(out: Output, path: Path, topology: str | None, shapes: list[str
         if not path.is_file():
             raise InputError(f"{path}: no such file")
         if topology is None:
-            raise InputError(f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)")
+            raise InputError(
+                f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
+            )
         return import_problem(out, path, load_topology(topology), shapes)
     if shapes:
         raise InputError(f"{path} is a problem file, whose shapes are fixed: --input-shape is for models")
@@ -180,7 +203,13 @@ def load_problem(out: Output, path: Path, topology: str | None, shapes: list[str
 
 def import_problem(out: Output, path: Path, topology: Topology, shapes: list[str] | None) -> Problem:
     """The problem of a model file."""
-    raise NotImplementedError
+    sets = parse_shapes(shapes)
+    if len(sets) > 1:
+        raise InputError("--input-shape gives an input two shapes; a problem has one, only `compile` takes several")
+    with out.step(f"Importing {path.name}"):
+        from ..relax import make_problem
+
+        return make_problem(path, topology, input_shapes=sets[0] if sets else None)
 
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:
@@ -191,3 +220,13 @@ def load_schedule(problem: Problem, path: Path) -> Schedule:
     if schedule.problem != problem.digest:
         raise InputError(f"{path} is a schedule of problem {schedule.problem}; the problem given is {problem.digest}")
     return schedule
+
+
+def load_timeline(problem: Problem, path: Path) -> Timeline:
+    """A timeline file; one of another problem is refused."""
+    from ..schedule import Timeline
+
+    timeline = Timeline.load(path)
+    if timeline.problem != problem.digest:
+        raise InputError(f"{path} is a timeline of problem {timeline.problem}; the problem given is {problem.digest}")
+    return timeline

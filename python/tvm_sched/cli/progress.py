@@ -34,7 +34,7 @@ class Step:
             self._bar.start()
         return self
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, what: str, done: int, total: int) -> None:  # noqa: D102 - the class says it
         text = f"{self.title}: {what}" if what else self.title
         if self._bar:
             self._bar.update(self._task, description=text, completed=done, total=total or None)
@@ -43,11 +43,14 @@ class Step:
         if now - self._said >= PATIENCE:
             self._said = now
             count = f" ({done} of {total})" if total else ""
-            self.console.print(f"{text}{count}, {now - self._begin:.0f} s", markup=False, highlight=False)
+            text = f"{text}{count}, {now - self._begin:.0f} s"
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._bar:
             self._bar.stop()
         seconds = time.monotonic() - self._begin
         if kind is None and seconds >= PATIENCE:
-            self.console.print(f"{self.title}: {seconds:.1f} s", markup=False, highlight=False)
+            self.console.print(f"{self.title}: {seconds:.1f} s", markup=False, highlight=False, soft_wrap=True)

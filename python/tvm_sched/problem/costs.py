@@ -22,7 +22,8 @@ class Costs:
     Parameters
     ----------
     operator_ns : array of int64, shape (operators, devices)
-        Inputs and parameters in the device's memory. `FORBIDDEN` where the operator cannot run.
+        Inputs and parameters in the device's memory. `FORBIDDEN` where the operator cannot run. At least 1: 0 is raised
+        to 1, since by the memory rule a kernel that takes no time would hold its inputs and outputs at no time.
     direct_ns : array of int64, shape (operators, devices)
         With direct host access: the kernel reads graph inputs and parameters from host memory through the device's
         bus while it runs. `FORBIDDEN` where that is impossible or makes no sense.
@@ -94,5 +95,6 @@ def _matrix(what: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
     if (matrix < 0).any():
         o, d = np.argwhere(matrix < 0)[0]
         raise CostsError(f"{what}[{o}][{d}] is {matrix[o, d]} ns; a latency is 0 or more")
+    matrix = np.maximum(matrix, 1)
     matrix.setflags(write=False)
     return matrix

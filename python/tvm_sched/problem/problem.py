@@ -35,9 +35,11 @@ class Problem:
     """
 
     def __init__(self, graph: OpGraph, topology: Topology, costs: Costs) -> None:
-        self.graph, self.topology, self.costs = graph, topology, costs
         shape = (len(graph.operators), len(topology.devices))
-        if costs.operator_ns.shape != shape and shape[0] > 0:
+        if not graph.operators and costs.operator_ns.shape[0] == 0:  # no rows in a file, so no columns either
+            costs = Costs(np.empty(shape, dtype=np.int64), source=costs.source)
+        self.graph, self.topology, self.costs = graph, topology, costs
+        if costs.operator_ns.shape != shape:
             raise ProblemError(
                 f"costs are for {costs.operator_ns.shape[0]} operators and {costs.operator_ns.shape[1]} devices, "
                 f"the graph has {shape[0]} operators and the topology {shape[1]} devices"

@@ -1,1 +1,67 @@
-"""The room that imports TVM: import of models, passes, target, build."""
+"""The room that imports TVM: import of models, passes, target and build. What is in it is imported when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import passes
+    from .attributes import get_graph, get_problem, get_schedule
+    from .build import CompiledModel, compile, make_problem
+    from .importers import ImportedModel, load_model
+    from .pipeline import pipeline
+    from .target import target
+
+_WHERE = {
+    "CompiledModel": "build",
+    "ImportedModel": "importers",
+    "compile": "build",
+    "get_graph": "attributes",
+    "get_problem": "attributes",
+    "get_schedule": "attributes",
+    "load_model": "importers",
+    "make_problem": "build",
+    "passes": "passes",
+    "pipeline": "pipeline",
+    "target": "target",
+}
+
+__all__ = [
+    "CompiledModel",
+    "ImportedModel",
+    "compile",
+    "get_graph",
+    "get_problem",
+    "get_schedule",
+    "load_model",
+    "make_problem",
+    "passes",
+    "pipeline",
+    "target",
+]
+
+
+def _register_errors() -> None:
+    """Let our errors keep their class on their way through TVM's C++ pass manager; others become RuntimeError there."""
+    import tvm_ffi
+
+    from .. import errors
+
+    for name, value in vars(errors).items():
+        if isinstance(value, type) and issubclass(value, errors.TvmSchedError):
+            tvm_ffi.register_error(f"tvm_sched.{name}", value)
+
+
+_register_errors()
+
+
+def __getattr__(name: str) -> Any:
+    """Import lazily: TVM calls `autoload` on every ``import tvm``, which must cost next to nothing."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f".{_WHERE[name]}", __name__)
+    value = module if _WHERE[name] == name and name == "passes" else getattr(module, name)
+    globals()[name] = value
+    return value

@@ -20,7 +20,17 @@ SUBMODELS = "tvm_sched.submodels"
 NAME = "tvm_sched.name"
 """Name of the model."""
 
-__all__ = ["NAME", "PARAMETERS", "PROBLEM", "SCHEDULE", "SUBMODELS", "get_attribute", "get_graph", "get_problem", "get_schedule"]
+__all__ = [
+    "NAME",
+    "PARAMETERS",
+    "PROBLEM",
+    "SCHEDULE",
+    "SUBMODELS",
+    "get_attribute",
+    "get_graph",
+    "get_problem",
+    "get_schedule",
+]
 
 
 def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
@@ -45,7 +55,9 @@ def get_graph(mod: tvm.IRModule) -> OpGraph:
 
 def get_problem(mod: tvm.IRModule) -> Problem:
     """The problem that `EstimateLatencies` left in the module."""
-    return Problem.from_json(str(get_attribute(mod, PROBLEM, "EstimateLatencies")), "module attribute tvm_sched.problem")
+    return Problem.from_json(
+        str(get_attribute(mod, PROBLEM, "EstimateLatencies")), "module attribute tvm_sched.problem"
+    )
 
 
 def get_schedule(mod: tvm.IRModule) -> Schedule:

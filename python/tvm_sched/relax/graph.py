@@ -98,7 +98,7 @@ class _Extractor:
         function = self.mod["main"]
         inputs = number_of_inputs(function)
         for position, variable in enumerate(function.params):
-            self.values[variable] = self._argument(variable, variable.ty, variable.name, position >= inputs, ())
+            self.values[variable] = self._argument(variable, variable.ty, plain(variable.name), position >= inputs, ())
         body = function.body
         if not isinstance(body, relax.SeqExpr):
             body = relax.SeqExpr([], body)
@@ -107,7 +107,7 @@ class _Extractor:
                 self.values[binding.var] = self._bind(binding)
         result = self._value(body.body, "the result of main")
         flat = tuple(dict.fromkeys(flatten(result)))
-        name = str(self.mod.attrs[NAME]) if self.mod.attrs and NAME in self.mod.attrs else "model"
+        name = plain(self.mod.attrs[NAME]) if self.mod.attrs and NAME in self.mod.attrs else "model"
         graph = OpGraph(name, tuple(self.operators), tuple(self.tensors.values()), flat)
         return Extraction(graph, self.calls, self.arguments, self.parameters, result)
 
@@ -144,15 +144,19 @@ class _Extractor:
         if isinstance(expr, tvm.ir.GenericConst):
             raise InputError(f"{where}: a constant stands in main; run LowerToKernels, which makes it a parameter")
         if isinstance(expr, relax.If):
-            raise InputError(f"{where}: an if, whose branch is known only when the model runs; a schedule needs to know all operators")
+            raise InputError(
+                f"{where}: an if, whose branch is known only when the model runs; a schedule needs to know all operators"
+            )
         raise InputError(f"{where}: a {type(expr).__name__} cannot be scheduled; only calls of kernels can")
 
     def _call(self, call: relax.Call, where: str) -> Any:
         operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if operation == "relax.call_tir":
             if len(call.args) > 2:
-                raise InputError(f"{where}: the kernel {call.args[0].name_hint!r} takes symbolic sizes; bind all shapes first")
-            return self._operator(call, call.args[0].name_hint, call.args[1], where, external=False, packed=False)
+                raise InputError(
+                    f"{where}: the kernel {call.args[0].name_hint!r} takes symbolic sizes; bind all shapes first"
+                )
+            return self._operator(call, plain(call.args[0].name_hint), call.args[1], where, external=False, packed=False)
         if operation == "relax.call_dps_packed":
             return self._operator(call, _symbol(call.args[0]), call.args[1], where, external=True, packed=False)
         if operation == "relax.call_pure_packed":
@@ -160,7 +164,9 @@ class _Extractor:
             return self._operator(call, _symbol(call.args[0]), arguments, where, external=True, packed=True)
         raise InputError(f"{where}: {describe(call)} cannot be scheduled: {_why(operation)}")
 
-    def _operator(self, call: Any, function: str, arguments: relax.Expr, where: str, *, external: bool, packed: bool) -> Any:
+    def _operator(
+        self, call: Any, function: str, arguments: relax.Expr, where: str, *, external: bool, packed: bool
+    ) -> Any:
         given = self._value(arguments, where)
         inputs = flatten(given if isinstance(given, tuple) else (given,))
         if None in inputs:
@@ -187,9 +193,13 @@ class _Extractor:
 
     def _add_tensor(self, name: str, ty: Any, kind: Any, where: str) -> None:
         shape = static_shape(ty)
+        if shape is None and not isinstance(ty.shape, relax.ShapeExpr):
+            raise InputError(f"{where} is {ty}: its shape depends on data, and a schedule needs static shapes")
         if shape is None:
-            raise InputError(f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols with --input-shape")
-        dtype = str(ty.dtype.dtype)
+            raise InputError(
+                f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols with --input-shape"
+            )
+        dtype = plain(ty.dtype.dtype)
         self.tensors[name] = Tensor(name, tensor_bytes(shape, dtype), kind, shape, dtype)
 
     def _unique_tensor(self, name: str) -> str:
@@ -201,15 +211,15 @@ class _Extractor:
 
 
 def kernel_kind(function: str) -> str:
-    """What a kernel computes: its name without the numbers that make names unique and without "fused".
+    """What a kernel computes: its name without the numbers that make names unique, "fused" and "tir".
 
-    >>> kernel_kind("fused_conv2d3_add12_relu")
-    'conv2d_add_relu'
+    >>> kernel_kind("fused_conv2d3_add12_tir_tanh")
+    'conv2d_add_tanh'
     """
-    words = [re.sub(r"\d+$", "", word) if word.rstrip("0123456789") else word for word in function.split("_")]
+    words = [re.sub(r"\d+$", "", word) for word in function.split("_")]
     if len(words) > 1 and words[0] == "fused":
         words = words[1:]
-    return "_".join(word for word in words if word) or function
+    return "_".join(word for word in words if word not in ("", "tir")) or function
 
 
 def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
@@ -229,6 +239,11 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
     return tuple(int(d) for d in ty.shape.values)
 
 
+def plain(text: Any) -> str:
+    """A string of Python's own class: long ones of TVM are of a subclass, which the writers of files refuse."""
+    return "".join(str(text))
+
+
 def flatten(value: Any) -> list[Any]:
     """The leaves of nested tuples."""
     if isinstance(value, tuple):
@@ -246,7 +261,7 @@ def describe(call: relax.Call) -> str:
 
 
 def _symbol(expr: Any) -> str:
-    return str(getattr(expr, "global_symbol", None) or expr.name_hint)
+    return plain(getattr(expr, "global_symbol", None) or expr.name_hint)
 
 
 def _why(operation: str) -> str:
@@ -254,4 +269,7 @@ def _why(operation: str) -> str:
         return "the shape of its result depends on data, and a schedule needs static shapes"
     if not operation:
         return "it is no call of a kernel, and it could not be inlined into main"
+    operator = tvm.ir.Op.get(operation)
+    if operator.has_attr("FLegalize") or operation in ("relax.cumsum", "relax.cumprod", "relax.sort", "relax.argsort", "relax.topk"):
+        return "it is not lowered to a kernel; run LowerToKernels first"
     return "TVM has no kernel for it (no legalisation), and no packed function implements it"

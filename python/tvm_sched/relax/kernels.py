@@ -36,7 +36,15 @@ def _serial(stmt: tirx.Stmt) -> tirx.Stmt:
         if kind == stmt.kind and body.same_as(stmt.body):
             return stmt
         return tirx.For(
-            stmt.loop_var, stmt.min, stmt.extent, kind, body, stmt.thread_binding, stmt.annotations, stmt.step, stmt.span
+            stmt.loop_var,
+            stmt.min,
+            stmt.extent,
+            kind,
+            body,
+            stmt.thread_binding,
+            stmt.annotations,
+            stmt.step,
+            stmt.span,
         )
     if isinstance(stmt, tirx.SeqStmt):
         parts = [_serial(part) for part in stmt.seq]
@@ -65,3 +73,8 @@ def _serial(stmt: tirx.Stmt) -> tirx.Stmt:
             return tirx.While(stmt.condition, body, stmt.span)
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, stmt.span)
     return stmt
+
+
+def host_target() -> tvm.target.Target:
+    """The target of kernels: this machine's CPU."""
+    return tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})

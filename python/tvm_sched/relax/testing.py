@@ -46,7 +46,9 @@ def randomise_initializers(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelP
             shapes[tensor.name] = tuple(tensor.dims)
     roles = _roles(kept_nodes, shapes)
     rng = np.random.default_rng(seed)
-    new = [numpy_helper.from_array(_values(rng, shapes[name], roles.get(name, "shift")), name) for name in sorted(shapes)]
+    new = [
+        numpy_helper.from_array(_values(rng, shapes[name], roles.get(name, "shift")), name) for name in sorted(shapes)
+    ]
     dropped = {name for name in replaced if not any(name in node.input for node in kept_nodes)}
     rest = [tensor for tensor in graph.initializer if tensor.name not in shapes and tensor.name not in dropped]
     inputs = [item for item in graph.input if item.name not in dropped]

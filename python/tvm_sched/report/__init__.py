@@ -1,1 +1,1 @@
-"""What people look at: the HTML report, the Chrome trace, and the figures that tables share. Imports neither TVM nor a solver."""
+"""What people look at: the HTML report, the Chrome trace, the tables. Imports neither TVM nor a solver."""

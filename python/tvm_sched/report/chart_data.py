@@ -54,7 +54,9 @@ def _columns(
     lane_id = {lane: n for n, lane in enumerate(lanes)}
     group_id = {group: n for n, group in enumerate(groups)}
     names, kind_names = _Table(), _Table()
-    columns: dict[str, list[int]] = {key: [] for key in ("lane", "start", "time", "bytes", "name", "kind", "group", "submodel")}
+    columns: dict[str, list[int]] = {
+        key: [] for key in ("lane", "start", "time", "bytes", "name", "kind", "group", "submodel")
+    }
     for event in timeline.events:
         kernel = event.kind == "kernel"
         kind = kinds.get(event.name, "operator") if kernel else event.kind
@@ -64,7 +66,13 @@ def _columns(
         for lane in event.lanes:
             for key, value in zip(columns, (lane_id[lane], *row, submodel), strict=True):
                 columns[key].append(value)
-    return {"source": timeline.source, "latency": timeline.latency_ns, "names": list(names), "kinds": list(kind_names), **columns}
+    return {
+        "source": timeline.source,
+        "latency": timeline.latency_ns,
+        "names": list(names),
+        "kinds": list(kind_names),
+        **columns,
+    }
 
 
 class _Table(dict[str, int]):
@@ -82,5 +90,7 @@ def _memory(problem: Problem, schedule: Schedule, predicted: Timeline) -> list[d
         times = [0, *(time for time, _ in steps), max(predicted.latency_ns, steps[-1][0] if steps else 0)]
         sizes = [0, *(held for _, held in steps), steps[-1][1] if steps else 0]
         peak = format_bytes(max(sizes))
-        lines.append({"device": device.name, "times": times, "sizes": sizes, "peak": peak, "limit": format_bytes(device.memory)})
+        lines.append(
+            {"device": device.name, "times": times, "sizes": sizes, "peak": peak, "limit": format_bytes(device.memory)}
+        )
     return lines

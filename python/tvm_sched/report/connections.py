@@ -11,7 +11,7 @@ LEGEND = {
     "X": "the device itself",
     "RAM": "one memory: nothing needs to be copied",
     "NV#": "a direct link of # ways (NVLinks)",
-    "NVS": "through a switch (NVSwitch)",
+    "NVS": "through a switch",
     "PIX": "through one bus that both share",
     "PHB": "through two buses, directly",
     "SYS": "through two buses and host memory",

@@ -12,9 +12,9 @@ HOST_TOP, BUS_TOP, DEVICE_TOP, DEVICE_HEIGHT = 12, 84, 150, 62
 
 
 def topology_svg(topology: Topology) -> str:
-    """The drawing; colours come from the page's style sheet (classes ``host``, ``bus``, ``device``, ``link``, ``switch``)."""
+    """The drawing; colours come from the page's style sheet, by class."""
     devices = _by_bus(topology)
-    left = {device.name: MARGIN + n * (BOX + GAP) for n, device in enumerate(devices)}
+    left = {device.name: float(MARGIN + n * (BOX + GAP)) for n, device in enumerate(devices)}
     width = 2 * MARGIN + len(devices) * (BOX + GAP) - GAP
     parts = [_host(topology, width)]
     parts += _buses(topology, devices, left)
@@ -93,8 +93,10 @@ def _device(device: Device, x: float) -> str:
 
 def _links(topology: Topology, left: dict[str, float]) -> tuple[list[str], float]:
     """Links as arcs under the devices, short ones above long ones; returns their depth too."""
-    ranked = sorted(topology.links, key=lambda link: (abs(left[link.devices[0]] - left[link.devices[1]]), left[link.devices[0]]))
-    parts, labels, deepest, used = [], [], 0.0, {name: 0 for name in left}
+    ranked = sorted(
+        topology.links, key=lambda link: (abs(left[link.devices[0]] - left[link.devices[1]]), left[link.devices[0]])
+    )
+    parts, labels, deepest, used = [], [], 0.0, dict.fromkeys(left, 0)
     ports = {name: sum(name in link.devices for link in topology.links) for name in left}
     for link in ranked:
         a, b = sorted(link.devices, key=lambda name: left[name])
@@ -135,7 +137,9 @@ def _switches(topology: Topology, left: dict[str, float], top: float) -> tuple[l
         xs = [left[name] for name in switch.devices]
         for x in xs:
             middle = x + BOX / 2
-            parts.append(f'<line class="wire" x1="{middle}" y1="{DEVICE_TOP + DEVICE_HEIGHT}" x2="{middle}" y2="{top}"/>')
+            parts.append(
+                f'<line class="wire" x1="{middle}" y1="{DEVICE_TOP + DEVICE_HEIGHT}" x2="{middle}" y2="{top}"/>'
+            )
         width = max(xs) - min(xs) + BOX
         rate = format_rate(switch.bandwidth)
         parts.append(_box("switch", min(xs), top, width, 30, f"{switch.name}: {rate} a port in each direction"))

@@ -67,7 +67,7 @@ def lane_figures(timeline: Timeline, lanes: Iterable[str]) -> list[LaneFigures]:
 
 
 def time_by_kind(timeline: Timeline) -> dict[str, int]:
-    """Nanoseconds spent in each kind of event (``kernel``, ``load``, ``copy``, ``host_read``), summed over lanes' owners."""
+    """Nanoseconds spent in each kind of event: ``kernel``, ``load``, ``copy``, ``host_read``."""
     spent: dict[str, int] = defaultdict(int)
     for event in timeline.events:
         spent[event.kind] += event.duration_ns

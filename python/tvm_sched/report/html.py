@@ -19,7 +19,7 @@ from ..problem import Problem
 from ..schedule import Schedule, Timeline
 from ..schedule.simulate import simulate
 from .chart_data import chart_data
-from .sections import entry_section, summary_table, topology_section
+from .sections import entry_section, most_telling, summary_table, topology_section
 
 PACKAGES = ("apache-tvm", "ortools", "numpy", "plotly")
 
@@ -128,12 +128,16 @@ def _page(plotly: str, title: str, views: list[View], options: dict[str, Any]) -
         "entries": "\n".join(sections),
         "topologies": "\n".join(topology_section(topology) for topology in drawn.values()),
         "details": _details(views, options),
-        "data": _json([chart_data(view.problem, view.schedule, view.predicted, view.others) for view in views]),
+        "data": _json({"open": most_telling(views), "entries": [_chart(view) for view in views]}),
         "plotly": plotly.replace("</script", "<\\/script"),
         "script": _asset("page.js"),
     }
     page = _asset("page.html")
     return "".join(parts.get(piece, piece) for piece in _pieces(page))
+
+
+def _chart(view: View) -> dict[str, Any]:
+    return chart_data(view.problem, view.schedule, view.predicted, view.others)
 
 
 def _pieces(page: str) -> list[str]:
@@ -171,6 +175,8 @@ def _details(views: list[View], options: dict[str, Any]) -> str:
     rows.append(("written", datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")))
     sources = {view.problem.costs.source or "unknown" for view in views}
     rows.append(("latencies of operators from", ", ".join(sorted(sources))))
-    rows += [(str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode()) for name, value in options.items()]
+    rows += [
+        (str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for name, value in options.items()
+    ]
     return "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
-

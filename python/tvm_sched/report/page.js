@@ -1,11 +1,13 @@
 "use strict";
 // Draws each schedule of the report: a Gantt chart over a memory chart, on one time axis. One bar trace a kind of
-// operator, so that ten thousand operators stay usable; a chart is made when its tab is first opened.
+// operator and no more bars than can be seen, so that ten thousand operators stay usable; a chart is made when its tab
+// is first opened.
 (() => {
-  const data = JSON.parse(document.getElementById("report-data").textContent);
+  const report = JSON.parse(document.getElementById("report-data").textContent), data = report.entries;
   const palette = ["#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#ff9da6", "#9d755d", "#a5a84e"];
   const colours = { load: "#8797ad", copy: "#d1495b", host_read: "#e0b93b", "other kinds": "#a9a9a9" };
   const MOST_TEXT = 800; // names inside of bars only where they can be read
+  const MOST_BARS = 4000; // above it, what is too short to be seen is drawn together, and again after each zoom
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
@@ -47,23 +49,67 @@
     return colours[entry.groups[group]] || palette[group % palette.length];
   }
 
-  function bars(entry, rows, scale, by) {
-    const few = entry.timelines.reduce((sum, timeline) => sum + timeline.lane.length, 0) <= MOST_TEXT;
+  // Events of each row by start, made once; events of one row do not overlap.
+  function sorted(entry) {
+    if (!entry.sorted) {
+      entry.sorted = new Map();
+      entry.timelines.forEach((timeline, t) => {
+        timeline.lane.forEach((lane, i) => {
+          const key = `${lane},${t}`;
+          if (!entry.sorted.has(key)) entry.sorted.set(key, []);
+          entry.sorted.get(key).push(i);
+        });
+        entry.lanes.forEach((lane, l) => (entry.sorted.get(`${l},${t}`) || []).sort((a, b) => timeline.start[a] - timeline.start[b]));
+      });
+    }
+    return entry.sorted;
+  }
+
+  // What is to be drawn of a row between two times: single events, and runs of events too short to be seen apart
+  // (shorter than `least`, within one column of that width), as lists of positions.
+  function visible(timeline, order, from, to, least) {
+    let low = 0, high = order.length;
+    while (low < high) {
+      const middle = (low + high) >> 1, i = order[middle];
+      if (timeline.start[i] + timeline.time[i] < from) low = middle + 1; else high = middle;
+    }
+    const drawn = [];
+    let run = null, column = -1;
+    for (let at = low; at < order.length && timeline.start[order[at]] <= to; at++) {
+      const i = order[at], own = least ? Math.floor(timeline.start[i] / least) : 0;
+      if (timeline.time[i] >= least) { drawn.push([i]); run = null; continue; }
+      if (run && own === column) { run.push(i); continue; }
+      run = [i]; column = own; drawn.push(run);
+    }
+    return drawn;
+  }
+
+  const amount = (entry) => entry.timelines.reduce((sum, timeline) => sum + timeline.lane.length, 0);
+
+  function bars(entry, rows, scale, by, range) {
+    const many = amount(entry), few = many <= MOST_TEXT, span = range[1] - range[0];
     const traces = entry.groups.map((name, group) => ({
       type: "bar", orientation: "h", name: escaped(name), legendrank: group, x: [], y: [], base: [], hovertext: [], text: [], width: 0.84,
       hoverinfo: "text", marker: { color: by === "submodel" ? [] : colourOf(entry, group), line: { width: few ? 0.7 : 0, color: css("--band") } },
       showlegend: by === "kind", textposition: "none",
     }));
-    entry.timelines.forEach((timeline, t) => timeline.lane.forEach((lane, i) => {
-      const trace = traces[timeline.group[i]];
-      trace.x.push(timeline.time[i] / scale);
-      trace.base.push(timeline.start[i] / scale);
-      trace.y.push(rows.at.get(`${lane},${t}`));
-      trace.hovertext.push(hover(timeline, entry.lanes[lane], i));
-      trace.text.push(few ? escaped(timeline.names[timeline.name[i]]) : "");
-      if (by === "submodel") {
-        const submodel = timeline.submodel[i];
-        trace.marker.color.push(submodel < 0 ? colourOf(entry, timeline.group[i]) : palette[submodel % palette.length]);
+    const least = many <= MOST_BARS ? 0 : span * scale / Math.max(200, Math.min(1200, MOST_BARS / rows.rows.length));
+    const [from, to] = least ? [range[0] - span / 2, range[1] + span / 2].map((x) => x * scale) : [0, Infinity];
+    entry.timelines.forEach((timeline, t) => entry.lanes.forEach((name, lane) => {
+      const order = sorted(entry).get(`${lane},${t}`);
+      if (!order) return;
+      for (const run of visible(timeline, order, from, to, least)) {
+        const longest = run.reduce((a, b) => (timeline.time[b] > timeline.time[a] ? b : a)), last = run[run.length - 1];
+        const trace = traces[timeline.group[longest]], start = timeline.start[run[0]];
+        trace.x.push((timeline.start[last] + timeline.time[last] - start) / scale);
+        trace.base.push(start / scale);
+        trace.y.push(rows.at.get(`${lane},${t}`));
+        trace.hovertext.push(hover(timeline, name, longest) + (run.length > 1 ? `<br>and ${run.length - 1} more here: zoom in` : ""));
+        trace.text.push(few ? escaped(timeline.names[timeline.name[longest]]) : "");
+        if (by === "submodel") {
+          const submodel = timeline.submodel[longest];
+          trace.marker.color.push(submodel < 0 ? colourOf(entry, timeline.group[longest]) : palette[submodel % palette.length]);
+        }
       }
     }));
     if (few) traces.forEach((trace) => Object.assign(trace, { textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside", insidetextfont: { size: 11 } }));
@@ -96,15 +142,15 @@
     if (entry.bound && (entry.latency - entry.bound) / scale < end * 0.14) marks[1].note.yshift = 15;
     const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line") };
     return {
-      height: plot + 134, barmode: "overlay", bargap: 0, hovermode: "closest", dragmode: "zoom",
-      margin: { l: 10, r: 14, t: 58, b: 76 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: css("--band"),
+      height: plot + 174, barmode: "overlay", bargap: 0, hovermode: "closest", dragmode: "zoom",
+      margin: { l: 10, r: 14, t: 58, b: 116 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: css("--band"),
       font: { color: css("--ink"), family: "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif", size: 13 },
       hoverlabel: { bgcolor: css("--card"), bordercolor: css("--wire"), font: { color: css("--ink") }, align: "left" },
       uniformtext: { minsize: 10, mode: "hide" },
       xaxis: { ...axis, anchor: lines ? "y2" : "y", title: { text: unit, standoff: 4 }, range: [0, end * 1.01], autorangeoptions: { minallowed: 0 }, minallowed: 0, maxallowed: end * 1.01 },
       yaxis: { ...axis, domain: [1 - heights.gantt / plot, 1], range: [rows.height, 0], fixedrange: true, tickvals: rows.rows.map((row) => row.y), ticktext: rows.labels, showgrid: false, zeroline: false, automargin: true },
       yaxis2: { ...axis, domain: [0, lines ? heights.memory / plot : 0], fixedrange: true, rangemode: "tozero", title: { text: "MiB held" }, visible: lines > 0, automargin: true, nticks: 4 },
-      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom", title: { text: "" } },
+      legend: { orientation: "h", x: 0, xanchor: "left", y: -48 / plot, yanchor: "top" },
       legend2: { orientation: "h", x: 0, xanchor: "left", y: (heights.memory + 4) / plot, yanchor: "bottom", font: { size: 12 } },
       shapes: marks.map((m) => m.shape), annotations: marks.map((m) => m.note),
     };
@@ -115,8 +161,8 @@
     const by = section.querySelector(".colours").value, rows = rowsOf(entry);
     const [unit, scale] = unitFor(entry.latency), lines = memory(entry, scale);
     const made = layout(entry, rows, unit, scale, lines.length);
-    if (place.layout) made.xaxis.range = place.layout.xaxis.range;
-    Plotly.react(place, [...bars(entry, rows, scale, by), ...lines], made, {
+    if (place.layout) made.xaxis.range = [...place.layout.xaxis.range];
+    Plotly.react(place, [...bars(entry, rows, scale, by, made.xaxis.range), ...lines], made, {
       responsive: true, displaylogo: false, scrollZoom: true, doubleClick: false,
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d", "zoomIn2d", "zoomOut2d"],
       toImageButtonOptions: { format: "svg", filename: "tvm_sched" },
@@ -143,6 +189,7 @@
       const moves = { ArrowLeft: () => show(from - step, to - step), ArrowRight: () => show(from + step, to + step), "+": () => zoom(0.5), "-": () => zoom(2), "0": () => zoom(0) };
       if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
     });
+    if (amount(data[+section.dataset.entry]) > MOST_BARS) place.on("plotly_relayout", (change) => { if (Object.keys(change).some((key) => key.startsWith("xaxis.range"))) draw(section); });
     section.querySelector(".colours").addEventListener("change", () => draw(section));
   }
 
@@ -167,5 +214,5 @@
   window.addEventListener("beforeprint", redraw);
   window.addEventListener("afterprint", redraw);
   const asked = /^#entry-(\d+)$/.exec(location.hash);
-  open(asked && +asked[1] < sections.length ? +asked[1] : 0);
+  open(asked && +asked[1] < sections.length ? +asked[1] : report.open);
 })();

@@ -26,17 +26,33 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", 
     """A table whose columns from ``numbers`` on are aligned right; cells are HTML."""
 
     def cells(tag: str, values: Sequence[str]) -> str:
-        return "".join(f'<{tag}{" class=number" if n >= numbers else ""}>{value}</{tag}>' for n, value in enumerate(values))
+        return "".join(
+            f"<{tag}{' class=number' if n >= numbers else ''}>{value}</{tag}>" for n, value in enumerate(values)
+        )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table class="{style}"><thead><tr>{cells("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
+    top = f"<thead><tr>{cells('th', head)}</tr></thead>"
+    return f'<div class="scroll"><table class="{style}">{top}<tbody>{body}</tbody></table></div>'
 
 
 def summary_table(views: Sequence[View]) -> str:
     """A row for each schedule: latencies, bound, gap; speed-ups are over the first of the same problem."""
-    head = ["Schedule", "Scheduler", "Latency", "Measured", "Lower bound", "Gap", "Bound by", "Speed-up", "Found in", ""]
+    head = [
+        "Schedule",
+        "Scheduler",
+        "Latency",
+        "Measured",
+        "Lower bound",
+        "Gap",
+        "Bound by",
+        "Speed-up",
+        "Found in",
+        "",
+    ]
     first: dict[str, int] = {}
-    longest = max(view.predicted.latency_ns for view in views) or 1
+    longest: dict[str, int] = {}
+    for view in views:
+        longest[view.problem.digest] = max(longest.get(view.problem.digest, 1), view.predicted.latency_ns)
     rows = []
     for n, view in enumerate(views):
         latency, certificate = view.predicted.latency_ns, view.schedule.certificate
@@ -52,10 +68,18 @@ def summary_table(views: Sequence[View]) -> str:
                 escape(certificate.bound) if certificate else NONE,
                 f"{base / latency:.2f}×" if latency else NONE,
                 format_time(view.schedule.seconds) if view.schedule.seconds else NONE,
-                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest),
+                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[view.problem.digest]),
             ]
         )
     return _table(head, rows, "summary", numbers=2)
+
+
+def most_telling(views: Sequence[View]) -> int:
+    """The entry to open first: the one with the largest speed-up over the first of its problem."""
+    first: dict[str, int] = {}
+    latencies = [max(view.predicted.latency_ns, 1) for view in views]
+    speedups = [first.setdefault(v.problem.digest, ns) / ns for v, ns in zip(views, latencies, strict=True)]
+    return speedups.index(max(speedups))
 
 
 def _bar(latency: int, bound: int, longest: int) -> str:
@@ -76,7 +100,8 @@ def entry_section(n: int, view: View) -> str:
 <h2>{escape(view.title)} <small>{escape(problem.graph.name)} on {escape(problem.topology.name)}</small></h2>
 {_cards(view)}
 <div class="tools">
- <span class="buttons"><button data-zoom="0.5" title="Zoom in">+</button><button data-zoom="2" title="Zoom out">−</button>
+ <span class="buttons"><button data-zoom="0.5" title="Zoom in">+</button>
+ <button data-zoom="2" title="Zoom out">−</button>
  <button data-zoom="0" title="Show all">Fit</button></span>
  <label>Colour by <select class="colours"><option value="kind">operator kind</option>{colours}</select></label>
  <span class="hint">Drag to zoom, Shift-drag or arrow keys to move, Ctrl-wheel to zoom, double-click to see all.</span>
@@ -104,7 +129,10 @@ def _cards(view: View) -> str:
         cards.append(("Found in", format_time(view.schedule.seconds), escape(view.schedule.scheduler)))
     return (
         '<div class="cards">'
-        + "".join(f'<div class="card"><span>{name}</span><b>{value}</b><small>{note}</small></div>' for name, value, note in cards)
+        + "".join(
+            f'<div class="card"><span>{name}</span><b>{value}</b><small>{note}</small></div>'
+            for name, value, note in cards
+        )
         + "</div>"
     )
 
@@ -113,11 +141,17 @@ def _against(timeline: Timeline, predicted: Timeline) -> str:
     if not predicted.latency_ns:
         return ""
     difference = timeline.latency_ns / predicted.latency_ns - 1
-    return f"{difference:+.1%} of the prediction" if abs(difference) < 9.995 else f"{difference + 1:.0f}× the prediction"
+    return (
+        f"{difference:+.1%} of the prediction" if abs(difference) < 9.995 else f"{difference + 1:.0f}× the prediction"
+    )
 
 
 def _devices(problem: Problem, schedule: Schedule, predicted: Timeline) -> str:
-    lanes = [lane for lane in ordered_lanes(problem.topology, [predicted]) if device_of_lane(lane) in problem.topology.device_id]
+    lanes = [
+        lane
+        for lane in ordered_lanes(problem.topology, [predicted])
+        if device_of_lane(lane) in problem.topology.device_id
+    ]
     busy: dict[str, int] = {}
     for figures in lane_figures(predicted, lanes):
         name = device_of_lane(figures.lane)
@@ -161,15 +195,23 @@ def topology_section(topology: Topology) -> str:
     """The drawing and the matrix of one topology."""
     names, cells = matrix(topology)
     rows = [
-        [f"<b>{escape(name)}</b>", *(f'<span title="{escape(", ".join(c.channels))}">{escape(str(c))}</span>' for c in row)]
+        [
+            f"<b>{escape(name)}</b>",
+            *(f'<span title="{escape(", ".join(c.channels))}">{escape(str(c))}</span>' for c in row),
+        ]
         for name, row in zip(names, cells, strict=True)
     ]
     words = {cell.word for row in cells for cell in row}
-    shown = {word: text for word, text in LEGEND.items() if word in words or (word == "NV#" and any(w[2:].isdigit() for w in words))}
+    shown = {
+        word: text
+        for word, text in LEGEND.items()
+        if word in words or (word == "NV#" and any(w[2:].isdigit() for w in words))
+    }
     legend = " · ".join(f"<b>{escape(word)}</b> {escape(text)}" for word, text in shown.items())
     source = f'<p class="hint">Source of the figures: {escape(topology.source)}</p>' if topology.source else ""
     fastest = max(device.memory_bandwidth for device in topology.devices)
     return f"""<section class="topology-of"><h2>Topology {escape(topology.name)}
 <small>{len(topology.devices)} devices, memory up to {format_rate(fastest)}</small></h2>
 <div class="columns"><div class="scroll">{topology_svg(topology)}</div>
-<div>{_table(["from, to", *map(escape, names)], rows, "matrix")}<p class="hint">{legend}</p>{source}</div></div></section>"""
+<div>{_table(["from, to", *map(escape, names)], rows, "matrix")}
+<p class="hint">{legend}</p>{source}</div></div></section>"""

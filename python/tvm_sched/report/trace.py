@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,37 +21,55 @@ NAMES = {"simulated": "predicted", "emulated": "emulated", "measured": "measured
 """Name of the process that shows a timeline of each source."""
 
 
+class Part(NamedTuple):
+    """A timeline in a trace, with what is known besides.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    problem : Problem or None
+        Gives kinds of operators and the order of lanes.
+    schedule : Schedule or None
+        With the problem: adds submodels, and to a simulated timeline the memory of each device as counters.
+    title : str
+        Begins the name of the process.
+    """
+
+    timeline: Timeline
+    problem: Problem | None = None
+    schedule: Schedule | None = None
+    title: str = ""
+
+
 def write_trace(
     path: str | os.PathLike[str],
     timelines: Sequence[Timeline],
     problem: Problem | None = None,
     schedule: Schedule | None = None,
 ) -> None:
-    """Write one trace of one or more timelines: a process for each, a thread for each lane, on one time axis.
+    """Write one trace of the timelines of one schedule, which overlay as all start at time 0; see `write_parts`."""
+    write_parts(path, [Part(timeline, problem, schedule) for timeline in timelines])
+
+
+def write_parts(path: str | os.PathLike[str], parts: Sequence[Part]) -> None:
+    """Write one trace: a process for each part, a thread for each of its lanes, one time axis.
 
     Parameters
     ----------
     path
         The file, replaced as a whole.
-    timelines : sequence of Timeline
-        Predicted and measured ones of one schedule overlay, as all start at time 0.
-    problem : Problem, optional
-        Gives kinds of operators and the order of lanes.
-    schedule : Schedule, optional
-        With the problem: adds submodels, and the memory of each device as counters.
     """
-    events = [event for pid, timeline in enumerate(timelines, 1) for event in trace_events(pid, timeline, problem, schedule)]
+    events = [event for pid, part in enumerate(parts, 1) for event in trace_events(pid, part)]
     text = b",\n".join(map(msgspec.json.encode, events))
-    other = msgspec.json.encode(_about(timelines, problem, schedule))
+    other = msgspec.json.encode(_about(parts))
     write_atomically(path, b'{"displayTimeUnit":"ms","otherData":' + other + b',"traceEvents":[\n' + text + b"\n]}\n")
 
 
-def trace_events(
-    pid: int, timeline: Timeline, problem: Problem | None = None, schedule: Schedule | None = None
-) -> Iterator[dict[str, Any]]:
-    """Events of one timeline as the process ``pid``: metadata, complete events, counters."""
+def trace_events(pid: int, part: Part) -> Iterator[dict[str, Any]]:
+    """Events of one part as the process ``pid``: metadata, complete events, counters."""
+    timeline, problem, schedule, title = part
     lanes = ordered_lanes(problem.topology, [timeline]) if problem else list(timeline.lanes)
-    name = NAMES[timeline.source]
+    name = f"{title}, {NAMES[timeline.source]}" if title else NAMES[timeline.source]
     yield _metadata(pid, 0, "process_name", name=name)
     yield _metadata(pid, 0, "process_sort_index", sort_index=pid)
     for tid, lane in enumerate(lanes, 1):
@@ -97,16 +115,27 @@ def _arguments(event: Event, kinds: dict[str, str], submodels: dict[str, int]) -
 def _memory(pid: int, problem: Problem, schedule: Schedule) -> Iterator[dict[str, Any]]:
     for device, steps in zip(problem.topology.devices, memory_profile(problem, schedule), strict=True):
         for time, held in steps:
-            yield {"name": f"memory of {device.name}", "ph": "C", "ts": time / 1e3, "pid": pid, "tid": 0, "args": {"bytes": held}}
+            yield {
+                "name": f"memory of {device.name}",
+                "ph": "C",
+                "ts": time / 1e3,
+                "pid": pid,
+                "tid": 0,
+                "args": {"bytes": held},
+            }
 
 
-def _about(timelines: Sequence[Timeline], problem: Problem | None, schedule: Schedule | None) -> dict[str, Any]:
-    about: dict[str, Any] = {"made by": "tvm_sched", "problem": timelines[0].problem if timelines else ""}
-    about |= {f"{NAMES[timeline.source]} latency, ns": timeline.latency_ns for timeline in timelines}
-    if problem:
-        about |= {"model": problem.graph.name, "topology": problem.topology.name}
-    if schedule:
-        about["scheduler"] = schedule.scheduler
-        if schedule.certificate:
-            about |= {"lower bound, ns": schedule.certificate.lower_bound_ns, "bound": schedule.certificate.bound}
+def _about(parts: Sequence[Part]) -> dict[str, Any]:
+    """What the trace is of, for the viewer's page of metadata."""
+    about: dict[str, Any] = {"made by": "tvm_sched"}
+    for timeline, problem, schedule, title in parts:
+        prefix = f"{title}, " if title else ""
+        about[f"{prefix}{NAMES[timeline.source]} latency, ns"] = timeline.latency_ns
+        about[f"{prefix}problem"] = timeline.problem
+        if problem:
+            about |= {f"{prefix}model": problem.graph.name, f"{prefix}topology": problem.topology.name}
+        if schedule:
+            about[f"{prefix}scheduler"] = schedule.scheduler
+        if schedule and schedule.certificate:
+            about[f"{prefix}lower bound, ns"] = schedule.certificate.lower_bound_ns
     return about

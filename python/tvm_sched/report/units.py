@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 def format_time(seconds: float) -> str:
     """Three significant digits with a unit that fits: ``"1.23 ms"``, ``"45.6 µs"``."""
@@ -37,21 +35,6 @@ def format_rate(bytes_per_second: float) -> str:
 def format_percent(fraction: float) -> str:
     """A fraction as per cent with one decimal."""
     return f"{100 * fraction:.1f}%"
-
-
-def percentile(values: Sequence[float], per_cent: float) -> float:
-    """Smallest value that at least ``per_cent`` of the values do not exceed (nearest rank).
-
-    Raises
-    ------
-    ValueError
-        No values.
-    """
-    if not values:
-        raise ValueError("a percentile of no values")
-    ranked = sorted(values)
-    rank = -int(-len(ranked) * per_cent // 100)
-    return ranked[min(max(rank, 1), len(ranked)) - 1]
 
 
 def _digits(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -269,11 +270,10 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
 def _load_any_module(file: Path) -> Any:
     import tvm_ffi
 
-    try:
-        # Kernels of TVM need its runtime library, and an executable of its virtual machine is read by it.
+    # Kernels of TVM need its runtime library, and an executable of its virtual machine is read by it; an artifact of
+    # other kernels needs tvm_ffi alone.
+    with contextlib.suppress(ImportError):
         import tvm.runtime  # noqa: F401
-    except ImportError:
-        pass  # an artifact of other kernels needs tvm_ffi alone
     return tvm_ffi.load_module(str(file.resolve()))
 
 

@@ -77,7 +77,8 @@ def _compile(problem: Problem) -> CompiledProblem:
     operator_bytes = [
         sum(size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)
     ]
-    return CompiledProblem(*functions, operator_bytes)
+    run, violations, holdings, profile = functions
+    return CompiledProblem(run, violations, holdings, profile, operator_bytes)
 
 
 def _array(values: Any) -> Array:

@@ -29,6 +29,7 @@ class Bound(NamedTuple):
 
     @property
     def seconds(self) -> float:
+        """The bound in seconds."""
         return self.ns / 1e9
 
 
@@ -149,7 +150,9 @@ class _Relaxation:
         devices, route = range(len(self.problem.topology.devices)), self.problem.topology.route
         sharing = [d for d in devices if self.problem.reads_host_in_place(d)]
         return any(
-            (path := route(a, b)) is not None and (down := route(HOST, b)) is not None and path.channels != down.channels
+            (path := route(a, b)) is not None
+            and (down := route(HOST, b)) is not None
+            and path.channels != down.channels
             for a in sharing
             for b in devices
         )
@@ -215,7 +218,11 @@ class _Relaxation:
             row = np.unpackbits(np.frombuffer(bits.to_bytes(width, "little"), dtype=np.uint8), bitorder="little")
             # The last byte may be an ancestor's: then its reader and all operators between still follow, of which the
             # residual of ``o`` alone is certain only if ``o`` itself reads host tensors; else its shortest time follows.
-            rest = min(self.residual[o], self.shortest[o]) if self.must_cross[o] and index.host_inputs[o] else self.shortest[o]
+            rest = (
+                min(self.residual[o], self.shortest[o])
+                if self.must_cross[o] and index.host_inputs[o]
+                else self.shortest[o]
+            )
             result[o] = row[: len(hosts)] @ weights + (rest if bits else 0.0)
         return result
 

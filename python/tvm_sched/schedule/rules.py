@@ -70,7 +70,7 @@ def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Viol
         "operator-forbidden": f"operator {operator!r} cannot run on {device!r} {mode}: its latency there is null",
         "load-activation": f"tensor {tensor!r}, {made_by}, is loaded into {device!r}; "
         "only graph inputs and parameters lie in host memory, others need a copy",
-        "load-shared": f"tensor {tensor!r} is loaded into {device!r}, which shares host memory and has it from the start",
+        "load-shared": f"tensor {tensor!r} is loaded into {device!r}, which has it in host memory from the start",
         "copy-self": f"tensor {tensor!r} is copied from {device!r} to itself",
         "copy-route": f"tensor {tensor!r} is copied from {source!r} to {device!r}, but nothing joins the two",
         "copy-source": f"tensor {tensor!r}, {made_by}, is copied from {source!r} to {device!r}, "
@@ -81,7 +81,7 @@ def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Viol
         "host-read-missing": f"operator {operator!r} on {device!r} has direct host access, but no host_read "
         "gives it a turn on the bus",
         "host-read-twice": f"operator {operator!r} on {device!r} has a second host_read; one is enough",
-        "host-read-device": f"the host_read of operator {operator!r} is for {device!r}, but the operator runs on {source!r}",
+        "host-read-device": f"the host_read of operator {operator!r} is for {device!r}, but it runs on {source!r}",
         "host-read-spurious": f"a host_read for {device!r} names operator {operator!r}, which is placed "
         "without direct host access",
     }[name]
@@ -89,7 +89,7 @@ def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Viol
 
 
 def _deadlock(problem: Problem, index: ScheduleIndex, cycle: Sequence[int]) -> Violation:
-    """Name the nodes of a cycle; the operator and device are those of its first kernel, or its first transfer's device."""
+    """Name the nodes of a cycle; operator and device are those of its first kernel, or of its first transfer."""
     events = [int(event) for event in cycle]
     names = [_event(problem, index, event) for event in (*events, events[0])]
     kernels = [event for event in events if event < len(index.operator)]

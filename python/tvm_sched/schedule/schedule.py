@@ -61,7 +61,9 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         needed = {"load": ("tensor",), "copy": ("tensor", "source"), "host_read": ("operator",)}[self.kind]
         for field in ("tensor", "source", "operator"):
             if bool(getattr(self, field)) != (field in needed):
-                raise ScheduleError(f"a {self.kind} has the fields {', '.join(('kind', 'device', *needed))}; {field} is wrong")
+                raise ScheduleError(
+                    f"a {self.kind} has the fields {', '.join(('kind', 'device', *needed))}; {field} is wrong"
+                )
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,10 +133,12 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return convert(decode_document(text, FORMAT, VERSION, where), Schedule, where)
 
     def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the schedule's JSON document; an interrupted write leaves the old file whole."""
         write_atomically(path, self.to_json())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Schedule:
+        """Read a schedule's JSON document, as `from_json` does."""
         return Schedule.from_json(read_bytes(path), os.fspath(path))
 
 

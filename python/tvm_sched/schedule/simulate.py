@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,40 +88,41 @@ def timeline(problem: Problem, schedule: Schedule, times: Times, index: Schedule
     index = ScheduleIndex.of(problem, schedule) if index is None else index
     starts = times.start_ns.tolist() + times.transfer_start_ns.tolist()
     ends = times.end_ns.tolist() + times.transfer_end_ns.tolist()
-    names, lanes, sizes = _kernels(problem, schedule, index)
-    kinds = ["kernel"] * len(names)
-    for rows, more in zip((kinds, names, lanes, sizes), _transfers(problem, schedule, index), strict=True):
-        rows.extend(more)  # type: ignore[arg-type]
-    events = tuple(map(Event, kinds, names, lanes, starts, ends, sizes))
+    kernels, transfers = _kernels(schedule, problem, index), _transfers(schedule, problem, index)
+    kinds = ["kernel"] * len(kernels.names) + [t.kind for t in schedule.transfers]
+    names, lanes = kernels.names + transfers.names, kernels.lanes + transfers.lanes
+    events = tuple(map(Event, kinds, names, lanes, starts, ends, kernels.bytes + transfers.bytes))
     return Timeline("simulated", problem.digest, events, times.latency_ns)
 
 
-def _kernels(problem: Problem, schedule: Schedule, index: ScheduleIndex) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
-    """Name, lanes and bytes of each kernel."""
+class _Columns(NamedTuple):
+    """What a timeline says of events besides their times."""
+
+    names: list[str]
+    lanes: list[tuple[str, ...]]
+    bytes: list[int]
+
+
+def _kernels(schedule: Schedule, problem: Problem, index: ScheduleIndex) -> _Columns:
     operator_bytes = compiled(problem).operator_bytes
-    placements = schedule.placements
-    streams = {(p.device, p.stream) for p in placements}
-    lane = {key: (f"{key[0]}/{key[1]}",) for key in streams}
-    return (
-        [p.operator for p in placements],
-        [lane[p.device, p.stream] for p in placements],
+    lane = {key: (f"{key[0]}/{key[1]}",) for key in {(p.device, p.stream) for p in schedule.placements}}
+    return _Columns(
+        [p.operator for p in schedule.placements],
+        [lane[p.device, p.stream] for p in schedule.placements],
         [operator_bytes[o] for o in index.operator],
     )
 
 
-def _transfers(
-    problem: Problem, schedule: Schedule, index: ScheduleIndex
-) -> tuple[list[str], list[str], list[tuple[str, ...]], list[int]]:
-    """Kind, name, lanes and bytes of each transfer."""
+def _transfers(schedule: Schedule, problem: Problem, index: ScheduleIndex) -> _Columns:
     size, channels = problem.graph.index.size, problem.topology.channels
+    pairs = list(zip(index.transfer_source, index.transfer_device, strict=True))
     lanes: dict[tuple[int, int], tuple[str, ...]] = {}
-    for pair in set(zip(index.transfer_source, index.transfer_device, strict=True)):
-        route = problem.topology.route(*pair)
-        lanes[pair] = () if route is None else tuple(channels[c] for c in route.channels)
-    return (
-        [t.kind for t in schedule.transfers],
+    for source, target in set(pairs):
+        route = problem.topology.route(source, target)
+        lanes[source, target] = () if route is None else tuple(channels[c] for c in route.channels)
+    return _Columns(
         [t.operator or t.tensor for t in schedule.transfers],
-        [lanes[pair] for pair in zip(index.transfer_source, index.transfer_device, strict=True)],
+        [lanes[pair] for pair in pairs],
         [
             problem.host_bytes(item) if kind == ScheduleIndex.HOST_READ else size[item]
             for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True)

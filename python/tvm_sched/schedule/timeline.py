@@ -41,10 +41,13 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_ns <= self.end_ns:
-            raise FormatError(f"event {self.name!r} runs from {self.start_ns} to {self.end_ns} ns; 0 <= start <= end is allowed")
+            raise FormatError(
+                f"event {self.name!r} runs from {self.start_ns} to {self.end_ns} ns; 0 <= start <= end is allowed"
+            )
 
     @property
     def duration_ns(self) -> int:
+        """End minus start."""
         return self.end_ns - self.start_ns
 
 
@@ -83,11 +86,14 @@ class Timeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "timeline") -> Timeline:
+        """Read and check a document; ``where`` names it in errors."""
         return convert(decode_document(text, FORMAT, VERSION, where), Timeline, where)
 
     def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline's JSON document; an interrupted write leaves the old file whole."""
         write_atomically(path, self.to_json())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Timeline:
+        """Read a timeline's JSON document, as `from_json` does."""
         return Timeline.from_json(read_bytes(path), os.fspath(path))

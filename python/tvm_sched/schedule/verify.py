@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
 
@@ -11,23 +10,22 @@ import numpy as np
 from ..errors import ScheduleError
 from ..problem import Problem
 from ._compiled import compiled, placements_array, transfers_array
-from .rules import COMPILED_RULES, RULES, Violation, describe
+from .contiguity import contiguity_violations
+from .rules import RULES, Violation, describe
 from .schedule import Schedule, ScheduleIndex
 from .simulate import Times, price
 
-__all__ = ["COMPILED_RULES", "RULES", "Violation", "verify", "violations"]
-
-_NEVER = np.iinfo(np.int64).max
+__all__ = ["RULES", "Violation", "verify", "violations"]
 
 
-def verify(problem: Problem, schedule: Schedule, contiguous: bool = False) -> None:
+def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False) -> None:
     """Check that a schedule is feasible and that its certificate is true.
 
     Parameters
     ----------
-    contiguous : bool
-        Check too that the operators which a device runs within a submodel form a contiguous subgraph: no path leaves
-        the set and comes back (SortingHat, equations 6 to 8; Tarnawski et al., 2020).
+    contiguous : bool or int
+        Check too that the operators which a device runs within a submodel form one contiguous subgraph, or at most
+        this many: no path leaves one and comes back (SortingHat, equations 6 to 8, where a device has several).
 
     Raises
     ------
@@ -38,7 +36,9 @@ def verify(problem: Problem, schedule: Schedule, contiguous: bool = False) -> No
         raise ScheduleError(violation.message)
 
 
-def violations(problem: Problem, schedule: Schedule, contiguous: bool = False, limit: int = 100) -> list[Violation]:
+def violations(
+    problem: Problem, schedule: Schedule, contiguous: bool | int = False, limit: int = 100
+) -> list[Violation]:
     """Every broken rule, up to ``limit``; an empty list for a schedule that `verify` accepts.
 
     Rules that need times (memory, the certificate) are judged only where no rule before them is broken.
@@ -46,10 +46,11 @@ def violations(problem: Problem, schedule: Schedule, contiguous: bool = False, l
     return list(islice(_find(problem, schedule, contiguous, limit), limit))
 
 
-def _find(problem: Problem, schedule: Schedule, contiguous: bool, limit: int) -> Iterator[Violation]:
+def _find(problem: Problem, schedule: Schedule, contiguous: bool | int, limit: int) -> Iterator[Violation]:
     if schedule.problem != problem.digest:
         yield Violation(
-            "problem", f"rule 'problem': the schedule was made for problem {schedule.problem!r}, this is {problem.digest!r}"
+            "problem",
+            f"rule 'problem': the schedule was made for problem {schedule.problem!r}, this is {problem.digest!r}",
         )
     try:
         index = ScheduleIndex.of(problem, schedule)
@@ -59,7 +60,7 @@ def _find(problem: Problem, schedule: Schedule, contiguous: bool, limit: int) ->
     rows = compiled(problem).violations(placements_array(index), transfers_array(index), limit)
     yield from (describe(problem, index, row) for row in rows)
     if contiguous:
-        yield from _contiguity(problem, schedule, index)
+        yield from contiguity_violations(problem, schedule, index, int(contiguous))
     if not rows:
         times = price(problem, index)
         yield from _memory(problem, index, times)
@@ -82,8 +83,9 @@ def _memory(problem: Problem, index: ScheduleIndex, times: Times) -> Iterator[Vi
         tensors = sorted(holdings[there, 0].tolist(), key=lambda t: -problem.graph.index.size[t])
         largest = ", ".join(f"{problem.graph.tensors[t].name!r} ({problem.graph.index.size[t]})" for t in tensors[:3])
         operator = _running(problem, index, times, d, moment)
+        during = f", while operator {operator!r} runs" if operator else ""
         message = (
-            f"rule 'memory': device {device.name!r} holds {held} bytes at {moment} ns{f', when {operator!r} runs' * bool(operator)}; "
+            f"rule 'memory': device {device.name!r} holds {held} bytes at {moment} ns{during}; "
             f"that is {held - device.memory} more than its memory of {device.memory} bytes. "
             f"It holds {len(tensors)} tensors, the largest are {largest}"
         )
@@ -105,7 +107,7 @@ def _certificate(schedule: Schedule, times: Times) -> Iterator[Violation]:
     if certificate.latency_ns != times.latency_ns:
         yield Violation(
             "certificate",
-            f"rule 'certificate': the certificate says {certificate.latency_ns} ns, the simulation {times.latency_ns} ns",
+            f"rule 'certificate': it says {certificate.latency_ns} ns, the simulation {times.latency_ns} ns",
         )
     if not 0 <= certificate.lower_bound_ns <= certificate.latency_ns:
         yield Violation(
@@ -113,40 +115,3 @@ def _certificate(schedule: Schedule, times: Times) -> Iterator[Violation]:
             f"rule 'certificate': the lower bound is {certificate.lower_bound_ns} ns; "
             f"from 0 to the latency, {certificate.latency_ns} ns, is allowed",
         )
-
-
-def _contiguity(problem: Problem, schedule: Schedule, index: ScheduleIndex) -> Iterator[Violation]:
-    """For each device and submodel, the first operator at which a path comes back into the set."""
-    sets: dict[tuple[int, int], set[int]] = defaultdict(set)
-    for placement, o, d in zip(schedule.placements, index.operator, index.device, strict=True):
-        sets[placement.submodel, d].add(o)
-    order = problem.graph.index.order
-    position = {o: k for k, o in enumerate(order)}
-    for (submodel, d), members in sets.items():
-        first, last = min(position[o] for o in members), max(position[o] for o in members)
-        left: dict[int, int] = {}  # operator outside on a path from the set: the one before it on that path
-        for o in order[first : last + 1]:
-            outside = next((p for p in problem.graph.index.predecessors[o] if p in left), None)
-            if o not in members:
-                inside = next((p for p in problem.graph.index.predecessors[o] if p in members), None)
-                if inside is not None or outside is not None:
-                    left[o] = inside if inside is not None else outside  # type: ignore[assignment]
-            elif outside is not None:
-                yield _comes_back(problem, members, left, submodel, d, outside, o)
-                break
-
-
-def _comes_back(
-    problem: Problem, members: set[int], left: dict[int, int], submodel: int, d: int, outside: int, back: int
-) -> Violation:
-    path = [back, outside]
-    while path[-1] not in members:
-        path.append(left[path[-1]])
-    names = [problem.graph.operators[o].name for o in reversed(path)]
-    shown = names if len(names) <= 8 else [*names[:4], f"({len(names) - 8} more)", *names[-4:]]
-    device = problem.topology.devices[d].name
-    message = (
-        f"rule 'contiguity': in submodel {submodel}, the operators of device {device!r} are no contiguous subgraph: "
-        f"the path {' -> '.join(shown)} leaves them and comes back"
-    )
-    return Violation("contiguity", message, names[-1], device)

@@ -93,7 +93,17 @@ class PartialSchedule:
         import copy
 
         twin = copy.copy(self)
-        for name in ("device_free", "channel_free", "placed", "events", "ends", "_parameters", "_live", "_peak", "_readers_left"):
+        for name in (
+            "device_free",
+            "channel_free",
+            "placed",
+            "events",
+            "ends",
+            "_parameters",
+            "_live",
+            "_peak",
+            "_readers_left",
+        ):
             setattr(twin, name, list(getattr(self, name)))
         twin.at = dict(self.at)
         twin.holders = {t: list(held) for t, held in self.holders.items()}
@@ -121,6 +131,7 @@ class PartialSchedule:
 
     @property
     def latency(self) -> int:
+        """End of the last kernel so far, in nanoseconds."""
         return max(self.device_free, default=0)
 
     def room(self) -> list[tuple[int, int]]:
@@ -131,7 +142,9 @@ class PartialSchedule:
         """
         return [
             (memory - parameters - live, memory - parameters - peak)
-            for memory, parameters, live, peak in zip(self._memory, self._parameters, self._live, self._peak, strict=True)
+            for memory, parameters, live, peak in zip(
+                self._memory, self._parameters, self._live, self._peak, strict=True
+            )
         ]
 
     def needs(self, operator: int, device: int, direct: bool) -> list[int]:
@@ -214,7 +227,9 @@ class PartialSchedule:
         for move in moves:
             held = parameters if index.producer[move.tensor] < 0 else activations
             held[move.device] = held.get(move.device, 0) + index.size[move.tensor]
-        activations[run.device] = activations.get(run.device, 0) + sum(index.size[t] for t in index.outputs[run.operator])
+        activations[run.device] = activations.get(run.device, 0) + sum(
+            index.size[t] for t in index.outputs[run.operator]
+        )
         short = -1
         for d in {*parameters, *activations}:
             peak = max(self._peak[d], self._live[d] + activations.get(d, 0))
@@ -310,5 +325,11 @@ class PartialSchedule:
                 source.append(HOST)
                 device.append(event.device)
         return ScheduleIndex(
-            [run.operator for run in runs], [run.device for run in runs], [run.direct for run in runs], kind, item, source, device
+            [run.operator for run in runs],
+            [run.device for run in runs],
+            [run.direct for run in runs],
+            kind,
+            item,
+            source,
+            device,
         )

@@ -55,7 +55,9 @@ _registry: dict[str, Scheduler] = {}
 _progress: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", default=None)
 
 
-def register(name: str, options: type[msgspec.Struct] = NoOptions) -> Callable[[Callable[[Problem, Any], Schedule]], Any]:
+def register(
+    name: str, options: type[msgspec.Struct] = NoOptions
+) -> Callable[[Callable[[Problem, Any], Schedule]], Any]:
     """Decorator that makes a function a scheduler.
 
     Parameters
@@ -136,7 +138,9 @@ def solve(
     latency = simulate(problem, schedule).latency_ns
     bound = lower_bound(problem)
     if bound.ns > latency:
-        raise ScheduleError(f"bound {bound.name!r} ({bound.ns} ns) exceeds a latency of {latency} ns: please report this")
+        raise ScheduleError(
+            f"bound {bound.name!r} ({bound.ns} ns) exceeds a latency of {latency} ns: please report this"
+        )
     schedule = msgspec.structs.replace(
         schedule,
         scheduler=name,

@@ -76,5 +76,11 @@ def on_device(problem: Problem, device: int) -> ScheduleIndex:
         loads = [*others, *read_last]
     count = len(loads)
     return ScheduleIndex(
-        order, [device] * len(order), [False] * len(order), [ScheduleIndex.LOAD] * count, loads, [HOST] * count, [device] * count
+        order,
+        [device] * len(order),
+        [False] * len(order),
+        [ScheduleIndex.LOAD] * count,
+        loads,
+        [HOST] * count,
+        [device] * count,
     )

@@ -1,4 +1,4 @@
-"""Random problems and schedules from a seed, for tests of schedulers, bounds and executors (ours and other people's)."""
+"""Random problems and schedules from a seed, for tests of schedulers, bounds and executors, ours or other people's."""
 
 from .graphs import random_graph
 from .problems import random_problem

@@ -64,7 +64,13 @@ class _GraphMaker:
         random.shuffle(inputs)
         outputs = [self.tensor("activation") for _ in range(random.choices([0, 1, 2, 3], [1, 24, 4, 1])[0])]
         self.made += outputs
-        return Operator(f"op{k}", random.choice(["conv2d", "matmul", "add"]), tuple(inputs), tuple(outputs), random.randint(0, 10**6))
+        return Operator(
+            f"op{k}",
+            random.choice(["conv2d", "matmul", "add"]),
+            tuple(inputs),
+            tuple(outputs),
+            random.randint(0, 10**6),
+        )
 
     def make(self, count: int) -> OpGraph:
         random = self.random

@@ -42,7 +42,8 @@ def random_problem(
 
     Notes
     -----
-    No operator takes 0 ns: it would hold no memory by the model. Devices are unequal, operators are forbidden on some of them, direct host access is possible for some.
+    Devices are unequal, operators are forbidden on some of them, direct host access is possible for some. No operator
+    takes 0 ns: by the model it would hold no memory.
     """
     random = Random(f"{seed} {operators} {devices}")
     graph = random_graph(random, operators)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from random import Random
 
 from ..problem import FORBIDDEN, HOST, Problem
@@ -89,7 +90,9 @@ class _ScheduleMaker:
 
     def load(self, t: int, d: int) -> None:
         early = self.random.random() < 0.3  # a load waits for nothing, so it may stand anywhere before its readers
-        self.events.insert(self.random.randint(0, len(self.events)) if early else len(self.events), ("load", t, HOST, d))
+        self.events.insert(
+            self.random.randint(0, len(self.events)) if early else len(self.events), ("load", t, HOST, d)
+        )
         self.at[t].add(d)
 
     def hop(self, t: int, source: int, target: int) -> None:
@@ -106,7 +109,7 @@ class _ScheduleMaker:
         while path[-1] != source:
             path.append(before[path[-1]])
         path.reverse()
-        for a, b in zip(path, path[1:], strict=False):
+        for a, b in pairwise(path):
             if b not in self.at[t]:
                 self.events.append(("copy", t, a, b))
                 self.at[t].add(b)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 from random import Random
 from typing import Literal
 
 from ..problem import Bus, Device, Link, Switch, Topology
 
 Style = Literal["bus", "shared", "mixed"]
+
+STYLES: tuple[Style, ...] = ("bus", "bus", "shared", "mixed")
+"""What `random_topology` draws from."""
 
 ROOM = 2**40
 """Memory of a device where memory shall not matter: 1 TiB."""
@@ -31,8 +34,8 @@ def random_topology(
         that a tensor may need two copies.
     """
     random = seed if isinstance(seed, Random) else Random(seed)
-    style = style or random.choice(["bus", "bus", "shared", "mixed"])
-    buses = _buses(random, devices, style)
+    chosen = random.choice(STYLES) if style is None else style
+    buses = _buses(random, devices, chosen)
     members = [
         Device(
             f"d{d}",
@@ -40,7 +43,7 @@ def random_topology(
             memory_bandwidth=random.uniform(1e9, 1e10),
             peak_flops={"float32": random.uniform(1e11, 1e12)},
             launch_overhead=random.choice([0.0, 1e-8]),
-            bus=random.choice(buses).name if buses and (style == "bus" or random.random() < 0.5) else "",
+            bus=random.choice(buses).name if buses and (chosen == "bus" or random.random() < 0.5) else "",
         )
         for d in range(devices)
     ]
@@ -78,7 +81,7 @@ def _joints(random: Random, devices: list[Device], all_joined: bool) -> tuple[tu
         joined.update(combinations(sorted(members), 2))
     rate = random.choice([0.0, 0.3, 0.8])
     sharing = [device.name for device in devices if device.shares_host_memory]
-    needed = set(combinations(sharing, 2)) if all_joined else set(zip(sharing, sharing[1:], strict=False))
+    needed = set(combinations(sharing, 2)) if all_joined else set(pairwise(sharing))
     links = []
     for pair in combinations(names, 2):
         if random.random() < rate or (pair in needed and tuple(sorted(pair)) not in joined):

@@ -57,7 +57,9 @@ def from_onnx(model: onnx.ModelProto, shapes: InputShapes | None, name: str | No
     return ImportedModel(mod, parameters, name or model.graph.name or "model")
 
 
-def _convert(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], where: str) -> tuple[tvm.IRModule, dict[str, int]]:
+def _convert(
+    model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], where: str
+) -> tuple[tvm.IRModule, dict[str, int]]:
     """Run TVM's frontend; returns the module and the data address of each initialiser's constant."""
     from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -76,7 +78,9 @@ def _convert(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], where: 
 
     kept: list[Any] = []  # an address names a constant only while the constant lives
     if model.ir_version < 3:
-        raise InputError(f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter")
+        raise InputError(
+            f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter"
+        )
     opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
     importer = Importer({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
     output = io.StringIO()  # the frontend prints what it was doing when it failed
@@ -88,13 +92,17 @@ def _convert(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]], where: 
         raise InputError(f"{where}: {_unsupported(model, onnx_frontend, error)}") from None
     except Exception as error:
         doing = output.getvalue().split(", with inputs")[0].strip()
-        raise InputError(f"{where}: TVM's ONNX frontend failed: {_first_line(error)}" + (f" ({doing})" if doing else "")) from error
+        raise InputError(
+            f"{where}: TVM's ONNX frontend failed: {_first_line(error)}" + (f" ({doing})" if doing else "")
+        ) from error
     return mod, values
 
 
 def _unsupported(model: onnx.ModelProto, frontend: Any, error: Exception) -> str:
     known = frontend._get_convert_map()
-    nodes = [f"{n.op_type} (node {n.name or '->'.join(n.output)!r})" for n in model.graph.node if n.op_type not in known]
+    nodes = [
+        f"{n.op_type} (node {n.name or '->'.join(n.output)!r})" for n in model.graph.node if n.op_type not in known
+    ]
     nodes = [text for text in nodes if not text.startswith(("If ", "Constant "))]
     if not nodes:
         return f"TVM's ONNX frontend cannot convert it: {_first_line(error)}"
@@ -115,7 +123,9 @@ def _import_onnx(where: str) -> Any:
     try:
         import onnx
     except ImportError:
-        raise InputError(f"{where}: reading ONNX models needs the package onnx: pip install 'tvm_sched[onnx]'") from None
+        raise InputError(
+            f"{where}: reading ONNX models needs the package onnx: pip install 'tvm_sched[onnx]'"
+        ) from None
     return onnx
 
 

@@ -63,7 +63,7 @@ def from_module(mod: tvm.IRModule, shapes: InputShapes | None, name: str, where:
     elif function.attrs and "params" in function.attrs:
         values = list(function.attrs["params"])
         first = len(function.params) - len(values)
-        parameters = {v.name: value.numpy() for v, value in zip(function.params[first:], values, strict=True)}
+        parameters = {str(v.name): value.numpy() for v, value in zip(function.params[first:], values, strict=True)}
         mod = mod.clone()
         mod["main"] = function.without_attr("params").with_attr("num_input", first)
     return bind_module(mod, parameters, shapes, name, where)
@@ -106,8 +106,6 @@ def _declare(name: str, ty: Any, declared: list[DeclaredInput], symbols: dict[st
         declared.append(DeclaredInput(name, tuple(dims)))
 
 
-
-
 def _check_expressions(function: relax.Function, static: dict[str, tuple[int, ...]], where: str) -> None:
     """After binding, a dimension that is an expression of symbols (``2 * n``) must be what the user gave."""
 
@@ -118,7 +116,9 @@ def _check_expressions(function: relax.Function, static: dict[str, tuple[int, ..
         elif isinstance(ty, relax.TensorType):
             for axis, (dim, size) in enumerate(zip(ty.shape.values, static[name], strict=True)):
                 if not isinstance(dim, tvm.tirx.IntImm) or int(dim) != size:
-                    raise InputError(f"{where}: input {name!r}: dimension {axis} is given as {size}, but the model says {dim}")
+                    raise InputError(
+                        f"{where}: input {name!r}: dimension {axis} is given as {size}, but the model says {dim}"
+                    )
 
     for variable in function.params[: number_of_inputs(function)]:
         check(variable.name, variable.ty)

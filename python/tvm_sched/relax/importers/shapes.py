@@ -64,7 +64,9 @@ def _match(
 ) -> None:
     for axis, size in enumerate(dims):
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise InputError(f"{where}: input {item.name!r}: dimension {axis} is given as {size!r}; a whole number, 0 or more, is allowed")
+            raise InputError(
+                f"{where}: input {item.name!r}: dimension {axis} is given as {size!r}; a whole number, 0 or more, is allowed"
+            )
     if item.shape is None:
         return
     if len(dims) != len(item.shape):

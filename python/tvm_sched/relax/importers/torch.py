@@ -26,7 +26,9 @@ def read_exported_program(path: Path) -> Any:
             return torch.export.load(path)
     except Exception as error:  # zipfile, json, torch: several unrelated classes
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path}: not a readable torch.export program ({first}); write it with torch.export.save") from None
+        raise InputError(
+            f"{path}: not a readable torch.export program ({first}); write it with torch.export.save"
+        ) from None
 
 
 def from_exported_program(program: Any, shapes: Any, name: str, where: str) -> ImportedModel:
@@ -39,7 +41,9 @@ def from_exported_program(program: Any, shapes: Any, name: str, where: str) -> I
             mod = convert(program, keep_params_as_input=True, unwrap_unit_return_tuple=True)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}") from error
+        raise InputError(
+            f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
+        ) from error
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
     mod, parameters = _parameters(mod, program, targets)
     return bind_module(mod, parameters, shapes, name, where)

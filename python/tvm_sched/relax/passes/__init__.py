@@ -1,0 +1,19 @@
+"""The passes from a Relax module to a scheduled executable, each usable alone in ``tvm.transform.Sequential``."""
+
+from .allocate_streams import AllocateStreams
+from .emit_executor import EmitExecutor
+from .estimate import EstimateLatencies
+from .lower import LowerToKernels
+from .order_launches import OrderLaunches
+from .place import Place
+from .split import SplitByDominators
+
+__all__ = [
+    "AllocateStreams",
+    "EmitExecutor",
+    "EstimateLatencies",
+    "LowerToKernels",
+    "OrderLaunches",
+    "Place",
+    "SplitByDominators",
+]

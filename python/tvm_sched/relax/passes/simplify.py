@@ -5,7 +5,12 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-_ALIASES = {"relax.to_vdevice", "relax.hint_on_device", "relax.builtin.stop_lift_params", "relax.memory.ensure_zero_offset"}
+_ALIASES = {
+    "relax.to_vdevice",
+    "relax.hint_on_device",
+    "relax.builtin.stop_lift_params",
+    "relax.memory.ensure_zero_offset",
+}
 _WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
 
 

@@ -70,7 +70,9 @@ def solve_submodel(submodel: Submodel, hint: PartialSchedule, limits: Limits) ->
     solver.parameters.max_deterministic_time = limits.work
     solver.parameters.max_time_in_seconds = limits.seconds
     solver.parameters.num_workers = limits.workers
-    solver.parameters.interleave_search = limits.workers > 1
+    # Interleaved search gives every strategy its turn, large neighbourhoods too, and repeats itself with any number of
+    # workers; without it one worker runs one strategy, and several race.
+    solver.parameters.interleave_search = True
     solver.parameters.random_seed = limits.seed
     status = solver.solve(model)
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
@@ -119,9 +121,13 @@ def _events(solver: cp_model.CpSolver, submodel: Submodel, v: Variables) -> list
         for t in index.inputs[run.operator]
         if not (run.direct and index.producer[t] < 0) and (t, run.device) not in submodel.state.at
     }
-    copies = [Move(*key) for key, literal in v.copy.items() if solver.boolean_value(literal) and (key[0], key[2]) in needed]
+    copies = [
+        Move(*key) for key, literal in v.copy.items() if solver.boolean_value(literal) and (key[0], key[2]) in needed
+    ]
     needed |= {(copy.tensor, copy.source) for copy in copies}
-    loads = [Move(t, HOST, d) for (t, d), literal in v.load.items() if solver.boolean_value(literal) and (t, d) in needed]
+    loads = [
+        Move(t, HOST, d) for (t, d), literal in v.load.items() if solver.boolean_value(literal) and (t, d) in needed
+    ]
     timed: list[tuple[int, int, int, Event]] = []
     timed += [(solver.value(v.start[run.operator]), 2, position[run.operator], run) for run in runs]
     timed += [(solver.value(v.load_start[m.tensor, m.device]), 0, m.tensor, m) for m in loads]

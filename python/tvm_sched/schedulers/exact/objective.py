@@ -38,7 +38,9 @@ def _buses(submodel: Submodel) -> list[int]:
     return sorted({c for route in routes if route is not None for c in route.channels})
 
 
-def _last(model: cp_model.CpModel, submodel: Submodel, intervals: list[cp_model.IntervalVar], free: int) -> cp_model.IntVar:
+def _last(
+    model: cp_model.CpModel, submodel: Submodel, intervals: list[cp_model.IntervalVar], free: int
+) -> cp_model.IntVar:
     """When the last of some optional intervals ends."""
     last = model.new_int_var(submodel.free(free), submodel.horizon, "")
     for interval in intervals:

@@ -13,12 +13,15 @@ from ...problem import HOST, Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.simulate import price
 from ..greedy import list_schedule, priorities
-from ..partial import PartialSchedule
+from ..partial import PartialSchedule, Run
 from ..registry import register, report_progress
-from ..single import single, SingleOptions
+from ..single import SingleOptions, single
 from .model import Limits, solve_submodel
 from .submodels import split
 from .variables import Submodel
+
+WORK_PER_SECOND = 0.5
+"""Deterministic seconds of CP-SAT in a second of the clock, roughly, on one core of a server."""
 
 
 class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +34,8 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators : int
         Most operators in a submodel.
     submodel_time_limit : float
-        Seconds for one submodel: deterministic seconds of the solver, and at most three times as many by the clock.
+        Seconds for one submodel on an idle machine. What is limited is the solver's deterministic work, so that a busy
+        machine takes longer and gives the same schedule; ten times as many seconds by the clock end it all the same.
     time_limit : float
         Seconds in all, by the clock; what is left when it has passed is scheduled by list scheduling.
     workers : int
@@ -103,7 +107,9 @@ class _Ahead:
 
     @staticmethod
     def of(problem: Problem) -> _Ahead:
-        shortest = np.minimum(problem.costs.operator_ns, problem.costs.direct_ns).min(axis=1, initial=np.iinfo(np.int64).max)
+        shortest = np.minimum(problem.costs.operator_ns, problem.costs.direct_ns).min(
+            axis=1, initial=np.iinfo(np.int64).max
+        )
         rank = priorities(problem)
         shortest_list = shortest.tolist()
         return _Ahead([rank[o] - shortest_list[o] for o in range(len(rank))], shortest_list)
@@ -145,8 +151,9 @@ def _best_step(
     if left <= 0 or options.submodel_time_limit <= 0:
         return hint
     submodel = _submodel(state, hint, operators, ahead)
-    seconds = min(left, 3 * options.submodel_time_limit)
-    answer = solve_submodel(submodel, hint, Limits(options.submodel_time_limit, seconds, options.workers, options.seed))
+    seconds = min(left, 10 * options.submodel_time_limit)
+    work = options.submodel_time_limit * WORK_PER_SECOND
+    answer = solve_submodel(submodel, hint, Limits(work, seconds, options.workers, options.seed))
     if answer.events is None:
         return hint
     solved = state.clone()
@@ -183,10 +190,12 @@ def _submodel(state: PartialSchedule, hint: PartialSchedule, operators: list[int
 def _estimate(after: PartialSchedule, submodel: Submodel) -> tuple[int, int]:
     """The submodel's objective, of a finished step."""
     first = len(submodel.state.events)
-    from ..partial import Run
-
     end = max(
-        (when + submodel.tail[event.operator] for event, when in zip(after.events[first:], after.ends[first:], strict=True) if isinstance(event, Run)),
+        (
+            when + submodel.tail[event.operator]
+            for event, when in zip(after.events[first:], after.ends[first:], strict=True)
+            if isinstance(event, Run)
+        ),
         default=0,
     )
     topology = after.problem.topology

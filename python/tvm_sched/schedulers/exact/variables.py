@@ -39,6 +39,7 @@ class Submodel:
 
     @property
     def problem(self) -> Problem:
+        """The problem of which this is a part."""
         return self.state.problem
 
     def free(self, when: int) -> int:
@@ -145,7 +146,14 @@ class Variables:
         self._occupy(model, submodel, HOST, d, self.load_start[t, d], ns, self.load[t, d])
 
     def _occupy(
-        self, model: cp_model.CpModel, submodel: Submodel, source: int, d: int, start: cp_model.IntVar, ns: int, literal: cp_model.IntVar
+        self,
+        model: cp_model.CpModel,
+        submodel: Submodel,
+        source: int,
+        d: int,
+        start: cp_model.IntVar,
+        ns: int,
+        literal: cp_model.IntVar,
     ) -> None:
         """A transfer takes all channels of its route, after what earlier submodels put on them."""
         route = submodel.problem.route(source, d)

@@ -1,0 +1,110 @@
+"""The command ``tvm-sched``. Only light modules are imported here; commands import what they need when they run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from . import execute, machine, plan
+from .command import command, epilog
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tvm-sched {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog=epilog(
+        (
+            "tvm-sched compile model.onnx --topology cpu2 -o model.so",
+            "tvm-sched run model.so --repeat 20 --trace trace.json",
+            "tvm-sched schedule model.onnx --topology v100-server --report report.html",
+            "tvm-sched compare model.onnx --topology p4d --schedulers single,exact",
+            "tvm-sched topology show v100-server",
+        )
+    )
+)
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Schedule a neural network's operators over several devices, and say how good the schedule is.
+
+    Give it a model and a machine; it gives back a schedule, how far that can be
+    from the best one, and an artifact that runs it under TVM.
+    """
+
+
+command(
+    app,
+    "compile",
+    (
+        "tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so",
+        "tvm-sched compile bert.onnx -t cpu4 --input-shape ids:1,128 --time-limit 60 -o bert.so",
+        "tvm-sched compile model.onnx -t my-machine.toml --scheduler exact --option workers=1 --seed 7 -o model.so",
+    ),
+)(execute.compile_model)
+command(
+    app,
+    "run",
+    (
+        "tvm-sched run googlenet.so",
+        "tvm-sched run googlenet.so --input data_0=image.npy --output results/",
+        "tvm-sched run googlenet.so --seed 1 --warm-up 5 --repeat 100 --trace trace.json --json",
+    ),
+)(execute.run)
+command(
+    app,
+    "schedule",
+    (
+        "tvm-sched schedule googlenet.onnx --topology v100-server --report report.html",
+        "tvm-sched schedule problem.json --scheduler exact --time-limit 30 --seed 1 -o schedule.json",
+        "tvm-sched schedule problem.json --topology p4d --trace trace.json --json",
+    ),
+)(plan.schedule)
+command(
+    app,
+    "simulate",
+    (
+        "tvm-sched simulate problem.json schedule.json",
+        "tvm-sched simulate problem.json schedule.json --trace trace.json --report report.html",
+        "tvm-sched simulate problem.json schedule.json --measured timeline.json --report report.html",
+    ),
+)(plan.simulate)
+command(app, "verify", ("tvm-sched verify problem.json schedule.json --json",))(plan.verify)
+command(
+    app,
+    "compare",
+    (
+        "tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,exact",
+        "tvm-sched compare problem.json --option exact.workers=2 --time-limit 20 --report report.html",
+    ),
+)(plan.compare)
+command(
+    app,
+    "problem",
+    (
+        "tvm-sched problem googlenet.onnx --topology v100-server -o problem.json",
+        "tvm-sched problem bert.onnx -t h200x8 --input-shape ids:1,128 -o problem.json",
+    ),
+)(plan.problem)
+app.add_typer(machine.topology, name="topology")
+command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
+command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
+
+
+def main() -> None:
+    """Entry point of the command ``tvm-sched``."""
+    app(prog_name="tvm-sched")

@@ -1,0 +1,5 @@
+"""``python -m tvm_sched.cli`` is ``tvm-sched``."""
+
+from . import main
+
+main()

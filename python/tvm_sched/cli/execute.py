@@ -1,0 +1,267 @@
+"""Commands that compile a model and run an artifact."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ..errors import InputError
+from .command import Output
+from .inputs import (
+    InputShapes,
+    Model,
+    Options,
+    ReportFile,
+    SchedulerName,
+    Seed,
+    TimeLimit,
+    TimelineFile,
+    TopologyName,
+    TraceFile,
+    check_directory,
+    check_outputs,
+    load_topology,
+    parse_shapes,
+    scheduler_options,
+)
+
+if TYPE_CHECKING:
+    from ..problem import Problem
+    from ..relax import CompiledModel
+    from .measure import Measured
+
+JSON, HTML, LIBRARY = (".json",), (".html", ".htm"), (".so",)
+
+
+def compile_model(
+    out: Output,
+    model: Model,
+    topology: TopologyName,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact.")],
+    scheduler: SchedulerName = "exact",
+    option: Options = None,
+    input_shape: InputShapes = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = None,
+    parameters: Annotated[
+        str, typer.Option("--parameters", metavar="auto|embed|file", help="Parameters: in the artifact or beside it.")
+    ] = "auto",
+    report: ReportFile = None,
+) -> None:
+    """Compile a model for a machine into an artifact that runs its schedule."""
+    if parameters not in ("auto", "embed", "file"):
+        raise InputError(f"--parameters {parameters}: allowed are auto, embed and file")
+    check_outputs({"--output": (output, LIBRARY), "--report": (report, HTML)}, [model])
+    sets = parse_shapes(input_shape)
+    options = scheduler_options(out, scheduler, option, time_limit, seed)
+    machine = load_topology(topology)
+    with out.step(f"Compiling {model.name}") as step:
+        from ..relax import compile as compile_scheduled
+
+        where = "external" if parameters == "file" else parameters
+        compiled = compile_scheduled(
+            model, machine, scheduler, options, input_shapes=sets or None, parameters=where, progress=step
+        )
+    written = export(compiled, output)
+    for path in written:
+        out.wrote(path, "artifact" if path == output else "parameters")
+    if report:
+        from ..report.html import Entry, write_report
+
+        entries = [Entry(_plan_title(p), s, (), p) for p, s in zip(compiled.problems, compiled.schedules, strict=True)]
+        write_report(report, compiled.problem, entries, options={"model": str(model), "parameters": parameters})
+        out.wrote(report, "report")
+    _show_compiled(
+        out, compiled, {"artifact": str(output), "parameters": list(map(str, written[1:])), "report": str(report or "")}
+    )
+
+
+def export(compiled: CompiledModel, output: Path) -> list[Path]:
+    """Write an artifact, and its parameters beside it, so that a failure leaves what was there.
+
+    Raises
+    ------
+    InputError
+        The files cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+        try:
+            made = compiled.export(Path(folder) / output.name)
+            # The artifact comes last: while it is the old one, it finds the old file or none.
+            for path in reversed(made):
+                os.replace(path, output.parent / path.name)
+        except OSError as error:
+            raise InputError(f"--output {output}: cannot be written ({error.strerror or error})") from None
+    return [output.parent / path.name for path in made]
+
+
+def _plan_title(problem: Problem) -> str:
+    """The model's name with the shapes of its inputs."""
+    inputs = [tensor for tensor in problem.graph.tensors if tensor.kind == "input"]
+    return f"{problem.graph.name} ({', '.join(f'{t.name} {list(t.shape)}' for t in inputs)})"
+
+
+def _show_compiled(out: Output, compiled: CompiledModel, files: dict[str, Any]) -> None:
+    from ..report.tables import certificate_table
+    from ..schedule.simulate import simulate
+    from .plan import describe
+
+    plans = []
+    for problem, schedule in zip(compiled.problems, compiled.schedules, strict=True):
+        out.show(escape(f"{_plan_title(problem)} on {problem.topology.name}"), certificate_table(schedule))
+        plans.append(describe(problem, schedule, simulate(problem, schedule)))
+    out.result({"plans": plans, "files": {name: value for name, value in files.items() if value}})
+
+
+def run(
+    out: Output,
+    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What `tvm-sched compile` wrote (.so).")],
+    input: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy", help="Value of an input. May be repeated; others are random."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random inputs.")] = 0,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
+    warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
+    parameters: Annotated[
+        Path | None, typer.Option("--parameters", metavar="FILE", help="Safetensors file of the parameters.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the outputs there, as output_0.npy, ...")
+    ] = None,
+    timeline: TimelineFile = None,
+    trace: TraceFile = None,
+    emulate_values: Annotated[
+        bool, typer.Option("--emulate-values", help="Emulated devices: compute the values, too.")
+    ] = False,
+    emulation_scale: Annotated[
+        float | None,
+        typer.Option("--emulation-scale", metavar="X", help="Emulated devices: run X times slower than planned."),
+    ] = None,
+) -> None:
+    """Run an artifact, measure it, and hold the result against its plan."""
+    if repeat < 1 or warm_up < 0:
+        raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
+    check_outputs({"--timeline": (timeline, JSON), "--trace": (trace, JSON)}, [artifact])
+    if output is not None:
+        _check_output_directory(output)
+    given = _read_inputs(input)
+    from .. import runtime
+    from .measure import choose_inputs, measure
+
+    with out.step("Loading the artifact"):
+        module = runtime.load(artifact, parameters)
+    module.configure(trace=True, emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    values = choose_inputs(module.plans(), given, seed)
+    with out.step("Running") as step:
+        measured = measure(module, values, warm_up, repeat, step)
+    _save_outputs(out, output, measured.outputs)
+    if timeline:
+        measured.timeline.save(timeline)
+        out.wrote(timeline, "timeline")
+    if trace:
+        from ..report.trace import write_trace
+
+        write_trace(trace, [measured.predicted, measured.timeline])
+        out.wrote(trace, "trace")
+    files = {"timeline": timeline, "trace": trace, "output": output}
+    _show_run(out, module.info(), measured, {name: str(path) for name, path in files.items() if path})
+
+
+def _check_output_directory(output: Path) -> None:
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output}: that is a file; a directory is expected")
+    check_directory("--output", output if output.is_dir() else output.absolute().parent)
+
+
+def _read_inputs(texts: list[str] | None) -> dict[str, Any]:
+    """Arrays of ``NAME=FILE.npy`` texts."""
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    for text in texts or ():
+        name, mark, file = text.partition("=")
+        if not mark or not name or not file:
+            raise InputError(f"--input {text}: expected NAME=FILE.npy")
+        if name in arrays:
+            raise InputError(f"--input {text}: input {name!r} has a value already")
+        try:
+            arrays[name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"--input {text}: {file} cannot be read as a NumPy array ({error})") from None
+        if not isinstance(arrays[name], np.ndarray):
+            raise InputError(f"--input {text}: {file} holds several arrays; a .npy file with one is expected")
+    return arrays
+
+
+def _save_outputs(out: Output, directory: Path | None, outputs: list[Any]) -> None:
+    if directory is None:
+        return
+    import io
+
+    import numpy as np
+
+    from ..files import write_atomically
+
+    directory.mkdir(exist_ok=True)
+    for n, value in enumerate(outputs):
+        content = io.BytesIO()
+        np.save(content, value)
+        write_atomically(directory / f"output_{n}.npy", content.getvalue())
+    out.wrote(directory, f"{len(outputs)} outputs")
+
+
+def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict[str, str]) -> None:
+    from ..report.figures import time_by_kind
+    from ..report.tables import table
+    from ..report.units import format_ns, format_percent, format_time
+
+    said = measured.statistics
+    predicted = measured.predicted.latency_ns
+    bound = lower_bound_ns(info, measured.plan)
+    gap = 1 - bound / predicted if bound is not None and predicted else None
+    source = measured.timeline.source
+    rows = [(name, format_time(getattr(said, name))) for name in ("min", "median", "mean", "p90", "p99", "max")]
+    out.show(table((f"{source} latency", f"{said.repeat} runs"), rows))
+    rows = [("predicted latency", format_ns(predicted))]
+    if bound is not None and gap is not None:
+        rows += [("lower bound", format_ns(bound)), ("gap", format_percent(gap))]
+    out.show(table(("plan", measured.plan["name"]), rows))
+    times = [time_by_kind(timeline) for timeline in (measured.predicted, measured.timeline)]
+    kinds = {"loading": ("load", "host_read"), "computing": ("kernel",), "copying": ("copy",)}
+    split = {name: [sum(t.get(kind, 0) for kind in of) for t in times] for name, of in kinds.items()}
+    rows3 = [(name, format_ns(plan), format_ns(real)) for name, (plan, real) in split.items()]
+    out.show(table(("time over all lanes", "predicted", f"{source}, fastest run"), rows3))
+    out.result(
+        {
+            "source": source, "plan": measured.plan["name"], "repeat": said.repeat,
+            "latency_seconds": {name: getattr(said, name) for name in ("min", "median", "mean", "p90", "p99", "max")},
+            "predicted_latency_ns": predicted, "lower_bound_ns": bound, "gap": gap,
+            "time_ns": {name: {"predicted": plan, source: real} for name, (plan, real) in split.items()},
+            "wall_seconds": measured.wall_seconds, "compiled_with": info, "files": files,
+            "outputs": [{"shape": value.shape, "dtype": value.dtype.name} for value in measured.outputs],
+        }
+    )  # fmt: skip
+
+
+def lower_bound_ns(info: dict[str, Any], plan: dict[str, Any]) -> int | None:
+    """Lower bound of the plan's latency, as the compiler noted it down."""
+    for noted in info.get("plans", ()):
+        if noted.get("name") == plan["name"]:
+            return noted.get("lower_bound_ns")
+    return None
+
+
+def demo(
+    out: Output,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where files go.")] = Path("out"),
+) -> None:
+    """GoogLeNet on two machines: schedule, compile, run, compare with ONNX Runtime, report (a minute or two)."""
+    from ..demo import run_demo
+
+    run_demo(out, output)

@@ -1,0 +1,121 @@
+"""Run an artifact several times and keep what people ask for: latencies, the fastest run, the plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..report.measured import measured_timeline, planned_timeline
+from ..schedule import Timeline
+from .progress import Step
+
+if TYPE_CHECKING:
+    from ..runtime import LatencyStatistics, ScheduledModule
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What some runs of one plan gave.
+
+    Attributes
+    ----------
+    plan : dict
+        The plan that took the inputs.
+    outputs : list of array
+        Of the last run.
+    statistics : LatencyStatistics
+        Seconds; of emulated devices, in the plan's time.
+    wall_seconds : float
+        Of all runs together, warm-up included.
+    predicted, timeline : Timeline
+        What the plan promises; the fastest run.
+    """
+
+    plan: dict[str, Any]
+    outputs: list[Array]
+    statistics: LatencyStatistics
+    wall_seconds: float
+    predicted: Timeline
+    timeline: Timeline
+
+
+def measure(
+    module: ScheduledModule, values: Sequence[Array], warm_up: int = 2, repeat: int = 10, progress: Step | None = None
+) -> Measured:
+    """Run ``module`` with the inputs ``values``; it must be configured with ``trace=True``."""
+    from ..runtime import LatencyStatistics
+
+    begin = time.monotonic()
+    seconds: list[float] = []
+    outputs: list[Array] = []
+    fastest: dict[str, Any] = {}
+    for n in range(warm_up + repeat):
+        if progress:
+            progress("warm-up" if n < warm_up else "measured runs", n, warm_up + repeat)
+        outputs = module.run(*values)
+        if n < warm_up:
+            continue
+        seconds.append(module.latency())
+        if seconds[-1] == min(seconds):
+            fastest = module.timeline()
+    plan = next(plan for plan in module.plans() if plan["name"] == fastest["plan"])
+    problem = next((noted["problem"] for noted in module.info().get("plans", ()) if noted["name"] == plan["name"]), "")
+    return Measured(
+        plan=plan,
+        outputs=outputs,
+        statistics=LatencyStatistics.of(seconds),
+        wall_seconds=time.monotonic() - begin,
+        predicted=planned_timeline(plan, problem),
+        timeline=measured_timeline(fastest, problem),
+    )
+
+
+def choose_inputs(plans: Sequence[dict[str, Any]], given: Mapping[str, Array], seed: int) -> list[Array]:
+    """Inputs for the first plan that takes those given; the others are random.
+
+    Raises
+    ------
+    InputError
+        A name that no plan knows, or shapes or dtypes that no plan takes.
+    """
+    names = list(dict.fromkeys(argument["name"] for plan in plans for argument in plan["arguments"]))
+    for name in given:
+        if name not in names:
+            raise InputError(f"--input {name}: the artifact has no such input; it has {', '.join(names) or 'none'}")
+    for plan in plans:
+        if all(_takes(argument, given) for argument in plan["arguments"]):
+            rng = np.random.default_rng(seed)
+            return [random_value(rng, argument) if argument["name"] not in given else given[argument["name"]]
+                    for argument in plan["arguments"]]  # fmt: skip
+    found = ", ".join(f"{name}: {list(value.shape)} {value.dtype}" for name, value in given.items())
+    allowed = "; or ".join(
+        ", ".join(f"{a['name']}: {list(a['shape'])} {a['dtype']}" for a in plan["arguments"]) for plan in plans
+    )
+    raise InputError(f"the artifact takes no inputs {found}; allowed are {allowed}")
+
+
+def _takes(argument: Mapping[str, Any], given: Mapping[str, Array]) -> bool:
+    value = given.get(argument["name"])
+    return value is None or (list(value.shape) == list(argument["shape"]) and value.dtype.name == argument["dtype"])
+
+
+def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> Array:
+    """Normal numbers; integers from 0 to 9 (so that they serve as indices, too); booleans."""
+    shape, dtype = tuple(argument["shape"]), str(argument["dtype"])
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if "int" in dtype:
+        return rng.integers(0, 10, shape).astype(dtype)
+    if dtype.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        return np.asarray(rng.standard_normal(shape), np.float32).astype(getattr(ml_dtypes, dtype))
+    return np.asarray(rng.standard_normal(shape)).astype(dtype)

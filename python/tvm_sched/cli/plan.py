@@ -1,0 +1,329 @@
+"""Commands on problems and schedules: nothing here compiles or runs a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ..errors import InputError, TvmSchedError
+from .command import BAD_INPUT, FAILURE, Output
+from .inputs import (
+    InputShapes,
+    Model,
+    ModelOrProblem,
+    Options,
+    ProblemFile,
+    ReportFile,
+    ScheduleFile,
+    SchedulerName,
+    Seed,
+    TimeLimit,
+    TimelineFile,
+    TopologyName,
+    TraceFile,
+    check_outputs,
+    common_options,
+    known_options,
+    load_problem,
+    load_schedule,
+    load_timeline,
+    parse_options,
+    scheduler_options,
+)
+
+if TYPE_CHECKING:
+    from ..problem import Problem
+    from ..schedule import Schedule, Timeline
+
+JSON, HTML = (".json",), (".html", ".htm")
+
+OptionalTopology = Annotated[
+    str | None,
+    typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file. A problem file brings its own."),
+]
+
+
+def problem(
+    out: Output,
+    model: Model,
+    topology: TopologyName,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
+    input_shape: InputShapes = None,
+) -> None:
+    """Write the scheduling problem of a model on a machine: operators, tensors, topology, latencies."""
+    check_outputs({"--output": (output, JSON)}, [model])
+    made = load_problem(out, model, topology, input_shape)
+    made.save(output)
+    out.wrote(output, "problem")
+    graph = made.graph
+    flops = sum(operator.flops for operator in graph.operators)
+    parameter_bytes = sum(tensor.size for tensor in graph.tensors if tensor.kind == "parameter")
+    about = {
+        "problem": made.digest, "model": graph.name, "topology": made.topology.name, "operators": len(graph.operators),
+        "tensors": len(graph.tensors), "parameter_bytes": parameter_bytes, "flops": flops, "files": {"problem": str(output)},
+    }  # fmt: skip
+    from ..report.units import format_bytes
+
+    out.say(
+        f"{graph.name} on {made.topology.name}: {len(graph.operators):,} operators, {flops / 1e9:.3g} Gflop, "
+        f"parameters of {format_bytes(parameter_bytes)}"
+    )
+    out.result(about)
+
+
+def schedule(
+    out: Output,
+    source: ModelOrProblem,
+    topology: OptionalTopology = None,
+    scheduler: SchedulerName = "exact",
+    option: Options = None,
+    input_shape: InputShapes = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
+    ] = None,
+    report: ReportFile = None,
+    trace: TraceFile = None,
+) -> None:
+    """Schedule a model, or a problem file, and say how good the schedule is."""
+    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, [source])
+    options = scheduler_options(out, scheduler, option, time_limit, seed)
+    made = load_problem(out, source, topology, input_shape)
+    chosen = _solve(out, made, scheduler, options)
+    if output:
+        chosen.save(output)
+        out.wrote(output, "schedule")
+    _show_schedule(out, made, chosen, report, trace, output)
+
+
+def _solve(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
+    from ..schedulers import solve
+
+    with out.step(f"Scheduling with {scheduler}") as step:
+        return solve(made, scheduler, options, progress=step)
+
+
+def _show_schedule(
+    out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, output: Path | None = None
+) -> None:
+    from ..report.tables import certificate_table, lanes_table
+    from ..schedule.simulate import simulate
+
+    predicted = simulate(made, chosen)
+    write_views(out, made, chosen, [predicted], report, trace)
+    out.show(certificate_table(chosen), lanes_table(made.topology, predicted))
+    files = {"schedule": output, "report": report, "trace": trace}
+    out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
+
+
+def write_views(
+    out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline], report: Path | None, trace: Path | None
+) -> None:
+    """Write the report and the trace that were asked for."""
+    if report:
+        from ..report.html import Entry, write_report
+
+        write_report(report, made, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
+        out.wrote(report, "report")
+    if trace:
+        from ..report.trace import write_trace
+
+        write_trace(trace, timelines, made, chosen)
+        out.wrote(trace, "trace")
+
+
+def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, Any]:
+    """What ``--json`` says of a schedule."""
+    from ..report.figures import lane_figures, ordered_lanes
+
+    certificate = chosen.certificate
+    figures = lane_figures(predicted, ordered_lanes(made.topology, [predicted]))
+    return {
+        "problem": made.digest,
+        "model": made.graph.name,
+        "topology": made.topology.name,
+        "scheduler": chosen.scheduler,
+        "options": chosen.options,
+        "latency_ns": predicted.latency_ns,
+        "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
+        "gap": certificate.gap if certificate else None,
+        "bound": certificate.bound if certificate else None,
+        "seconds": chosen.seconds,
+        "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
+    }
+
+
+def simulate(
+    out: Output,
+    problem_file: ProblemFile,
+    schedule_file: ScheduleFile,
+    timeline: TimelineFile = None,
+    trace: TraceFile = None,
+    report: ReportFile = None,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--measured", metavar="FILE.json", help="Timeline of `run`, for trace and report. May be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency."""
+    outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
+    check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
+    from ..problem import Problem
+    from ..report.tables import certificate_table, lanes_table
+    from ..schedule.simulate import simulate as price
+    from ..schedule.verify import verify
+
+    made = Problem.load(problem_file)
+    chosen = load_schedule(made, schedule_file)
+    verify(made, chosen)
+    predicted = price(made, chosen)
+    chosen = _certified(made, chosen, predicted)
+    real = [load_timeline(made, path) for path in measured or ()]
+    if timeline:
+        predicted.save(timeline)
+        out.wrote(timeline, "timeline")
+    write_views(out, made, chosen, [predicted, *real], report, trace)
+    out.show(certificate_table(chosen, real), lanes_table(made.topology, predicted))
+    files = {"timeline": timeline, "trace": trace, "report": report}
+    out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
+
+
+def _certified(made: Problem, chosen: Schedule, predicted: Timeline) -> Schedule:
+    """The schedule with a certificate: its own, or one computed here."""
+    if chosen.certificate:
+        return chosen
+    import msgspec
+
+    from ..schedule import Certificate
+    from ..schedule.bounds import lower_bound
+
+    bound = lower_bound(made)
+    return msgspec.structs.replace(chosen, certificate=Certificate(predicted.latency_ns, bound.ns, bound.name))
+
+
+def verify(
+    out: Output,
+    problem_file: ProblemFile,
+    schedule_file: ScheduleFile,
+    contiguous: Annotated[bool, typer.Option("--contiguous", help="Ask for contiguous submodels, too.")] = False,
+) -> None:
+    """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one."""
+    from ..problem import Problem
+    from ..schedule import Schedule
+    from ..schedule.verify import violations
+
+    made = Problem.load(problem_file)
+    found = violations(made, Schedule.load(schedule_file), contiguous)
+    for violation in found:
+        out.show(escape(violation.message))
+    if not found:
+        out.show(escape(f"{schedule_file} obeys every rule"))
+    rows = [{"rule": v.rule, "operator": v.operator, "device": v.device, "message": v.message} for v in found]
+    out.result({"feasible": not found, "violations": rows})
+    if found:
+        raise typer.Exit(BAD_INPUT)
+
+
+def compare(
+    out: Output,
+    source: ModelOrProblem,
+    schedulers: Annotated[
+        str, typer.Option("--schedulers", metavar="A,B,C", help="Names; all of them when not given.")
+    ] = "",
+    topology: OptionalTopology = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="[NAME.]KEY=VALUE", help="Option of one scheduler, or of all that know it."),
+    ] = None,
+    input_shape: InputShapes = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = None,
+    report: ReportFile = None,
+) -> None:
+    """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`."""
+    check_outputs({"--report": (report, HTML)}, [source])
+    names = _names(schedulers)
+    options = _own_options(names, option, time_limit, seed)
+    made = load_problem(out, source, topology, input_shape)
+    found: dict[str, Schedule] = {}
+    failed: dict[str, str] = {}
+    for name in names:
+        try:
+            found[name] = _solve(out, made, name, options[name])
+        except InputError:
+            raise
+        except TvmSchedError as error:
+            failed[name] = str(error)
+            out.say(f"error: {name}: {error}")
+    if report and found:
+        from ..report.html import Entry, write_report
+
+        write_report(report, made, [Entry(name, chosen) for name, chosen in found.items()], title="")
+        out.wrote(report, "report")
+    _show_comparison(out, made, found, failed)
+    if failed:
+        raise typer.Exit(FAILURE)
+
+
+def _names(text: str) -> list[str]:
+    """The schedulers asked for, `single` first where it is among them."""
+    from .. import schedulers
+
+    names = [name.strip() for name in text.split(",") if name.strip()] or schedulers.names()
+    for name in names:
+        schedulers.get(name)
+    return sorted(dict.fromkeys(names), key=lambda name: name != "single")
+
+
+def _own_options(
+    names: list[str], texts: list[str] | None, time_limit: float | None, seed: int | None
+) -> dict[str, dict[str, Any]]:
+    """Options of each scheduler: ``KEY=VALUE`` if it knows the key, ``NAME.KEY=VALUE`` if the name is its.
+
+    Raises
+    ------
+    InputError
+        An option that none of them takes.
+    """
+    known = {name: known_options(name) for name in names}
+    common = common_options(time_limit, seed)
+    options = {name: {key: value for key, value in common.items() if key in known[name]} for name in names}
+    for key, value in parse_options(texts).items():
+        owner, _, own = key.rpartition(".")
+        takers = [name for name in names if own in known[name] and owner in ("", name)]
+        if not takers:
+            raise InputError(f"--option {key}: none of the schedulers {', '.join(names)} has it")
+        for name in takers:
+            options[name][own] = value
+    return options
+
+
+def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> None:
+    from ..report.tables import table
+    from ..report.units import format_ns, format_percent, format_time
+
+    certificates = {name: chosen.certificate for name, chosen in found.items() if chosen.certificate}
+    base = certificates["single"].latency_ns if "single" in certificates else None
+    rows, data = [], []
+    for name, c in certificates.items():
+        speedup = base / c.latency_ns if base and c.latency_ns else None
+        seconds = found[name].seconds
+        rows.append(
+            (name, format_ns(c.latency_ns), format_ns(c.lower_bound_ns), format_percent(c.gap), c.bound,
+             format_time(seconds), f"{speedup:.2f}×" if speedup else "-")
+        )  # fmt: skip
+        data.append(
+            {"scheduler": name, "latency_ns": c.latency_ns, "lower_bound_ns": c.lower_bound_ns, "gap": c.gap,
+             "bound": c.bound, "seconds": seconds, "speedup_over_single": speedup}
+        )  # fmt: skip
+    rows += [(name, "failed", "", "", "", "", "") for name in failed]
+    data += [{"scheduler": name, "error": message} for name, message in failed.items()]
+    title = f"{made.graph.name} on {made.topology.name}"
+    out.show(table(("scheduler", "latency", "lower bound", "gap", "bound by", "found in", "speed-up"), rows, title))
+    out.result({"problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data})

@@ -1,0 +1,91 @@
+"""What ``import tvm`` calls through the entry point ``tvm.backends``: targets, pipeline and the runtime's loader.
+
+It runs in every process that imports TVM, so it imports nothing but the standard library and what TVM has imported.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+PREFIX = "tvm_sched/"
+"""Target tags are this and the name of a preset topology."""
+CPU_TAGS = 16
+"""Tags are registered for ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
+
+
+def register() -> None:
+    """Register the target tags, the pipeline ``tvm_sched`` and the loader of executables.
+
+    With ``TVM_USE_RUNTIME_LIB=1`` there is no compiler, and only the loader is registered.
+    """
+    import tvm
+
+    _register_loader()
+    if tvm._RUNTIME_ONLY:
+        return
+    _register_tags()
+    _register_pipeline()
+
+
+def _register_loader() -> None:
+    """Load libtvm_sched when the first module of ours is read, in place of its own loader until then."""
+    import tvm_ffi
+
+    key = "ffi.Module.load_from_bytes.tvm_sched"
+    if tvm_ffi.get_global_func(key, allow_missing=True) is not None:
+        return
+    from .._library import load_library
+
+    load_library()
+
+
+def config(model: str, libs: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What `tvm.target.Target` makes of a topology; ``libs`` carries options, as composite targets have no own fields."""
+    return {
+        "kind": "composite",
+        "keys": ["tvm_sched"],
+        "model": model,
+        "libs": list(libs),
+        "devices": [{"kind": "llvm"}],
+        "host": {"kind": "llvm"},  # else TVM takes the composite target itself for that of the host's code
+    }
+
+
+def _register_tags() -> None:
+    import tvm
+
+    presets = sorted(path.stem for path in (Path(__file__).parents[1] / "problem" / "presets").glob("*.toml"))
+    for name in [*(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
+        tvm.target.register_tag(PREFIX + name, config(name), override=True)
+
+
+def _register_pipeline() -> None:
+    """Put ours beside TVM's pipelines, and let the default one choose by target."""
+    import tvm
+    from tvm.relax.pipeline import PIPELINE_MAP
+
+    if "tvm_sched" in PIPELINE_MAP:
+        return
+
+    def ours(**options: Any) -> tvm.transform.Pass:
+        from .pipeline import pipeline
+
+        return pipeline(**options)
+
+    former = PIPELINE_MAP["default"]
+
+    def default(**options: Any) -> tvm.transform.Pass:
+        chosen = former(**options)
+
+        @tvm.transform.module_pass(opt_level=0, name="_pipeline")
+        def by_target(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+            target = tvm.target.Target.current(allow_none=True)
+            if target is None or "tvm_sched" not in target.keys:
+                return chosen(mod)
+            return ours()(mod)
+
+        return by_target
+
+    PIPELINE_MAP["tvm_sched"] = ours
+    PIPELINE_MAP["default"] = default

@@ -1,0 +1,221 @@
+"""`compile`: from a model and a topology to a scheduled executable, in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ..errors import InputError
+from ..problem import Problem, Topology
+from ..runtime import ScheduledModule, write_parameters
+from ..schedule import Schedule
+from .attributes import NAME, get_problem, get_schedule
+from .emit import make_executor
+from .importers import ImportedModel, load_model
+from .importers.shapes import InputShapes
+from .kernels import host_target
+from .passes.emit_executor import attach_executor
+from .passes.estimate import EstimateLatencies
+from .passes.lower import LowerToKernels
+from .pipeline import build_rest, schedule_passes
+
+EMBED_LIMIT = 16 << 20
+"""Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A scheduled model.
+
+    Attributes
+    ----------
+    executable : tvm.relax.VMExecutable
+        For ``relax.VirtualMachine`` and ``export_library``, as any other. Where `parameters` is not empty, they have to be
+        loaded before it runs; `run` and `module` do that.
+    problems, schedules : tuple
+        One for each set of input shapes.
+    parameters : dict of str to numpy.ndarray
+        Values that are not in the executable; `export` writes them beside it.
+    """
+
+    executable: Any
+    problems: tuple[Problem, ...]
+    schedules: tuple[Schedule, ...]
+    parameters: dict[str, Any]
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the first set of input shapes."""
+        return self.problems[0]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the first set of input shapes."""
+        return self.schedules[0]
+
+    @cached_property
+    def module(self) -> ScheduledModule:
+        """The runtime module, with its options, timelines and parameters.
+
+        Raises
+        ------
+        InputError
+            The model computes nothing, so there is no module.
+        """
+        module = ScheduledModule(self._linked)
+        for name, value in self.parameters.items():
+            module.set_parameter(name, value)
+        return module
+
+    @cached_property
+    def _linked(self) -> Any:
+        """The executable as loaded code: kernels have to be linked first, which makes another module of it."""
+        return self.executable.jit()
+
+    @cached_property
+    def _machine(self) -> Any:
+        if self.parameters:
+            _ = self.module
+        return tvm.relax.VirtualMachine(self._linked, tvm.cpu())
+
+    def run(self, *inputs: Any) -> Any:
+        """Run once; takes and returns arrays, in the structure of ``main``'s result (nested lists for tuples)."""
+        arguments = [value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value) for value in inputs]
+        return _to_numpy(self._machine["main"](*arguments))
+
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
+
+        Returns
+        -------
+        list of Path
+            The files written.
+        """
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise InputError(f"{target}: the folder {target.parent} does not exist")
+        self.executable.export_library(str(target))
+        if not self.parameters:
+            return [target]
+        beside = target.with_suffix(".safetensors")
+        write_parameters(beside, self.parameters)
+        return [target, beside]
+
+
+def compile(  # noqa: A001 - named after tvm.compile, which it stands beside
+    model: Any,
+    topology: Topology | str | os.PathLike[str],
+    scheduler: str = "exact",
+    options: Mapping[str, Any] | None = None,
+    *,
+    input_shapes: InputShapes | Sequence[InputShapes] | None = None,
+    parameters: str = "auto",
+    cost_model: Any = "roofline",
+    backend: str | None = None,
+    schedule: Schedule | None = None,
+    name: str | None = None,
+    progress: Any = None,
+) -> CompiledModel:
+    """Import a model, schedule it for a topology and compile it.
+
+    Parameters
+    ----------
+    model
+        As for `load_model`.
+    topology : Topology, str or path
+        A topology, the name of a preset, or a topology file.
+    scheduler, options
+        Name of a registered scheduler, and its options.
+    input_shapes : mapping or sequence of mappings, optional
+        Shape of inputs by name. Several mappings give one executable with a plan for each; ``main`` picks the plan by
+        the shapes of its inputs.
+    parameters : {"auto", "embed", "external"}
+        Where the values of the model's parameters go; ``"auto"`` embeds up to `EMBED_LIMIT` bytes. Constants of a Relax
+        module without named parameters count as parameters, too.
+    cost_model : str or callable
+        As for `EstimateLatencies`.
+    backend : {"cpu", "emulated"}, optional
+        As for `EmitExecutor`.
+    schedule : Schedule, optional
+        Take this schedule, made for the same problem, instead of calling the scheduler.
+    name : str, optional
+        Of the model.
+    progress : callable, optional
+        Called with what is being done, how many parts are done and how many there are.
+
+    Raises
+    ------
+    TvmSchedError
+        `InputError` where what is given is wrong, others where the work fails.
+    """
+    if parameters not in ("auto", "embed", "external"):
+        raise InputError(f"parameters is {parameters!r}; 'auto', 'embed' or 'external' is allowed")
+    shapes = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
+    if not shapes:
+        raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
+    imported = [load_model(model, each, name) for each in shapes]
+    mods = []
+    for each in imported:
+        given = schedule if len(imported) == 1 else None
+        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress))
+    embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
+    executor = make_executor(mods, backend=backend, embed=embed)
+    mod = attach_executor(mods[0], executor.module, executor.main)
+    executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
+    external = {key: value.numpy() for key, value in executor.parameters.items()}
+    return CompiledModel(
+        executable, tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods), external
+    )
+
+
+def make_problem(
+    model: Any,
+    topology: Topology | str | os.PathLike[str],
+    *,
+    input_shapes: InputShapes | None = None,
+    cost_model: Any = "roofline",
+    name: str | None = None,
+) -> Problem:
+    """The scheduling problem of a model on a topology; parameters as in `compile`."""
+    imported = load_model(model, input_shapes, name)
+    mod = _named(imported)
+    return get_problem(tvm.transform.Sequential([LowerToKernels(), EstimateLatencies(topology, cost_model)])(mod))
+
+
+def _named(imported: ImportedModel) -> tvm.IRModule:
+    return imported.with_parameters().with_attr(NAME, imported.name)
+
+
+def _scheduled(
+    imported: ImportedModel, topology: Any, scheduler: str, options: Any, cost_model: Any, given: Schedule | None, progress: Any
+) -> tvm.IRModule:
+    from .attributes import SCHEDULE
+
+    passes = schedule_passes(topology, scheduler, options, cost_model, progress)
+    if given is None:
+        return tvm.transform.Sequential(passes)(_named(imported))
+    mod = tvm.transform.Sequential(passes[:2])(_named(imported))
+    problem = get_problem(mod)
+    if given.problem != problem.digest:
+        raise InputError(
+            f"the schedule is for problem {given.problem}, but model and topology give problem {problem.digest}; "
+            "schedule them again, or give the model, shapes, topology and cost model it was made with"
+        )
+    return tvm.transform.Sequential(passes[3:])(mod.with_attr(SCHEDULE, given.to_json().decode()))
+
+
+def _bytes(mods: Sequence[tvm.IRModule]) -> int:
+    from .attributes import PARAMETERS
+
+    addresses = {int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for mod in mods for v in mod.attrs[PARAMETERS].values()}
+    return sum(addresses.values())
+
+
+def _to_numpy(result: Any) -> Any:
+    return result.numpy() if hasattr(result, "numpy") else [_to_numpy(part) for part in result]

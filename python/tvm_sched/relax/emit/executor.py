@@ -1,0 +1,275 @@
+"""The runtime module that executes plans, and the function ``main`` that calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..._library import function as library_function
+from ...errors import InputError
+from ...problem import Problem
+from ...schedule import Schedule
+from ..attributes import PARAMETERS, get_problem, get_schedule
+from ..graph import Extraction, extract
+from ..kernels import compile_kernels, host_target
+from .plan import emit_plan, output_tensors
+
+ENTRY = "tvm_sched.main"
+"""Name under which the virtual machine finds the module's main function."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A module for one set of input shapes, scheduled and taken apart.
+
+    ``renamed`` gives the name of each of its parameters in the artifact; ``parameters`` their values by that name.
+    """
+
+    name: str
+    mod: tvm.IRModule
+    extraction: Extraction
+    problem: Problem
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Executor:
+    """What takes the place of the kernels in the executable.
+
+    Attributes
+    ----------
+    module : tvm.runtime.Module or None
+        Of kind ``tvm_sched``, with the kernels imported. None where nothing is left to compute.
+    main : relax.Function
+        Takes the inputs and the parameters without values; calls the module.
+    parameters : dict of str to tvm.runtime.Tensor
+        Values that the module needs and does not hold; empty where they are embedded.
+    plans : list of dict
+        As in ``docs/formats/plan.md``.
+    """
+
+    module: tvm.runtime.Module | None
+    main: relax.Function
+    parameters: dict[str, Any]
+    plans: list[dict[str, Any]]
+
+
+def make_executor(
+    mods: Sequence[tvm.IRModule],
+    *,
+    backend: str | None = None,
+    embed: bool = True,
+    target: tvm.target.Target | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> Executor:
+    """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
+
+    Parameters
+    ----------
+    mods : sequence of tvm.IRModule
+        Each with problem and schedule in its attributes.
+    backend : {"cpu", "emulated"}, optional
+        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    embed : bool
+        Whether the module holds the values of the parameters.
+    target : tvm.target.Target, optional
+        For the kernels; default `host_target`.
+    metadata : dict, optional
+        Further fields for what the module says of itself (its function ``info``).
+    """
+    library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
+    variants = [_variant(mod, k, len(mods)) for k, mod in enumerate(mods)]
+    _check_alike(variants)
+    plans, kernels, parameters = [], {}, {}
+    for variant in variants:
+        functions = _kernel_names(variant, len(variants))
+        kernels.update({name: variant.mod[original] for original, name in functions.items()})
+        values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
+        plan = emit_plan(
+            variant.problem,
+            variant.schedule,
+            variant.extraction,
+            name=variant.name,
+            backend=backend or _backend(variant.problem),
+            functions=functions,
+            values=tuple(values),
+        )
+        _rename_parameters(plan, values, parameters)
+        plans.append(plan)
+    main = _main_function(variants)
+    if not any(plan["outputs"] for plan in plans):
+        return Executor(None, main, {}, plans)
+    info = json.dumps({**_metadata(variants, plans), **(metadata or {})})
+    make = tvm.get_global_func("tvm_sched.make_module")
+    module = make(json.dumps(plans), info, parameters if embed else {})
+    if kernels:
+        module.import_module(compile_kernels(kernels, target or host_target()))
+    return Executor(module, main, {} if embed else parameters, plans)
+
+
+def _variant(mod: tvm.IRModule, position: int, count: int) -> Variant:
+    extraction = extract(mod)
+    problem, schedule = get_problem(mod), get_schedule(mod)
+    if problem.graph != extraction.graph:
+        raise InputError(
+            f"the problem in the module's attributes is for another graph ({problem.graph.name!r}, "
+            f"{len(problem.graph.operators)} operators) than main has ({extraction.graph.name!r}, "
+            f"{len(extraction.graph.operators)} operators); run EstimateLatencies and Place again"
+        )
+    name = extraction.graph.name if count == 1 else f"{extraction.graph.name}#{position}"
+    return Variant(name, mod, extraction, problem, schedule)
+
+
+def _check_alike(variants: Sequence[Variant]) -> None:
+    first = variants[0]
+    for other in variants[1:]:
+        if list(other.extraction.arguments) != list(first.extraction.arguments):
+            raise InputError(
+                f"plans of one artifact take the same inputs, found {list(first.extraction.arguments)} "
+                f"and {list(other.extraction.arguments)}"
+            )
+        if _structure(other) != _structure(first):
+            raise InputError("plans of one artifact return the same structure, but the results differ with the input shapes")
+
+
+def _structure(variant: Variant) -> Any:
+    """The nested result with what each leaf is: the position of an input or of an output of the plan."""
+    outputs = {tensor: ("output", k) for k, tensor in enumerate(output_tensors(variant.extraction))}
+    places = {tensor: ("argument", k) for k, tensor in enumerate(variant.extraction.arguments)} | outputs
+
+    def visit(value: Any) -> Any:
+        return tuple(visit(part) for part in value) if isinstance(value, tuple) else list(places[value])
+
+    return visit(variant.extraction.result)
+
+
+def _backend(problem: Problem) -> str:
+    return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
+
+
+def _kernel_names(variant: Variant, count: int) -> dict[str, str]:
+    """Name in the compiled module of each PrimFunc that the variant calls."""
+    used = dict.fromkeys(call.function for call in variant.extraction.calls if not call.external)
+    suffix = "" if count == 1 else f"__{variant.name.rpartition('#')[2]}"
+    return {function: f"tvm_sched_{function}{suffix}" for function in used}
+
+
+def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:
+    """Give the plan's parameters names under which the artifact holds them, and add their values to ``known``.
+
+    Parameters of several plans that are equal are one; those that share only their name get another name.
+    """
+    for spec in plan["parameters"]:
+        value, name, count = values[spec["name"]], spec["name"], 1
+        while name in known and not _equal(known[name], value):
+            count += 1
+            name = f"{spec['name']}#{count}"
+        known[name] = value
+        spec["name"] = name
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a.same_as(b):
+        return True
+    return tuple(a.shape) == tuple(b.shape) and str(a.dtype) == str(b.dtype) and bool(np.array_equal(a.numpy(), b.numpy()))
+
+
+def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the artifact says of itself; one entry for each plan."""
+    first = variants[0]
+    entries = []
+    for variant, plan in zip(variants, plans, strict=True):
+        certificate = variant.schedule.certificate
+        entries.append(
+            {
+                "name": variant.name,
+                "problem": variant.problem.digest,
+                "operators": len(variant.problem.graph.operators),
+                "inputs": plan["arguments"],
+                "outputs": plan["outputs"],
+                "latency_ns": certificate.latency_ns if certificate else None,
+                "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
+                "bound": certificate.bound if certificate else "",
+            }
+        )
+    return {
+        "name": first.extraction.graph.name,
+        "topology": first.problem.topology.name,
+        "scheduler": first.schedule.scheduler,
+        "options": first.schedule.options,
+        "plans": entries,
+    }
+
+
+def _main_function(variants: Sequence[Variant]) -> relax.Function:
+    """``main`` that calls the module and puts the results together."""
+    first = variants[0]
+    old = first.mod["main"]
+    held = set(first.mod.attrs[PARAMETERS]) if PARAMETERS in first.mod.attrs else set()
+    kept = [k for k, variable in enumerate(old.params) if variable.name not in held]
+    types = [_common_type([v.mod["main"].params[k].ty for v in variants], f"n{k}") for k in kept]
+    params = [relax.Var(old.params[k].name, ty) for k, ty in zip(kept, types, strict=True)]
+    new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
+    unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
+    arguments = {name: (new[variable], way) for name, (variable, way) in {**first.extraction.arguments, **unset}.items()}
+    outputs = [tensor for tensor in output_tensors(first.extraction) if tensor not in unset]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        values = {name: _element(builder, variable, way) for name, (variable, way) in arguments.items()}
+        if outputs:
+            types = [_output_type(variants, k) for k in range(len(outputs))]
+            result_type = types[0] if len(types) == 1 else relax.TupleType(types)
+            call = relax.call_pure_packed(ENTRY, *(values[name] for name in arguments), ty_args=result_type)
+            result = builder.emit(call)
+            for k, tensor in enumerate(outputs):
+                values[tensor] = result if len(outputs) == 1 else builder.emit(relax.TupleGetItem(result, k))
+        builder.emit_func_output(_rebuild(first.extraction.result, values))
+    function = builder.get()["main"]
+    return function.with_attr("num_input", len(params) - len(unset))
+
+
+def _element(builder: relax.BlockBuilder, variable: relax.Var, way: tuple[int, ...]) -> relax.Expr:
+    value = variable
+    for position in way:
+        value = builder.emit(relax.TupleGetItem(value, position))
+    return value
+
+
+def _rebuild(result: Any, values: dict[str, relax.Expr]) -> relax.Expr:
+    if isinstance(result, tuple):
+        return relax.Tuple([_rebuild(part, values) for part in result])
+    return values[result]
+
+
+def _output_type(variants: Sequence[Variant], k: int) -> Any:
+    tensors = []
+    for variant in variants:
+        graph = variant.problem.graph
+        tensors.append(graph.tensors[graph.index.tensor_id[output_tensors(variant.extraction)[k]]])
+    shapes, first = {tensor.shape for tensor in tensors}, tensors[0]
+    if len(shapes) == 1:
+        return relax.TensorType(first.shape, first.dtype)
+    return relax.TensorType(dtype=first.dtype, ndim=len(first.shape) if len({len(s) for s in shapes}) == 1 else -1)
+
+
+def _common_type(types: Sequence[Any], symbol: str) -> Any:
+    """The type that takes what any of the types takes: dimensions that differ become symbols."""
+    first = types[0]
+    if isinstance(first, relax.TupleType):
+        parts = zip(*(ty.fields for ty in types), strict=True)
+        return relax.TupleType([_common_type(part, f"{symbol}_{k}") for k, part in enumerate(parts)])
+    if len(types) == 1 or not isinstance(first, relax.TensorType):
+        return first
+    shapes = [tuple(int(d) for d in ty.shape.values) for ty in types]
+    if len({len(shape) for shape in shapes}) > 1:
+        return relax.TensorType(dtype=first.dtype.dtype)
+    dims = []
+    for axis, sizes in enumerate(zip(*shapes, strict=True)):
+        dims.append(sizes[0] if len(set(sizes)) == 1 else tvm.tirx.Var(f"{symbol}_{axis}", "int64"))
+    return relax.TensorType(dims, first.dtype.dtype)

@@ -1,0 +1,170 @@
+"""`emit_plan`: a schedule, lowered to queues, buffers and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...problem import HOST, Problem
+from ...schedule import Schedule
+from ..graph import Extraction, KernelCall
+from .arena import Block, lay_out
+from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
+
+
+def emit_plan(
+    problem: Problem,
+    schedule: Schedule,
+    extraction: Extraction,
+    *,
+    name: str,
+    backend: str,
+    functions: Mapping[str, str],
+    values: Sequence[str],
+) -> dict[str, Any]:
+    """Lower a schedule to a plan, see ``docs/formats/plan.md``.
+
+    Parameters
+    ----------
+    problem, schedule
+        ``schedule`` is a feasible schedule of ``problem``, whose graph is ``extraction.graph``.
+    name : str
+        Of the plan, unique in its artifact.
+    backend : {"cpu", "emulated"}
+    functions : mapping of str to str
+        Name in the compiled module of each PrimFunc.
+    values : sequence of str
+        Parameters whose values the artifact or its file of parameters holds; the others are arguments of each call.
+    """
+    return _Emitter(problem, schedule, extraction, functions, set(values)).emit(name, backend)
+
+
+def output_tensors(extraction: Extraction) -> list[str]:
+    """Tensors that a run has to return, each once: results that are not just inputs handed back."""
+    return [tensor for tensor in extraction.graph.outputs if tensor not in extraction.arguments]
+
+
+class _Emitter:
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        extraction: Extraction,
+        functions: Mapping[str, str],
+        values: set[str],
+    ) -> None:
+        self.problem, self.extraction, self.functions = problem, extraction, functions
+        self.tensors = problem.graph.tensors
+        self.tensor_id = problem.graph.index.tensor_id
+        self.calls = {call.operator: call for call in extraction.calls}
+        self.maker = StepMaker(problem, schedule)
+        unset = [p for p in extraction.parameters if p not in values]
+        self.arguments = [*extraction.arguments, *unset]
+        used = {tensor for call in extraction.calls for tensor in call.inputs} | set(extraction.graph.outputs)
+        self.parameters = [p for p in extraction.parameters if p in values and p in used]
+        self.outputs = [t for t in output_tensors(extraction) if t not in unset]
+        self.output_keys: dict[BufferKey, int] = {}
+        self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
+        self.blocks: dict[BufferKey, Block] = {}
+
+    def emit(self, name: str, backend: str) -> dict[str, Any]:
+        steps = self.maker.make()
+        self._assign_buffers()
+        steps = in_order([*steps, *self._results()])
+        sizes = self._lay_out(steps)
+        queues = list(dict.fromkeys([*(d.name for d in self.problem.topology.devices), *(s.queue for s in steps)]))
+        queue_id = {queue: q for q, queue in enumerate(queues)}
+        written = [self._step(step, queue_id[step.queue]) for step in steps]  # registers the buffers
+        return {
+            "format": "tvm_sched.plan",
+            "version": 1,
+            "name": name,
+            "backend": backend,
+            "devices": [
+                {"name": d.name, "arena_bytes": size}
+                for d, size in zip(self.problem.topology.devices, sizes, strict=True)
+            ],
+            "queues": [{"name": queue} for queue in queues],
+            "arguments": [self._spec(t) for t in self.arguments],
+            "parameters": [self._spec(t) for t in self.parameters],
+            "outputs": [self._spec(t) for t in self.outputs],
+            "buffers": [
+                {**self._spec(self.tensors[key.tensor].name), "source": self._source(key)} for key in self.keys
+            ],
+            "steps": written,
+        }
+
+    def _spec(self, tensor: str) -> dict[str, Any]:
+        found = self.tensors[self.tensor_id[tensor]]
+        return {"name": found.name, "shape": list(found.shape), "dtype": found.dtype}
+
+    def _assign_buffers(self) -> None:
+        """Inputs and outputs of each kernel, in the order of its call."""
+        at = self.maker.at
+        for position, step in enumerate(self.maker.kernels):
+            call = self.calls[step.name]
+            device, direct = at.device[position], at.direct[position]
+            step.inputs = [self.maker.location(self.tensor_id[t], device, direct) for t in call.inputs]
+            step.outputs = [BufferKey(self.tensor_id[t], device) for t in call.outputs]
+
+    def _results(self) -> list[Step]:
+        """Outputs: written in place where the producer's memory is the host's, copied there otherwise."""
+        home = {key.tensor: key for step in self.maker.kernels for key in step.outputs}
+        copies = []
+        for k, tensor in enumerate(self.outputs):
+            t = self.tensor_id[tensor]
+            key = home.get(t, BufferKey(t, HOST))
+            if key.device != HOST and self.problem.reads_host_in_place(key.device):
+                self.output_keys[key] = k
+                continue
+            writer = self.maker.arrival.get(key)
+            end = 0 if writer is None else writer.end_ns
+            step = Step("copy", tensor, RESULTS, end, end, 0, size=self.tensors[t].size)
+            result = BufferKey(t, HOST - 1 - k)
+            self.output_keys[result] = k
+            step.inputs, step.outputs = [key], [result]
+            step.waits = [] if writer is None else [writer]
+            copies.append(step)
+        return copies
+
+    def _lay_out(self, steps: list[Step]) -> list[int]:
+        """Find the arena buffers and their lives, and lay them out; returns the bytes of each arena."""
+        index = self.problem.graph.index
+        for step in steps:
+            for key in step.outputs:
+                if key.device >= 0 and key not in self.output_keys:
+                    pinned = self.tensors[key.tensor].kind == "parameter"
+                    self.blocks[key] = Block(index.size[key.tensor], step, pinned=pinned)
+            for key in step.inputs:
+                if key in self.blocks:
+                    self.blocks[key].readers.append(step)
+        devices = self.problem.topology.devices
+        by_device: list[list[Block]] = [[] for _ in devices]
+        for key, block in self.blocks.items():
+            by_device[key.device].append(block)
+        return [lay_out(blocks, device.memory) for blocks, device in zip(by_device, devices, strict=True)]
+
+    def _source(self, key: BufferKey) -> dict[str, Any]:
+        tensor = self.tensors[key.tensor].name
+        if key in self.output_keys:
+            return {"kind": "output", "index": self.output_keys[key]}
+        if key.device >= 0:
+            return {"kind": "arena", "device": key.device, "offset": self.blocks[key].offset}
+        if tensor in self.parameters:
+            return {"kind": "parameter", "index": self.parameters.index(tensor)}
+        return {"kind": "argument", "index": self.arguments.index(tensor)}
+
+    def _step(self, step: Step, queue: int) -> dict[str, Any]:
+        result: dict[str, Any] = {"queue": queue, "kind": step.kind, "name": step.name}
+        if step.kind == "kernel":
+            call: KernelCall = self.calls[step.name]
+            result["function"] = call.function if call.external else self.functions[call.function]
+            if call.packed:
+                result["calling"] = "packed"
+        result["inputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.inputs]
+        result["outputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.outputs]
+        result["waits"] = plan_waits(step)
+        result["duration_ns"] = step.duration_ns
+        if step.event:
+            result["event"] = {"kind": step.event, "name": step.name, "lanes": list(step.lanes), "bytes": step.size}
+        return result

@@ -1,0 +1,199 @@
+"""Steps of a plan: kernels and transfers of a schedule with what each waits for, in an order without deadlock."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import ScheduleError
+from ...problem import HOST, Problem
+from ...schedule import Schedule, ScheduleIndex
+from ...schedule.simulate import price
+
+RESULTS = "results"
+"""Queue of the copies that carry outputs out of devices that do not share host memory; no part of the model's time."""
+
+
+@dataclass
+class Step:
+    """A step before it has its place in the plan; waits are steps, buffers are keys (`BufferKey`)."""
+
+    kind: str
+    name: str
+    queue: str
+    start_ns: int
+    end_ns: int
+    duration_ns: int
+    lanes: tuple[str, ...] = ()
+    size: int = 0
+    event: str = ""
+    operator: int = -1
+    inputs: list[BufferKey] = field(default_factory=list)
+    outputs: list[BufferKey] = field(default_factory=list)
+    waits: list[Step] = field(default_factory=list)
+    after: list[Step] = field(default_factory=list)  # steps before it in its own queue, or in a channel it shares
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class BufferKey:
+    """A tensor somewhere: in the memory of ``device``, or in the host's (`HOST`)."""
+
+    tensor: int
+    device: int
+
+
+class StepMaker:
+    """Makes the steps of one schedule. Read `steps` after `make`."""
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self.problem = problem
+        self.schedule = schedule
+        self.at = ScheduleIndex.of(problem, schedule)
+        self.times = price(problem, self.at)
+        self.arrival: dict[BufferKey, Step] = {}
+        self.kernels: list[Step] = []
+        self.transfers: list[Step] = []
+
+    def make(self) -> list[Step]:
+        """All steps but those that carry results, in the plan's order."""
+        self._make_kernels()
+        self._make_transfers()
+        self._connect_devices()
+        self._connect_channels()
+        self._connect_tensors()
+        self._connect_host_reads()
+        return in_order([*self.kernels, *self.transfers])
+
+    def _make_kernels(self) -> None:
+        graph, devices = self.problem.graph, self.problem.topology.devices
+        index, costs = graph.index, self.problem.costs
+        for position, (o, d) in enumerate(zip(self.at.operator, self.at.device, strict=True)):
+            moved = sum(index.size[t] for t in (*index.inputs[o], *index.outputs[o]))
+            duration = costs.direct_ns[o, d] if self.at.direct[position] else costs.operator_ns[o, d]
+            lane = f"{devices[d].name}/{self.schedule.placements[position].stream}"
+            step = Step(
+                "kernel", graph.operators[o].name, devices[d].name, int(self.times.start_ns[position]),
+                int(self.times.end_ns[position]), int(duration), (lane,), moved, "kernel", o,
+            )  # fmt: skip
+            self.kernels.append(step)
+            for t in index.outputs[o]:
+                self.arrival[BufferKey(t, d)] = step
+
+    def _make_transfers(self) -> None:
+        graph, channels = self.problem.graph, self.problem.topology.channels
+        for j, (kind, item) in enumerate(zip(self.at.transfer_kind, self.at.transfer_item, strict=True)):
+            source, target = self.at.transfer_source[j], self.at.transfer_device[j]
+            route = self.problem.route(source, target)
+            lanes = tuple(channels[c] for c in route.channels)
+            start, end = int(self.times.transfer_start_ns[j]), int(self.times.transfer_end_ns[j])
+            if kind == ScheduleIndex.HOST_READ:
+                size, name, step_kind, event = (
+                    self.problem.host_bytes(item),
+                    graph.operators[item].name,
+                    "host_read",
+                    "host_read",
+                )
+            else:
+                size, name, step_kind = graph.index.size[item], graph.tensors[item].name, "copy"
+                event = "load" if kind == ScheduleIndex.LOAD else "copy"
+            step = Step(step_kind, name, f"channel {lanes[0]}", start, end, end - start, lanes, size, event)
+            self.transfers.append(step)
+            if kind != ScheduleIndex.HOST_READ:
+                self.arrival[BufferKey(item, target)] = step
+                step.outputs = [BufferKey(item, target)]
+                step.inputs = [self.location(item, source)]
+
+    def location(self, tensor: int, device: int, direct: bool = False) -> BufferKey:
+        """Where a reader on ``device`` finds a tensor."""
+        host = self.problem.graph.index.producer[tensor] < 0
+        if host and (device == HOST or direct or self.problem.reads_host_in_place(device)):
+            return BufferKey(tensor, HOST)
+        return BufferKey(tensor, device)
+
+    def _connect_devices(self) -> None:
+        last: dict[int, Step] = {}
+        for step, d in zip(self.kernels, self.at.device, strict=True):
+            if d in last:
+                step.after.append(last[d])
+            last[d] = step
+
+    def _connect_channels(self) -> None:
+        last: dict[str, Step] = {}
+        for step in self.transfers:
+            for lane in step.lanes:
+                if lane in last:
+                    step.after.append(last[lane])
+                last[lane] = step
+
+    def _connect_tensors(self) -> None:
+        """Kernels and copies wait for what they read."""
+        index = self.problem.graph.index
+        for position, step in enumerate(self.kernels):
+            for t in index.inputs[step.operator]:
+                key = self.location(t, self.at.device[position], self.at.direct[position])
+                if key.device != HOST:
+                    step.waits.append(self._arrival(key, step))
+        for step in self.transfers:
+            for key in step.inputs:
+                if key.device != HOST:
+                    step.waits.append(self._arrival(key, step))
+
+    def _arrival(self, key: BufferKey, reader: Step) -> Step:
+        step = self.arrival.get(key)
+        if step is None:
+            tensor = self.problem.graph.tensors[key.tensor].name
+            device = self.problem.topology.devices[key.device].name
+            raise ScheduleError(
+                f"{reader.kind} {reader.name!r} reads tensor {tensor!r} on {device!r}, where it never arrives"
+            )
+        return step
+
+    def _connect_host_reads(self) -> None:
+        """A kernel with direct host access and the time it takes its bus start together: each waits for what both need.
+
+        A step waits for ends only, so neither can wait for the other; the same conditions start both at one time.
+        """
+        kernel_of = {step.operator: step for step in self.kernels}
+        for j, read in enumerate(self.transfers):
+            if self.at.transfer_kind[j] == ScheduleIndex.HOST_READ:
+                kernel = kernel_of[self.at.transfer_item[j]]
+                kernel_waits = [*kernel.waits, *read.after]
+                read.waits = [*kernel.waits, *kernel.after]
+                kernel.waits = kernel_waits
+
+
+def in_order(steps: list[Step]) -> list[Step]:
+    """Order steps so that each stands after all that it waits for; among free ones the earlier in time comes first."""
+    waiting: dict[int, int] = {}
+    followers: dict[int, list[Step]] = {id(step): [] for step in steps}
+    number = {id(step): k for k, step in enumerate(steps)}
+    for step in steps:
+        before = {id(other) for other in (*step.waits, *step.after)}
+        waiting[id(step)] = len(before)
+        for other in before:
+            followers[other].append(step)
+    free = [(step.start_ns, step.end_ns, number[id(step)], step) for step in steps if waiting[id(step)] == 0]
+    heapq.heapify(free)
+    ordered: list[Step] = []
+    while free:
+        step = heapq.heappop(free)[3]
+        step.index = len(ordered)
+        ordered.append(step)
+        for follower in followers[id(step)]:
+            waiting[id(follower)] -= 1
+            if waiting[id(follower)] == 0:
+                heapq.heappush(free, (follower.start_ns, follower.end_ns, number[id(follower)], follower))
+    if len(ordered) < len(steps):
+        raise ScheduleError("the schedule's orders wait for each other in a circle")
+    return ordered
+
+
+def plan_waits(step: Step) -> list[int]:
+    """Indices of the steps that a step has to wait for, without those that its queue and the others imply."""
+    latest: dict[str, int] = {}
+    for other in (*step.waits, *step.after):
+        if other.queue != step.queue:
+            latest[other.queue] = max(latest.get(other.queue, -1), other.index)
+    return sorted(latest.values())

@@ -1,0 +1,51 @@
+"""EmitExecutor: the schedule becomes a runtime module, and ``main`` a call of it."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from ..attributes import PARAMETERS, get_problem, get_schedule
+from ..emit import make_executor
+from ..kernels import host_target
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitExecutor")
+class EmitExecutor:
+    """Compile the kernels, emit the plan, and put the module that executes it into the attribute ``external_mods``.
+
+    ``main`` then takes the inputs (and the parameters without values) and calls that module. The parameters whose
+    values the module's attributes hold are embedded. Run TVM's default build pipeline after it.
+
+    Parameters
+    ----------
+    backend : {"cpu", "emulated"}, optional
+        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    target : tvm.target.Target, optional
+        For the kernels; default: this machine's CPU.
+    """
+
+    def __init__(self, backend: str | None = None, target: tvm.target.Target | None = None) -> None:
+        self.backend = backend
+        self.target = target
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        get_problem(mod), get_schedule(mod)  # missing attributes are told before work is done
+        executor = make_executor([mod], backend=self.backend, target=self.target)
+        return attach_executor(mod, executor.module, executor.main)
+
+
+def attach_executor(mod: tvm.IRModule, module: tvm.runtime.Module | None, main: relax.Function) -> tvm.IRModule:
+    """Put ``main`` and the executor into a module, and drop the kernels that nothing calls any more."""
+    result = mod.clone()
+    result["main"] = main.with_attr("global_symbol", "main")
+    result = relax.transform.DeadCodeElimination()(result)
+    for variable, function in list(result.functions_items()):
+        if isinstance(function, tvm.tirx.PrimFunc):  # kernels of other functions than main
+            result.update_func(variable, function.with_attr("target", host_target()))
+    if PARAMETERS in result.attrs:
+        result = result.without_attr(PARAMETERS)
+    if module is None:
+        return result
+    others = list(result.attrs["external_mods"]) if "external_mods" in result.attrs else []
+    return result.with_attr("external_mods", [*others, module])

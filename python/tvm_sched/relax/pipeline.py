@@ -1,0 +1,83 @@
+"""The pipeline ``tvm_sched``: all passes in order, then TVM's own build pipeline for what is left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..problem import Topology
+from .kernels import host_target
+from .passes import (
+    AllocateStreams,
+    EmitExecutor,
+    EstimateLatencies,
+    LowerToKernels,
+    OrderLaunches,
+    Place,
+)
+from .target import read_target
+
+
+def pipeline(
+    topology: Topology | str | os.PathLike[str] | None = None,
+    scheduler: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    cost_model: str | None = None,
+    backend: str | None = None,
+) -> tvm.transform.Pass:
+    """The pass that makes a scheduled executable's module of a Relax module.
+
+    Parameters
+    ----------
+    topology, scheduler, options, cost_model
+        Those that are not given are taken from the current target.
+    backend : {"cpu", "emulated"}, optional
+        See `EmitExecutor`.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
+    def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        current = tvm.target.Target.current(allow_none=True)
+        machine, method, settings, costs = topology, scheduler, options, cost_model
+        if current is not None and ("tvm_sched" in current.keys or machine is None):
+            said = read_target(current)
+            machine = said.topology if machine is None else machine
+            settings = said.options if settings is None and method is None else settings
+            method, costs = method or said.scheduler, costs or said.cost_model
+        passes = [*schedule_passes(machine or "cpu1", method or "exact", settings, costs or "roofline"), EmitExecutor(backend)]
+        return build_rest(tvm.transform.Sequential(passes)(mod))
+
+    return run
+
+
+def schedule_passes(
+    topology: Topology | str | os.PathLike[str],
+    scheduler: str = "exact",
+    options: Mapping[str, Any] | None = None,
+    cost_model: Any = "roofline",
+    progress: Any = None,
+) -> list[tvm.transform.Pass]:
+    """The passes up to a schedule. Schedulers split the graph themselves, so `SplitByDominators` is not among them."""
+    return [
+        LowerToKernels(),
+        EstimateLatencies(topology, cost_model),
+        Place(scheduler, options, progress),
+        AllocateStreams(),
+        OrderLaunches(),
+    ]
+
+
+def build_rest(mod: tvm.IRModule) -> tvm.IRModule:
+    """TVM's build pipeline on the function that calls the executor, and on all other functions."""
+    host = host_target()
+    with host:
+        mod = relax.get_pipeline("default_build")(mod)
+    result = mod.clone()
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc) and "target" not in function.attrs:
+            result.update_func(variable, function.with_attr("target", host))
+    return result

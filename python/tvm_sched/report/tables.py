@@ -1,0 +1,106 @@
+"""Rich tables that commands and the demonstration print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from ..problem import Topology
+from ..schedule import Schedule, Timeline
+from .connections import LEGEND, matrix
+from .figures import lane_figures, ordered_lanes
+from .units import format_bytes, format_ns, format_percent, format_rate, format_time
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", text_columns: int = 1) -> Table:
+    """A table whose columns after the first ``text_columns`` are aligned right."""
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for n, name in enumerate(head):
+        text = n < text_columns
+        made.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    for row in rows:
+        made.add_row(*map(escape, row))
+    return made
+
+
+def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> Table:
+    """Latency, bound and gap of one schedule."""
+    certificate = schedule.certificate
+    rows = [("scheduler", schedule.scheduler or "-")]
+    if certificate:
+        rows.append(("latency", format_ns(certificate.latency_ns)))
+        rows.append(("lower bound", f"{format_ns(certificate.lower_bound_ns)} ({certificate.bound})"))
+        rows.append(("gap", format_percent(certificate.gap)))
+    rows += [(f"{timeline.source} latency", format_ns(timeline.latency_ns)) for timeline in measured]
+    rows.append(("found in", format_time(schedule.seconds)))
+    made = table(("", ""), rows)
+    made.show_header = False
+    return made
+
+
+def lanes_table(topology: Topology, timeline: Timeline) -> Table:
+    """What each stream and channel did."""
+    figures = lane_figures(timeline, ordered_lanes(topology, [timeline]))
+    rows = [
+        (f.lane, f"{f.events:,}", format_ns(f.busy_ns), format_percent(f.busy), format_bytes(f.bytes)) for f in figures
+    ]
+    return table(("lane", "events", "busy", "of latency", "bytes"), rows)
+
+
+def matrix_table(topology: Topology) -> Table:
+    """How each memory is joined to each, like ``nvidia-smi topo -m``, with bandwidths."""
+    names, cells = matrix(topology)
+    made = table(("", *names), [(name, *map(str, row)) for name, row in zip(names, cells, strict=True)])
+    words = {cell.word for row in cells for cell in row}
+    numbered = any(word[2:].isdigit() for word in words)
+    shown = [f"{word} {text}" for word, text in LEGEND.items() if word in words or (word == "NV#" and numbered)]
+    made.caption = escape("; ".join(shown))
+    made.caption_justify = "left"
+    return made
+
+
+def devices_table(topology: Topology) -> Table:
+    """The devices with their figures."""
+    rows = [
+        (
+            device.name,
+            device.model or device.kind,
+            device.bus or "host memory",
+            format_bytes(device.memory),
+            format_rate(device.memory_bandwidth),
+            f"{device.peak_flops['float32'] / 1e12:.3g} Tflop/s",
+            format_time(device.launch_overhead),
+        )
+        for device in topology.devices
+    ]
+    return table(("device", "model", "bus", "memory", "its bandwidth", "float32", "launch"), rows, text_columns=3)
+
+
+def buses_table(topology: Topology) -> Table:
+    """Buses, links and switches with their figures."""
+    rows = [
+        (
+            bus.name,
+            "bus",
+            ", ".join(d.name for d in topology.devices if d.bus == bus.name),
+            *_way(bus.bandwidth, bus.duplex, bus.latency),
+        )
+        for bus in topology.buses
+    ]
+    rows += [
+        (" - ".join(link.devices), f"link, {link.ways} way{'s' * (link.ways > 1)}", ", ".join(link.devices),
+         *_way(link.bandwidth, link.duplex, link.latency))
+        for link in topology.links
+    ]  # fmt: skip
+    rows += [
+        (switch.name, "switch", ", ".join(switch.devices), *_way(switch.bandwidth, True, switch.latency))
+        for switch in topology.switches
+    ]
+    return table(("name", "what", "joins", "bandwidth", "directions", "latency"), rows, text_columns=3)
+
+
+def _way(bandwidth: float, duplex: bool, latency: float) -> tuple[str, str, str]:
+    return format_rate(bandwidth), "both at once" if duplex else "one at a time", format_time(latency)

@@ -1,0 +1,49 @@
+"""Cost models by name."""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from tvm_sched import cost_model
+from tvm_sched.cost_model import cost_model_names, costs, get_cost_model, register_cost_model, roofline
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Costs, Operator, OpGraph, Tensor, load_topology
+
+GRAPH = OpGraph("g", (Operator("o", "k", (), ("y",)),), (Tensor("y", 4),), ("y",))
+
+
+def constant(graph, topology):
+    return Costs([[7] * len(topology.devices) for _ in graph.operators], source="constant")
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    monkeypatch.setattr(cost_model, "_models", dict(cost_model._models))
+
+
+def test_roofline_is_the_default():
+    topology = load_topology("a40x2")
+    assert costs(GRAPH, topology) == roofline(GRAPH, topology)
+    assert "roofline" in cost_model_names()
+
+
+def test_decorator():
+    assert register_cost_model("constant")(constant) is constant
+    assert costs(GRAPH, load_topology("a40x2"), "constant").operator_ns.tolist() == [[7, 7]]
+    register_cost_model("constant")(constant)
+    with pytest.raises(InputError, match="'constant' is registered already"):
+        register_cost_model("constant")(roofline)
+
+
+def test_unknown_name():
+    with pytest.raises(InputError, match="'roffline'; did you mean 'roofline'"):
+        get_cost_model("roffline")
+
+
+def test_entry_points(monkeypatch):
+    entry = EntryPoint("theirs", f"{roofline.__module__}:roofline", cost_model.GROUP)
+    monkeypatch.setattr(
+        cost_model, "entry_points", lambda group, name=None: [entry] if name in (None, "theirs") else []
+    )
+    assert "theirs" in cost_model_names()
+    assert get_cost_model("theirs") is roofline

@@ -1,0 +1,63 @@
+"""The code in docs/extending.md and examples/ does what the page says."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tvm_sched import cost_model
+from tvm_sched.problem import Problem, load_topology
+from tvm_sched.schedulers import registry, solve
+from tvm_sched.testing import random_graph, random_topology
+
+ROOT = Path(__file__).parents[2]
+
+
+def some_problem(seed, devices=2, operators=10):
+    """A problem in which every operator runs everywhere."""
+    graph, topology = random_graph(seed, operators), random_topology(seed, devices, style="bus")
+    return Problem(graph, topology, cost_model.roofline(graph, topology))
+
+
+@pytest.fixture(autouse=True)
+def own_registries(monkeypatch):
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(cost_model, "_models", dict(cost_model._models))
+
+
+def blocks(language):
+    text = (ROOT / "docs" / "extending.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_blocks_run_one_after_another(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    some_problem(3).save("problem.json")
+    names = {}
+    for code in blocks("python"):
+        exec(code, names)
+    assert re.match(r"\d\.\d+ s, gap \d+%\n\d+\n", capsys.readouterr().out)
+    assert load_topology("mine.toml").name == "mine"
+    assert Problem.load("problem.json").digest == names["schedule"].problem
+
+
+def test_pass():
+    tvm = pytest.importorskip("tvm", exc_type=ImportError)
+    from tvm_sched.relax.attributes import PROBLEM, get_schedule
+
+    names = {}
+    exec(blocks("python tvm")[0], names)
+    problem = some_problem(3, operators=3)
+    mod = names["BestOfTwo"]()(tvm.IRModule({}).with_attr(PROBLEM, problem.to_json().decode()))
+    assert get_schedule(mod).scheduler in ("single", "exact")
+    assert get_schedule(mod).certificate.latency_ns <= solve(problem, "single").certificate.latency_ns
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_round_robin_gives_feasible_schedules(seed):
+    runpy.run_path(str(ROOT / "examples" / "round_robin_scheduler.py"))
+    problem = some_problem(seed, devices=3)
+    schedule = solve(problem, "round-robin", {"first": 1})
+    assert schedule.options == {"first": 1}
+    assert len({placement.device for placement in schedule.placements}) == 3

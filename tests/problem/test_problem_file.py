@@ -1,0 +1,123 @@
+"""Problems and their files: round trips, and what is said of wrong ones."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvm_sched.cost_model import costs
+from tvm_sched.errors import FormatError, InputError, ProblemError
+from tvm_sched.problem import FORBIDDEN, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, load_topology
+from tvm_sched.testing import random_problem
+
+GRAPH = OpGraph(
+    "small",
+    (Operator("A", "matmul", ("x", "w"), ("a",), 1000), Operator("B", "relu", ("a",), ("b",), 10)),
+    (Tensor("x", 64, "input"), Tensor("w", 4096, "parameter"), Tensor("a", 64), Tensor("b", 64)),
+    ("b",),
+)
+
+
+def small_problem():
+    topology = load_topology("a40x2")
+    return Problem(GRAPH, topology, costs(GRAPH, topology))
+
+
+@given(st.integers(0, 10**6), st.integers(0, 12))
+def test_round_trip(seed, operators):
+    problem = random_problem(seed, operators=operators, memory="generous")
+    again = Problem.from_json(problem.to_json())
+    assert (again.graph, again.topology, again.costs) == (problem.graph, problem.topology, problem.costs)
+    assert again.digest == problem.digest
+    assert again.to_json() == problem.to_json()
+
+
+def test_digest_changes_with_any_number():
+    problem = small_problem()
+    more = problem.costs.operator_ns.copy()
+    more[0, 0] += 1
+    assert Problem(problem.graph, problem.topology, Costs(more, problem.costs.direct_ns)).digest != problem.digest
+
+
+def test_files(tmp_path):
+    path = tmp_path / "p.json"
+    small_problem().save(path)
+    assert Problem.load(path).digest == small_problem().digest
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p.json"]
+    with pytest.raises(FormatError, match="No such file"):
+        Problem.load(tmp_path / "none.json")
+    with pytest.raises(FormatError, match="cannot be written"):
+        small_problem().save(tmp_path / "no such folder" / "p.json")
+
+
+def set_at(data, path, value):
+    *steps, last = path
+    for step in steps:
+        data = data[step]
+    if value is None:
+        del data[last]
+    else:
+        data[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (["version"], 2, ["version 2", "newer", "up to 1", "upgrade"]),
+        (["version"], True, ["$.version", "True"]),
+        (["version"], None, ["$.version"]),
+        (["format"], "other", ["$.format", "'other'", "'tvm_sched.problem'"]),
+        (["graph", "tensors", 1, "size"], "big", ["$.graph.tensors[1].size", "`int`", "found 'big'"]),
+        (["graph", "tensors", 1, "size"], -5, ["$.graph.tensors[1]", "'w'", "-5", "0 or more"]),
+        (["graph", "tensors", 1, "kind"], "weight", ["$.graph.tensors[1].kind", "weight"]),
+        (["graph", "tensors", 1, "colour"], 1, ["$.graph.tensors[1]", "colour", "the fields are name, size, kind"]),
+        (["graph", "operators", 0, "name"], None, ["$.graph.operators[0]", "`name`"]),
+        (["graph", "operators", 1, "inputs"], ["b"], ["cycle: B -> B", "$.graph"]),
+        (["graph", "operators", 1, "name"], "A", ["'A' stands twice"]),
+        (["topology", "buses", 0, "bandwidth"], 0, ["'pcie0'", "bandwidth is 0", "above 0", "$.topology.buses[0]"]),
+        (["topology", "devices", 1, "name"], "gpu0", ["device 'gpu0' stands twice"]),
+        (["topology", "links", 0, "devices"], ["gpu0", "gpu9"], ["'gpu9'", "['gpu0', 'gpu1']"]),
+        (["topology", "devices"], [], ["no devices"]),
+        (
+            ["graph", "tensors", 2, "size"],
+            10**15,
+            ["'A'", "'a'", "1000000000000000 bytes", "48000000000 bytes of memory"],
+        ),
+        (["costs", "operator_ns", 0], [1], ["[1, 2] columns"]),
+        (["costs", "operator_ns", 0, 0], -1, ["operator_ns[0][0]", "-1 ns"]),
+        (["costs", "operator_ns", 0, 0], 1 << 70, ["64 bits"]),
+        (["costs", "operator_ns", 0, 0], 1.5, ["$.costs.operator_ns[0][0]", "found 1.5"]),
+        (["costs", "operator_ns"], [[1, 1]], ["(1, 2)", "(2, 2)"]),
+        (["costs", "direct_ns", 0, 0], 1, ["'A'", "'gpu0'", "faster than the bus"]),
+        (["costs", "direct_ns", 1, 0], 10**9, ["'B'", "'gpu0'", "nothing to read"]),
+        (["extra"], 1, ["extra", "the fields are graph, topology, costs"]),
+    ],
+)
+def test_errors_say_where_what_and_what_is_allowed(path, value, said, tmp_path):
+    data = json.loads(small_problem().to_json())
+    set_at(data, path, value)
+    file = tmp_path / "wrong.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(InputError) as error:
+        Problem.load(file)
+    for part in [str(file), *said]:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"format": 1}', "\x00"])
+def test_not_a_problem(text):
+    with pytest.raises(FormatError, match=r"p\.json"):
+        Problem.from_json(text, "p.json")
+
+
+def test_an_operator_that_runs_nowhere():
+    topology = Topology("t", (Device("d", 1 << 20, 1e9, {"float32": 1e9}),))
+    with pytest.raises(ProblemError, match="'A' can run on no device of 't'"):
+        Problem(GRAPH, topology, Costs([[FORBIDDEN], [1]]))
+
+
+def test_costs_of_another_graph():
+    topology = load_topology("a40x2")
+    with pytest.raises(ProblemError, match="costs are for 1 operators and 2 devices"):
+        Problem(GRAPH, topology, Costs([[1, 1]]))

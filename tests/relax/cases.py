@@ -1,0 +1,164 @@
+"""Hand-written modules with the oddities that a graph can have."""
+
+import numpy as np
+from tvm.script import ir as I  # noqa: N812
+from tvm.script import relax as R  # noqa: N812
+
+
+@I.ir_module
+class Operators:
+    @R.function
+    def main(
+        x: R.Tensor((16, 32), "float32"),
+        w: R.Tensor((32, 8), "float32"),
+        i: R.Tensor((2, 3), "int64"),
+        c: R.Tensor((1, 3, 8, 8), "float32"),
+        k: R.Tensor((4, 3, 3, 3), "float32"),
+    ):
+        with R.dataflow():
+            a = R.matmul(x, w)
+            softmax = R.nn.softmax(a)
+            cumsum = R.cumsum(x, axis=1)
+            argmax = R.argmax(x, axis=1)
+            f = R.nn.conv2d(c, k, padding=1)
+            relu = R.nn.relu(f)
+            sort = R.sort(x)
+            pool = R.nn.max_pool2d(c, (2, 2))
+            whole = R.add(i, i)
+            less = R.less(x, R.const(0.5))
+            topk = R.topk(x, 3)
+            reshape = R.reshape(x, (32, 16))
+            gv = (softmax, cumsum, argmax, relu, sort, pool, whole, less, topk, reshape, i)
+            R.output(gv)
+        return gv
+
+
+def operators_inputs():
+    rng = np.random.default_rng(0)
+    return [
+        rng.standard_normal((16, 32)).astype("float32"),
+        rng.standard_normal((32, 8)).astype("float32"),
+        np.arange(6).reshape(2, 3),
+        rng.standard_normal((1, 3, 8, 8)).astype("float32"),
+        rng.standard_normal((4, 3, 3, 3)).astype("float32"),
+    ]
+
+
+@I.ir_module
+class Branches:
+    """Four branches of matrix products, so that devices have something to share."""
+
+    @R.function
+    def main(x: R.Tensor((64, 64), "float32")):
+        with R.dataflow():
+            a = R.nn.relu(R.matmul(x, x))
+            b = R.tanh(R.matmul(x, x))
+            c = R.sigmoid(R.matmul(a, b))
+            d = R.matmul(b, a)
+            e = R.matmul(d, x)
+            f = R.matmul(c, x)
+            gv = R.add(R.multiply(e, R.const(0.01)), f)
+            R.output(gv)
+        return gv
+
+
+@I.ir_module
+class SameTwice:
+    """The same tensor twice among the results, and results of results."""
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        with R.dataflow():
+            y = R.exp(x)
+            pair = (y, (x, y))
+            gv = (pair, y)
+            R.output(gv)
+        return gv
+
+
+@I.ir_module
+class OnlyInputs:
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), y: R.Tensor((), "bool")):
+        return (y, x)
+
+
+@I.ir_module
+class WithoutDataflow:
+    """No dataflow block, a name for a name, a cast of the type, unused work."""
+
+    @R.function
+    def main(x: R.Tensor((4, 4), "float32")):
+        y = R.add(x, x)
+        z = y
+        u = R.match_cast(z, R.Tensor((4, 4), "float32"))
+        _unused = R.exp(u)
+        v = R.multiply(u, z)
+        return v
+
+
+@I.ir_module
+class TupleInput:
+    @R.function
+    def main(p: R.Tuple(R.Tensor((4,), "float32"), R.Tuple(R.Tensor((4,), "float32"))), q: R.Tensor((4,), "float32")):
+        with R.dataflow():
+            a = p[0]
+            b = p[1]
+            c = b[0]
+            gv = R.add(R.subtract(a, c), q)
+            R.output(gv)
+        return gv
+
+
+@I.ir_module
+class OtherFunctions:
+    """A private function that main calls, and a public one beside it."""
+
+    @R.function(private=True)
+    def double(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        return R.add(x, x)
+
+    @R.function
+    def other(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        return R.multiply(x, x)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        cls = OtherFunctions
+        y = cls.double(x)
+        return R.exp(y)
+
+
+@I.ir_module
+class Symbolic:
+    @R.function
+    def main(x: R.Tensor(("n", 8), "float32"), y: R.Tensor(("n", "m"), "float32")):
+        with R.dataflow():
+            gv = (R.exp(x), R.add(y, y))
+            R.output(gv)
+        return gv
+
+
+@I.ir_module
+class Nonzero:
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        y = R.nonzero(x)
+        return y
+
+
+def constants_only():
+    """A module without inputs: computed work on constants, and a constant that is a result."""
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    value = np.arange(6, dtype="float32").reshape(2, 3)
+    with builder.function("main", []):
+        with builder.dataflow():
+            constant = relax.const(tvm.runtime.tensor(value))
+            summed = builder.emit(relax.op.nn.softmax(constant))
+            result = builder.emit_output(relax.Tuple([summed, constant]))
+        builder.emit_func_output(result)
+    shifted = np.exp(value - value.max(axis=-1, keepdims=True))
+    return builder.get(), [shifted / shifted.sum(axis=-1, keepdims=True), value]

@@ -1,0 +1,166 @@
+"""Import: names of parameters, shapes, and what each wrong input is told."""
+
+import numpy as np
+import pytest
+import tvm
+from relax import cases
+from tvm_sched.errors import InputError
+from tvm_sched.relax import load_model
+from tvm_sched.relax.importers.shapes import DeclaredInput, bind_shapes
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+
+def small_model(batch="batch", operator="Relu", ir_version=8):
+    """relu(x @ w + b) with a symbolic batch."""
+    w = numpy_helper.from_array(np.ones((4, 3), "float32"), "dense/w")
+    b = numpy_helper.from_array(np.ones((3,), "float32"), "dense.b")
+    nodes = [
+        helper.make_node("MatMul", ["x", "dense/w"], ["m"]),
+        helper.make_node("Add", ["m", "dense.b"], ["a"]),
+        helper.make_node(operator, ["a"], ["y"], name="last"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 4])]
+    if ir_version < 4:
+        inputs += [helper.make_tensor_value_info(t.name, TensorProto.FLOAT, t.dims) for t in (w, b)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 3])]
+    graph = helper.make_graph(nodes, "small", inputs, outputs, [w, b])
+    return helper.make_model(graph, ir_version=ir_version, opset_imports=[helper.make_opsetid("", 13)])
+
+
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_onnx_names(ir_version):
+    model = load_model(small_model(ir_version=ir_version), {"x": (2, 4)})
+    assert model.name == "small"
+    assert model.inputs == {"x": ((2, 4), "float32")}
+    assert list(model.parameters) == ["dense/w", "dense.b"]
+    assert [v.name for v in model.mod["main"].params] == ["x", "dense/w", "dense.b"]
+
+
+def test_onnx_file(tmp_path):
+    path = tmp_path / "net.onnx"
+    onnx.save(small_model(batch=5), path)
+    model = load_model(path)
+    assert model.name == "net"
+    assert model.inputs == {"x": ((5, 4), "float32")}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (None, r"input 'x': dimension 0 \('batch'\).*--input-shape x:1,4"),
+        ({"z": (1, 4)}, r"input 'z', which the model does not have; its inputs are x\[batch, 4\]"),
+        ({"x": (1, 4, 1)}, r"3 dimensions \(1, 4, 1\), the model declares 2"),
+        ({"x": (1, 5)}, r"dimension 1 is given as 5, but the model fixes it at 4"),
+        ({"x": (-1, 4)}, r"dimension 0 is given as -1"),
+        ({"x": (1.5, 4)}, r"dimension 0 is given as 1.5"),
+    ],
+)
+def test_onnx_shapes(shapes, message):
+    with pytest.raises(InputError, match=message):
+        load_model(small_model(), shapes)
+
+
+def test_symbols_are_shared():
+    declared = [DeclaredInput("a", ("n", 2)), DeclaredInput("b", ("n", "m")), DeclaredInput("c", None)]
+    shapes, symbols = bind_shapes(declared, {"b": (3, 4), "c": ()}, "m")
+    assert shapes == {"a": (3, 2), "b": (3, 4), "c": ()}
+    assert symbols == {"n": 3, "m": 4}
+    with pytest.raises(InputError, match=r"'n'.*given as 4, but input 'b', dimension 0, says 3; one symbol has one size"):
+        bind_shapes(declared, {"b": (3, 4), "a": (4, 2)}, "m")
+    with pytest.raises(InputError, match="does not say how many dimensions input 'c'"):
+        bind_shapes(declared, {"b": (3, 4)}, "m")
+
+
+def test_unknown_operator():
+    with pytest.raises(InputError, match=r"does not know the operators Frobnicate \(node 'last'\)"):
+        load_model(small_model(operator="Frobnicate"), {"x": (1, 4)})
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        load_model(tmp_path / "missing.onnx")
+    with pytest.raises(InputError, match="is not a file"):
+        load_model(tmp_path)
+    for name, message in (
+        ("a.onnx", "not a readable ONNX file"),
+        ("b.pt2", "not a readable torch.export program|needs torch"),
+        ("c.json", "not a module that tvm.ir.save_json wrote"),
+        ("d.py", "not a TVMScript module"),
+        ("e.xyz", "files ending in '.xyz' are not known; allowed are .onnx"),
+    ):
+        path = tmp_path / name
+        path.write_text("not a model (")
+        with pytest.raises(InputError, match=message):
+            load_model(path)
+    (tmp_path / "f.py").write_text("import math\n")
+    with pytest.raises(InputError, match="defines 0 modules"):
+        load_model(tmp_path / "f.py")
+
+
+def test_objects_that_are_no_models():
+    with pytest.raises(InputError, match=r"is a builtins\.int; a path, an onnx\.ModelProto"):
+        load_model(3)
+    with pytest.raises(InputError, match="has no Relax function 'main'"):
+        load_model(tvm.IRModule({}))
+
+
+def test_relax_symbols():
+    with pytest.raises(InputError, match=r"input 'x': dimension 0 \('n'\)"):
+        load_model(cases.Symbolic)
+    model = load_model(cases.Symbolic, {"y": (2, 5)})
+    assert model.inputs == {"x": ((2, 8), "float32"), "y": ((2, 5), "float32")}
+
+
+def test_relax_files(tmp_path):
+    # TVM 0.27 crashes when it writes a module with functions as JSON; what it can write is read.
+    (tmp_path / "m.json").write_text(tvm.ir.save_json(tvm.IRModule({})))
+    with pytest.raises(InputError, match="has no Relax function 'main'"):
+        load_model(tmp_path / "m.json")
+    (tmp_path / "printed.py").write_text(cases.Branches.script())
+    assert load_model(tmp_path / "printed.py").name == "printed"
+    (tmp_path / "written.py").write_text(
+        "from tvm.script import ir as I\nfrom tvm.script import relax as R\n\n"
+        '@I.ir_module\nclass Module:\n    @R.function\n    def main(x: R.Tensor((2,), "float32")):\n'
+        "        y = R.exp(x)\n        return y\n"
+    )
+    assert load_model(tmp_path / "written.py").inputs == {"x": ((2,), "float32")}
+
+
+def test_relax_parameters():
+    """Values in the function attribute ``params`` are parameters, as TVM's own frontends leave them."""
+    value = tvm.runtime.tensor(np.ones((64, 64), "float32"))
+    mod = cases.Branches.clone()
+    mod["main"] = mod["main"].with_attr("params", [value])
+    model = load_model(mod)
+    assert model.inputs == {}
+    assert list(model.parameters) == ["x"]
+
+
+def test_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense = torch.nn.Linear(4, 3)
+            self.norm = torch.nn.BatchNorm1d(3)
+
+        def forward(self, x, y):
+            return self.norm(self.dense(x)) + y
+
+    net = Net().eval()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    example = (torch.randn(4, 4), torch.randn(4, 3))
+    program = torch.export.export(net, example, dynamic_shapes={"x": {0: batch}, "y": {0: batch}})
+    with pytest.raises(InputError, match=r"input 'x': dimension 0 .* has no fixed size"):
+        load_model(program)
+    model = load_model(program, {"x": (8, 4)})
+    assert model.inputs == {"x": ((8, 4), "float32"), "y": ((8, 3), "float32")}
+    assert "dense.weight" in model.parameters
+    np.testing.assert_array_equal(model.parameters["dense.weight"], net.dense.weight.detach().numpy())
+    torch.export.save(program, tmp_path / "net.pt2")
+    assert load_model(tmp_path / "net.pt2", {"x": (8, 4)}).name == "net"
+    with pytest.raises(InputError, match=r"torch\.export\.export\(model"):
+        load_model(net)

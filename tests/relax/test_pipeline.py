@@ -1,0 +1,204 @@
+"""End to end: modules through the pipeline, on one to four devices, against TVM's own build."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tvm
+from relax import cases
+from relax.compare import assert_same, leaves, run
+from tvm_sched.errors import InputError
+from tvm_sched.relax import get_graph, get_problem, get_schedule, passes, target
+from tvm_sched.runtime import ScheduledModule
+
+SQUARE = np.random.default_rng(1).standard_normal((64, 64)).astype("float32") * 0.1
+VECTOR = np.linspace(-1, 1, 4, dtype="float32")
+CASES = {
+    "operators": (cases.Operators, cases.operators_inputs()),
+    "branches": (cases.Branches, [SQUARE]),
+    "same twice": (cases.SameTwice, [VECTOR]),
+    "only inputs": (cases.OnlyInputs, [VECTOR, np.array(True)]),
+    "without dataflow": (cases.WithoutDataflow, [SQUARE[:4, :4].copy()]),
+    "other functions": (cases.OtherFunctions, [VECTOR]),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_equals_tvm(case, devices):
+    mod, inputs = CASES[case]
+    expected = run(tvm.compile(mod, "llvm"), *inputs)
+    found = run(tvm.compile(mod, target(f"cpu{devices}", scheduler="exact", options={"submodel_time_limit": 1})), *inputs)
+    assert_same(found, expected)
+
+
+def test_branches_use_both_devices_and_reuse_memory():
+    executable = tvm.compile(cases.Branches, "tvm_sched/cpu2")
+    plan = ScheduledModule(executable).plans()[0]
+    used = {plan["queues"][step["queue"]]["name"] for step in plan["steps"] if step["kind"] == "kernel"}
+    assert used <= {"cpu0", "cpu1"}
+    expected = run(tvm.compile(cases.Branches, "llvm"), SQUARE)
+    for _ in range(20):
+        assert_same(run(executable, SQUARE), expected)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_constants_only(devices):
+    mod, expected = cases.constants_only()
+    assert_same(run(tvm.compile(mod, f"tvm_sched/cpu{devices}")), expected)
+
+
+def test_tuple_input():
+    executable = tvm.compile(cases.TupleInput, "tvm_sched/cpu2")
+    a, b, c = (tvm.runtime.tensor(VECTOR * k) for k in (1, 2, 3))
+    found = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"]((a, (b,)), c)
+    assert_same(found, VECTOR * 2)
+
+
+def test_function_beside_main_still_runs():
+    machine = tvm.relax.VirtualMachine(tvm.compile(cases.OtherFunctions, "tvm_sched/cpu2"), tvm.cpu())
+    assert_same(machine["other"](tvm.runtime.tensor(VECTOR)), VECTOR * VECTOR)
+
+
+def test_passes_alone_leave_their_attributes():
+    mod = tvm.transform.Sequential([passes.LowerToKernels()])(cases.Branches)
+    assert len(get_graph(mod).operators) >= 6
+    mod = passes.SplitByDominators(operators=3)(mod)
+    mod = passes.EstimateLatencies("cpu2")(mod)
+    problem = get_problem(mod)
+    assert problem.graph == get_graph(mod)
+    mod = passes.Place("exact")(mod)
+    assert get_schedule(mod).options["operators"] == 3
+    mod = tvm.transform.Sequential([passes.AllocateStreams(), passes.OrderLaunches()])(mod)
+    assert get_schedule(mod).problem == problem.digest
+    mod = tvm.transform.Sequential([passes.EmitExecutor(), tvm.relax.get_pipeline("default_build")])(mod)
+    assert_same(run(tvm.compile(mod, "llvm", relax_pipeline=None), SQUARE), run(tvm.compile(cases.Branches, "llvm"), SQUARE))
+
+
+def test_pass_without_its_attribute_names_the_pass():
+    with pytest.raises(InputError, match="run the pass EstimateLatencies"):
+        passes.Place("single")(passes.LowerToKernels()(cases.Branches))
+
+
+def test_named_pipeline():
+    executable = tvm.compile(cases.SameTwice, "tvm_sched/cpu2", relax_pipeline="tvm_sched")
+    assert_same(run(executable, VECTOR), run(tvm.compile(cases.SameTwice, "llvm"), VECTOR))
+    chosen = tvm.relax.get_pipeline("tvm_sched", topology="cpu2", scheduler="single")
+    assert_same(run(tvm.compile(cases.SameTwice, "llvm", relax_pipeline=chosen), VECTOR), [np.exp(VECTOR), VECTOR] + [np.exp(VECTOR)] * 2)
+
+
+def test_named_pipeline_asks_for_a_topology():
+    with pytest.raises(InputError, match="names no topology"):
+        tvm.compile(cases.SameTwice, "llvm", relax_pipeline="tvm_sched")
+
+
+def test_topology_file(tmp_path):
+    from tvm_sched.problem import load_topology, write_topology
+
+    path = tmp_path / "machine.toml"
+    write_topology(path, load_topology("cpu2"))
+    executable = tvm.compile(cases.Branches, target(path, scheduler="single"))
+    assert ScheduledModule(executable).info()["scheduler"] == "single"
+    with pytest.raises(InputError, match="neither a preset nor a file"):
+        target("nosuch")
+
+
+@pytest.mark.parametrize("topology", ["v100-server", "v100-hetero", "a40x2", "p4d"])
+def test_gpu_topologies_compute_values(topology):
+    """Loads, direct host access, peer copies and results that have to be copied out."""
+    seq = tvm.transform.Sequential(
+        [
+            passes.LowerToKernels(),
+            passes.EstimateLatencies(topology),
+            passes.Place("exact", {"submodel_time_limit": 1}),
+            passes.EmitExecutor(backend="cpu"),
+            tvm.relax.get_pipeline("default_build"),
+        ]
+    )
+    inputs = cases.operators_inputs()
+    found = run(tvm.compile(cases.Operators, "llvm", relax_pipeline=seq), *inputs)
+    assert_same(found, run(tvm.compile(cases.Operators, "llvm"), *inputs))
+
+
+def test_emulated_by_default():
+    plan = ScheduledModule(tvm.compile(cases.Branches, "tvm_sched/a40x2")).plans()[0]
+    assert plan["backend"] == "emulated"
+
+
+FRESH = """
+import sys, numpy as np
+import tvm
+if not {installed}:
+    from tvm_sched.relax.autoload import register
+    register()
+from tvm.runtime.vm import VirtualMachine
+machine = VirtualMachine(tvm.runtime.load_module({path!r}), tvm.cpu())
+result = machine["main"](tvm.runtime.tensor(np.load({x!r})))
+np.save({y!r}, result.numpy())
+if tvm._RUNTIME_ONLY:
+    found = [m for m in sys.modules if m.split(".")[0] in ("ortools", "xgboost", "rustworkx") or m == "tvm.relax"]
+    assert not found, found
+"""
+
+
+@pytest.mark.parametrize("runtime_only", [False, True])
+def test_fresh_process(tmp_path, runtime_only):
+    path, x, y = (str(tmp_path / name) for name in ("model.so", "x.npy", "y.npy"))
+    tvm.compile(cases.Branches, "tvm_sched/cpu2").export_library(path)
+    np.save(x, SQUARE)
+    from importlib.metadata import entry_points
+
+    installed = any(entry.value.startswith("tvm_sched") for entry in entry_points(group="tvm.backends"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    if runtime_only:
+        environment["TVM_USE_RUNTIME_LIB"] = "1"
+    script = FRESH.format(installed=installed, path=path, x=x, y=y)
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+    assert_same(np.load(y), run(tvm.compile(cases.Branches, "llvm"), SQUARE))
+
+
+UNCHANGED = """
+import sys, numpy as np
+import tvm
+from relax import cases
+executable = tvm.compile(cases.Operators, "llvm")
+print(executable.as_text())
+"""
+
+
+def test_other_targets_compile_as_without_us():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TVM_DEVICE_BACKEND_AUTOLOAD": "0"}
+    without = subprocess.run(
+        [sys.executable, "-c", UNCHANGED], check=True, env=environment, capture_output=True, text=True
+    )
+    assert tvm.compile(cases.Operators, "llvm").as_text().strip() == without.stdout.strip()
+
+
+def test_unschedulable_operator_is_named():
+    with pytest.raises(InputError, match="'y'.*nonzero.*depends on data"):
+        tvm.compile(cases.Nonzero, "tvm_sched/cpu2")
+
+
+def test_symbolic_shape_is_named():
+    with pytest.raises(InputError, match=r"'x'.*static shapes"):
+        tvm.compile(cases.Symbolic, "tvm_sched/cpu2")
+
+
+def test_external_packed_functions():
+    """Kernels that are no PrimFuncs: one that writes into its last arguments, one that returns its result."""
+    tvm.register_global_func("test.tvm_sched.dps", lambda x, y: y.copyfrom(x.numpy() + 1), override=True)
+    tvm.register_global_func("test.tvm_sched.packed", lambda x: tvm.runtime.tensor(x.numpy() * 2), override=True)
+    ty = tvm.relax.TensorType((4,), "float32")
+    x = tvm.relax.Var("x", ty)
+    builder = tvm.relax.BlockBuilder()
+    with builder.function("main", [x]):
+        y = builder.emit(tvm.relax.call_dps_packed("test.tvm_sched.dps", [x], out_ty=ty))
+        z = builder.emit(tvm.relax.call_pure_packed("test.tvm_sched.packed", y, ty_args=ty))
+        builder.emit_func_output(z)
+    assert_same(run(tvm.compile(builder.get(), "tvm_sched/cpu2"), VECTOR), (VECTOR + 1) * 2)
+
+
+def test_leaves_helper():
+    assert len(leaves([np.zeros(1), [np.zeros(2), np.zeros(3)]])) == 3

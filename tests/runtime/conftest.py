@@ -1,0 +1,3 @@
+from runtime_plans import register_kernels
+
+register_kernels()

@@ -1,0 +1,169 @@
+"""`exact`: optimal on problems small enough to try everything, feasible and repeatable on all."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.schedule import simulate, verify
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.exact import split
+from tvm_sched.schedulers.greedy import list_schedule, priorities
+from tvm_sched.schedulers.partial import PartialSchedule
+from tvm_sched.testing import random_problem
+
+from .exhaustive import TooLarge, least_latency
+
+FAST = {"submodel_time_limit": 1.0}
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 3), devices=st.integers(1, 2))
+def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    try:
+        least = least_latency(problem)
+    except TooLarge:
+        return
+    latency = solve(problem, "exact", FAST).certificate.latency_ns
+    assert latency >= least
+    # Parameters that pass through two neighbours are not among what `exact` considers; they gain little.
+    assert latency <= 1.05 * least
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    operators=st.integers(0, 14),
+    devices=st.integers(1, 5),
+    dominators=st.integers(0, 2),
+    most=st.integers(1, 8),
+)
+def test_answers_obey_the_rules_and_are_never_worse_than_list_scheduling(seed, operators, devices, dominators, most):
+    problem = random_problem(seed, operators, devices)
+    options = {"submodel_time_limit": 0.1, "dominators": dominators, "operators": most}
+    try:
+        schedule = solve(problem, "exact", options)
+    except InfeasibleError:
+        return
+    verify(problem, schedule)
+    assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
+    assert schedule.certificate.latency_ns == simulate(problem, schedule).latency_ns
+    try:
+        alone = solve(problem, "single")
+        assert schedule.certificate.latency_ns <= alone.certificate.latency_ns
+    except InfeasibleError:
+        pass
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_same_seed_same_schedule(workers):
+    problem = random_problem(7, 16, 3)
+    options = {"submodel_time_limit": 0.3, "workers": workers, "seed": 3}
+    first, second = solve(problem, "exact", options), solve(problem, "exact", options)
+    assert (first.placements, first.transfers) == (second.placements, second.transfers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(0, 40), dominators=st.integers(0, 3), most=st.integers(1, 12))
+def test_submodels_hold_every_operator_after_its_predecessors(seed, operators, dominators, most):
+    problem = random_problem(seed, operators, 2)
+    groups = split(problem, dominators, most)
+    order = [o for group in groups for o in group]
+    assert sorted(order) == list(range(operators))
+    assert all(len(group) <= most for group in groups)
+    position = {o: i for i, o in enumerate(order)}
+    for o, before in enumerate(problem.graph.index.predecessors):
+        assert all(position[p] < position[o] for p in before)
+
+
+def diamonds(count: int) -> OpGraph:
+    """A chain of diamonds: top, two branches, top, ...; each branch reads a parameter."""
+    operators, tensors = [], [Tensor("t0", 8, "input")]
+    for i in range(count):
+        tensors += [Tensor(f"w{i}{side}", 1000, "parameter") for side in "ab"]
+        tensors += [Tensor(f"{side}{i}", 8) for side in "ab"] + [Tensor(f"t{i + 1}", 8)]
+        operators += [Operator(f"{side}{i}", "", (f"t{i}", f"w{i}{side}"), (f"{side}{i}",)) for side in "ab"]
+        operators.append(Operator(f"join{i}", "", (f"a{i}", f"b{i}"), (f"t{i + 1}",)))
+    return OpGraph("diamonds", tuple(operators), tuple(tensors), (f"t{count}",))
+
+
+def two_gpus(memory: int = 10**6) -> Topology:
+    devices = tuple(Device(f"gpu{i}", memory, 1e12, {"float32": 1e12}, bus=f"pcie{i}") for i in range(2))
+    return Topology("two", devices, (Bus("pcie0", 1e9), Bus("pcie1", 1e9)), (Link(("gpu0", "gpu1"), 1e9),))
+
+
+def test_regions_end_at_dominators():
+    problem = Problem(diamonds(3), two_gpus(), Costs([[10, 10]] * 9))
+    names = [[problem.graph.operators[o].name for o in group] for group in split(problem, dominators=1)]
+    # The main source a0 is itself the first dominator; b0 is off the paths from it and goes with its reader.
+    assert names[1:] == [["a1", "b1", "join1"], ["a2", "b2", "join2"]] or names[-1][-1] == "join2"
+    assert [group[-1] for group in names[-2:]] == ["join1", "join2"]
+
+
+def test_uses_both_buses_and_both_devices():
+    problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))
+    schedule = solve(problem, "exact", FAST)
+    # By hand: one bus carries the input and a parameter, 1008 ns, the other the other parameter; the input gets to the
+    # second device over the link meanwhile. The first branch ends at 1108, the other's result is there by then; the join.
+    assert schedule.certificate.latency_ns == 1008 + 100 + 100
+    assert {placement.device for placement in schedule.placements} == {"gpu0", "gpu1"}
+
+
+def test_one_device_cannot_overlap_its_operators():
+    problem = Problem(diamonds(1), Topology("one", two_gpus().devices[:1], two_gpus().buses[:1]), Costs([[100]] * 3))
+    # Input and both parameters over one bus: 2008 ns; then the branch that came last and the join.
+    assert solve(problem, "exact", FAST).certificate.latency_ns == 8 + 2000 + 100 + 100
+
+
+def test_direct_host_access_is_chosen_where_it_helps_and_uses_the_bus():
+    direct = [[1050, 1050], [1050, 1050], [2**63 - 1] * 2]
+    problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3, direct))
+    schedule = solve(problem, "exact", FAST)
+    # The kernel reads 1008 bytes while it runs: 1050 ns instead of 1108; then a copy (8) and the join (100).
+    assert schedule.certificate.latency_ns == 1050 + 8 + 100
+    assert [transfer.kind for transfer in schedule.transfers].count("host_read") == 2
+
+
+def test_memory_limits_spread_the_model():
+    problem = Problem(diamonds(3), two_gpus(memory=3500), Costs([[10, 10]] * 9))
+    schedule = solve(problem, "exact", FAST)
+    verify(problem, schedule)
+    loads = [transfer for transfer in schedule.transfers if transfer.kind == "load"]
+    assert {load.device for load in loads} == {"gpu0", "gpu1"}
+
+
+def test_memory_that_cannot_suffice_is_refused_with_the_shortfall():
+    problem = Problem(diamonds(3), two_gpus(memory=2500), Costs([[10, 10]] * 9))
+    with pytest.raises(InfeasibleError, match=r"short of \d+ bytes"):
+        solve(problem, "exact", FAST)
+
+
+def test_graph_without_operators():
+    graph = OpGraph("through", (), (Tensor("x", 4, "input"),), ("x",))
+    schedule = solve(Problem(graph, two_gpus(), Costs([])), "exact")
+    assert schedule.certificate.latency_ns == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dominator": 1}, "has no option 'dominator'"),
+        ({"dominators": -1}, "0 or more is allowed"),
+        ({"workers": "many"}, "Expected `int`"),
+        ({"time_limit": -1}, "0 or more seconds"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(InputError, match=message):
+        solve(random_problem(0), "exact", options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
+def test_what_schedulers_believe_is_what_the_simulator_says(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    state = PartialSchedule(problem)
+    list_schedule(state, range(operators), priorities(problem))
+    assert simulate(problem, state.to_index().to_schedule(problem)).latency_ns == state.latency
