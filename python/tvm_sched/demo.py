@@ -16,6 +16,7 @@ import numpy.typing as npt
 from rich.markup import escape
 
 from .cli.command import Output
+from .cli.interrupt import interruptible
 from .errors import ExecutionError, TvmSchedError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def run_case(
     from .runtime import load
 
     name = f"{scheduler} on {topology.name}"
-    with out.step(f"Scheduling and compiling, {name}") as step:
+    with interruptible(out), out.step(f"Scheduling and compiling, {name}") as step:
         from .relax import compile as compile_scheduled
 
         compiled: CompiledModel = compile_scheduled(imported, topology, scheduler, OPTIONS[scheduler], progress=step)
@@ -213,6 +214,7 @@ def show(out: Output, cases: Sequence[Case]) -> None:
 
 
 if __name__ == "__main__":
-    from .cli import app
+    from .cli import main
 
-    app(["demo", *sys.argv[1:]], prog_name="tvm-sched")
+    sys.argv.insert(1, "demo")
+    main()

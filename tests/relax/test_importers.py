@@ -9,24 +9,7 @@ from tvm_sched.relax import load_model
 from tvm_sched.relax.importers.shapes import DeclaredInput, bind_shapes
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-
-
-def small_model(batch="batch", operator="Relu", ir_version=8):
-    """relu(x @ w + b) with a symbolic batch."""
-    w = numpy_helper.from_array(np.ones((4, 3), "float32"), "dense/w")
-    b = numpy_helper.from_array(np.ones((3,), "float32"), "dense.b")
-    nodes = [
-        helper.make_node("MatMul", ["x", "dense/w"], ["m"]),
-        helper.make_node("Add", ["m", "dense.b"], ["a"]),
-        helper.make_node(operator, ["a"], ["y"], name="last"),
-    ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 4])]
-    if ir_version < 4:
-        inputs += [helper.make_tensor_value_info(t.name, TensorProto.FLOAT, t.dims) for t in (w, b)]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 3])]
-    graph = helper.make_graph(nodes, "small", inputs, outputs, [w, b])
-    return helper.make_model(graph, ir_version=ir_version, opset_imports=[helper.make_opsetid("", 13)])
+from relax.onnx_models import small_model  # noqa: E402
 
 
 @pytest.mark.parametrize("ir_version", [3, 8])

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import execute, machine, plan
+from . import execute, interrupt, machine, plan
 from .command import command, epilog
 
 app = typer.Typer(
@@ -107,4 +107,5 @@ command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.
 
 def main() -> None:
     """Entry point of the command ``tvm-sched``."""
+    interrupt.watch()
     app(prog_name="tvm-sched")

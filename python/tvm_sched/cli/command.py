@@ -63,6 +63,11 @@ class Output:
         """Progress of a piece of work, see `Step`."""
         return Step(self.aside, title)
 
+    def interrupted(self) -> None:
+        """Say that Ctrl-C was pressed, and what is there."""
+        saved = f"saved before: {', '.join(self.saved)}" if self.saved else "nothing was saved"
+        self.say(f"interrupted; {saved}")
+
     def wrote(self, path: Path, what: str) -> None:
         """Say that a file was written."""
         self.saved.append(str(path))
@@ -132,8 +137,7 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, KeyboardInterrupt):
-        saved = f"saved before: {', '.join(out.saved)}" if out.saved else "nothing was saved"
-        out.say(f"interrupted; {saved}")
+        out.interrupted()
         raise typer.Exit(INTERRUPTED)
     if isinstance(error, TvmSchedError):
         out.say(f"error: {error}")

@@ -29,6 +29,7 @@ from .inputs import (
     parse_shapes,
     scheduler_options,
 )
+from .interrupt import interruptible
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -60,7 +61,7 @@ def compile_model(
     sets = parse_shapes(input_shape)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     machine = load_topology(topology)
-    with out.step(f"Compiling {model.name}") as step:
+    with interruptible(out), out.step(f"Compiling {model.name}") as step:
         from ..relax import compile as compile_scheduled
 
         where = "external" if parameters == "file" else parameters

@@ -33,6 +33,7 @@ from .inputs import (
     parse_options,
     scheduler_options,
 )
+from .interrupt import interruptible
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -103,7 +104,7 @@ def schedule(
 def _solve(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
     from ..schedulers import solve
 
-    with out.step(f"Scheduling with {scheduler}") as step:
+    with interruptible(out), out.step(f"Scheduling with {scheduler}") as step:
         return solve(made, scheduler, options, progress=step)
 
 

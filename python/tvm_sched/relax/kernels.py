@@ -7,10 +7,22 @@ from collections.abc import Mapping
 import tvm
 from tvm import s_tir, tirx
 
+from .cpu_schedule import schedule_for_cpu
+from .flops import FLOPS, count_flops
+
 
 def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimFunc:
-    """Make a kernel fit to run beside others: one thread, no parallel loops."""
-    return function.with_body(_serial(function.body))
+    """Make a kernel fit to run beside others, in one thread, and note its floating-point operations.
+
+    Parameters
+    ----------
+    function : tvm.tirx.PrimFunc
+    schedule : bool
+        Whether its loops are rearranged for a CPU (`schedule_for_cpu`).
+    """
+    function = function.with_attr(FLOPS, tirx.IntImm("int64", count_flops(function)))
+    function = function.with_body(_serial(function.body))
+    return schedule_for_cpu(function) if schedule else function
 
 
 def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:

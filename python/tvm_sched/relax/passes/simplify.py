@@ -12,6 +12,9 @@ _ALIASES = {
     "relax.memory.ensure_zero_offset",
 }
 _WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
+_SCANS = {"relax.cumsum", "relax.cumprod"}
+_COMPARISONS = {f"relax.{name}" for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")}
+"""TVM 0.27 generates wrong LLVM code for these on booleans."""
 
 
 @relax.expr_functor.mutator
@@ -28,7 +31,22 @@ class _Simplifier(relax.PyExprMutator):  # type: ignore[misc]
             return relax.op.add(product, call.args[2])
         if operation == "relax.call_tir_with_grad":
             return relax.call_tir(call.args[0], call.args[1], call.ty_args[0])
+        if operation in _SCANS and _is_bool(call.args[0]) and call.attrs.dtype in (None, "", "void", "bool"):
+            return self._sum_of_booleans(call, operation)
+        if operation in _COMPARISONS and all(_is_bool(argument) for argument in call.args):
+            casts = [self.builder_.emit(relax.op.astype(argument, "int8")) for argument in call.args]
+            return relax.Call(call.op, casts)
         return call
+
+    def _sum_of_booleans(self, call: relax.Call, operation: str) -> relax.Expr:
+        """Sums and products of booleans are whole numbers in torch and numpy; TVM's frontend leaves them boolean."""
+        whole = self.builder_.emit(relax.op.astype(call.args[0], "int64"))
+        scan = relax.op.cumsum if operation == "relax.cumsum" else relax.op.cumprod
+        return scan(whole, call.attrs.axis, "int64", call.attrs.exclusive)
+
+
+def _is_bool(expr: relax.Expr) -> bool:
+    return isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None and str(expr.ty.dtype.dtype) == "bool"
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:

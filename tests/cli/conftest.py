@@ -1,0 +1,110 @@
+"""A small problem, a schedule of it, a small model and an artifact; commands run inside of the test's process."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tvm_sched.cli import app
+from tvm_sched.problem import Problem, load_topology
+from tvm_sched.testing import random_problem
+
+
+class Result:
+    """What a command printed, and its exit status."""
+
+    def __init__(self, result):
+        self.status, self.stdout, self.stderr = result.exit_code, result.stdout, result.stderr
+        self.exception = result.exception
+
+    @property
+    def json(self):
+        return json.loads(self.stdout)
+
+
+def run_command(*arguments):
+    return Result(CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="tvm-sched"))
+
+
+@pytest.fixture
+def run():
+    """Run a command that must succeed."""
+
+    def call(*arguments):
+        result = run_command(*arguments)
+        assert result.status == 0, (result.stderr, result.exception)
+        return result
+
+    return call
+
+
+@pytest.fixture
+def fails():
+    """Run a command that must end with a status, a message of one line, and nothing on standard output."""
+
+    def call(status, *arguments):
+        result = run_command(*arguments)
+        assert result.status == status, (result.stdout, result.stderr)
+        assert "Traceback" not in result.stderr
+        return result.stderr
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def problem() -> Problem:
+    return random_problem(7, operators=8, devices=2, memory="generous")
+
+
+@pytest.fixture
+def problem_file(problem, tmp_path):
+    problem.save(tmp_path / "problem.json")
+    return tmp_path / "problem.json"
+
+
+@pytest.fixture
+def schedule_file(run, problem_file, tmp_path):
+    run("schedule", problem_file, "--scheduler", "exact", "--time-limit", 5, "-o", tmp_path / "schedule.json")
+    return tmp_path / "schedule.json"
+
+
+def write_model(path, batch=2):
+    """Two branches that meet: relu(x @ a) + relu(x @ b); `batch` may be a name."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), name) for name in "ab"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["p"]),
+        helper.make_node("Relu", ["p"], ["q"]),
+        helper.make_node("MatMul", ["x", "b"], ["r"]),
+        helper.make_node("Relu", ["r"], ["s"]),
+        helper.make_node("Add", ["q", "s"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 8]) for name in "xy")
+    model = helper.make_model(helper.make_graph(nodes, "two", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, path)
+    return [numpy_helper.to_array(weight) for weight in weights]
+
+
+@pytest.fixture
+def model_file(tmp_path):
+    write_model(tmp_path / "two.onnx")
+    return tmp_path / "two.onnx"
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory):
+    """An artifact for two CPU devices, and its weights."""
+    folder = tmp_path_factory.mktemp("artifact")
+    weights = write_model(folder / "two.onnx")
+    result = run_command("compile", folder / "two.onnx", "-t", "cpu2", "-s", "single", "-o", folder / "two.so")
+    assert result.status == 0, (result.stderr, result.exception)
+    return folder / "two.so", weights
+
+
+@pytest.fixture(scope="session")
+def v100():
+    return load_topology("v100-server")

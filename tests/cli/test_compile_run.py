@@ -1,0 +1,120 @@
+"""`compile` and `run`: the values, the figures, the files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tvm_sched.schedule import Timeline
+
+
+def expected(x, weights):
+    return sum(np.maximum(x @ weight, 0) for weight in weights)
+
+
+def test_compile_says_what_it_made(run, model_file, tmp_path):
+    result = run(
+        "compile", model_file, "-t", "cpu2", "--time-limit", 5, "-o", tmp_path / "m.so", "--parameters", "file",
+        "--report", tmp_path / "r.html", "--json",
+    )  # fmt: skip
+    assert result.json["plans"][0]["topology"] == "cpu2"
+    assert result.json["files"]["parameters"] == [str(tmp_path / "m.safetensors")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.safetensors", "m.so", "r.html", "two.onnx"]
+
+
+def test_run_computes_the_model(run, artifact, tmp_path):
+    path, weights = artifact
+    x = np.random.default_rng(1).standard_normal((2, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    result = run("run", path, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out", "--repeat", 2, "--json")
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), expected(x, weights), rtol=1e-4, atol=1e-5)
+    assert result.json["outputs"] == [{"shape": [2, 8], "dtype": "float32"}]
+    assert result.json["latency_seconds"]["min"] <= result.json["latency_seconds"]["p99"]
+
+
+def test_random_inputs_repeat_with_their_seed(run, artifact, tmp_path):
+    path, _ = artifact
+    results = []
+    for n, seed in enumerate((1, 1, 2)):
+        run("run", path, "--seed", seed, "--repeat", 1, "--warm-up", 0, "-o", tmp_path / str(n))
+        results.append(np.load(tmp_path / str(n) / "output_0.npy"))
+    assert np.array_equal(results[0], results[1])
+    assert not np.array_equal(results[0], results[2])
+
+
+def test_run_shows_percentiles_prediction_and_the_split_of_time(run, artifact):
+    shown = run("run", artifact[0], "--repeat", 3).stdout
+    for word in ("median", "p90", "p99", "predicted latency", "lower bound", "gap", "loading", "computing", "copying"):
+        assert word in shown
+
+
+def test_run_writes_timeline_and_trace(run, artifact, tmp_path):
+    run("run", artifact[0], "--timeline", tmp_path / "l.json", "--trace", tmp_path / "t.json")
+    timeline = Timeline.load(tmp_path / "l.json")
+    assert timeline.source == "measured"
+    assert {event.kind for event in timeline.events} >= {"kernel"}
+    trace = json.loads((tmp_path / "t.json").read_text())
+    names = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"]
+    assert names == ["predicted", "measured"]
+
+
+def test_an_emulated_artifact(run, model_file, tmp_path):
+    path = tmp_path / "m.so"
+    run("compile", model_file, "-t", "v100-server", "-s", "single", "-o", path)
+    said = run("run", path, "--repeat", 1, "--emulate-values", "-o", tmp_path / "out", "--json").json
+    assert said["source"] == "emulated"
+    assert said["time_ns"]["loading"]["predicted"] > 0
+    assert np.load(tmp_path / "out" / "output_0.npy").any()
+
+
+def test_the_plan_promises_what_the_simulator_says(run, model_file, tmp_path):
+    run("problem", model_file, "-t", "v100-server", "-o", tmp_path / "p.json")
+    run("schedule", tmp_path / "p.json", "-s", "single", "-o", tmp_path / "s.json")
+    promised = run("simulate", tmp_path / "p.json", tmp_path / "s.json", "--json").json["latency_ns"]
+    run("compile", model_file, "-t", "v100-server", "-s", "single", "-o", tmp_path / "m.so")
+    assert run("run", tmp_path / "m.so", "--repeat", 1, "--json").json["predicted_latency_ns"] == promised
+
+
+def test_several_shapes_in_one_artifact(run, fails, tmp_path):
+    from .conftest import write_model
+
+    weights = write_model(tmp_path / "open.onnx", batch="n")
+    assert "n" in fails(2, "compile", tmp_path / "open.onnx", "-t", "cpu2", "-o", tmp_path / "m.so")
+    shapes = ("--input-shape", "x:1,8", "--input-shape", "x:4,8")
+    run("compile", tmp_path / "open.onnx", "-t", "cpu2", "-s", "single", *shapes, "-o", tmp_path / "m.so")
+    for batch in (1, 4):
+        x = np.ones((batch, 8), np.float32)
+        np.save(tmp_path / "x.npy", x)
+        run("run", tmp_path / "m.so", "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "out", "--repeat", 1)
+        np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), expected(x, weights), rtol=1e-4)
+    np.save(tmp_path / "x.npy", np.ones((3, 8), np.float32))
+    assert "[1, 8]" in fails(2, "run", tmp_path / "m.so", "--input", f"x={tmp_path / 'x.npy'}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("x", "NAME=FILE.npy"), ("y={x}", "no such input"), ("x={none}", "cannot be read"), ("x={text}", "cannot be read")],
+)
+def test_wrong_inputs(fails, artifact, tmp_path, text, words):
+    np.save(tmp_path / "x.npy", np.ones((2, 8), np.float32))
+    (tmp_path / "text.npy").write_text("no array")
+    places = {name: tmp_path / f"{name}.npy" for name in ("x", "none", "text")}
+    assert words in fails(2, "run", artifact[0], "--input", text.format(**places))
+
+
+def test_wrong_output_directory(fails, artifact, tmp_path):
+    assert "no directory" in fails(2, "run", artifact[0], "-o", tmp_path / "a" / "b")
+    (tmp_path / "file").write_text("")
+    assert "a file" in fails(2, "run", artifact[0], "-o", tmp_path / "file")
+
+
+def test_a_failed_compilation_leaves_the_old_artifact(fails, model_file, tmp_path, monkeypatch):
+    def fail(self, path):
+        path.write_bytes(b"half")
+        raise RuntimeError("linker")
+
+    monkeypatch.setattr("tvm_sched.relax.build.CompiledModel.export", fail)
+    (tmp_path / "m.so").write_bytes(b"old")
+    assert "linker" in fails(1, "compile", model_file, "-t", "cpu1", "-s", "single", "-o", tmp_path / "m.so")
+    assert (tmp_path / "m.so").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.so", "two.onnx"]

@@ -1,0 +1,139 @@
+"""Every wrong input ends with status 2 and says what is wrong; failures of the work end with 1."""
+
+import json
+
+import msgspec
+import pytest
+
+from tvm_sched.errors import InfeasibleError
+from tvm_sched.problem import Problem
+from tvm_sched.schedule import Schedule
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["schedule", "none.json"], "none.json"),
+        (["schedule", "none.onnx", "-t", "cpu2"], "no such file"),
+        (["schedule", "{problem}", "-s", "fastest"], "exact"),
+        (["schedule", "{problem}", "--option", "speed=9"], "speed"),
+        (["schedule", "{problem}", "--option", "seed"], "KEY=VALUE"),
+        (["schedule", "{problem}", "--option", "seed=many"], "seed"),
+        (["schedule", "{problem}", "--time-limit", "-1"], "above 0"),
+        (["schedule", "{problem}", "--time-limit", "soon"], "--time-limit"),
+        (["schedule", "{problem}", "--input-shape", "x:1"], "problem file"),
+        (["schedule", "{problem}", "-t", "v100-serve"], "v100-server"),
+        (["schedule", "{problem}", "-o", "{folder}/s.txt"], ".json"),
+        (["schedule", "{problem}", "-o", "{folder}/no/s.json"], "no directory"),
+        (["schedule", "{problem}", "-o", "{problem}"], "the input"),
+        (["schedule", "{problem}", "-o", "{folder}/a.json", "--trace", "{folder}/a.json"], "--output"),
+        (["schedule", "{problem}", "-o", "{folder}/folder.json"], "directory"),
+        (["schedule", "{problem}", "--report", "{folder}/r.pdf"], ".html"),
+        (["schedule", "{model}"], "--topology"),
+        (["schedule", "{model}", "-t", "cpu2", "--input-shape", "x:1,a"], "NAME:DIMS"),
+        (["schedule", "{model}", "-t", "cpu2", "--input-shape", "x:1", "--input-shape", "x:2"], "two shapes"),
+        (["schedule", "{model}", "-t", "cpu2", "--input-shape", "z:2,8"], "z"),
+        (["problem", "{model}", "-o", "{folder}/p.json"], "--topology"),
+        (["problem", "{model}", "-t", "cpu2"], "--output"),
+        (["compare", "{problem}", "--schedulers", "single,fast"], "fast"),
+        (["compare", "{problem}", "--option", "single.seed=1"], "none of the schedulers"),
+        (["compile", "{model}", "-t", "cpu2", "-o", "{folder}/m.onnx"], ".so"),
+        (["compile", "{model}", "-t", "cpu2", "-o", "{folder}/m.so", "--parameters", "cloud"], "embed"),
+        (["compile", "{problem}", "-t", "cpu2", "-o", "{folder}/m.so"], "problem"),
+        (["run", "{folder}/none.so"], "no such file"),
+        (["run", "{problem}"], "cannot be loaded"),
+        (["run", "{folder}/none.so", "--repeat", "0"], "at least 1"),
+        (["simulate", "{problem}", "{problem}"], "tvm_sched.schedule"),
+        (["verify", "{problem}", "none.json"], "none.json"),
+        (["topology", "show", "dgx"], "dgx"),
+        (["nonsense"], "nonsense"),
+        (["schedule"], ""),
+    ],
+)
+def test_bad_input(fails, problem_file, model_file, tmp_path, arguments, words):
+    (tmp_path / "folder.json").mkdir()
+    places = {"problem": problem_file, "model": model_file, "folder": tmp_path}
+    before = sorted(tmp_path.iterdir())
+    message = fails(2, *(argument.format(**places) for argument in arguments))
+    assert words in " ".join(message.split())
+    assert sorted(tmp_path.iterdir()) == before, "nothing is left behind"
+
+
+def test_a_damaged_problem_is_named_by_its_place(fails, problem_file):
+    data = json.loads(problem_file.read_text())
+    data["graph"]["operators"][0]["flops"] = "many"
+    problem_file.write_text(json.dumps(data))
+    assert "$.graph.operators[0].flops" in fails(2, "schedule", problem_file)
+
+
+def test_a_schedule_of_another_problem(fails, problem_file, schedule_file):
+    msgspec.structs.replace(Schedule.load(schedule_file), problem="0" * 16).save(schedule_file)
+    assert "0000" in fails(2, "simulate", problem_file, schedule_file)
+
+
+def test_a_failure_of_the_work(fails, problem_file, monkeypatch, tmp_path):
+    def fail(*arguments, **options):
+        raise InfeasibleError("gpu0 is short of 5 bytes")
+
+    monkeypatch.setattr("tvm_sched.schedulers.solve", fail)
+    output = tmp_path / "s.json"
+    assert "short of 5 bytes" in fails(1, "schedule", problem_file, "-o", output)
+    assert not output.exists()
+
+
+def test_an_unexpected_error_is_one_line(fails, problem_file, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("first\nsecond")
+
+    monkeypatch.setattr("tvm_sched.schedulers.solve", fail)
+    message = fails(1, "schedule", problem_file)
+    assert message.strip() == "error: RuntimeError: first second (--debug shows the traceback)"
+
+
+def test_debug_shows_the_traceback(problem_file, monkeypatch):
+    from .conftest import run_command
+
+    def fail(*arguments, **options):
+        raise RuntimeError("first")
+
+    monkeypatch.setattr("tvm_sched.schedulers.solve", fail)
+    for arguments, environment in ((["--debug"], ""), ([], "1")):
+        monkeypatch.setenv("TVM_SCHED_DEBUG", environment)
+        result = run_command("schedule", problem_file, *arguments)
+        assert result.status == 1
+        assert "Traceback" in result.stderr
+
+
+def test_ctrl_c_says_what_was_saved(problem_file, monkeypatch, tmp_path):
+    from .conftest import run_command
+
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tvm_sched.report.trace.write_trace", stop)
+    result = run_command("schedule", problem_file, "-s", "single", "-o", tmp_path / "s.json", "--trace", tmp_path / "t.json")
+    assert result.status == 130
+    assert f"saved before: {tmp_path / 's.json'}" in result.stderr
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_a_report_without_plotly(fails, problem_file, monkeypatch, tmp_path):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    message = fails(1, "schedule", problem_file, "--report", tmp_path / "r.html")
+    assert "pip install 'tvm-sched[report]'" in message
+
+
+def test_a_directory_that_may_not_be_written(fails, problem_file, monkeypatch, tmp_path):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert "may not be written" in fails(2, "schedule", problem_file, "-o", tmp_path / "s.json")
+
+
+def test_infeasible_problem(fails, problem, tmp_path):
+    from .test_plan import problem_memory
+
+    small = [msgspec.structs.replace(d, memory=problem_memory(problem)) for d in problem.topology.devices]
+    topology = msgspec.structs.replace(problem.topology, devices=tuple(small))
+    Problem(problem.graph, topology, problem.costs).save(tmp_path / "p.json")
+    assert "memory" in fails(1, "schedule", tmp_path / "p.json", "-s", "single")

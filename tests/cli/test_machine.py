@@ -1,0 +1,50 @@
+"""`topology` and `schedulers`."""
+
+import pytest
+
+from tvm_sched import schedulers
+from tvm_sched.problem import load_topology, preset_names, write_topology
+
+
+def test_topology_list(run):
+    names = [preset["name"] for preset in run("topology", "list", "--json").json["presets"]]
+    assert names == list(preset_names())
+    shown = run("topology", "list").stdout
+    assert all(name in shown for name in (*names, "cpuN"))
+
+
+@pytest.mark.parametrize("name", [*preset_names(), "cpu1", "cpu3"])
+def test_topology_show(run, name):
+    topology = load_topology(name)
+    shown = run("topology", "show", name).stdout
+    said = run("topology", "show", name, "--json").json
+    for device in topology.devices:
+        assert device.name in shown
+    assert [device["name"] for device in said["devices"]] == [device.name for device in topology.devices]
+    assert set(said["matrix"]) == {*(device.name for device in topology.devices), "host"}
+
+
+def test_topology_matrix_says_how_devices_are_joined(run):
+    matrix = run("topology", "show", "v100-server", "--json").json["matrix"]
+    words = {matrix[a][b]["by"] for a in matrix for b in matrix}
+    assert words == {"X", "NV1", "NV2", "BUS"}
+    assert matrix["gpu1"]["gpu1"] == {"by": "X", "bandwidth": None, "channels": []}
+
+
+def test_topology_check(run, fails, v100, tmp_path):
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    write_topology(good, v100)
+    assert "is right" in run("topology", "check", good).stdout
+    assert run("topology", "check", good, "--json").json["devices"] == 4
+    bad.write_text(good.read_text().replace('"pcie0"', '"pcie9"', 1))
+    assert "pcie0" in fails(2, "topology", "check", bad)
+
+
+def test_schedulers(run):
+    said = {entry["name"]: entry for entry in run("schedulers", "--json").json}
+    assert list(said) == schedulers.names()
+    options = {option["name"]: option for option in said["exact"]["options"]}
+    assert options["time_limit"]["default"] > 0
+    assert options["time_limit"]["type"] == "float"
+    assert "Seconds" in options["time_limit"]["description"]
+    assert "time_limit" in run("schedulers").stdout

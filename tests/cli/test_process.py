@@ -1,0 +1,53 @@
+"""The command as a process of its own: imports, help, signals, pipes."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tvm_sched import __version__
+from tvm_sched.testing import random_problem
+
+COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "problem", "schedulers", "demo"]
+PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
+
+
+def call(*arguments):
+    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_command_imports_nothing_heavy():
+    heavy = ("tvm", "tvm_ffi", "numpy", "ortools", "onnx", "plotly", "torch", "rustworkx")
+    script = f"import sys, tvm_sched.cli; sys.exit(', '.join(m for m in {heavy!r} if m in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_version_and_help():
+    assert call("--version").stdout.strip() == f"tvm-sched {__version__}"
+    shown = call("--help").stdout
+    assert all(command in shown for command in [*COMMANDS, "topology"])
+
+
+@pytest.mark.parametrize("command", [[c] for c in COMMANDS] + [["topology", c] for c in ("list", "show", "check")])
+def test_every_command_teaches_by_example(run, command):
+    shown = " ".join(run(*command, "--help").stdout.split())
+    assert f"tvm-sched {' '.join(command)}" in shown.split("Examples")[1]
+    assert "--json" in shown
+
+
+def test_ctrl_c_while_the_solver_works(tmp_path):
+    random_problem(1, operators=150, devices=4, memory="generous").save(tmp_path / "p.json")
+    options = ["--option", "operators=150", "--option", "submodel_time_limit=100", "-o", tmp_path / "s.json"]
+    process = subprocess.Popen(
+        [*PROGRAM, "schedule", tmp_path / "p.json", *map(str, options)], stderr=subprocess.PIPE, text=True
+    )
+    # The first line of progress comes after two seconds, or the result where the solver is faster than that.
+    line = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    if "Scheduling" in line:
+        assert process.returncode == 130
+        assert "interrupted; nothing was saved" in rest
+        assert not (tmp_path / "s.json").exists()

@@ -1,0 +1,56 @@
+"""Scheduled executables of real networks give the answers of ONNX Runtime and PyTorch, on one to four devices."""
+
+import numpy as np
+import pytest
+
+from tvm_sched.relax import compile
+from tvm_sched.schedule import verify
+
+from .conftest import TOLERANCE, Case, relative_difference
+
+FAST = {"submodel_time_limit": 0.3, "time_limit": 20}
+
+ONNX = ["inception_v1", "squeezenet", "resnet50", "densenet121"]
+TORCH = ["llama", "gpt2", "minilm"]
+
+
+@pytest.mark.parametrize("case", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ONNX + TORCH], indirect=True)
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_values_equal_the_peers(case: Case, devices: int) -> None:
+    compiled = compile(case.model, f"cpu{devices}", options=FAST)
+    verify(compiled.problem, compiled.schedule)
+    assert relative_difference(compiled.run(case.x), case.expected) < TOLERANCE
+    assert relative_difference(compiled.run(case.x), case.expected) < TOLERANCE, "the second run differs from the first"
+    used = {placement.device for placement in compiled.schedule.placements}
+    assert 1 <= len(used) <= devices
+
+
+@pytest.mark.parametrize("case", [pytest.param("inception_v1", marks=pytest.mark.xdist_group("inception_v1"))], indirect=True)
+def test_branches_run_on_several_devices(case: Case) -> None:
+    compiled = compile(case.model, "cpu3", options=FAST)
+    assert len({placement.device for placement in compiled.schedule.placements}) == 3
+
+
+@pytest.mark.parametrize("case", [pytest.param("squeezenet", marks=pytest.mark.xdist_group("squeezenet"))], indirect=True)
+@pytest.mark.parametrize("topology", ["v100-server", "a6000-server", "p4d"])
+def test_emulated_servers_compute_the_same_values(case: Case, topology: str) -> None:
+    compiled = compile(case.model, topology, options=FAST)
+    compiled.module.configure(emulate_values=True, trace=True)
+    assert relative_difference(compiled.run(case.x), case.expected) < TOLERANCE
+    planned = compiled.schedule.certificate.latency
+    assert compiled.module.latency() >= 0.999 * planned, "an emulated run cannot be shorter than its plan"
+
+
+@pytest.mark.parametrize("case", [pytest.param("squeezenet", marks=pytest.mark.xdist_group("squeezenet"))], indirect=True)
+def test_other_schedulers_compute_the_same_values(case: Case) -> None:
+    compiled = compile(case.model, "cpu2", "single")
+    assert relative_difference(compiled.run(case.x), case.expected) < TOLERANCE
+
+
+def test_values_do_not_depend_on_earlier_inputs() -> None:
+    from .conftest import onnx_case
+
+    case = onnx_case("squeezenet")
+    compiled = compile(case.model, "cpu2", options=FAST)
+    compiled.run(np.full_like(case.x, 1e3))
+    assert relative_difference(compiled.run(case.x), case.expected) < TOLERANCE
