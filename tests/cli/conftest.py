@@ -84,7 +84,9 @@ def write_model(path, batch=2):
         helper.make_node("Add", ["q", "s"], ["y"]),
     ]
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 8]) for name in "xy")
-    model = helper.make_model(helper.make_graph(nodes, "two", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)])
+    model = helper.make_model(
+        helper.make_graph(nodes, "two", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)]
+    )
     onnx.save(model, path)
     return [numpy_helper.to_array(weight) for weight in weights]
 

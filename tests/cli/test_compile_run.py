@@ -26,7 +26,9 @@ def test_run_computes_the_model(run, artifact, tmp_path):
     path, weights = artifact
     x = np.random.default_rng(1).standard_normal((2, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    result = run("run", path, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out", "--repeat", 2, "--json")
+    result = run(
+        "run", path, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out", "--repeat", 2, "--json"
+    )
     np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), expected(x, weights), rtol=1e-4, atol=1e-5)
     assert result.json["outputs"] == [{"shape": [2, 8], "dtype": "float32"}]
     assert result.json["latency_seconds"]["min"] <= result.json["latency_seconds"]["p99"]
@@ -93,7 +95,12 @@ def test_several_shapes_in_one_artifact(run, fails, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("x", "NAME=FILE.npy"), ("y={x}", "no such input"), ("x={none}", "cannot be read"), ("x={text}", "cannot be read")],
+    [
+        ("x", "NAME=FILE.npy"),
+        ("y={x}", "no such input"),
+        ("x={none}", "cannot be read"),
+        ("x={text}", "cannot be read"),
+    ],
 )
 def test_wrong_inputs(fails, artifact, tmp_path, text, words):
     np.save(tmp_path / "x.npy", np.ones((2, 8), np.float32))

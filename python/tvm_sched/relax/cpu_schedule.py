@@ -34,7 +34,7 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
         schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
         blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
         changed = [_schedule_block(schedule, block) for block in blocks]
-    except (tvm.error.TVMError, ValueError, RuntimeError):  # what a primitive refuses stays unscheduled
+    except (RuntimeError, ValueError):  # what a primitive refuses stays unscheduled
         return function
     return schedule.mod["main"] if any(changed) else function
 
@@ -45,7 +45,7 @@ def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
     kinds = [int(item.iter_type) for item in found.iter_vars]
     if len(loops) != len(kinds) or set(kinds) != {_SPATIAL, _REDUCTION} or len(found.writes) != 1 or found.match_buffers:
         return False
-    if str(found.writes[0].buffer.dtype) not in _DTYPES or not _constant(schedule, loops):
+    if str(found.writes[0].source.dtype) not in _DTYPES or not _constant(schedule, loops):
         return False
     variables = [item.var for item in found.iter_vars]
     vector, read = _vector_axis(found, variables, kinds)
@@ -84,7 +84,7 @@ def _vector_axis(block: Any, variables: list[Any], kinds: list[int]) -> tuple[in
         return None, None
     along = None
     for read in block.reads:
-        if read.buffer.same_as(block.writes[0].buffer) or not _occurs(variables[axis], read):
+        if read.source.same_as(block.writes[0].source) or not _occurs(variables[axis], read):
             continue
         if along is not None or any(_in(variables[axis], entry.min) for entry in read.region[:-1]):
             return None, None

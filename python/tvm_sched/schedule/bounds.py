@@ -178,6 +178,12 @@ class _Relaxation:
         return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / total
 
     @property
+    def transfer_latency(self) -> float:
+        """Share of the run, at least, for which the latency of one transfer keeps the buses busy, taken as in `crossing`."""
+        total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
+        return min((route.bandwidth / total * route.latency * 1e9 for route in self._host_routes), default=0.0)
+
+    @property
     def _host_routes(self) -> list[Route]:
         topology = self.problem.topology
         return [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
@@ -280,15 +286,28 @@ def device_weights(best: Array, rounds: int = 60) -> Array:
 
 
 def _bus(relaxation: _Relaxation) -> float:
-    """Host tensors sorted by what must follow their arrival; each prefix crosses the buses before that."""
-    index = relaxation.problem.graph.index
+    """Host tensors sorted by what must follow their arrival; each prefix crosses the buses before that.
+
+    Each transfer takes the bus's latency, too. A tensor travels alone to a reader that must load it; those that one reader
+    may fetch in a single direct read have one latency together.
+    """
+    problem, index = relaxation.problem, relaxation.problem.graph.index
+    direct = (problem.costs.direct_ns != FORBIDDEN).any(axis=1)
     follows = np.full(len(index.size), -1.0)
+    reader = [-1] * len(index.size)
     for o, read in enumerate(index.host_inputs):
         if relaxation.must_cross[o]:
             for t in read:
-                follows[t] = max(follows[t], relaxation.residual[o] + relaxation.after[o])
+                if relaxation.residual[o] + relaxation.after[o] > follows[t]:
+                    follows[t], reader[t] = relaxation.residual[o] + relaxation.after[o], o
     hosts = np.flatnonzero(follows >= 0)
     if not len(hosts):
         return 0.0
+    busy = relaxation.crossing.copy()
+    in_one_read: set[int] = set()
+    for t in hosts.tolist():
+        if not direct[reader[t]] or reader[t] not in in_one_read:
+            busy[t] += relaxation.transfer_latency
+            in_one_read.add(reader[t])
     order = hosts[np.argsort(-follows[hosts], kind="stable")]
-    return float((np.cumsum(relaxation.crossing[order]) + follows[order]).max())
+    return float((np.cumsum(busy[order]) + follows[order]).max())

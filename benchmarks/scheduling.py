@@ -1,0 +1,81 @@
+"""Predicted latency, lower bound, gap and scheduling time of every scheduler, on real models and all presets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from _common import Row, instances, parser, report
+from rich.console import Console
+
+from tvm_sched.errors import InfeasibleError
+from tvm_sched.problem import Problem, load_topology, preset_names
+from tvm_sched.schedulers import names, solve
+from tvm_sched.testing import models
+
+QUICK_MODELS = ("inception_v1", "squeezenet", "llama")
+MODELS = (*QUICK_MODELS, "resnet50", "densenet121", "gpt2", "minilm")
+
+
+def built_in(name: str) -> Any:
+    if name in models.ONNX_MODELS:
+        return models.onnx_model(name)
+    return getattr(models, name)()
+
+
+def problems(options: Any) -> Iterator[tuple[str, Problem]]:
+    """Each model on each topology; importing is done once a model."""
+    if options.instances:
+        yield from instances(options.instances)
+        return
+    from tvm_sched.relax import make_problem
+
+    topologies = [load_topology(name) for name in options.topology or [*preset_names(), "cpu2"]]
+    if options.model:
+        cases = [(options.model.stem, options.model)]
+    else:
+        cases = [(name, built_in(name)) for name in (QUICK_MODELS if options.quick else MODELS)]
+    for name, model in cases:
+        for topology in topologies:
+            shapes = dict(options.input_shape) or None
+            yield f"{name} on {topology.name}", make_problem(model, topology, input_shapes=shapes, name=name)
+
+
+def rows_of(case: str, problem: Problem, scheduler: str, options: dict[str, Any], single: float | None) -> list[Row]:
+    try:
+        schedule = solve(problem, scheduler, options)
+    except InfeasibleError as error:
+        Console(stderr=True).print(f"{case}: {scheduler}: {error}")
+        return []
+    certificate = schedule.certificate
+    assert certificate is not None
+    return [
+        Row(case, scheduler, certificate.latency * 1e3, "ms", single, "single"),
+        Row(case, scheduler, certificate.lower_bound * 1e3, f"ms, lower bound ({certificate.bound})"),
+        Row(case, scheduler, certificate.gap * 100, "% gap"),
+        Row(case, scheduler, schedule.seconds, "s to schedule"),
+    ]
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--schedulers", help="some instead of all, separated by commas")
+    arguments.add_argument("--time-limit", type=float, help="seconds for each problem, for schedulers that have a limit")
+    options = arguments.parse_args()
+    chosen = options.schedulers.split(",") if options.schedulers else names()
+    limit = options.time_limit or (10.0 if options.quick else 120.0)
+    rows: list[Row] = []
+    for case, problem in problems(options):
+        Console(stderr=True).print(case)
+        single: float | None = None
+        for scheduler in ["single", *(name for name in chosen if name != "single")]:
+            limited = {"time_limit": limit} if scheduler == "exact" else {}
+            found = rows_of(case, problem, scheduler, limited, single)
+            if scheduler == "single" and found:
+                single = found[0].figure
+            rows += found
+    report("Schedulers", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Kernels: rearranged loops give the same values, and nothing runs in TVM's thread pool."""
+
+import numpy as np
+import pytest
+import tvm
+from relax import cases
+from relax.compare import assert_same, run
+from tvm import relax
+from tvm_sched.relax import passes
+from tvm_sched.relax.cpu_schedule import schedule_for_cpu
+from tvm_sched.relax.flops import count_flops
+from tvm_sched.relax.kernels import compile_kernels, host_target, prepare_kernel
+
+
+def single_kernel(emit, *shapes, dtype="float32"):
+    """The PrimFunc that an operator becomes, before its loops are rearranged."""
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(f"x{k}", relax.TensorType(shape, dtype)) for k, shape in enumerate(shapes)]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(emit(*variables))
+        builder.emit_func_output(result)
+    mod = passes.LowerToKernels(schedule=False)(builder.get())
+    functions = [function for function in mod.functions.values() if isinstance(function, tvm.tirx.PrimFunc)]
+    assert len(functions) == 1
+    ty = mod["main"].ret_ty
+    return functions[0], tuple(int(d) for d in ty.shape.values), str(ty.dtype.dtype)
+
+
+op = relax.op
+KERNELS = {
+    "matmul": (lambda a, b: op.matmul(a, b), (12, 20), (20, 40)),
+    "matmul of odd sizes": (lambda a, b: op.matmul(a, b), (7, 13), (13, 37)),
+    "matmul, long rows": (lambda a, b: op.matmul(a, b), (5, 8), (8, 66)),
+    "batched matmul": (lambda a, b: op.matmul(a, b), (3, 9, 16), (3, 16, 24)),
+    "matmul with a vector": (lambda a, b: op.matmul(a, b), (1, 64), (64, 48)),
+    "transposed matmul": (lambda a, b: op.matmul(a, op.permute_dims(b)), (8, 16), (24, 16)),
+    "conv2d": (lambda a, b: op.nn.conv2d(a, b, padding=1), (1, 6, 15, 15), (8, 6, 3, 3)),
+    "conv2d, stride 2": (lambda a, b: op.nn.conv2d(a, b, strides=2, padding=3), (2, 3, 29, 29), (4, 3, 7, 7)),
+    "conv2d, groups": (lambda a, b: op.nn.conv2d(a, b, padding=1, groups=8), (1, 8, 14, 14), (8, 1, 3, 3)),
+    "conv2d, 1x1 image": (lambda a, b: op.nn.conv2d(a, b), (1, 8, 1, 1), (16, 8, 1, 1)),
+    "conv2d and relu": (lambda a, b: op.nn.relu(op.nn.conv2d(a, b)), (1, 8, 56, 56), (12, 8, 1, 1)),
+    "max_pool2d": (lambda a: op.nn.max_pool2d(a, (3, 3), (2, 2), (1, 1, 1, 1)), (1, 4, 28, 28)),
+    "softmax": (lambda a: op.nn.softmax(a), (6, 33)),
+    "sum over rows": (lambda a: op.sum(a, axis=0), (17, 40)),
+    "sum over columns": (lambda a: op.sum(a, axis=1), (17, 40)),
+    "sum of all": (lambda a: op.sum(a), (17, 40)),
+    "cumsum": (lambda a: op.cumsum(a, axis=1), (17, 40)),
+}
+
+
+def call(function, inputs, shape, dtype):
+    result = tvm.runtime.empty(shape, dtype)
+    compile_kernels({"kernel": function}, host_target())["kernel"](*(tvm.runtime.tensor(x) for x in inputs), result)
+    return result.numpy()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_schedule_keeps_values(name, dtype):
+    emit, *shapes = KERNELS[name]
+    if dtype == "int64" and name == "softmax":
+        pytest.skip("softmax is of floating-point numbers")
+    function, shape, result = single_kernel(emit, *shapes, dtype=dtype)
+    rng = np.random.default_rng(0)
+    inputs = [(rng.standard_normal(s) * 10).astype(dtype) for s in shapes]
+    assert_same(call(prepare_kernel(function), inputs, shape, result), call(function, inputs, shape, result), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv2d", "conv2d and relu", "max_pool2d", "batched matmul"])
+def test_rule_fits(name):
+    emit, *shapes = KERNELS[name]
+    function, _, _ = single_kernel(emit, *shapes)
+    assert not tvm.ir.structural_equal(schedule_for_cpu(function), function)
+
+
+@pytest.mark.parametrize("name", ["transposed matmul", "sum over columns", "cumsum"])
+def test_rule_leaves_alone(name):
+    emit, *shapes = KERNELS[name]
+    function, _, _ = single_kernel(emit, *shapes)
+    assert tvm.ir.structural_equal(schedule_for_cpu(function), function)
+
+
+def test_flops():
+    matmul, _, _ = single_kernel(KERNELS["matmul"][0], (12, 20), (20, 40))
+    assert count_flops(matmul) == 2 * 12 * 20 * 40
+    assert count_flops(prepare_kernel(matmul)) == 2 * 12 * 20 * 40
+    convolution, _, _ = single_kernel(lambda a, b: op.nn.conv2d(a, b), (1, 8, 16, 16), (4, 8, 3, 3))
+    assert count_flops(convolution) == 2 * 14 * 14 * 4 * 8 * 9
+
+
+def test_no_parallel_loops():
+    for schedule in (True, False):
+        mod = passes.LowerToKernels(schedule=schedule)(cases.Operators)
+        for function in mod.functions.values():
+            if isinstance(function, tvm.tirx.PrimFunc):
+                assert "T.parallel" not in function.script()
+
+
+def test_booleans():
+    """TVM 0.27 cannot compare or add booleans; torch and numpy add them as whole numbers."""
+    builder = relax.BlockBuilder()
+    ty = relax.TensorType((6,), "bool")
+    x, y = relax.Var("x", ty), relax.Var("y", ty)
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.Tuple([op.equal(x, y), op.cumsum(x, 0), op.less(x, y)]))
+        builder.emit_func_output(result)
+    a, b = np.array([1, 0, 1, 1, 0, 0], bool), np.array([1, 1, 0, 1, 0, 1], bool)
+    found = run(tvm.compile(builder.get(), "tvm_sched/cpu2"), a, b)
+    assert_same(found, [a == b, np.cumsum(a), a < b])

@@ -1,0 +1,25 @@
+"""A problem with buses and links, and two schedules of it."""
+
+import pytest
+
+from tvm_sched.cost_model.roofline import roofline
+from tvm_sched.problem import Problem, load_topology
+from tvm_sched.schedulers import solve
+from tvm_sched.testing import random_problem
+
+
+@pytest.fixture(scope="session")
+def problem():
+    graph = random_problem(3, operators=30, devices=2, memory="generous").graph
+    topology = load_topology("v100-server")
+    return Problem(graph, topology, roofline(graph, topology))
+
+
+@pytest.fixture(scope="session")
+def single(problem):
+    return solve(problem, "single")
+
+
+@pytest.fixture(scope="session")
+def exact(problem):
+    return solve(problem, "exact", {"submodel_time_limit": 0.5, "time_limit": 10})

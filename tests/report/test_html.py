@@ -1,0 +1,170 @@
+"""The report's structure; what it looks like was looked at in a browser."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from tvm_sched.errors import TvmSchedError
+from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
+from tvm_sched.report.html import Entry, write_report
+from tvm_sched.schedule import Placement, Schedule, Timeline
+from tvm_sched.schedule.simulate import memory_profile, simulate
+
+
+class Page(HTMLParser):
+    """What stands in a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.texts, self.attributes = [], [], {}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes.append((tag, dict(attributes)))
+        if tag not in ("meta", "br", "link", "img", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts[self.open[-1]] = self.texts.get(self.open[-1], "") + data
+
+    def data(self, text):
+        found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
+        return json.loads(found[1])
+
+
+def report(path, problem, entries, **options):
+    write_report(path, problem, entries, **options)
+    text = path.read_text()
+    page = Page(text)
+    assert page.open == [], "every element is closed"
+    return text, page
+
+
+@pytest.fixture(scope="module")
+def written(problem, single, exact, tmp_path_factory):
+    real = msgspec.structs.replace(simulate(problem, exact), source="measured")
+    entries = [Entry("one device", single), ("exact", exact, [simulate(problem, exact), real])]
+    path = tmp_path_factory.mktemp("report") / "r.html"
+    return report(path, problem, entries, title="A & B", options={"model": "m.onnx"})
+
+
+def test_it_opens_without_a_network(written):
+    text, page = written
+    for tag, attributes in page.attributes:
+        assert not attributes.get("src"), tag
+        assert tag != "link"
+        assert (attributes.get("href") or "#").startswith("#")
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "Plotly" in text
+
+
+def test_it_has_a_title_and_both_colour_schemes_and_prints(written):
+    text, page = written
+    assert "<title>A &amp; B</title>" in text
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+    assert ("meta", {"name": "color-scheme", "content": "light dark"}) in page.attributes
+
+
+def test_the_certificate_is_shown(written, exact):
+    text, _ = written
+    for word in ("Lower bound", "Gap", "Predicted latency", "Measured latency", exact.certificate.bound, "m.onnx"):
+        assert word in text
+    assert f"{100 * exact.certificate.gap:.1f}%" in text
+
+
+def test_lanes_and_bars_are_those_of_the_timelines(written, problem, single, exact):
+    text, page = written
+    first, second = page.data(text)["entries"]
+    assert len(first["timelines"]) == 1
+    assert [timeline["source"] for timeline in second["timelines"]] == ["simulated", "measured"]
+    for entry, schedule in ((first, single), (second, exact)):
+        timeline = simulate(problem, schedule)
+        drawn = entry["timelines"][0]
+        assert set(entry["lanes"]) == set(timeline.lanes)
+        assert len(drawn["lane"]) == sum(len(event.lanes) for event in timeline.events)
+        assert max(a + b for a, b in zip(drawn["start"], drawn["time"], strict=True)) >= entry["latency"]
+        assert all(group < len(entry["groups"]) for group in drawn["group"])
+        assert entry["bound"] == schedule.certificate.lower_bound_ns
+    assert [lane for lane in second["lanes"] if "/" in lane] == sorted(lane for lane in second["lanes"] if "/" in lane)
+
+
+def test_memory_is_that_of_the_simulator(written, problem, exact):
+    text, page = written
+    lines = page.data(text)["entries"][1]["memory"]
+    for line, steps in zip(lines, memory_profile(problem, exact), strict=True):
+        assert max(line["sizes"]) == max((held for _, held in steps), default=0)
+        assert line["times"] == sorted(line["times"])
+
+
+def test_the_topology_is_drawn(written, problem):
+    text, _ = written
+    drawing = re.search(r"<svg.*?</svg>", text, re.DOTALL)[0]
+    for name in (*(d.name for d in problem.topology.devices), *(b.name for b in problem.topology.buses)):
+        assert name in drawing
+    assert drawing.count('class="link"') == len(problem.topology.links)
+
+
+def test_the_entry_with_the_largest_speedup_opens_first(written):
+    text, page = written
+    assert page.data(text)["open"] == 1
+
+
+def test_names_cannot_break_the_page(tmp_path, problem):
+    name = "</script><b>&'\""
+    graph = OpGraph(name, (Operator(name, name, (), (name,)),), (Tensor(name, 4),), (name,))
+    made = Problem(graph, problem.topology, roofline_of(graph, problem.topology))
+    schedule = Schedule(made.digest, (Placement(name, "gpu1"),))
+    text, page = report(tmp_path / "r.html", made, [Entry(name, schedule)])
+    assert page.tags.count("script") == 3
+    assert page.data(text)["entries"][0]["timelines"][0]["names"] == [name]
+
+
+def roofline_of(graph, topology):
+    from tvm_sched.cost_model.roofline import roofline
+
+    return roofline(graph, topology)
+
+
+def test_an_empty_graph(tmp_path, problem):
+    graph = OpGraph("empty", (), ())
+    made = Problem(graph, problem.topology, roofline_of(graph, problem.topology))
+    text, page = report(tmp_path / "r.html", made, [Entry("empty", Schedule(made.digest, ()))])
+    assert page.data(text)["entries"][0]["lanes"] == []
+
+
+def test_nothing_to_show(tmp_path, problem):
+    with pytest.raises(TvmSchedError, match="at least one"):
+        write_report(tmp_path / "r.html", problem, [])
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_several_problems_in_one_report(tmp_path, problem, single):
+    from tvm_sched.problem import load_topology
+    from tvm_sched.schedulers import solve
+
+    topology = load_topology("a40x2")
+    other = Problem(problem.graph, topology, roofline_of(problem.graph, topology))
+    entries = [Entry("a", single), Entry("b", solve(other, "single"), (), other)]
+    text, page = report(tmp_path / "r.html", problem, entries)
+    assert text.count('class="topology-of"') == 2
+    assert page.data(text)["entries"][1]["lanes"][0] in [f"{device.name}/0" for device in topology.devices]
+
+
+def test_a_timeline_of_no_length(tmp_path, problem, single):
+    empty = Timeline("measured", problem.digest, (), 0)
+    report(tmp_path / "r.html", problem, [Entry("a", single, [empty])])
