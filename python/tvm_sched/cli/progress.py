@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import TracebackType
 
@@ -9,20 +10,24 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 PATIENCE = 2.0
-"""Seconds for which work may go on silently, and between two plain lines."""
+"""Seconds for which work may go on silently at first; the pauses between plain lines grow from this to `LONGEST`."""
+LONGEST = 15.0
 
 
 class Step:
     """One long piece of work; call it with what is being done, how many parts are done and how many there are.
 
     Use it as a context manager around the work. It says nothing for the first two seconds, so that short work stays
-    quiet; on a terminal a spinner shows that something goes on even when nobody calls it.
+    quiet, and goes on telling the time also while nobody calls it.
     """
 
     def __init__(self, console: Console, title: str) -> None:
         self.console, self.title = console, title
-        self._begin = self._said = time.monotonic()
+        self._begin = time.monotonic()
+        self._text = title
+        self._over = threading.Event()
         self._bar: Progress | None = None
+        self._teller: threading.Thread | None = None
 
     def __enter__(self) -> Step:
         if self.console.is_terminal:
@@ -32,25 +37,35 @@ class Step:
             )  # fmt: skip
             self._task = self._bar.add_task(self.title, total=None)
             self._bar.start()
+        else:
+            self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
+            self._teller.start()
         return self
 
     def __call__(self, what: str, done: int, total: int) -> None:  # noqa: D102 - the class says it
         text = f"{self.title}: {what}" if what else self.title
         if self._bar:
             self._bar.update(self._task, description=text, completed=done, total=total or None)
-            return
-        now = time.monotonic()
-        if now - self._said >= PATIENCE:
-            self._said = now
-            count = f" ({done} of {total})" if total else ""
-            text = f"{text}{count}, {now - self._begin:.0f} s"
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._text = f"{text} ({done} of {total})" if total else text
+
+    def _tell(self) -> None:
+        """Print a plain line after two seconds, and then ever more seldom."""
+        pause = PATIENCE
+        while not self._over.wait(pause):
+            self._say(f"{self._text}, {time.monotonic() - self._begin:.0f} s")
+            pause = min(1.5 * pause, LONGEST)
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         if self._bar:
             self._bar.stop()
+        if self._teller:
+            self._teller.join()
         seconds = time.monotonic() - self._begin
         if kind is None and seconds >= PATIENCE:
-            self.console.print(f"{self.title}: {seconds:.1f} s", markup=False, highlight=False, soft_wrap=True)
+            self._say(f"{self.title}: {seconds:.1f} s")

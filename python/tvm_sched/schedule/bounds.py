@@ -218,19 +218,29 @@ class _Relaxation:
             for p in index.predecessors[o]:
                 bits |= needed[p]
             needed[o] = bits
-        width = (len(hosts) + 7) // 8
+        carried = _weigh(needed, weights)
         result = np.zeros(len(needed))
         for o, bits in enumerate(needed):
-            row = np.unpackbits(np.frombuffer(bits.to_bytes(width, "little"), dtype=np.uint8), bitorder="little")
-            # The last byte may be an ancestor's: then its reader and all operators between still follow, of which the
-            # residual of ``o`` alone is certain only if ``o`` itself reads host tensors; else its shortest time follows.
-            rest = (
-                min(self.residual[o], self.shortest[o])
-                if self.must_cross[o] and index.host_inputs[o]
-                else self.shortest[o]
-            )
-            result[o] = row[: len(hosts)] @ weights + (rest if bits else 0.0)
+            if bits:
+                # The last byte may be an ancestor's: then at least the shortest time of ``o`` follows. If it is ``o``'s own,
+                # what follows is what a kernel still does after its last byte.
+                own = self.must_cross[o] and index.host_inputs[o]
+                rest = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
+                result[o] = carried[o] + rest
         return result
+
+
+def _weigh(sets: list[int], weights: Array) -> Array:
+    """Sum of weights over each set of bits; some rows at a time, so that 10,000 sets of 10,000 bits take few megabytes."""
+    width, rows = (len(weights) + 7) // 8, 512
+    padded = np.zeros(8 * width, dtype=np.float32)
+    padded[: len(weights)] = weights * (1 - 1e-6)  # single precision must not round up
+    sums = []
+    for first in range(0, len(sets), rows):
+        packed = b"".join(bits.to_bytes(width, "little") for bits in sets[first : first + rows])
+        table = np.unpackbits(np.frombuffer(packed, dtype=np.uint8).reshape(-1, width), axis=1, bitorder="little")
+        sums.append(table.astype(np.float32) @ padded)
+    return np.concatenate(sums).astype(np.float64)
 
 
 def _critical_path(relaxation: _Relaxation) -> float:

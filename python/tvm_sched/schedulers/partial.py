@@ -51,7 +51,7 @@ class PartialSchedule:
         When each device and channel has done all that was given to it, in nanoseconds.
     at : dict of (tensor, device) to int
         When each tensor is on each device to which it was brought.
-    holders : dict of tensor to list of int
+    holders : dict of tensor to tuple of int
         Devices on which a tensor is, in the order in which it got there.
     placed : list of int
         Device of each operator, -1 while it has none.
@@ -65,7 +65,7 @@ class PartialSchedule:
     device_free: list[int] = field(init=False)
     channel_free: list[int] = field(init=False)
     at: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
-    holders: dict[int, list[int]] = field(init=False, default_factory=dict)
+    holders: dict[int, tuple[int, ...]] = field(init=False, default_factory=dict)
     placed: list[int] = field(init=False)
     events: list[Event] = field(init=False, default_factory=list)
     ends: list[int] = field(init=False, default_factory=list)
@@ -106,7 +106,7 @@ class PartialSchedule:
         ):
             setattr(twin, name, list(getattr(self, name)))
         twin.at = dict(self.at)
-        twin.holders = {t: list(held) for t, held in self.holders.items()}
+        twin.holders = dict(self.holders)
         return twin
 
     def _transits(self, device: int) -> list[int]:
@@ -283,7 +283,7 @@ class PartialSchedule:
     def _arrive(self, t: int, device: int, when: int) -> None:
         index = self.problem.graph.index
         self.at[t, device] = when
-        self.holders.setdefault(t, []).append(device)
+        self.holders[t] = (*self.holders.get(t, ()), device)
         if index.producer[t] < 0:
             self._parameters[device] += index.size[t]
         else:

@@ -145,11 +145,12 @@ def _best_step(
     state: PartialSchedule, operators: list[int], rank: list[int], ahead: _Ahead, options: ExactOptions, deadline: float
 ) -> PartialSchedule:
     """The state after a submodel: the solver's answer, or the heuristic's where that is better."""
-    hint = state.clone()
-    list_schedule(hint, operators, rank)
     left = deadline - time.monotonic()
     if left <= 0 or options.submodel_time_limit <= 0:
-        return hint
+        list_schedule(state, operators, rank)
+        return state
+    hint = state.clone()
+    list_schedule(hint, operators, rank)
     submodel = _submodel(state, hint, operators, ahead)
     seconds = min(left, 10 * options.submodel_time_limit)
     work = options.submodel_time_limit * WORK_PER_SECOND
@@ -178,7 +179,7 @@ def _submodel(state: PartialSchedule, hint: PartialSchedule, operators: list[int
     horizon = max([horizon, *(free - base for free in (*state.device_free, *state.channel_free))])
     return Submodel(
         state=state,
-        operators=sorted(operators, key=index.order.index) if len(operators) < 64 else operators,
+        operators=operators,
         tail=tail,
         horizon=horizon + max(tail.values(), default=0) - min(tail.values(), default=0),
         base=base,
