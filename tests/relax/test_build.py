@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+
 from relax import cases
 from relax.compare import assert_same
 from tvm_sched import runtime

@@ -1,8 +1,10 @@
 """Operator graphs of modules: kinds, floating-point operations, bytes, and what is left out."""
+# ruff: noqa: N805 - TVMScript functions have no self
 
 import numpy as np
 import pytest
 import tvm
+
 from relax import cases
 from tvm_sched.errors import InputError
 from tvm_sched.relax import get_graph, passes
@@ -36,7 +38,12 @@ def test_tensors():
 
 @pytest.mark.parametrize(
     ("function", "kind"),
-    [("fused_conv2d3_add12_relu", "conv2d_add_relu"), ("matmul7", "matmul"), ("fused_max_pool2d_1", "max_pool2d"), ("add", "add")],
+    [
+        ("fused_conv2d3_add12_relu", "conv2d_add_relu"),
+        ("matmul7", "matmul"),
+        ("fused_max_pool2d_1", "max_pool2d"),
+        ("add", "add"),
+    ],
 )
 def test_kernel_kind(function, kind):
     assert kernel_kind(function) == kind

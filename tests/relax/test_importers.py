@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tvm
+
 from relax import cases
 from tvm_sched.errors import InputError
 from tvm_sched.relax import load_model
@@ -50,7 +51,9 @@ def test_symbols_are_shared():
     shapes, symbols = bind_shapes(declared, {"b": (3, 4), "c": ()}, "m")
     assert shapes == {"a": (3, 2), "b": (3, 4), "c": ()}
     assert symbols == {"n": 3, "m": 4}
-    with pytest.raises(InputError, match=r"'n'.*given as 4, but input 'b', dimension 0, says 3; one symbol has one size"):
+    with pytest.raises(
+        InputError, match=r"'n'.*given as 4, but input 'b', dimension 0, says 3; one symbol has one size"
+    ):
         bind_shapes(declared, {"b": (3, 4), "a": (4, 2)}, "m")
     with pytest.raises(InputError, match="does not say how many dimensions input 'c'"):
         bind_shapes(declared, {"b": (3, 4)}, "m")

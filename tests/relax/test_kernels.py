@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
+
 from relax import cases
 from relax.compare import assert_same, run
-from tvm import relax
 from tvm_sched.relax import passes
 from tvm_sched.relax.cpu_schedule import schedule_for_cpu
 from tvm_sched.relax.flops import count_flops

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import tvm
+
 from relax import cases
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
@@ -30,7 +31,9 @@ CASES = {
 def test_equals_tvm(case, devices):
     mod, inputs = CASES[case]
     expected = run(tvm.compile(mod, "llvm"), *inputs)
-    found = run(tvm.compile(mod, target(f"cpu{devices}", scheduler="exact", options={"submodel_time_limit": 1})), *inputs)
+    found = run(
+        tvm.compile(mod, target(f"cpu{devices}", scheduler="exact", options={"submodel_time_limit": 1})), *inputs
+    )
     assert_same(found, expected)
 
 
@@ -74,7 +77,9 @@ def test_passes_alone_leave_their_attributes():
     mod = tvm.transform.Sequential([passes.AllocateStreams(), passes.OrderLaunches()])(mod)
     assert get_schedule(mod).problem == problem.digest
     mod = tvm.transform.Sequential([passes.EmitExecutor(), tvm.relax.get_pipeline("default_build")])(mod)
-    assert_same(run(tvm.compile(mod, "llvm", relax_pipeline=None), SQUARE), run(tvm.compile(cases.Branches, "llvm"), SQUARE))
+    assert_same(
+        run(tvm.compile(mod, "llvm", relax_pipeline=None), SQUARE), run(tvm.compile(cases.Branches, "llvm"), SQUARE)
+    )
 
 
 def test_pass_without_its_attribute_names_the_pass():
@@ -86,7 +91,10 @@ def test_named_pipeline():
     executable = tvm.compile(cases.SameTwice, "tvm_sched/cpu2", relax_pipeline="tvm_sched")
     assert_same(run(executable, VECTOR), run(tvm.compile(cases.SameTwice, "llvm"), VECTOR))
     chosen = tvm.relax.get_pipeline("tvm_sched", topology="cpu2", scheduler="single")
-    assert_same(run(tvm.compile(cases.SameTwice, "llvm", relax_pipeline=chosen), VECTOR), [np.exp(VECTOR), VECTOR] + [np.exp(VECTOR)] * 2)
+    assert_same(
+        run(tvm.compile(cases.SameTwice, "llvm", relax_pipeline=chosen), VECTOR),
+        [np.exp(VECTOR), VECTOR] + [np.exp(VECTOR)] * 2,
+    )
 
 
 def test_named_pipeline_asks_for_a_topology():
@@ -177,7 +185,7 @@ def test_other_targets_compile_as_without_us():
 
 
 def test_unschedulable_operator_is_named():
-    with pytest.raises(InputError, match="'y'.*nonzero.*depends on data"):
+    with pytest.raises(InputError, match=r"'y'.*nonzero.*depends on data"):
         tvm.compile(cases.Nonzero, "tvm_sched/cpu2")
 
 

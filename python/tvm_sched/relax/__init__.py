@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from .attributes import get_graph, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
     from .importers import ImportedModel, load_model
-    from .pipeline import pipeline
-    from .target import target
+    from .pipelines import pipeline
+    from .targets import target
 
 _WHERE = {
     "CompiledModel": "build",
@@ -22,8 +22,8 @@ _WHERE = {
     "load_model": "importers",
     "make_problem": "build",
     "passes": "passes",
-    "pipeline": "pipeline",
-    "target": "target",
+    "pipeline": "pipelines",
+    "target": "targets",
 }
 
 __all__ = [

@@ -69,7 +69,7 @@ def _register_pipeline() -> None:
         return
 
     def ours(**options: Any) -> tvm.transform.Pass:
-        from .pipeline import pipeline
+        from .pipelines import pipeline
 
         return pipeline(**options)
 

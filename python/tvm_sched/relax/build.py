@@ -23,7 +23,7 @@ from .kernels import host_target
 from .passes.emit_executor import attach_executor
 from .passes.estimate import EstimateLatencies
 from .passes.lower import LowerToKernels
-from .pipeline import build_rest, schedule_passes
+from .pipelines import build_rest, schedule_passes
 
 EMBED_LIMIT = 16 << 20
 """Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
@@ -108,7 +108,7 @@ class CompiledModel:
         return [target, beside]
 
 
-def compile(  # noqa: A001 - named after tvm.compile, which it stands beside
+def compile(
     model: Any,
     topology: Topology | str | os.PathLike[str],
     scheduler: str = "exact",
@@ -156,7 +156,7 @@ def compile(  # noqa: A001 - named after tvm.compile, which it stands beside
     """
     if parameters not in ("auto", "embed", "external"):
         raise InputError(f"parameters is {parameters!r}; 'auto', 'embed' or 'external' is allowed")
-    shapes = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
+    shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
     imported = [load_model(model, each, name) for each in shapes]
@@ -193,7 +193,13 @@ def _named(imported: ImportedModel) -> tvm.IRModule:
 
 
 def _scheduled(
-    imported: ImportedModel, topology: Any, scheduler: str, options: Any, cost_model: Any, given: Schedule | None, progress: Any
+    imported: ImportedModel,
+    topology: Any,
+    scheduler: str,
+    options: Any,
+    cost_model: Any,
+    given: Schedule | None,
+    progress: Any,
 ) -> tvm.IRModule:
     from .attributes import SCHEDULE
 
@@ -213,7 +219,9 @@ def _scheduled(
 def _bytes(mods: Sequence[tvm.IRModule]) -> int:
     from .attributes import PARAMETERS
 
-    addresses = {int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for mod in mods for v in mod.attrs[PARAMETERS].values()}
+    addresses = {
+        int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for mod in mods for v in mod.attrs[PARAMETERS].values()
+    }
     return sum(addresses.values())
 
 

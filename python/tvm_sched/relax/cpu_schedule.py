@@ -43,7 +43,12 @@ def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
     found = schedule.get(block)
     loops = schedule.get_loops(block)
     kinds = [int(item.iter_type) for item in found.iter_vars]
-    if len(loops) != len(kinds) or set(kinds) != {_SPATIAL, _REDUCTION} or len(found.writes) != 1 or found.match_buffers:
+    if (
+        len(loops) != len(kinds)
+        or set(kinds) != {_SPATIAL, _REDUCTION}
+        or len(found.writes) != 1
+        or found.match_buffers
+    ):
         return False
     if str(found.writes[0].source.dtype) not in _DTYPES or not _constant(schedule, loops):
         return False

@@ -12,9 +12,9 @@ from tvm import relax
 
 from ..errors import InputError
 from ..problem import Operator, OpGraph, Tensor
+from .attributes import NAME
 from .flops import count_flops
 from .importers.model import number_of_inputs
-from .attributes import NAME
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,9 @@ class _Extractor:
                 raise InputError(
                     f"{where}: the kernel {call.args[0].name_hint!r} takes symbolic sizes; bind all shapes first"
                 )
-            return self._operator(call, plain(call.args[0].name_hint), call.args[1], where, external=False, packed=False)
+            return self._operator(
+                call, plain(call.args[0].name_hint), call.args[1], where, external=False, packed=False
+            )
         if operation == "relax.call_dps_packed":
             return self._operator(call, _symbol(call.args[0]), call.args[1], where, external=True, packed=False)
         if operation == "relax.call_pure_packed":
@@ -270,6 +272,12 @@ def _why(operation: str) -> str:
     if not operation:
         return "it is no call of a kernel, and it could not be inlined into main"
     operator = tvm.ir.Op.get(operation)
-    if operator.has_attr("FLegalize") or operation in ("relax.cumsum", "relax.cumprod", "relax.sort", "relax.argsort", "relax.topk"):
+    if operator.has_attr("FLegalize") or operation in (
+        "relax.cumsum",
+        "relax.cumprod",
+        "relax.sort",
+        "relax.argsort",
+        "relax.topk",
+    ):
         return "it is not lowered to a kernel; run LowerToKernels first"
     return "TVM has no kernel for it (no legalisation), and no packed function implements it"

@@ -70,6 +70,8 @@ def _roles(nodes: list[Any], shapes: dict[str, tuple[int, ...]]) -> dict[str, st
     """What each weight is to the node that reads it, seen through nodes that only change its shape."""
     alias = {name: name for name in shapes}
     roles: dict[str, str] = {}
+    sums = [node for node in nodes if node.op_type in ("Sum", "Add") and not any(name in shapes for name in node.input)]
+    added = {name for node in sums for name in node.input}  # what residual sums add up must not grow with every one
     for node in nodes:
         if node.op_type in ("Unsqueeze", "Reshape", "Identity") and node.input[0] in alias:
             alias[node.output[0]] = alias[node.input[0]]
@@ -83,6 +85,7 @@ def _roles(nodes: list[Any], shapes: dict[str, tuple[int, ...]]) -> dict[str, st
                 role = "weight" if node.op_type == "Conv" or transposed else "weight_kn"
             elif node.op_type == "BatchNormalization":
                 role = _BATCH_NORM_ROLES[position]
+                role = "small scale" if position == 1 and node.output[0] in added else role
             elif node.op_type in ("Mul", "Div"):
                 role = "scale"
             roles[alias[name]] = role
@@ -94,6 +97,8 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...], role: str) -> Any:
         fan_in = int(np.prod(shape[1:]))
     elif role == "weight_kn":
         fan_in = int(np.prod(shape[:-1]))
+    elif role == "small scale":
+        return rng.uniform(0.1, 0.4, shape).astype(np.float32)
     elif role == "scale":
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     else:

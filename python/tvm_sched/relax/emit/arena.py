@@ -27,10 +27,12 @@ class Block:
 
     @property
     def users(self) -> list[Step]:
+        """The step that writes it and those that read it."""
         return [self.writer, *self.readers]
 
     @property
     def end_ns(self) -> int:
+        """Planned end of its last user."""
         return FOREVER if self.pinned else max(step.end_ns for step in self.users)
 
     @property

@@ -26,10 +26,7 @@ ENTRY = "tvm_sched.main"
 
 @dataclass(frozen=True)
 class Variant:
-    """A module for one set of input shapes, scheduled and taken apart.
-
-    ``renamed`` gives the name of each of its parameters in the artifact; ``parameters`` their values by that name.
-    """
+    """A module for one set of input shapes, scheduled and taken apart; ``name`` is its plan's."""
 
     name: str
     mod: tvm.IRModule
@@ -86,7 +83,9 @@ def make_executor(
     library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
     variants = [_variant(mod, k, len(mods)) for k, mod in enumerate(mods)]
     _check_alike(variants)
-    plans, kernels, parameters = [], {}, {}
+    plans: list[dict[str, Any]] = []
+    kernels: dict[str, tvm.tirx.PrimFunc] = {}
+    parameters: dict[str, Any] = {}
     for variant in variants:
         functions = _kernel_names(variant, len(variants))
         kernels.update({name: variant.mod[original] for original, name in functions.items()})
@@ -135,7 +134,9 @@ def _check_alike(variants: Sequence[Variant]) -> None:
                 f"and {list(other.extraction.arguments)}"
             )
         if _structure(other) != _structure(first):
-            raise InputError("plans of one artifact return the same structure, but the results differ with the input shapes")
+            raise InputError(
+                "plans of one artifact return the same structure, but the results differ with the input shapes"
+            )
 
 
 def _structure(variant: Variant) -> Any:
@@ -177,7 +178,9 @@ def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict
 def _equal(a: Any, b: Any) -> bool:
     if a.same_as(b):
         return True
-    return tuple(a.shape) == tuple(b.shape) and str(a.dtype) == str(b.dtype) and bool(np.array_equal(a.numpy(), b.numpy()))
+    return (
+        tuple(a.shape) == tuple(b.shape) and str(a.dtype) == str(b.dtype) and bool(np.array_equal(a.numpy(), b.numpy()))
+    )
 
 
 def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -217,7 +220,9 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     params = [relax.Var(old.params[k].name, ty) for k, ty in zip(kept, types, strict=True)]
     new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
     unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
-    arguments = {name: (new[variable], way) for name, (variable, way) in {**first.extraction.arguments, **unset}.items()}
+    arguments = {
+        name: (new[variable], way) for name, (variable, way) in {**first.extraction.arguments, **unset}.items()
+    }
     outputs = [tensor for tensor in output_tensors(first.extraction) if tensor not in unset]
     builder = relax.BlockBuilder()
     with builder.function("main", params):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...errors import ScheduleError
 from ...problem import HOST, Problem

@@ -59,7 +59,7 @@ def data_address(constant: tvm.ir.GenericConst) -> int:
 
 
 @relax.expr_functor.mutator
-class _ConstantLifter(relax.PyExprMutator):  # type: ignore[misc]
+class _ConstantLifter(relax.PyExprMutator):
     """Replaces the constants it is given by variables."""
 
     def __init__(self, mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> None:

@@ -65,7 +65,7 @@ def _convert(
 
     values: dict[str, int] = {}
 
-    class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+    class Importer(onnx_frontend.ONNXGraphImporter):
         """Notes which constant an initialiser became: the frontend forgets their names."""
 
         def _parse_graph_initializers(self, graph: Any) -> None:

@@ -75,7 +75,8 @@ def bind_module(
     """Give every argument of ``main`` a static shape and check that nothing symbolic is left in them."""
     function = mod["main"]
     variables = function.params[: number_of_inputs(function)]
-    declared, symbols = [], {}
+    declared: list[DeclaredInput] = []
+    symbols: dict[str, Any] = {}
     for variable in variables:
         _declare(variable.name, variable.ty, declared, symbols, where)
     static, bound = bind_shapes(declared, shapes, where)
@@ -93,7 +94,8 @@ def _declare(name: str, ty: Any, declared: list[DeclaredInput], symbols: dict[st
     elif isinstance(ty, relax.TensorType):
         if not isinstance(ty.shape, relax.ShapeExpr):
             raise InputError(
-                f"{where}: input {name!r} has no shape in the module ({ty}); annotate it, e.g. R.Tensor((1, 3, 224, 224), ...)"
+                f"{where}: input {name!r} has no shape in the module ({ty}); "
+                "annotate it, e.g. R.Tensor((1, 3, 224, 224), ...)"
             )
         dims: list[int | str | None] = []
         for dim in ty.shape.values:

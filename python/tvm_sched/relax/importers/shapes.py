@@ -77,7 +77,8 @@ def _match(
     for axis, (size, declared) in enumerate(zip(dims, item.shape, strict=True)):
         if isinstance(declared, int) and size != declared:
             raise InputError(
-                f"{where}: input {item.name!r}: dimension {axis} is given as {size}, but the model fixes it at {declared}: {item}"
+                f"{where}: input {item.name!r}: dimension {axis} is given as {size}, "
+                f"but the model fixes it at {declared}: {item}"
             )
         if isinstance(declared, str):
             if symbols.setdefault(declared, size) != size:
@@ -94,7 +95,8 @@ def _static(item: DeclaredInput, given: InputShapes, symbols: dict[str, int], wh
     if item.shape is None:
         raise InputError(
             f"{where}: the model does not say how many dimensions input {item.name!r} has, and a schedule needs static "
-            f"shapes; pass them, e.g. --input-shape {item.name}:1,3,224,224 (input_shapes={{{item.name!r}: (1, 3, 224, 224)}})"
+            f"shapes; pass them, e.g. --input-shape {item.name}:1,3,224,224 "
+            f"(input_shapes={{{item.name!r}: (1, 3, 224, 224)}})"
         )
     result = [symbols.get(dim) if isinstance(dim, str) else dim for dim in item.shape]
     for axis, size in enumerate(result):
@@ -102,8 +104,8 @@ def _static(item: DeclaredInput, given: InputShapes, symbols: dict[str, int], wh
             symbol = item.shape[axis]
             example = ",".join(str(1 if d is None else d) for d in result)
             raise InputError(
-                f"{where}: input {item.name!r}: dimension {axis} {f'({symbol!r}) ' if symbol else ''}has no fixed size, and a "
-                f"schedule needs static shapes; pass them, e.g. --input-shape {item.name}:{example} "
+                f"{where}: input {item.name!r}: dimension {axis} {f'({symbol!r}) ' if symbol else ''}has no fixed size, "
+                f"and a schedule needs static shapes; pass them, e.g. --input-shape {item.name}:{example} "
                 f"(input_shapes={{{item.name!r}: ({example},)}})"
             )
     return tuple(size for size in result if size is not None)

@@ -72,7 +72,7 @@ def _parameters(mod: tvm.IRModule, program: Any, targets: dict[str, str]) -> tup
 
 def _replace(body: relax.Expr, variables: dict[relax.Var, relax.Var]) -> relax.Expr:
     @relax.expr_functor.mutator
-    class Renamer(relax.PyExprMutator):  # type: ignore[misc]
+    class Renamer(relax.PyExprMutator):
         def visit_var_(self, op: relax.Var) -> relax.Expr:
             return variables.get(op, op)
 

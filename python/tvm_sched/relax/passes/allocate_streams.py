@@ -17,6 +17,7 @@ class AllocateStreams:
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
         schedule = get_schedule(mod)
         placements = tuple(msgspec.structs.replace(placement, stream=0) for placement in schedule.placements)
         changed = msgspec.structs.replace(schedule, placements=placements)

@@ -30,6 +30,7 @@ class EmitExecutor:
         self.target = target
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
         get_problem(mod), get_schedule(mod)  # missing attributes are told before work is done
         executor = make_executor([mod], backend=self.backend, target=self.target)
         return attach_executor(mod, executor.module, executor.main)

@@ -35,6 +35,7 @@ class EstimateLatencies:
         self.cost_model = get_cost_model(cost_model) if isinstance(cost_model, str) else cost_model
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
         graph = get_graph(mod)
         problem = Problem(graph, self.topology, self.cost_model(graph, self.topology))
         return mod.with_attr(PROBLEM, problem.to_json().decode())

@@ -57,7 +57,7 @@ _GROWTH = 1 << 20
 
 
 @relax.expr_functor.mutator
-class _Folder(relax.PyExprMutator):  # type: ignore[misc]
+class _Folder(relax.PyExprMutator):
     """Replaces calls on constants by their values; ``names`` tells where a constant comes from."""
 
     def __init__(self, mod: tvm.IRModule, names: Names) -> None:

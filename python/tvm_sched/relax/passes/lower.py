@@ -42,6 +42,7 @@ class LowerToKernels:
         self.schedule = schedule
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
         if "main" not in [v.name_hint for v in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
             raise InputError("the module has no Relax function 'main', so there is nothing to schedule")
         values = dict(mod.attrs[PARAMETERS]) if mod.attrs and PARAMETERS in mod.attrs else {}

@@ -21,5 +21,6 @@ class OrderLaunches:
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
         verify(get_problem(mod), get_schedule(mod))
         return mod

@@ -41,6 +41,7 @@ class Place:
         self.progress = progress
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
         options = {**self._submodel_options(mod), **self.options}
         schedule = solve(get_problem(mod), self.scheduler, options, self.progress)
         return mod.with_attr(SCHEDULE, schedule.to_json().decode())

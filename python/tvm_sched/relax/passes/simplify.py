@@ -18,7 +18,7 @@ _COMPARISONS = {f"relax.{name}" for name in ("equal", "not_equal", "less", "less
 
 
 @relax.expr_functor.mutator
-class _Simplifier(relax.PyExprMutator):  # type: ignore[misc]
+class _Simplifier(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""

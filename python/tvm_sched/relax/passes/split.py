@@ -34,6 +34,7 @@ class SplitByDominators:
         self.operators = operators
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
         if mod.attrs and PROBLEM in mod.attrs:
             problem = get_problem(mod)
         else:

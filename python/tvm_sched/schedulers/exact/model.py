@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
@@ -74,10 +75,22 @@ def solve_submodel(submodel: Submodel, hint: PartialSchedule, limits: Limits) ->
     # workers; without it one worker runs one strategy, and several race.
     solver.parameters.interleave_search = True
     solver.parameters.random_seed = limits.seed
-    status = solver.solve(model)
+    solver.parameters.catch_sigint_signal = False
+    status = _solve(solver, model)
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     events = _events(solver, submodel, variables) if found else None
     return Answer(events, status == cp_model.OPTIMAL, solver.wall_time)
+
+
+def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+    """Solve in a thread of its own, so that Ctrl-C reaches Python at once and ends the search."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(solver.solve, model)
+        try:
+            return running.result()
+        except BaseException:
+            solver.stop_search()
+            raise
 
 
 def _add_hint(model: cp_model.CpModel, submodel: Submodel, v: Variables, hint: PartialSchedule) -> None:

@@ -19,7 +19,7 @@ from .passes import (
     OrderLaunches,
     Place,
 )
-from .target import read_target
+from .targets import read_target
 
 
 def pipeline(
@@ -48,7 +48,10 @@ def pipeline(
             machine = said.topology if machine is None else machine
             settings = said.options if settings is None and method is None else settings
             method, costs = method or said.scheduler, costs or said.cost_model
-        passes = [*schedule_passes(machine or "cpu1", method or "exact", settings, costs or "roofline"), EmitExecutor(backend)]
+        passes = [
+            *schedule_passes(machine or "cpu1", method or "exact", settings, costs or "roofline"),
+            EmitExecutor(backend),
+        ]
         return build_rest(tvm.transform.Sequential(passes)(mod))
 
     return run
