@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -49,6 +53,7 @@ def parser(description: str, models: bool = True) -> argparse.ArgumentParser:
     """The arguments of every benchmark; ``models`` adds those that name inputs of one's own."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     result.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    result.add_argument("--markdown", type=Path, metavar="FILE", help="write a page of results there")
     result.add_argument("--quick", action="store_true", help="minutes instead of hours: fewer and smaller cases")
     if models:
         result.add_argument(
@@ -100,13 +105,51 @@ def best_ms(work: Callable[[], T], repeats: int) -> tuple[float, T]:
     return best * 1e3, result
 
 
-def report(title: str, rows: list[Row], file: Path | None) -> None:
-    """Print rows as a table; write them as JSON where a file is given."""
-    table = Table("case", "method", "figure", "unit", "peer", title=title)
-    for row in rows:
-        peer = "" if row.peer is None else f"{row.peer:.4g} {row.peer_name}".rstrip()
-        table.add_row(row.case, row.method, f"{row.figure:.4g}", row.unit, peer)
+def report(title: str, rows: list[Row], file: Path | None, markdown: Path | None = None) -> None:
+    """Print rows as a table; write them as JSON and as a page of Markdown where files are given."""
+    header, body = _pivot(rows)
+    table = Table(*header, title=title)
+    for line in body:
+        table.add_row(*line)
     Console().print(table)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    if markdown is not None:
+        lines = [f"# {title}", "", *_circumstances(), "", "| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+        lines += ["| " + " | ".join(line) + " |" for line in body]
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text("\n".join(lines) + "\n")
+
+
+def _pivot(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """A line for each case and method, a column for each unit and each peer."""
+    peers = dict.fromkeys(f"{row.unit}, {row.peer_name}" for row in rows if row.peer is not None)
+    units = dict.fromkeys(row.unit for row in rows)
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        line = lines.setdefault((row.case, row.method), {})
+        line[row.unit] = f"{row.figure:.4g}"
+        if row.peer is not None:
+            line[f"{row.unit}, {row.peer_name}"] = f"{row.peer:.4g}"
+    columns = [*units, *peers]
+    return ["case", "method", *columns], [
+        [*key, *(line.get(column, "") for column in columns)] for key, line in lines.items()
+    ]
+
+
+def _circumstances() -> list[str]:
+    """What made a page of results: the command, the machine, the date, the versions."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        cpu = names[0] if names else cpu
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
+    return [
+        f"Made by `{command}` on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores of {cpu}; {packages}.",
+        "Latencies on GPU topologies are predicted from data sheets (see `docs/model.md`), not measured.",
+    ]
