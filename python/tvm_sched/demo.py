@@ -118,7 +118,6 @@ def run_case(
     expected: Sequence[npt.NDArray[Any]],
 ) -> Case:
     """Schedule, compile, write, load, run and compare."""
-    from .cli.execute import export
     from .cli.measure import measure
     from .runtime import load
 
@@ -130,7 +129,7 @@ def run_case(
     stem = f"googlenet-{topology.name}-{scheduler}"
     compiled.schedule.save(folder / f"{stem}.schedule.json")
     compiled.problem.save(folder / f"googlenet-{topology.name}.problem.json")
-    artifact, *_ = export(compiled, folder / f"{stem}.so")
+    artifact, *_ = compiled.export(folder / f"{stem}.so")
     module = load(artifact)
     with out.step(f"Running, {name}") as step:
         module.configure(trace=True, emulate_values=False)

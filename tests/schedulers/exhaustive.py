@@ -83,5 +83,5 @@ def events(state: PartialSchedule) -> list[Event]:
                 continue
             if index.producer[t] < 0 and problem.topology.route(HOST, d) is not None:
                 found.append(Move(t, HOST, d))
-            found += [Move(t, s, d) for s in state.holders.get(t, ()) if problem.topology.route(s, d) is not None]
+            found += [Move(t, s, d) for s in state.sources(t) if s != d and problem.topology.route(s, d) is not None]
     return found

@@ -1,5 +1,7 @@
 """`exact`: optimal on problems small enough to try everything, feasible and repeatable on all."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from tvm_sched.testing import random_problem
 
 from .exhaustive import TooLarge, least_latency
 
-FAST = {"submodel_time_limit": 1.0}
+FAST = {"submodel_time_limit": 1.0, "improve_time_limit": 0.1}
 
 
 @settings(max_examples=40, deadline=None)
@@ -42,7 +44,7 @@ def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):
 )
 def test_answers_obey_the_rules_and_are_never_worse_than_list_scheduling(seed, operators, devices, dominators, most):
     problem = random_problem(seed, operators, devices)
-    options = {"submodel_time_limit": 0.1, "dominators": dominators, "operators": most}
+    options = {"submodel_time_limit": 0.1, "improve_time_limit": 0.05, "dominators": dominators, "operators": most}
     try:
         schedule = solve(problem, "exact", options)
     except InfeasibleError:
@@ -60,7 +62,7 @@ def test_answers_obey_the_rules_and_are_never_worse_than_list_scheduling(seed, o
 @pytest.mark.parametrize("workers", [1, 2])
 def test_same_seed_same_schedule(workers):
     problem = random_problem(7, 16, 3)
-    options = {"submodel_time_limit": 0.3, "workers": workers, "seed": 3}
+    options = {"submodel_time_limit": 0.3, "improve_time_limit": 0.3, "workers": workers, "seed": 3}
     first, second = solve(problem, "exact", options), solve(problem, "exact", options)
     assert (first.placements, first.transfers) == (second.placements, second.transfers)
 
@@ -158,6 +160,26 @@ def test_graph_without_operators():
 def test_wrong_options(options, message):
     with pytest.raises(InputError, match=message):
         solve(random_problem(0), "exact", options)
+
+
+def test_times_beyond_the_solvers_integers_are_left_to_the_heuristics():
+    problem = Problem(diamonds(2), two_gpus(), Costs([[2**55, 2**55]] * 6))
+    schedule = solve(problem, "exact", FAST)
+    assert schedule.certificate.latency_ns <= 6 * 2**55 + 5000
+
+
+def test_operators_of_many_minutes():
+    problem = Problem(diamonds(2), two_gpus(), Costs([[10**12, 10**12]] * 6))
+    schedule = solve(problem, "exact", FAST)
+    # Both devices take a branch each: two diamonds are four steps, and little else.
+    assert 4 * 10**12 <= schedule.certificate.latency_ns <= 4 * 10**12 + 10_000
+
+
+def test_memory_that_suffices_only_by_time_is_found():
+    # Made so that one random schedule just fits; what is counted event by event needs more.
+    for seed in (1, 27):
+        problem = random_problem(seed, Random(seed).choice([2, 5, 10]), 1 + seed % 3, memory="tight")
+        verify(problem, solve(problem, "exact", FAST))
 
 
 @settings(max_examples=60, deadline=None)

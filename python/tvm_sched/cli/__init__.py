@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -107,5 +109,8 @@ command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.
 
 def main() -> None:
     """Entry point of the command ``tvm-sched``."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever called, as `>&-` does
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
     interrupt.watch()
     app(prog_name="tvm-sched")

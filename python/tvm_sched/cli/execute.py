@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,9 +66,11 @@ def compile_model(
         compiled = compile_scheduled(
             model, machine, scheduler, options, input_shapes=sets or None, parameters=where, progress=step
         )
-    written = export(compiled, output)
+    written = compiled.export(output)
     for path in written:
         out.wrote(path, "artifact" if path == output else "parameters")
+    if not any(made.graph.operators for made in compiled.problems):
+        out.say(f"{model} computes nothing: TVM's virtual machine can run the artifact, `tvm-sched run` has nothing to do")
     if report:
         from ..report.html import Entry, write_report
 
@@ -80,25 +80,6 @@ def compile_model(
     _show_compiled(
         out, compiled, {"artifact": str(output), "parameters": list(map(str, written[1:])), "report": str(report or "")}
     )
-
-
-def export(compiled: CompiledModel, output: Path) -> list[Path]:
-    """Write an artifact, and its parameters beside it, so that a failure leaves what was there.
-
-    Raises
-    ------
-    InputError
-        The files cannot be written.
-    """
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
-        try:
-            made = compiled.export(Path(folder) / output.name)
-            # The artifact comes last: while it is the old one, it finds the old file or none.
-            for path in reversed(made):
-                os.replace(path, output.parent / path.name)
-        except OSError as error:
-            raise InputError(f"--output {output}: cannot be written ({error.strerror or error})") from None
-    return [output.parent / path.name for path in made]
 
 
 def _plan_title(problem: Problem) -> str:
@@ -148,6 +129,8 @@ def run(
     """Run an artifact, measure it, and hold the result against its plan."""
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
+    if seed < 0:
+        raise InputError(f"--seed {seed}: 0 or more is allowed")
     check_outputs({"--timeline": (timeline, JSON), "--trace": (trace, JSON)}, [artifact])
     if output is not None:
         _check_output_directory(output)
@@ -157,6 +140,7 @@ def run(
 
     with out.step("Loading the artifact"):
         module = runtime.load(artifact, parameters)
+    _check_parameters(artifact, module)
     module.configure(trace=True, emulate_values=emulate_values or None, emulation_scale=emulation_scale)
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
@@ -172,6 +156,15 @@ def run(
         out.wrote(trace, "trace")
     files = {"timeline": timeline, "trace": trace, "output": output}
     _show_run(out, module.info(), measured, {name: str(path) for name, path in files.items() if path})
+
+
+def _check_parameters(artifact: Path, module: ScheduledModule) -> None:
+    missing = [parameter["name"] for parameter in module.parameters() if not parameter["loaded"]]
+    if missing:
+        raise InputError(
+            f"{artifact}: {len(missing)} parameters have no values ({missing[0]!r}, ...): there is no file "
+            f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name it with --parameters"
+        )
 
 
 def _check_output_directory(output: Path) -> None:
@@ -209,7 +202,10 @@ def _save_outputs(out: Output, directory: Path | None, outputs: list[Any]) -> No
 
     from ..files import write_atomically
 
-    directory.mkdir(exist_ok=True)
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output {directory}: cannot be made ({error.strerror or error})") from None
     for n, value in enumerate(outputs):
         content = io.BytesIO()
         np.save(content, value)
@@ -229,7 +225,7 @@ def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict
     source = measured.timeline.source
     rows = [(name, format_time(getattr(said, name))) for name in ("min", "median", "mean", "p90", "p99", "max")]
     out.show(table((f"{source} latency", f"{said.repeat} runs"), rows))
-    rows = [("predicted latency", format_ns(predicted))]
+    rows = [*_about(info, measured), ("predicted latency", format_ns(predicted))]
     if bound is not None and gap is not None:
         rows += [("lower bound", format_ns(bound)), ("gap", format_percent(gap))]
     out.show(table(("plan", measured.plan["name"]), rows))
@@ -248,6 +244,16 @@ def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict
             "outputs": [{"shape": value.shape, "dtype": value.dtype.name} for value in measured.outputs],
         }
     )  # fmt: skip
+
+
+def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
+    """What ran, where, made by whom; the inputs and outputs as ``run`` names them."""
+    plan, others = measured.plan, len(info.get("plans", ())) - 1
+    rows = [(what, str(info[what])) for what in ("topology", "scheduler") if info.get(what)]
+    rows += [("plans for other shapes", str(others))] if others > 0 else []
+    rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
+    outputs = enumerate(measured.outputs)
+    return rows + [("output", f"output_{n} {list(value.shape)} {value.dtype.name}") for n, value in outputs]
 
 
 def lower_bound_ns(info: dict[str, Any], plan: dict[str, Any]) -> int | None:

@@ -151,17 +151,21 @@ def known_options(name: str) -> set[str]:
 
 
 def is_problem(path: Path) -> bool:
-    """Whether a file is one of ours (it has a ``format``), not a Relax module saved as JSON."""
+    """Whether a file is to be read as one of ours: JSON, whole or damaged, but no Relax module saved as JSON."""
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Head).format is not None
-    except (msgspec.MsgspecError, OSError):
+        return msgspec.json.decode(path.read_bytes(), type=_Head).root_index is None
+    except msgspec.MsgspecError:
+        return True
+    except OSError:
         return False
 
 
 class _Head(msgspec.Struct):
-    format: Any = None
+    """What a graph of objects has that ``tvm.ir.save_json`` wrote."""
+
+    root_index: Any = None
 
 
 def load_topology(name: str) -> Topology:

@@ -108,12 +108,12 @@ def _takes(argument: Mapping[str, Any], given: Mapping[str, Array]) -> bool:
 
 
 def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> Array:
-    """Normal numbers; integers from 0 to 9 (so that they serve as indices, too); booleans."""
+    """Normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too."""
     shape, dtype = tuple(argument["shape"]), str(argument["dtype"])
     if dtype == "bool":
         return rng.random(shape) < 0.5
     if "int" in dtype:
-        return rng.integers(0, 10, shape).astype(dtype)
+        return rng.integers(0, 2, shape).astype(dtype)
     if dtype.startswith(("bfloat", "float8")):
         import ml_dtypes
 

@@ -32,11 +32,17 @@ def register_cost_model(name: str) -> Callable[[CostModel], CostModel]:
     """
 
     def join(model: CostModel) -> CostModel:
-        if _models.setdefault(name, model) is not model:
-            raise InputError(f"a cost model {name!r} is registered already, by {_models[name].__module__}")
+        taken = _models.get(name)
+        if taken is not None and _origin(taken) != _origin(model):
+            raise InputError(f"a cost model {name!r} is registered already, by {taken.__module__}")
+        _models[name] = model  # a cell of a notebook may be run again
         return model
 
     return join
+
+
+def _origin(model: CostModel) -> tuple[str, str]:
+    return model.__module__, getattr(model, "__qualname__", repr(model))
 
 
 def cost_model_names() -> tuple[str, ...]:
@@ -58,7 +64,7 @@ def get_cost_model(name: str) -> CostModel:
     if name not in _models:
         close = difflib.get_close_matches(name, cost_model_names())
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise InputError(f"no cost model is called {name!r}{hint} There are: {', '.join(cost_model_names())}")
+        raise InputError(f"no cost model is called {name!r}{hint}; there are {', '.join(cost_model_names())}")
     return _models[name]
 
 

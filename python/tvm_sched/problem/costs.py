@@ -13,6 +13,10 @@ FORBIDDEN = np.iinfo(np.int64).max
 """Latency that stands for "this operator cannot run there"; null in files."""
 
 
+LONGEST_NS = 1 << 58
+"""The most that the times of all operators and transfers of a problem may add up to, nine years: solvers multiply them."""
+
+
 class Costs:
     """Latency of each operator on each device.
 
@@ -80,6 +84,9 @@ def _to_ns(what: str, seconds: npt.ArrayLike) -> npt.NDArray[np.int64]:
         o, d = np.argwhere(np.isnan(np.atleast_2d(values)))[0]
         raise CostsError(f"{what}[{o}][{d}] is not a number; a latency is 0 or more seconds, or infinity")
     forbidden = np.isinf(values) & (values > 0)
+    if (too_long := (values * 1e9 > LONGEST_NS) & ~forbidden).any():
+        o, d = np.argwhere(np.atleast_2d(too_long))[0]
+        raise CostsError(f"{what}[{o}][{d}] is {np.atleast_2d(values)[o, d]} s; at most {LONGEST_NS / 1e9:g} are allowed")
     rounded = np.rint(np.where(forbidden, 0, values) * 1e9).astype(np.int64)
     return np.where(forbidden, np.int64(FORBIDDEN), rounded)
 

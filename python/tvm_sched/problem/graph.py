@@ -10,6 +10,10 @@ import msgspec
 
 from ..errors import GraphError
 
+MOST_BYTES = 1 << 53
+"""Largest size of a tensor: what JSON's numbers hold exactly, so that sums over a thousand tensors fit into 64 bits."""
+MOST_FLOPS = (1 << 63) - 1
+
 TensorKind = Literal["activation", "input", "parameter"]
 
 
@@ -39,6 +43,8 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise GraphError("a tensor has an empty name")
         if self.size < 0:
             raise GraphError(f"tensor {self.name!r} has size {self.size}; a size is 0 or more bytes")
+        if self.size > MOST_BYTES:
+            raise GraphError(f"tensor {self.name!r} has size {self.size}; at most {MOST_BYTES} bytes are allowed")
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,9 +71,9 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not self.name:
             raise GraphError("an operator has an empty name")
-        if self.flops < 0:
+        if not 0 <= self.flops <= MOST_FLOPS:
             raise GraphError(
-                f"operator {self.name!r} has {self.flops} floating-point operations; 0 or more are allowed"
+                f"operator {self.name!r} has {self.flops} floating-point operations; 0 to {MOST_FLOPS} are allowed"
             )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
-from .costs import FORBIDDEN, Costs
+from .costs import FORBIDDEN, LONGEST_NS, Costs
 from .graph import OpGraph
 from .topology import HOST, Route, Topology
 
@@ -46,6 +46,22 @@ class Problem:
             )
         for o, operator in enumerate(graph.operators):
             self._check_operator(o, operator.name)
+        self._check_total()
+
+    def _check_total(self) -> None:
+        """No sum of times can leave 64 bits, whatever a schedule does."""
+        both = np.stack([self.costs.operator_ns, self.costs.direct_ns])
+        longest = np.where(both < FORBIDDEN, both, 0).max(axis=(0, 2), initial=0).sum(dtype=np.float64)
+        places = range(HOST, len(self.topology.devices))
+        routes = [self.topology.route(a, b) for a in places for b in places]
+        sizes = self.graph.index.size
+        slowest = max((len(sizes) * r.latency + sum(sizes) / r.bandwidth for r in routes if r), default=0.0)
+        total = float(longest) / 1e9 + slowest * len(self.topology.devices)
+        if total * 1e9 > LONGEST_NS:
+            raise ProblemError(
+                f"the times of all operators and transfers can add up to {total:.3g} s; at most {LONGEST_NS / 1e9:.3g} s are "
+                "allowed: look at the latencies of the operators, and at latency and bandwidth of buses, links and switches"
+            )
 
     def _check_operator(self, o: int, name: str) -> None:
         runnable = [d for d in range(len(self.topology.devices)) if self.runs_on(o, d)]

@@ -14,6 +14,12 @@ HOST = -1
 """Index that stands for host memory where a device's index is expected."""
 
 
+KINDS = ("cuda", "cpu")
+"""Kinds of devices."""
+MOST_MEMORY = (1 << 63) - 1
+"""Largest memory of a device, in bytes."""
+
+
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device that runs operators one at a time.
 
@@ -52,6 +58,10 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         where = f"device {self.name!r}"
         _name("device", self.name)
         _positive(where, "memory", self.memory)
+        if self.memory > MOST_MEMORY:
+            raise TopologyError(f"{where}: memory is {self.memory} bytes; at most {MOST_MEMORY} are allowed")
+        if self.kind not in KINDS:
+            raise TopologyError(f"{where}: kind is {self.kind!r}; allowed are {' and '.join(map(repr, KINDS))}")
         _positive(where, "memory_bandwidth", self.memory_bandwidth)
         _not_negative(where, "launch_overhead", self.launch_overhead)
         if "float32" not in self.peak_flops:
@@ -163,6 +173,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     source: str = ""
 
     def __post_init__(self) -> None:
+        _name("topology", self.name)
         if not self.devices:
             raise TopologyError(f"topology {self.name!r} has no devices; at least one is needed")
         _unique("device", [device.name for device in self.devices])

@@ -109,8 +109,8 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
     close = difflib.get_close_matches(text.lower(), (*preset_names(), "cpu1", "cpu2", "cpu4", "cpu8"), cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
     raise FormatError(
-        f"topology {text!r} is neither a preset nor a file{hint} "
-        f"Presets: {', '.join(preset_names())}, and cpuN for N logical devices on this machine's cores"
+        f"topology {text!r} is neither a preset nor a file{hint}. "
+        f"Presets are {', '.join(preset_names())}, and cpuN for N logical devices on this machine's cores"
     )
 
 

@@ -61,6 +61,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    import tvm
+
+    if tvm._RUNTIME_ONLY:
+        from ..errors import InputError
+
+        raise InputError(
+            "TVM_USE_RUNTIME_LIB=1 loads TVM without its compiler, and models are imported and compiled with it: unset it; "
+            "only `tvm_sched.runtime` (`tvm-sched run`) works there"
+        )
     module = import_module(f".{_WHERE[name]}", __name__)
     value = module if _WHERE[name] == name and name == "passes" else getattr(module, name)
     globals()[name] = value

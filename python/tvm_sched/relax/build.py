@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import tvm
@@ -18,6 +20,7 @@ from ..schedule import Schedule
 from .attributes import NAME, get_problem, get_schedule
 from .emit import make_executor
 from .importers import ImportedModel, load_model
+from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
 from .kernels import host_target
 from .passes.emit_executor import attach_executor
@@ -48,6 +51,7 @@ class CompiledModel:
     problems: tuple[Problem, ...]
     schedules: tuple[Schedule, ...]
     parameters: dict[str, Any]
+    _turn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
     def problem(self) -> Problem:
@@ -85,27 +89,54 @@ class CompiledModel:
         return tvm.relax.VirtualMachine(self._linked, tvm.cpu())
 
     def run(self, *inputs: Any) -> Any:
-        """Run once; takes and returns arrays, in the structure of ``main``'s result (nested lists for tuples)."""
+        """Run once; takes and returns arrays, in the structure of ``main``'s result (nested lists for tuples).
+
+        Threads that call it take turns: TVM's virtual machine serves one caller at a time.
+        """
         arguments = [value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value) for value in inputs]
-        return _to_numpy(self._machine["main"](*arguments))
+        with self._turn:
+            return _to_numpy(self._machine["main"](*arguments))
 
     def export(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write the executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
+
+        Both are made in a folder of their own and moved when they are whole, so a failure leaves what was there.
 
         Returns
         -------
         list of Path
             The files written.
+
+        Raises
+        ------
+        InputError
+            The name does not end in ``.so``, or the files cannot be written there.
         """
         target = Path(path)
+        if target.suffix != ".so":
+            raise InputError(f"{target}: the name of an artifact must end in .so")
         if not target.parent.is_dir():
             raise InputError(f"{target}: the folder {target.parent} does not exist")
-        self.executable.export_library(str(target))
-        if not self.parameters:
-            return [target]
-        beside = target.with_suffix(".safetensors")
-        write_parameters(beside, self.parameters)
-        return [target, beside]
+        try:
+            with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+                made = Path(folder) / target.name
+                self.executable.export_library(str(made))
+                written = [target]
+                if self.parameters:
+                    written.append(target.with_suffix(".safetensors"))
+                    write_parameters(made.with_suffix(".safetensors"), self.parameters)
+                for file in reversed(written):  # the artifact comes last: once it is there, its parameters are, too
+                    os.replace(made.with_name(file.name), file)
+        except OSError as error:
+            raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
+        return written
+
+    def __repr__(self) -> str:
+        inside = "; ".join(
+            f"{problem!r}, {schedule.scheduler or 'schedule'}"
+            for problem, schedule in zip(self.problems, self.schedules, strict=True)
+        )
+        return f"CompiledModel({inside}; {len(self.parameters)} external parameters)"
 
 
 def compile(
@@ -156,10 +187,13 @@ def compile(
     """
     if parameters not in ("auto", "embed", "external"):
         raise InputError(f"parameters is {parameters!r}; 'auto', 'embed' or 'external' is allowed")
+    if backend not in (None, "cpu", "emulated"):
+        raise InputError(f"backend is {backend!r}; 'cpu' or 'emulated' is allowed")
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
     imported = [load_model(model, each, name) for each in shapes]
+    _check_different(imported)
     mods = []
     for each in imported:
         given = schedule if len(imported) == 1 else None
@@ -214,6 +248,17 @@ def _scheduled(
             "schedule them again, or give the model, shapes, topology and cost model it was made with"
         )
     return tvm.transform.Sequential(passes[3:])(mod.with_attr(SCHEDULE, given.to_json().decode()))
+
+
+def _check_different(imported: Sequence[ImportedModel]) -> None:
+    """Before the long work: `main` could not choose among plans for the same shapes."""
+    seen: set[str] = set()
+    for each in imported:
+        function = each.mod["main"]
+        inputs = ", ".join(f"{v.name}: {v.ty}" for v in function.params[: number_of_inputs(function)])
+        if inputs in seen:
+            raise InputError(f"two sets of input shapes are the same ({inputs}); `main` picks the plan by its shapes")
+        seen.add(inputs)
 
 
 def _bytes(mods: Sequence[tvm.IRModule]) -> int:

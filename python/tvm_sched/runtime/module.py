@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import _library
 from ..errors import ExecutionError, InputError
+from .artifact import check_library, load_library
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 
@@ -58,7 +59,8 @@ class ScheduledModule:
         Returns
         -------
         list of numpy.ndarray
-            The outputs in the model's order, also where there is only one.
+            The outputs in the model's order, also where there is only one; nested ones one after the other. An input that
+            is also an output is among them, and so is each of two outputs that are the same.
 
         Raises
         ------
@@ -81,7 +83,15 @@ class ScheduledModule:
             result = self._module["main"](*tensors)
         except Exception as error:
             raise ExecutionError(str(error)) from error
-        return [result] if hasattr(result, "dtype") else list(result)
+        outputs = [result] if hasattr(result, "dtype") else list(result)
+        if self._results is None:
+            return outputs
+        return [outputs[r["output"]] if "output" in r else tensors[r["argument"]] for r in self._results]
+
+    @cached_property
+    def _results(self) -> list[dict[str, int]] | None:
+        """What the model returns, as positions among the plan's outputs and arguments; the same for all plans."""
+        return next((plan["results"] for plan in self.info().get("plans", ()) if "results" in plan), None)
 
     def configure(
         self,
@@ -213,7 +223,8 @@ def find_scheduled_module(module: Any) -> Any:
             return candidate
         pending.extend(candidate.imports)
     raise InputError(
-        f"no module of kind {_KIND!r} was found, only {kinds}: the artifact was not compiled with a tvm_sched target"
+        f"no module of kind {_KIND!r} was found, only {kinds}: either it was not compiled with a tvm_sched target, or the "
+        "model computes nothing, so that there is nothing to schedule"
     )
 
 
@@ -252,11 +263,10 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
         If the file is not there, cannot be loaded, holds no schedule, or its parameters do not fit.
     """
     file = Path(path)
-    if not file.is_file():
-        raise InputError(f"{file}: there is no such file")
+    check_library(file)
     _library.load_library()
     try:
-        loaded = ScheduledModule(_load_any_module(file))
+        loaded = ScheduledModule(load_library(file))
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
     except Exception as error:
@@ -265,16 +275,6 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
     if source is not None:
         loaded.load_parameters(source)
     return loaded
-
-
-def _load_any_module(file: Path) -> Any:
-    import tvm_ffi
-
-    # Kernels of TVM need its runtime library, and an executable of its virtual machine is read by it; an artifact of
-    # other kernels needs tvm_ffi alone.
-    with contextlib.suppress(ImportError):
-        import tvm.runtime  # noqa: F401
-    return tvm_ffi.load_module(str(file.resolve()))
 
 
 def _parameters_file(

@@ -26,7 +26,7 @@ def to_tensor(value: Any) -> Any:
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         return tvm_ffi.from_dlpack(value)
     array = np.asarray(value)
-    if array.dtype == object:
+    if array.dtype.kind in "OUSMm":
         raise TypeError(f"expected an array or a tensor, got {type(value).__name__}")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

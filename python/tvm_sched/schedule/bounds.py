@@ -1,11 +1,12 @@
 """Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
 
 Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
-taken as free and a bus may carry any part of a tensor at any moment, which no schedule can better.
+taken as free, but for those between branches of one region, and a bus may carry any part of a tensor at any moment.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import FORBIDDEN, HOST, Problem, Route
+from .regions import Span, spans
 
 Array = npt.NDArray[np.float64]
 
@@ -48,7 +50,8 @@ def lower_bound(problem: Problem) -> Bound:
     Notes
     -----
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
-    operator ends no earlier than all buses together can carry the parameters of its ancestors.
+    operator ends no earlier than all buses together can carry the parameters of its ancestors, and branches between an
+    operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`).
     *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
     the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
@@ -95,12 +98,26 @@ class _Relaxation:
     @cached_property
     def after(self) -> Array:
         """(operators,): least time between the end of an operator and the end of the run."""
+        spans: dict[int, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            spans[span.first].append(span)
         after = np.zeros(len(self.shortest))
         index = self.problem.graph.index
         for o in reversed(index.order):
             for s in index.successors[o]:
                 after[o] = max(after[o], self.shortest[s] + after[s])
+            for span in spans[o]:
+                after[o] = max(after[o], span.ns + after[span.last])
         return after
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Pairs of operators between which lies at least some time."""
+        index = self.problem.graph.index
+        rank = np.zeros(len(self.shortest))
+        for o in reversed(index.order):
+            rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
+        return spans(self.problem, self.shortest, int(rank.argmax()))
 
     @cached_property
     def arrival(self) -> list[float]:
@@ -118,6 +135,7 @@ class _Relaxation:
         index, costs = self.problem.graph.index, self.problem.costs
         in_place = [self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))]
         floor = self.ancestors_on_bus
+        spans = {span.last: span for span in self.spans}
         end = np.zeros(len(index.inputs))
         for o in index.order:
             ready = max((end[p] for p in index.predecessors[o]), default=0.0)
@@ -129,6 +147,8 @@ class _Relaxation:
                 if costs.direct_ns[o, d] != FORBIDDEN:
                     ends = min(ends, ready + costs.direct_ns[o, d])
             end[o] = max(ends, floor[o])
+            if o in spans:
+                end[o] = max(end[o], end[spans[o].first] + spans[o].ns)
         return end
 
     @cached_property
@@ -183,6 +203,27 @@ class _Relaxation:
         total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
         return min((route.bandwidth / total * route.latency * 1e9 for route in self._host_routes), default=0.0)
 
+    @cached_property
+    def turns(self) -> Array:
+        """(tensors,): `transfer_latency` for each host tensor whose readers cannot share a transfer with others.
+
+        One whose readers all must load it travels alone. One that a single operator reads travels alone or in that
+        operator's direct read; then one of the operator's tensors is charged.
+        """
+        index = self.problem.graph.index
+        direct = (self.problem.costs.direct_ns != FORBIDDEN).any(axis=1)
+        turns, charged = np.zeros(len(index.size)), set()
+        for t, readers in enumerate(index.consumers):
+            crossing = [o for o in readers if self.must_cross[o]]
+            if index.producer[t] >= 0 or not crossing:
+                continue
+            if not direct[crossing].any():
+                turns[t] = self.transfer_latency
+            elif len(crossing) == 1 and crossing[0] not in charged:
+                turns[t] = self.transfer_latency
+                charged.add(crossing[0])
+        return turns
+
     @property
     def _host_routes(self) -> list[Route]:
         topology = self.problem.topology
@@ -208,7 +249,7 @@ class _Relaxation:
         if not hosts:
             return np.zeros(len(index.inputs))
         column = {t: i for i, t in enumerate(hosts)}
-        weights = self.crossing[hosts]
+        weights = (self.crossing + self.turns)[hosts]
         needed: list[int] = [0] * len(index.inputs)
         for o in index.order:
             bits = 0
@@ -232,15 +273,15 @@ class _Relaxation:
 
 def _weigh(sets: list[int], weights: Array) -> Array:
     """Sum of weights over each set of bits; some rows at a time, so that 10,000 sets of 10,000 bits take few megabytes."""
-    width, rows = (len(weights) + 7) // 8, 512
-    padded = np.zeros(8 * width, dtype=np.float32)
-    padded[: len(weights)] = weights * (1 - 1e-6)  # single precision must not round up
+    width, rows = (len(weights) + 7) // 8, 256
+    padded = np.zeros(8 * width)
+    padded[: len(weights)] = weights
     sums = []
     for first in range(0, len(sets), rows):
         packed = b"".join(bits.to_bytes(width, "little") for bits in sets[first : first + rows])
         table = np.unpackbits(np.frombuffer(packed, dtype=np.uint8).reshape(-1, width), axis=1, bitorder="little")
-        sums.append(table.astype(np.float32) @ padded)
-    return np.concatenate(sums).astype(np.float64)
+        sums.append(table.astype(np.float64) @ padded)
+    return np.concatenate(sums)
 
 
 def _critical_path(relaxation: _Relaxation) -> float:

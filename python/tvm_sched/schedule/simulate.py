@@ -61,8 +61,8 @@ def price(problem: Problem, index: ScheduleIndex) -> Times:
         latency = simulator.run(placements, transfers, times, peak)
     except ValueError:
         raise _error(problem, index, simulator) from None
-    except (IndexError, OverflowError) as error:
-        raise ScheduleError(f"the schedule does not fit its problem: {error}") from None
+    except (IndexError, OverflowError, RuntimeError) as error:  # an index or a sum that is out of range
+        raise ScheduleError(f"the schedule cannot be priced: {error}") from None
     return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
 
 

@@ -21,7 +21,13 @@ def priorities(problem: Problem) -> list[int]:
     return rank
 
 
-def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[int]) -> None:
+def tails(problem: Problem) -> list[int]:
+    """Least time between the end of each operator and the end of the run, in nanoseconds."""
+    rank, successors = priorities(problem), problem.graph.index.successors
+    return [max((rank[s] for s in successors[o]), default=0) for o in range(len(rank))]
+
+
+def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[int], frugal: bool = False) -> None:
     """Append ``operators`` to ``state``: the free one of highest rank first, where and how it ends first.
 
     Parameters
@@ -31,6 +37,9 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
     operators : iterable of int
     rank : list of int
         Priority of each operator of the problem.
+    frugal : bool
+        Each operator where the fewest bytes must be brought, and only then where it ends first: for devices with little
+        memory.
 
     Raises
     ------
@@ -47,7 +56,10 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
         plans = [plan for d in devices for direct in (False, True) if (plan := state.plan(o, d, direct)) is not None]
         if not plans:
             raise state.refuse(o)
-        state.place(min(plans, key=lambda plan: (plan.end, len(plan.moves))))
+        if frugal:
+            state.place(min(plans, key=lambda plan: (sum(index.size[m.tensor] for m in plan.moves), plan.end)))
+        else:
+            state.place(min(plans, key=lambda plan: (plan.end, len(plan.moves))))
         for s in index.successors[o]:
             if s in waiting:
                 waiting[s] -= 1

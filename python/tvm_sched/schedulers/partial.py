@@ -83,10 +83,12 @@ class PartialSchedule:
         kept = set(index.graph_outputs)
         self._readers_left = [len(readers) + (t in kept) for t, readers in enumerate(index.consumers)]
         self._in_place = [self.problem.reads_host_in_place(d) for d in devices]
+        self._sharing = tuple(d for d in devices if self._in_place[d])
         self._down = [topology.route(HOST, d) for d in devices]
         self._transit = [self._transits(d) for d in devices]
         operator_ns, direct_ns = self.problem.costs.operator_ns.tolist(), self.problem.costs.direct_ns.tolist()
         self._ns = (operator_ns, direct_ns)
+        self._trips: dict[Move, tuple[int, tuple[int, ...]]] = {}
 
     def clone(self) -> PartialSchedule:
         """An independent copy."""
@@ -149,26 +151,60 @@ class PartialSchedule:
 
     def needs(self, operator: int, device: int, direct: bool) -> list[int]:
         """Tensors that must still be brought to ``device`` before ``operator`` can run there."""
+        return [t for t in self.reads(Run(operator, device, direct)) if (t, device) not in self.at]
+
+    def sources(self, tensor: int) -> tuple[int, ...]:
+        """Devices from which a tensor can be copied: those to which it came, and those that share host memory with it."""
+        held = self.holders.get(tensor, ())
+        return held if self.problem.graph.index.producer[tensor] >= 0 else (*held, *self._sharing)
+
+    def reads(self, run: Run) -> list[int]:
+        """Tensors that must come to a run's device before it: not those that it reads in host memory."""
         index = self.problem.graph.index
-        return [
-            t
-            for t in index.inputs[operator]
-            if (t, device) not in self.at and not (index.producer[t] < 0 and (direct or self._in_place[device]))
-        ]
+        in_place = run.direct or self._in_place[run.device]
+        return [t for t in index.inputs[run.operator] if not (in_place and index.producer[t] < 0)]
+
+    def can_move(self, move: Move) -> bool:
+        """Whether a move's tensor is at its source and not yet at its device."""
+        if (move.tensor, move.device) in self.at:
+            return False
+        return move.source == HOST or move.source in self.sources(move.tensor)
+
+    def starts(self) -> list[int]:
+        """When each event begins."""
+        starts = []
+        for event, end in zip(self.events, self.ends, strict=True):
+            if isinstance(event, Run):
+                starts.append(end - self._ns[event.direct][event.operator][event.device])
+            else:
+                starts.append(end - self._trip(event)[0])
+        return starts
+
+    def fits(self) -> bool:
+        """Whether every device has room for what was brought to it; by the order of events, like `room`."""
+        return all(p + k <= m for p, k, m in zip(self._parameters, self._peak, self._memory, strict=True))
 
     def plan(self, operator: int, device: int, direct: bool) -> Plan | None:
-        """The earliest end of ``operator`` there, with each missing tensor on its fastest way; None where impossible."""
+        """The earliest end of ``operator`` there, with each missing tensor on its fastest way; None where impossible.
+
+        Where a neighbour lacks the memory to pass parameters on, they are loaded straight away.
+        """
+        plan = self._plan(operator, device, direct, self._transit[device])
+        if plan is not None and self._shortfall(plan.moves, plan.run) > 0 and self._transit[device]:
+            plan = self._plan(operator, device, direct, [])
+        return plan if plan is not None and self._shortfall(plan.moves, plan.run) <= 0 else None
+
+    def _plan(self, operator: int, device: int, direct: bool, transits: list[int]) -> Plan | None:
         ns = self._ns[direct][operator][device]
         if ns == FORBIDDEN:
             return None
-        index = self.problem.graph.index
         channel: dict[int, int] = {}
         ready = self.device_free[device]
-        for t in index.inputs[operator]:
+        for t in self.reads(Run(operator, device, direct)):
             ready = max(ready, self.at.get((t, device), 0))
         moves: list[Move] = []
         for t in self.needs(operator, device, direct):
-            arrival, way = self._fastest_way(t, device, channel)
+            arrival, way = self._fastest_way(t, device, channel, transits)
             if way is None:
                 return None
             for move in way:
@@ -178,9 +214,11 @@ class PartialSchedule:
         if direct and (route := self._down[device]) is not None:
             ready = max(ready, *(channel.get(c, self.channel_free[c]) for c in route.channels))
         run = Run(operator, device, direct)
-        return Plan(ready + ns, moves, run) if self._shortfall(moves, run) <= 0 else None
+        return Plan(ready + ns, moves, run)
 
-    def _fastest_way(self, t: int, device: int, channel: dict[int, int]) -> tuple[int, list[Move] | None]:
+    def _fastest_way(
+        self, t: int, device: int, channel: dict[int, int], transits: list[int]
+    ) -> tuple[int, list[Move] | None]:
         """Earliest arrival of ``t`` and the moves that bring it; ``channel`` overrides free times of channels."""
         index, route = self.problem.graph.index, self.problem.topology.route
         best, way = FORBIDDEN, None
@@ -192,13 +230,13 @@ class PartialSchedule:
         down = self._down[device]
         if index.producer[t] < 0 and down is not None:
             best, way = free(down.channels) + down.nanoseconds(size), [Move(t, HOST, device)]
-        for s in self.holders.get(t, ()):
+        for s in self.sources(t):
             if s != device and (path := route(s, device)) is not None:
-                arrival = max(self.at[t, s], free(path.channels)) + path.nanoseconds(size)
+                arrival = max(self.at.get((t, s), 0), free(path.channels)) + path.nanoseconds(size)
                 if arrival < best:
                     best, way = arrival, [Move(t, s, device)]
         if index.producer[t] < 0:
-            for s in self._transit[device]:
+            for s in transits:
                 first, path = self._down[s], route(s, device)
                 if (t, s) in self.at or first is None or path is None:
                     continue
@@ -212,7 +250,7 @@ class PartialSchedule:
         """Occupy the channels of a planned move; the arrival at a transit device is the channel's new free time."""
         route = self.problem.route(move.source, move.device)
         ready = 0 if move.source == HOST else self.at.get((move.tensor, move.source), 0)
-        if move.source != HOST and (move.tensor, move.source) not in self.at:
+        if move.source not in (HOST, *self.sources(move.tensor)):
             first = self._down[move.source]
             ready = max(channel.get(c, 0) for c in first.channels) if first else 0
         start = max([ready, *(channel.get(c, self.channel_free[c]) for c in route.channels)])
@@ -251,18 +289,29 @@ class PartialSchedule:
 
     def _move(self, move: Move) -> int:
         t, source, device = move
-        route = self.problem.route(source, device)
-        start = max([0 if source == HOST else self.at[t, source], *(self.channel_free[c] for c in route.channels)])
-        end = start + route.nanoseconds(self.problem.graph.index.size[t])
-        for c in route.channels:
+        ns, channels = self._trip(move)
+        start = self.at.get((t, source), 0)
+        for c in channels:
+            if self.channel_free[c] > start:
+                start = self.channel_free[c]
+        end = start + ns
+        for c in channels:
             self.channel_free[c] = end
         self._arrive(t, device, end)
         return end
 
+    def _trip(self, move: Move) -> tuple[int, tuple[int, ...]]:
+        """Time and channels of a move; looked up once, whatever clone asks."""
+        trip = self._trips.get(move)
+        if trip is None:
+            route = self.problem.route(move.source, move.device)
+            trip = self._trips[move] = route.nanoseconds(self.problem.graph.index.size[move.tensor]), route.channels
+        return trip
+
     def _run(self, run: Run) -> int:
         o, device, direct = run
         index = self.problem.graph.index
-        start = max([self.device_free[device], *(self.at.get((t, device), 0) for t in index.inputs[o])])
+        start = max([self.device_free[device], *(self.at[t, device] for t in self.reads(run))])
         if direct and (route := self._down[device]) is not None:
             start = max([start, *(self.channel_free[c] for c in route.channels)])
             for c in route.channels:

@@ -196,6 +196,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 "operators": len(variant.problem.graph.operators),
                 "inputs": plan["arguments"],
                 "outputs": plan["outputs"],
+                "results": _results(variant, plan),
                 "latency_ns": certificate.latency_ns if certificate else None,
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
@@ -208,6 +209,16 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
         "options": first.schedule.options,
         "plans": entries,
     }
+
+
+def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
+    """Where each leaf of the model's result is found: the position of an output or of an argument of the plan."""
+    places = {spec["name"]: {kind: k} for kind in ("argument", "output") for k, spec in enumerate(plan[f"{kind}s"])}
+
+    def leaves(value: Any) -> list[dict[str, int]]:
+        return [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [places[value]]
+
+    return leaves(variant.extraction.result)
 
 
 def _main_function(variants: Sequence[Variant]) -> relax.Function:

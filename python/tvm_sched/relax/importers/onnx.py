@@ -91,11 +91,23 @@ def _convert(
     except tvm.error.OpNotImplemented as error:
         raise InputError(f"{where}: {_unsupported(model, onnx_frontend, error)}") from None
     except Exception as error:
+        _check_model(model, where)
         doing = output.getvalue().split(", with inputs")[0].strip()
         raise InputError(
             f"{where}: TVM's ONNX frontend failed: {_first_line(error)}" + (f" ({doing})" if doing else "")
         ) from error
     return mod, values
+
+
+def _check_model(model: onnx.ModelProto, where: str) -> None:
+    """Say what ONNX's own checker finds wrong with a model that the frontend stumbled over."""
+    onnx = _import_onnx(where)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{where}: not a right ONNX model: {' '.join(str(error).split())}") from None
+    except Exception:  # a model above protobuf's 2 GB, say: nothing is known of it
+        return
 
 
 def _unsupported(model: onnx.ModelProto, frontend: Any, error: Exception) -> str:

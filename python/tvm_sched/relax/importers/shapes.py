@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from ...errors import InputError
 
@@ -44,7 +45,7 @@ def bind_shapes(
     InputError
         An unknown input, a wrong rank, a dimension that contradicts the model or another input, a dimension left open.
     """
-    given = given or {}
+    given = _checked(given, where)
     known = {item.name: item for item in declared}
     symbols: dict[str, int] = {}
     bound_by: dict[str, str] = {}
@@ -54,19 +55,32 @@ def bind_shapes(
                 f"{where}: a shape is given for input {name!r}, which the model does not have; "
                 f"its inputs are {', '.join(str(item) for item in declared) or 'none'}"
             )
-        _match(known[name], tuple(dims), symbols, bound_by, where)
+        _match(known[name], dims, symbols, bound_by, where)
     shapes = {item.name: _static(item, given, symbols, where) for item in declared}
     return shapes, symbols
+
+
+def _checked(given: InputShapes | None, where: str) -> dict[str, tuple[int, ...]]:
+    """Shapes as tuples of Python's integers; NumPy's are taken, too."""
+    given = {} if given is None else given
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: input_shapes is {given!r}; a mapping from input names to shapes is allowed")
+    checked = {}
+    for name, dims in given.items():
+        if isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
+            raise InputError(f"{where}: input {name!r}: shape {dims!r} is given; a sequence of whole numbers is allowed")
+        for axis, size in enumerate(dims):
+            if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
+                raise InputError(
+                    f"{where}: input {name!r}: dimension {axis} is given as {size!r}; a whole number, 0 or more, is allowed"
+                )
+        checked[name] = tuple(int(size) for size in dims)
+    return checked
 
 
 def _match(
     item: DeclaredInput, dims: tuple[int, ...], symbols: dict[str, int], bound_by: dict[str, str], where: str
 ) -> None:
-    for axis, size in enumerate(dims):
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise InputError(
-                f"{where}: input {item.name!r}: dimension {axis} is given as {size!r}; a whole number, 0 or more, is allowed"
-            )
     if item.shape is None:
         return
     if len(dims) != len(item.shape):

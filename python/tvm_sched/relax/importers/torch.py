@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +24,34 @@ def read_exported_program(path: Path) -> Any:
     except ImportError:
         raise InputError(f"{path}: reading torch.export programs needs torch: pip install 'tvm_sched[torch]'") from None
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet():
             warnings.simplefilter("ignore")
             return torch.export.load(path)
     except Exception as error:  # zipfile, json, torch: several unrelated classes
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0].split(" Please check the warnings")[0]
         raise InputError(
             f"{path}: not a readable torch.export program ({first}); write it with torch.export.save"
         ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from logging the traceback of an error that it then raises."""
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def from_exported_program(program: Any, shapes: Any, name: str, where: str) -> ImportedModel:
     """Import a torch.export program; parameters and buffers keep the names of ``state_dict``."""
     from tvm.relax.frontend.torch import from_exported_program as convert
 
+    _check_inputs(program, where)
+    _check_ranges(program, shapes or {}, where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -47,6 +64,31 @@ def from_exported_program(program: Any, shapes: Any, name: str, where: str) -> I
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
     mod, parameters = _parameters(mod, program, targets)
     return bind_module(mod, parameters, shapes, name, where)
+
+
+def _check_inputs(program: Any, where: str) -> None:
+    """TVM's frontend knows tensors only."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
+            said = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
+            raise InputError(
+                f"{where}: input {spec.arg.name!r} is no tensor{said}; TVM's torch frontend takes tensors only: make it "
+                "a tensor, or a constant of the module"
+            )
+
+
+def _check_ranges(program: Any, shapes: Mapping[str, Sequence[int]], where: str) -> None:
+    """A dimension may have the sizes for which torch.export checked the program, and no others."""
+    ranges = {str(symbol): allowed for symbol, allowed in program.range_constraints.items()}
+    for node in program.graph.nodes:
+        given, declared = shapes.get(node.name, ()), getattr(node.meta.get("val"), "shape", ())
+        for axis, (size, symbol) in enumerate(zip(given, declared, strict=False)):
+            allowed = ranges.get(str(symbol))
+            if allowed is not None and not allowed.lower <= size <= allowed.upper:
+                raise InputError(
+                    f"{where}: input {node.name!r}: dimension {axis} is given as {size}; the program was exported for "
+                    f"{allowed.lower} to {allowed.upper}"
+                )
 
 
 def _parameters(mod: tvm.IRModule, program: Any, targets: dict[str, str]) -> tuple[tvm.IRModule, dict[str, Any]]:

@@ -12,6 +12,7 @@ _ALIASES = {
     "relax.memory.ensure_zero_offset",
 }
 _WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
+_WITH_NAN = {"float16", "float32", "float64"}
 _SCANS = {"relax.cumsum", "relax.cumprod"}
 _COMPARISONS = {f"relax.{name}" for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")}
 """TVM 0.27 generates wrong LLVM code for these on booleans."""
@@ -33,10 +34,17 @@ class _Simplifier(relax.PyExprMutator):
             return relax.call_tir(call.args[0], call.args[1], call.ty_args[0])
         if operation in _SCANS and _is_bool(call.args[0]) and call.attrs.dtype in (None, "", "void", "bool"):
             return self._sum_of_booleans(call, operation)
+        if operation == "relax.take" and call.attrs.mode == "fast":
+            return self._bounded_take(call)
         if operation in _COMPARISONS and all(_is_bool(argument) for argument in call.args):
             casts = [self.builder_.emit(relax.op.astype(argument, "int8")) for argument in call.args]
             return relax.Call(call.op, casts)
         return call
+
+    def _bounded_take(self, call: relax.Call) -> relax.Expr:
+        """A wrong index must not read memory outside of the table: it gives NaN, or the nearest row of integers."""
+        mode = "nan" if _dtype(call.args[0]) in _WITH_NAN else "clip"
+        return relax.op.take(*call.args, call.attrs.axis, mode)
 
     def _sum_of_booleans(self, call: relax.Call, operation: str) -> relax.Expr:
         """Sums and products of booleans are whole numbers in torch and numpy; TVM's frontend leaves them boolean."""
@@ -45,8 +53,13 @@ class _Simplifier(relax.PyExprMutator):
         return scan(whole, call.attrs.axis, "int64", call.attrs.exclusive)
 
 
+def _dtype(expr: relax.Expr) -> str:
+    known = isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None
+    return str(expr.ty.dtype.dtype) if known else ""
+
+
 def _is_bool(expr: relax.Expr) -> bool:
-    return isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None and str(expr.ty.dtype.dtype) == "bool"
+    return _dtype(expr) == "bool"
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:

@@ -74,8 +74,8 @@ def copies_leave_from_holders(model: cp_model.CpModel, submodel: Submodel, v: Va
     index, state = submodel.problem.graph.index, submodel.state
     for (t, s, d), literal in v.copy.items():
         start, producer = v.copy_start[t, d], index.producer[t]
-        if (t, s) in state.at:
-            model.add(start >= submodel.free(state.at[t, s])).only_enforce_if(literal)
+        if s in state.sources(t):
+            model.add(start >= submodel.free(state.at.get((t, s), 0))).only_enforce_if(literal)
         elif producer < 0:
             model.add_implication(literal, v.load[t, s])
             model.add(start >= v.load_end[t, s]).only_enforce_if(literal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,13 +23,13 @@ class Limits:
     ----------
     work : float
         Deterministic limit in the solver's own seconds of work, so that the answer does not depend on the machine's load.
-    seconds : float
-        Wall-clock limit; an answer that it cuts off may differ from run to run.
+    deadline : float
+        `time.monotonic` at which the search ends; an answer that it cuts off may differ from run to run.
     workers, seed : int
     """
 
     work: float
-    seconds: float
+    deadline: float
     workers: int
     seed: int
 
@@ -69,7 +70,7 @@ def solve_submodel(submodel: Submodel, hint: PartialSchedule, limits: Limits) ->
     _add_hint(model, submodel, variables, hint)
     solver = cp_model.CpSolver()
     solver.parameters.max_deterministic_time = limits.work
-    solver.parameters.max_time_in_seconds = limits.seconds
+    solver.parameters.max_time_in_seconds = max(0.0, limits.deadline - time.monotonic())
     solver.parameters.num_workers = limits.workers
     # Interleaved search gives every strategy its turn, large neighbourhoods too, and repeats itself with any number of
     # workers; without it one worker runs one strategy, and several race.
@@ -165,7 +166,7 @@ def _after_needs(submodel: Submodel, events: list[Event]) -> list[Event]:
                 needs = {(t, event.device) for t in read} & coming
                 gives = {(t, event.device) for t in index.outputs[event.operator]}
             else:
-                needs = {(event.tensor, event.source)} if event.source != HOST else set()
+                needs = {(event.tensor, event.source)} & coming
                 gives = {(event.tensor, event.device)}
             if needs <= there:
                 ordered.append(event)

@@ -42,6 +42,14 @@ class Submodel:
         """The problem of which this is a part."""
         return self.state.problem
 
+    @property
+    def fits_solver(self) -> bool:
+        """Whether CP-SAT's 64-bit integers hold every sum of times in the program; a year in nanoseconds may not."""
+        parts = len(self.state.device_free) + len(self.state.channel_free)
+        return (self.horizon + max(self.tail.values(), default=0) + self.bus_ahead + self.work_ahead) * 16 * (
+            parts + 1
+        ) < 2**62
+
     def free(self, when: int) -> int:
         """A time of the state on the submodel's clock."""
         return max(0, when - self.base)
@@ -116,7 +124,7 @@ class Variables:
         index, route = problem.graph.index, problem.topology.route
         if index.producer[t] < 0:
             self._add_load(model, submodel, t, d)
-            sources = [*state.holders.get(t, ()), *(s for s in state.transits[d] if (t, s) not in state.at)]
+            sources = [*state.sources(t), *(s for s in state.transits[d] if (t, s) not in state.at)]
         elif state.placed[index.producer[t]] >= 0:
             sources = list(state.holders[t])
         else:
@@ -132,7 +140,7 @@ class Variables:
             ns = problem.copy_ns(t, s, d)
             model.add(self.copy_end[t, d] >= self.copy_start[t, d] + ns).only_enforce_if(literal)
             self._occupy(model, submodel, s, d, self.copy_start[t, d], ns, literal)
-            if index.producer[t] < 0 and (t, s) not in state.at:
+            if index.producer[t] < 0 and s not in state.sources(t):
                 self._add_load(model, submodel, t, s)
 
     def _add_load(self, model: cp_model.CpModel, submodel: Submodel, t: int, d: int) -> None:

@@ -1,0 +1,85 @@
+"""Loading of an artifact's file: what is checked before the dynamic loader may touch it."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+
+_WHAT = "an artifact is what `tvm-sched compile` or `export_library` wrote (.so)"
+_SYMBOL = b"__tvm_ffi__library_bin"
+"""Symbol of the modules inside of a library that TVM exported."""
+
+_Version = tuple[int, int, int, int]
+_loaded: dict[str, _Version] = {}
+"""Device, inode, time and size of each file as this process loaded it first."""
+
+
+def check_library(file: Path) -> None:
+    """Refuse what is no artifact, or only a part of one: loading it could end the process with a bus error.
+
+    Raises
+    ------
+    InputError
+        With the file and what is wrong with it.
+    """
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such file; {_WHAT}")
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(64)
+            if not head.startswith(b"\x7fELF"):
+                raise InputError(f"{file}: not a shared library; {_WHAT}")
+            size = os.fstat(opened.fileno()).st_size
+            if len(head) < 64 or _needed_bytes(head, opened) > size:
+                raise InputError(f"{file}: has {size} bytes, less than its header says: it was cut off; compile it again")
+            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content.find(_SYMBOL) < 0:
+                    raise InputError(f"{file}: a shared library, but not of TVM; {_WHAT}")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
+
+
+def _needed_bytes(head: bytes, opened: Any) -> int:
+    """Bytes that the file must have by its ELF header: the section table comes last; segments are mapped."""
+    if head[4] != 2:  # 32 bits: left to the loader, which refuses it
+        return 0
+    order = "<" if head[5] == 1 else ">"
+    segments, sections = struct.unpack_from(f"{order}QQ", head, 32)
+    segment_size, segment_count, section_size, section_count = struct.unpack_from(f"{order}HHHH", head, 54)
+    needed = max(segments + segment_size * segment_count, sections + section_size * section_count)
+    opened.seek(segments)
+    for _ in range(segment_count):
+        entry = opened.read(segment_size)
+        if len(entry) < 56:
+            break
+        offset, in_file = struct.unpack_from(f"{order}Q", entry, 8)[0], struct.unpack_from(f"{order}Q", entry, 32)[0]
+        needed = max(needed, offset + in_file)
+    return int(needed)
+
+
+def load_library(file: Path) -> Any:
+    """Load a checked artifact; one that was written anew since this process loaded it is loaded anew.
+
+    The dynamic loader knows libraries by name and inode, and would hand out the old one.
+    """
+    import tvm_ffi
+
+    # Kernels of TVM need its runtime library, and an executable of its virtual machine is read by it; an artifact of
+    # other kernels needs tvm_ffi alone.
+    with contextlib.suppress(ImportError):
+        import tvm.runtime  # noqa: F401
+    path = file.resolve()
+    said = path.stat()
+    version = (said.st_dev, said.st_ino, said.st_mtime_ns, said.st_size)
+    if path.suffix == ".so" and _loaded.setdefault(str(path), version) == version:
+        return tvm_ffi.load_module(str(path))
+    with tempfile.TemporaryDirectory(prefix="tvm-sched-") as folder:
+        return tvm_ffi.load_module(shutil.copy(path, Path(folder) / "artifact.so"))
