@@ -1,6 +1,7 @@
 """`compile` and `run`: the values, the figures, the files."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,11 +118,40 @@ def test_wrong_output_directory(fails, artifact, tmp_path):
 
 def test_a_failed_compilation_leaves_the_old_artifact(fails, model_file, tmp_path, monkeypatch):
     def fail(self, path):
-        path.write_bytes(b"half")
+        Path(path).write_bytes(b"half")
         raise RuntimeError("linker")
 
-    monkeypatch.setattr("tvm_sched.relax.build.CompiledModel.export", fail)
+    monkeypatch.setattr("tvm.relax.VMExecutable.export_library", fail)
     (tmp_path / "m.so").write_bytes(b"old")
     assert "linker" in fails(1, "compile", model_file, "-t", "cpu1", "-s", "single", "-o", tmp_path / "m.so")
     assert (tmp_path / "m.so").read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.so", "two.onnx"]
+
+
+def test_missing_parameters(run, fails, model_file, tmp_path):
+    path = tmp_path / "m.so"
+    run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path, "--parameters", "file")
+    (tmp_path / "m.safetensors").rename(tmp_path / "other.safetensors")
+    assert "name it with --parameters" in fails(2, "run", path)
+    run("run", path, "--repeat", 1, "--parameters", tmp_path / "other.safetensors")
+
+
+def test_run_says_what_ran(run, artifact):
+    shown = run("run", artifact[0], "--repeat", 1).stdout
+    for words in ("cpu2", "single", "x [2, 8] float32", "output_0 [2, 8] float32"):
+        assert words in shown
+
+
+def test_a_model_that_computes_nothing(run, fails, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "same", [x], [y])), tmp_path / "same.onnx")
+    said = run("compile", tmp_path / "same.onnx", "-t", "cpu1", "-s", "single", "-o", tmp_path / "m.so").stderr
+    assert "computes nothing" in said
+    assert "computes nothing" in fails(2, "run", tmp_path / "m.so")
+
+
+def test_places_that_refuse_files(fails, model_file, artifact):
+    assert "cannot be written" in fails(2, "compile", model_file, "-t", "cpu1", "-s", "single", "-o", "/proc/m.so")
+    assert "cannot be made" in fails(2, "run", artifact[0], "--repeat", 1, "-o", "/proc/outputs")

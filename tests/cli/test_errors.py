@@ -42,7 +42,8 @@ from tvm_sched.schedule import Schedule
         (["compile", "{model}", "-t", "cpu2", "-o", "{folder}/m.so", "--parameters", "cloud"], "embed"),
         (["compile", "{problem}", "-t", "cpu2", "-o", "{folder}/m.so"], "problem"),
         (["run", "{folder}/none.so"], "no such file"),
-        (["run", "{problem}"], "cannot be loaded"),
+        (["run", "{problem}"], "not a shared library"),
+        (["run", "{folder}/none.so", "--seed", "-1"], "0 or more"),
         (["run", "{folder}/none.so", "--repeat", "0"], "at least 1"),
         (["simulate", "{problem}", "{problem}"], "tvm_sched.schedule"),
         (["verify", "{problem}", "none.json"], "none.json"),
@@ -140,3 +141,12 @@ def test_infeasible_problem(fails, problem, tmp_path):
     topology = msgspec.structs.replace(problem.topology, devices=tuple(small))
     Problem(problem.graph, topology, problem.costs).save(tmp_path / "p.json")
     assert "memory" in fails(1, "schedule", tmp_path / "p.json", "-s", "single")
+
+
+def test_a_cut_off_problem_is_no_model(fails, problem_file):
+    text = problem_file.read_text()
+    for damaged in (text[: len(text) // 2], "[]", "{}"):
+        problem_file.write_text(damaged)
+        message = fails(2, "schedule", problem_file)
+        assert "is a model" not in message
+        assert "JSON" in message or "$.format" in message

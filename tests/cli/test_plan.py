@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from tvm_sched.problem import Problem
-from tvm_sched.schedule import Schedule, Timeline
+from tvm_sched.schedule import Certificate, Schedule, Timeline
 
 
 def test_schedule_writes_what_it_is_asked_for(run, problem, problem_file, tmp_path):
@@ -132,3 +132,13 @@ def test_problem_of_a_model(run, model_file, tmp_path):
 def test_schedule_of_a_model(run, model_file):
     result = run("schedule", model_file, "--topology", "cpu2", "-s", "single", "--json")
     assert result.json["topology"] == "cpu2"
+
+
+def test_simulate_trusts_no_certificate(run, problem_file, schedule_file):
+    true = run("simulate", problem_file, schedule_file, "--json").json
+    forged = msgspec.structs.replace(Schedule.load(schedule_file), certificate=Certificate(1, 1, "my word"))
+    forged.save(schedule_file)
+    said = run("simulate", problem_file, schedule_file, "--json").json
+    assert [said[key] for key in ("latency_ns", "lower_bound_ns", "bound")] == [
+        true[key] for key in ("latency_ns", "lower_bound_ns", "bound")
+    ]

@@ -1,5 +1,6 @@
 """The command as a process of its own: imports, help, signals, pipes."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -49,3 +50,22 @@ def test_ctrl_c_while_the_solver_works(tmp_path):
     assert process.returncode == 130
     assert "interrupted; nothing was saved" in rest
     assert not (tmp_path / "s.json").exists()
+
+
+def test_a_closed_standard_output():
+    command = " ".join([*PROGRAM, "schedulers", "--json"])
+    result = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_without_the_compiler(tmp_path):
+    pytest.importorskip("onnx")
+    from .conftest import write_model
+
+    write_model(tmp_path / "m.onnx")
+    environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "1"}
+    command = [*PROGRAM, "compile", tmp_path / "m.onnx", "-t", "cpu1", "-o", tmp_path / "m.so"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 2
+    assert "error: TVM_USE_RUNTIME_LIB=1 loads TVM without its compiler" in result.stderr
+    assert "Traceback" not in result.stderr

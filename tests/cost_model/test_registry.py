@@ -47,3 +47,15 @@ def test_entry_points(monkeypatch):
     )
     assert "theirs" in cost_model_names()
     assert get_cost_model("theirs") is roofline
+
+
+def test_a_cell_of_a_notebook_runs_twice():
+    def define(value):
+        def mine(graph, topology):
+            return Costs([[value] * len(topology.devices) for _ in graph.operators])
+
+        register_cost_model("mine")(mine)
+
+    define(1)
+    define(2)
+    assert costs(GRAPH, load_topology("a40x2"), "mine").operator_ns.tolist() == [[2, 2]]

@@ -30,6 +30,7 @@ def test_costs_are_read_only_copies():
         (lambda: Costs([1, 2]), "1 dimensions"),
         (lambda: Costs([[1, 2]], [[1]]), "must agree"),
         (lambda: Costs.from_seconds([[float("nan")]]), "not a number"),
+        (lambda: Costs.from_seconds([[1, 1e300]]), r"operator\[0\]\[1\] is 1e\+300 s; at most"),
     ],
 )
 def test_errors(make, said):

@@ -70,6 +70,8 @@ def set_at(data, path, value):
         (["format"], "other", ["$.format", "'other'", "'tvm_sched.problem'"]),
         (["graph", "tensors", 1, "size"], "big", ["$.graph.tensors[1].size", "`int`", "found 'big'"]),
         (["graph", "tensors", 1, "size"], -5, ["$.graph.tensors[1]", "'w'", "-5", "0 or more"]),
+        (["graph", "tensors", 1, "size"], 1 << 64, ["$.graph.tensors[1]", "'w'", "at most 9007199254740992 bytes"]),
+        (["graph", "operators", 0, "flops"], 1 << 64, ["$.graph.operators[0]", "'A'", "0 to 9223372036854775807"]),
         (["graph", "tensors", 1, "kind"], "weight", ["$.graph.tensors[1].kind", "weight"]),
         (["graph", "tensors", 1, "colour"], 1, ["$.graph.tensors[1]", "colour", "the fields are name, size, kind"]),
         (["graph", "operators", 0, "name"], None, ["$.graph.operators[0]", "`name`"]),
@@ -121,3 +123,27 @@ def test_costs_of_another_graph():
     topology = load_topology("a40x2")
     with pytest.raises(ProblemError, match="costs are for 1 operators and 2 devices"):
         Problem(GRAPH, topology, Costs([[1, 1]]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda data: data["costs"].update(operator_ns=[[1 << 62] * 2] * 2),
+        lambda data: data["costs"].update(operator_ns=[[FORBIDDEN - 1] * 2] * 2, direct_ns=[[None] * 2] * 2),
+        lambda data: data["topology"]["buses"][0].update(bandwidth=1e-300),
+        lambda data: data["topology"]["links"][0].update(latency=1e300),
+    ],
+)
+def test_times_whose_sum_leaves_64_bits(wrong):
+    data = json.loads(small_problem().to_json())
+    data["costs"]["direct_ns"] = [[None] * 2] * 2
+    wrong(data)
+    with pytest.raises(ProblemError, match=r"add up to .* s; at most .* s are allowed"):
+        Problem.from_json(json.dumps(data))
+
+
+def test_the_roofline_of_absurd_numbers():
+    device = Device("d", 1 << 60, 1e-300, {"float32": 1e-300})
+    topology = Topology("slow", (device,))
+    with pytest.raises(ProblemError, match="add up to"):
+        Problem(GRAPH, topology, costs(GRAPH, topology))

@@ -163,3 +163,17 @@ def constants_only():
         builder.emit_func_output(result)
     shifted = np.exp(value - value.max(axis=-1, keepdims=True))
     return builder.get(), [shifted / shifted.sum(axis=-1, keepdims=True), value]
+
+
+@I.ir_module
+class Take:
+    """Rows of two tables by indices that may be anything."""
+
+    @R.function
+    def main(t: R.Tensor((4, 3), "float32"), n: R.Tensor((4, 3), "int32"), i: R.Tensor((5,), "int64")):
+        with R.dataflow():
+            a = R.take(t, i, axis=0)
+            b = R.take(n, i, axis=0)
+            gv = (a, b)
+            R.output(gv)
+        return gv

@@ -66,6 +66,10 @@ def test_wrong_arguments(tmp_path):
         compile(cases.Branches, "cpu2", parameters="elsewhere")
     with pytest.raises(InputError, match="there is no scheduler 'nosuch'"):
         compile(cases.Branches, "cpu2", "nosuch")
+    with pytest.raises(InputError, match="'cpu' or 'emulated' is allowed"):
+        compile(cases.Branches, "cpu2", "single", backend="gpu")
+    with pytest.raises(InputError, match="two sets of input shapes are the same"):
+        compile(small_model(w=W, b=B), "cpu2", "nosuch", input_shapes=[{"x": (1, 4)}, {"x": (1, 4)}])
     with pytest.raises(InputError, match="empty list"):
         compile(cases.Branches, "cpu2", input_shapes=[])
     with pytest.raises(InputError, match="does not exist"):
@@ -89,3 +93,60 @@ def test_virtual_machine_of_tvm():
     model = compile(cases.SameTwice, "cpu2")
     machine = tvm.relax.VirtualMachine(model.executable, tvm.cpu())
     assert_same(machine["main"](tvm.runtime.tensor(np.zeros(4, "float32"))), model.run(np.zeros(4, "float32")))
+
+
+def test_all_results_come_from_the_module_too():
+    """Inputs handed back and results that are the same are outputs of the model, though not of the plan."""
+    x = np.linspace(0, 1, 4, dtype="float32")
+    found = compile(cases.SameTwice, "cpu2", "single").module.run(x)
+    assert_same(found, [np.exp(x), x, np.exp(x), np.exp(x)])
+
+
+def test_an_artifact_written_anew_is_loaded_anew(tmp_path):
+    path = tmp_path / "model.so"
+    for batch in (1, 2, 3):
+        compile(small_model(w=W, b=B), "cpu1", "single", input_shapes={"x": (batch, 4)}).export(path)
+        assert runtime.load(path).plans()[0]["arguments"][0]["shape"] == [batch, 4]
+        assert runtime.load(path).run(np.ones((batch, 4), "float32"))[0].shape == (batch, 3)
+
+
+def test_a_failed_export_leaves_what_was_there(tmp_path, monkeypatch):
+    model = compile(small_model(w=W, b=B), "cpu1", "single", input_shapes={"x": (2, 4)}, parameters="external")
+
+    def fail(path, parameters):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tvm_sched.relax.build.write_parameters", fail)
+    (tmp_path / "model.so").write_bytes(b"old")
+    with pytest.raises(InputError, match=r"cannot be written .No space left"):
+        model.export(tmp_path / "model.so")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.so"]
+    assert (tmp_path / "model.so").read_bytes() == b"old"
+    with pytest.raises(InputError, match=r"must end in \.so"):
+        model.export(tmp_path / "model")
+
+
+def test_threads_take_turns():
+    from concurrent.futures import ThreadPoolExecutor
+
+    model = compile(small_model(w=W, b=B), "cpu2", "single", input_shapes={"x": (2, 4)})
+    inputs = [np.full((2, 4), k, "float32") for k in range(8)]
+    for call in (model.run, lambda x: model.module.run(x)[0]):
+        with ThreadPoolExecutor(8) as pool:
+            for x, found in zip(inputs * 40, pool.map(call, inputs * 40), strict=True):
+                assert_same(found, expected(x))
+
+
+def test_indices_out_of_range_read_nothing_else():
+    table = np.arange(12, dtype="float32").reshape(4, 3)
+    indices = np.array([3, -1, 4, 10**12, -(10**12)])
+    found = compile(cases.Take, "cpu1", "single").run(table, table.astype("int32"), indices)
+    np.testing.assert_array_equal(found[0][0], table[3])
+    assert np.isnan(found[0][2:]).all()
+    np.testing.assert_array_equal(found[1][[0, 2, 3]], table[[3, 3, 3]].astype("int32"))
+
+
+def test_repr_is_short():
+    model = compile(small_model(w=W, b=B), "cpu1", "single", input_shapes={"x": (2, 4)}, parameters="external")
+    assert repr(model) == "CompiledModel(Problem('small': 1 operators, 'cpu1'), single; 2 external parameters)"

@@ -39,11 +39,18 @@ def test_onnx_file(tmp_path):
         ({"x": (1, 5)}, r"dimension 1 is given as 5, but the model fixes it at 4"),
         ({"x": (-1, 4)}, r"dimension 0 is given as -1"),
         ({"x": (1.5, 4)}, r"dimension 0 is given as 1.5"),
+        ({"x": 4}, r"input 'x': shape 4 is given"),
+        ({"x": "1,4"}, r"input 'x': shape '1,4' is given"),
+        ("x:1,4", r"input_shapes is 'x:1,4'; a mapping"),
     ],
 )
 def test_onnx_shapes(shapes, message):
     with pytest.raises(InputError, match=message):
         load_model(small_model(), shapes)
+
+
+def test_integers_of_numpy_are_sizes():
+    assert load_model(small_model(), {"x": np.array([2, 4])}).inputs == {"x": ((2, 4), "float32")}
 
 
 def test_symbols_are_shared():
@@ -80,6 +87,9 @@ def test_files_that_cannot_be_read(tmp_path):
         path.write_text("not a model (")
         with pytest.raises(InputError, match=message):
             load_model(path)
+    (tmp_path / "f.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(InputError, match="it ended the program"):
+        load_model(tmp_path / "f.py")
     (tmp_path / "f.py").write_text("import math\n")
     with pytest.raises(InputError, match="defines 0 modules"):
         load_model(tmp_path / "f.py")
@@ -150,3 +160,37 @@ def test_torch(tmp_path):
     assert load_model(tmp_path / "net.pt2", {"x": (8, 4)}).name == "net"
     with pytest.raises(InputError, match=r"torch\.export\.export\(model"):
         load_model(net)
+
+
+def test_a_torch_program_keeps_its_ranges_and_takes_tensors():
+    torch = pytest.importorskip("torch")
+
+    class Scale(torch.nn.Module):
+        def forward(self, x, factor):
+            return x * factor
+
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(
+        Scale(), (torch.ones(4, 3), torch.ones(3)), dynamic_shapes={"x": {0: batch}, "factor": None}
+    )
+    assert load_model(program, {"x": (64, 3)}).inputs["x"] == ((64, 3), "float32")
+    with pytest.raises(InputError, match="dimension 0 is given as 65; the program was exported for 2 to 64"):
+        load_model(program, {"x": (65, 3)})
+    with pytest.raises(InputError, match=r"input 'factor' is no tensor \(3\)"):
+        load_model(torch.export.export(Scale(), (torch.ones(4, 3), 3)))
+
+
+def test_a_damaged_torch_program_is_one_error(tmp_path, caplog):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "state.pt2"
+    torch.save({"a": torch.ones(3)}, path)
+    with pytest.raises(InputError, match=r"not a readable torch\.export program"):
+        load_model(path)
+    assert not caplog.records, "torch logs the traceback"
+
+
+def test_a_wrong_onnx_model():
+    model = small_model()
+    model.graph.node[0].input[0] = "nowhere"
+    with pytest.raises(InputError, match=r"not a right ONNX model: .*'nowhere'"):
+        load_model(model, {"x": (1, 4)})

@@ -32,6 +32,7 @@ from .interrupt import interruptible
 if TYPE_CHECKING:
     from ..problem import Problem
     from ..relax import CompiledModel
+    from ..runtime import ScheduledModule
     from .measure import Measured
 
 JSON, HTML, LIBRARY = (".json",), (".html", ".htm"), (".so",)
@@ -70,7 +71,9 @@ def compile_model(
     for path in written:
         out.wrote(path, "artifact" if path == output else "parameters")
     if not any(made.graph.operators for made in compiled.problems):
-        out.say(f"{model} computes nothing: TVM's virtual machine can run the artifact, `tvm-sched run` has nothing to do")
+        out.say(
+            f"{model} computes nothing: TVM's virtual machine can run the artifact, `tvm-sched run` has nothing to do"
+        )
     if report:
         from ..report.html import Entry, write_report
 

@@ -196,9 +196,7 @@ def simulate(
 
 
 def _certified(made: Problem, chosen: Schedule, predicted: Timeline) -> Schedule:
-    """The schedule with a certificate: its own, or one computed here."""
-    if chosen.certificate:
-        return chosen
+    """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
     import msgspec
 
     from ..schedule import Certificate

@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology
 
-
 _CLIP = 2.0**62
 """Nanoseconds that still fit into 64 bits; a `Problem` refuses far less."""
 
@@ -80,7 +79,7 @@ def _peak(device: Device, dtypes: list[str]) -> npt.NDArray[np.float64]:
 
 def _up(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """Nanoseconds, rounded up; a thousandth of one is taken for the error of floating-point arithmetic."""
-    return np.ceil(np.minimum(seconds * 1e9, _CLIP) - 1e-3).astype(np.int64)
+    return np.ceil(np.minimum(seconds, _CLIP / 1e9) * 1e9 - 1e-3).astype(np.int64)
 
 
 def _host_read_ns(size: npt.NDArray[np.float64], bus: Route) -> npt.NDArray[np.int64]:

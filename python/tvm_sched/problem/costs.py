@@ -84,9 +84,11 @@ def _to_ns(what: str, seconds: npt.ArrayLike) -> npt.NDArray[np.int64]:
         o, d = np.argwhere(np.isnan(np.atleast_2d(values)))[0]
         raise CostsError(f"{what}[{o}][{d}] is not a number; a latency is 0 or more seconds, or infinity")
     forbidden = np.isinf(values) & (values > 0)
-    if (too_long := (values * 1e9 > LONGEST_NS) & ~forbidden).any():
+    if (too_long := (values > LONGEST_NS / 1e9) & ~forbidden).any():
         o, d = np.argwhere(np.atleast_2d(too_long))[0]
-        raise CostsError(f"{what}[{o}][{d}] is {np.atleast_2d(values)[o, d]} s; at most {LONGEST_NS / 1e9:g} are allowed")
+        raise CostsError(
+            f"{what}[{o}][{d}] is {np.atleast_2d(values)[o, d]} s; at most {LONGEST_NS / 1e9:g} are allowed"
+        )
     rounded = np.rint(np.where(forbidden, 0, values) * 1e9).astype(np.int64)
     return np.where(forbidden, np.int64(FORBIDDEN), rounded)
 

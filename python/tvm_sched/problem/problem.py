@@ -59,8 +59,8 @@ class Problem:
         total = float(longest) / 1e9 + slowest * len(self.topology.devices)
         if total * 1e9 > LONGEST_NS:
             raise ProblemError(
-                f"the times of all operators and transfers can add up to {total:.3g} s; at most {LONGEST_NS / 1e9:.3g} s are "
-                "allowed: look at the latencies of the operators, and at latency and bandwidth of buses, links and switches"
+                f"the times of all operators and transfers can add up to {total:.3g} s; at most {LONGEST_NS / 1e9:.3g} s "
+                "are allowed: look at the operators' latencies, and at latency and bandwidth of buses, links and switches"
             )
 
     def _check_operator(self, o: int, name: str) -> None:

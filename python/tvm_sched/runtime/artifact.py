@@ -39,7 +39,9 @@ def check_library(file: Path) -> None:
                 raise InputError(f"{file}: not a shared library; {_WHAT}")
             size = os.fstat(opened.fileno()).st_size
             if len(head) < 64 or _needed_bytes(head, opened) > size:
-                raise InputError(f"{file}: has {size} bytes, less than its header says: it was cut off; compile it again")
+                raise InputError(
+                    f"{file}: has {size} bytes, less than its header says: it was cut off; compile it again"
+                )
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 if content.find(_SYMBOL) < 0:
                     raise InputError(f"{file}: a shared library, but not of TVM; {_WHAT}")

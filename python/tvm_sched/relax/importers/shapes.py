@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 from ...errors import InputError
 
@@ -62,15 +63,17 @@ def bind_shapes(
 
 def _checked(given: InputShapes | None, where: str) -> dict[str, tuple[int, ...]]:
     """Shapes as tuples of Python's integers; NumPy's are taken, too."""
-    given = {} if given is None else given
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: input_shapes is {given!r}; a mapping from input names to shapes is allowed")
+    shapes: Any = {} if given is None else given
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"{where}: input_shapes is {shapes!r}; a mapping from input names to shapes is allowed")
     checked = {}
-    for name, dims in given.items():
+    for name, dims in shapes.items():
         if isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
-            raise InputError(f"{where}: input {name!r}: shape {dims!r} is given; a sequence of whole numbers is allowed")
+            raise InputError(
+                f"{where}: input {name!r}: shape {dims!r} is given; a sequence of whole numbers is allowed"
+            )
         for axis, size in enumerate(dims):
-            if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
+            if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
                 raise InputError(
                     f"{where}: input {name!r}: dimension {axis} is given as {size!r}; a whole number, 0 or more, is allowed"
                 )
