@@ -57,12 +57,20 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
       patches_.push_back({&arguments[i], buffers[i]});
     }
   }
-  bindings_.kernels[index] = [this, index, function = std::move(function)] {
-    const std::vector<ffi::AnyView>& list = arguments_[index];
-    ffi::Any result;
-    function.CallPacked(list.data(), static_cast<int>(list.size()), &result);
-    if (plan_->steps[index].calling == Calling::kPacked) StoreResults(index, result);
-  };
+  const ffi::AnyView* list = arguments.data();
+  const auto count = static_cast<int>(arguments.size());
+  if (step.calling == Calling::kPacked) {
+    bindings_.kernels[index] = [this, index, list, count, function = std::move(function)] {
+      ffi::Any result;
+      function.CallPacked(list, count, &result);
+      StoreResults(index, result);
+    };
+  } else {
+    bindings_.kernels[index] = [list, count, function = std::move(function)] {
+      ffi::Any result;
+      function.CallPacked(list, count, &result);
+    };
+  }
 }
 
 void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
