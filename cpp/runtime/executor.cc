@@ -4,6 +4,14 @@
 #include <cmath>
 #include <thread>
 
+// How threads share the queues: a thread takes a queue and runs its steps until the next one has
+// to wait; then it leaves the queue to anybody and takes another whose next step is ready. So a
+// chain that crosses devices at every step stays on one thread, whose caches hold the data, and
+// nobody has to be woken. A sleeper is called only when there is more than one queue to go on with.
+//
+// No step is forgotten: who announces a step looks at its followers afterwards, and who leaves a
+// queue or falls asleep looks again afterwards. These accesses are sequentially consistent, so at
+// least one of two that meet sees the other.
 namespace tvm_sched::runtime {
 
 namespace {
@@ -54,7 +62,7 @@ class Executor::Watchdog {
     const Nanoseconds limit = run_.settings.watchdog;
     if (limit.count() == 0) return;
     std::uint64_t ended = 0;
-    for (int queue : executor_.busy_queues_) ended += executor_.places_[queue].position.load();
+    for (int queue : executor_.busy_queues_) ended += executor_.queues_[queue].next.load();
     const Clock::time_point now = Clock::now();
     if (ended != ended_) {
       ended_ = ended;
@@ -80,20 +88,20 @@ class Executor::Watchdog {
 Executor::Executor(std::shared_ptr<const Plan> plan)
     : plan_(std::move(plan)),
       items_(plan_->queues.size()),
-      progress_(std::make_unique<Progress[]>(plan_->queues.size())),
-      places_(std::make_unique<Place[]>(plan_->queues.size())),
+      queues_(std::make_unique<Queue[]>(plan_->queues.size())),
       intervals_(plan_->steps.size()),
       ready_(plan_->steps.size()),
       queue_end_(plan_->queues.size()) {
   std::vector<std::uint32_t> position(plan_->steps.size());
   for (std::size_t index = 0; index < plan_->steps.size(); ++index) {
     const Step& step = plan_->steps[index];
-    Item item{static_cast<int>(index), step.kind, false, step.duration, {}};
+    Item item{static_cast<int>(index), step.kind, step.duration, {}, {}};
     for (int wait : step.waits) {
       const int queue = plan_->steps[wait].queue;
       if (queue == step.queue) continue;  // the queue's order says so already
       item.waits.push_back({wait, queue, position[wait]});
-      items_[queue][position[wait]].awaited = true;
+      std::vector<int>& followers = items_[queue][position[wait]].followers;
+      if (followers.empty() || followers.back() != step.queue) followers.push_back(step.queue);
     }
     position[index] = static_cast<std::uint32_t>(items_[step.queue].size());
     items_[step.queue].push_back(std::move(item));
@@ -101,10 +109,10 @@ Executor::Executor(std::shared_ptr<const Plan> plan)
   for (std::size_t queue = 0; queue < items_.size(); ++queue) {
     if (!items_[queue].empty()) busy_queues_.push_back(static_cast<int>(queue));
   }
-  // Spinning pays only while every queue has a core to itself; otherwise it takes the core from
+  // Spinning pays only while every thread has a core to itself; otherwise it takes the core from
   // the thread that is waited for.
   const bool enough_cores = std::thread::hardware_concurrency() >= busy_queues_.size();
-  spins_ = enough_cores ? 2000 : 0;
+  spins_ = enough_cores ? 1000 : 0;
 }
 
 Executor::~Executor() {
@@ -120,10 +128,7 @@ void Executor::EnsureThreads() {
 RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSettings& settings) {
   EnsureThreads();
   ActiveRun run{backend, bindings, settings, {}, {}, -1, nullptr};
-  for (int queue : busy_queues_) {
-    progress_[queue].ended.store(0, std::memory_order_relaxed);
-    places_[queue].position.store(0, std::memory_order_relaxed);
-  }
+  Reset();
   run.context.timed = settings.timed;
   run.context.began = Clock::now();
   Watchdog watchdog(*this, run);
@@ -134,69 +139,150 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
       watchdog.Check();
     };
   }
-  threads_->Run([&](int thread) { RunQueue(run, busy_queues_[thread]); }, poll,
+  threads_->Run([&](int thread) { Work(run, busy_queues_[thread]); }, poll,
                 [&] { run.context.stopped.store(true); });
   if (run.failure) throw StepError(run.failed_step, run.failure);
   return Record(run);
 }
 
-void Executor::RunQueue(ActiveRun& run, int queue) {
-  Nanoseconds queue_free{0};
-  std::uint32_t ended = 0;
-  bool entered = false;
-  for (const Item& item : items_[queue]) {
-    try {
-      if (!entered) run.backend.EnterQueue();
-      entered = true;
-      RunItem(run, item, &queue_free);
-    } catch (...) {
-      run.Fail(item.step, std::current_exception());
-    }
-    // A stopped run still announces its steps, so that no thread waits for one that won't come.
-    places_[queue].position.store(++ended, std::memory_order_relaxed);
-    if (item.awaited) Announce(queue, ended);
+void Executor::Reset() {
+  for (int queue : busy_queues_) {
+    queues_[queue].taken.store(false);
+    queues_[queue].ended.store(0);
+    queues_[queue].next.store(0);
+    queues_[queue].free_at = Nanoseconds{0};
   }
-  queue_end_[queue] = run.context.timed ? queue_free : run.context.Now();
+  unfinished_.store(static_cast<int>(busy_queues_.size()));
 }
 
-void Executor::RunItem(ActiveRun& run, const Item& item, Nanoseconds* queue_free) {
+void Executor::Work(ActiveRun& run, int home) {
+  try {
+    run.backend.EnterQueue();
+  } catch (...) {
+    run.Fail(items_[home].front().step, std::current_exception());
+  }
+  if (IsReady(run, home) && Take(home)) Drain(run, home);
+  while (unfinished_.load() > 0) {
+    bool more = false;
+    const int queue = FindReady(run, home, &more);
+    if (more) WakeOne();
+    if (queue < 0) {
+      Idle(run);
+    } else if (Take(queue)) {
+      Drain(run, queue);
+    }
+  }
+}
+
+bool Executor::Take(int queue) { return !queues_[queue].taken.exchange(true); }
+
+void Executor::Drain(ActiveRun& run, int index) {
+  Queue& queue = queues_[index];
+  const std::vector<Item>& items = items_[index];
+  do {
+    const Item* announced = nullptr;
+    std::uint32_t next = queue.next.load(std::memory_order_relaxed);
+    while (next < items.size() && IsReady(run, index)) {
+      if (announced != nullptr && idle_.load() > 0) {
+        for (int follower : announced->followers) {
+          if (queues_[follower].taken.load() || !IsReady(run, follower)) continue;
+          WakeOne();
+          break;
+        }
+      }
+      RunItem(run, queue, items[next]);
+      queue.next.store(++next, std::memory_order_release);
+      announced = items[next - 1].followers.empty() ? nullptr : &items[next - 1];
+      if (announced != nullptr) queue.ended.store(next);
+    }
+    if (next == items.size()) {
+      queue_end_[index] = run.context.timed ? queue.free_at : run.context.Now();
+      if (unfinished_.fetch_sub(1) == 1) WakeAll();
+      return;  // and nobody else takes the queue in this run
+    }
+    queue.taken.store(false);
+  } while (IsReady(run, index) && Take(index));
+}
+
+void Executor::RunItem(ActiveRun& run, Queue& queue, const Item& item) {
   if (run.Skips(item.step)) {
     intervals_[item.step] = {};
     ready_[item.step] = {};
     return;
   }
-  Timing timing{*queue_free, item.duration};
-  for (const Wait& wait : item.waits) {
-    if (run.Skips(wait.step)) continue;
-    Await(wait);
-    if (run.context.timed) timing.ready = std::max(timing.ready, intervals_[wait.step].end);
-  }
-  // Acquire: who stopped the run may have left buffers half written, and nobody may read them.
+  // A stopped run still announces its steps, so that no thread waits for one that won't come.
   if (run.context.stopped.load(std::memory_order_acquire)) return;
-  const Interval interval = Execute(run, item, timing);
-  if (!run.context.timed) return;
-  ready_[item.step] = timing.ready;
-  intervals_[item.step] = interval;
-  *queue_free = interval.end;
-}
-
-void Executor::Await(const Wait& wait) {
-  Progress& progress = progress_[wait.queue];
-  for (int spin = 0; spin < spins_; ++spin) {
-    if (progress.ended.load(std::memory_order_acquire) > wait.position) return;
-    Pause();
+  Timing timing{queue.free_at, item.duration};
+  if (run.context.timed) {
+    for (const Wait& wait : item.waits) {
+      if (run.Skips(wait.step)) continue;
+      timing.ready = std::max(timing.ready, intervals_[wait.step].end);
+    }
   }
-  // Sequentially consistent on both sides: either the announcer sees a sleeper, or the sleeper
-  // sees the announcement.
-  progress.sleepers.fetch_add(1);
-  std::uint32_t seen;
-  while ((seen = progress.ended.load()) <= wait.position) progress.ended.wait(seen);
-  progress.sleepers.fetch_sub(1);
+  try {
+    const Interval interval = Execute(run, item, timing);
+    if (!run.context.timed) return;
+    ready_[item.step] = timing.ready;
+    intervals_[item.step] = interval;
+    queue.free_at = interval.end;
+  } catch (...) {
+    run.Fail(item.step, std::current_exception());
+  }
 }
 
-void Executor::Announce(int queue, std::uint32_t ended) {
-  progress_[queue].ended.store(ended);
-  if (progress_[queue].sleepers.load() > 0) progress_[queue].ended.notify_all();
+/// Whether the queue's next step waits for nothing. Who has not taken the queue gets a hint.
+bool Executor::IsReady(const ActiveRun& run, int queue) const {
+  const std::uint32_t next = queues_[queue].next.load();
+  if (next >= items_[queue].size()) return false;
+  const Item& item = items_[queue][next];
+  if (run.Skips(item.step)) return true;
+  for (const Wait& wait : item.waits) {
+    if (queues_[wait.queue].ended.load() <= wait.position && !run.Skips(wait.step)) return false;
+  }
+  return true;
+}
+
+/// A queue that is free and ready, or -1; `more`: whether there is another one.
+int Executor::FindReady(const ActiveRun& run, int from, bool* more) const {
+  int found = -1;
+  const auto start = std::lower_bound(busy_queues_.begin(), busy_queues_.end(), from);
+  const auto offset = static_cast<std::size_t>(start - busy_queues_.begin());
+  for (std::size_t k = 0; k < busy_queues_.size(); ++k) {
+    const int queue = busy_queues_[(offset + k) % busy_queues_.size()];
+    if (queues_[queue].taken.load() || !IsReady(run, queue)) continue;
+    if (found >= 0) {
+      *more = true;
+      return found;
+    }
+    found = queue;
+  }
+  return found;
+}
+
+void Executor::WakeOne() {
+  const int idle = idle_.load();
+  if (idle == 0) return;
+  calls_.fetch_add(1);
+  // One that still spins sees the change by itself.
+  if (sleepers_.load() >= idle) calls_.notify_one();
+}
+
+void Executor::WakeAll() {
+  calls_.fetch_add(1);
+  calls_.notify_all();
+}
+
+void Executor::Idle(const ActiveRun& run) {
+  idle_.fetch_add(1);
+  const std::uint32_t seen = calls_.load();
+  bool more = false;
+  if (unfinished_.load() > 0 && FindReady(run, busy_queues_.front(), &more) < 0) {
+    for (int spin = 0; spin < spins_ && calls_.load() == seen; ++spin) Pause();
+    sleepers_.fetch_add(1);
+    calls_.wait(seen);
+    sleepers_.fetch_sub(1);
+  }
+  idle_.fetch_sub(1);
 }
 
 Interval Executor::Execute(ActiveRun& run, const Item& item, const Timing& timing) const {
@@ -238,14 +324,14 @@ RunRecord Executor::Record(const ActiveRun& run) const {
 }
 
 std::string Executor::DescribeQueue(int queue, const std::vector<bool>& skipped) const {
-  const std::uint32_t position = places_[queue].position.load();
+  const std::uint32_t position = queues_[queue].next.load();
   if (position >= items_[queue].size()) return "";
   const Item& item = items_[queue][position];
   std::string text = "\n  " + plan_->DescribeStep(item.step);
   std::string waits;
   for (const Wait& wait : item.waits) {
     if (!skipped.empty() && skipped[wait.step]) continue;
-    if (progress_[wait.queue].ended.load() > wait.position) continue;
+    if (queues_[wait.queue].ended.load() > wait.position) continue;
     waits += (waits.empty() ? " waits for " : ", ") + plan_->DescribeStep(wait.step);
   }
   return text + (waits.empty() ? " is running" : waits);

@@ -1,5 +1,5 @@
-// Runs a plan: each queue's steps in their order on that queue's thread, each step after the
-// steps it waits for.
+// Runs a plan: each queue's steps in their order, one at a time, each step after the steps it
+// waits for. There are as many threads as queues.
 #ifndef TVM_SCHED_RUNTIME_EXECUTOR_H_
 #define TVM_SCHED_RUNTIME_EXECUTOR_H_
 
@@ -95,39 +95,50 @@ class Executor {
     int queue;
     std::uint32_t position;  // in its queue
   };
-  /// What a queue's thread needs of a step, close together: a plan's steps are large.
+  /// What a worker needs of a step, close together: a plan's steps are large.
   struct Item {
     int step;
     StepKind kind;
-    bool awaited;  // by a step of another queue
     Nanoseconds duration;
     std::vector<Wait> waits;
+    std::vector<int> followers;  // queues with a step that waits for this one
   };
-  /// How many steps of a queue have ended, on a cache line of its own: it is the event that other
-  /// queues wait for. It is brought up to date where somebody waits, and at the queue's end.
-  struct alignas(128) Progress {
+  /// The state of a queue in a run, on cache lines of its own. Who has taken the queue runs its
+  /// steps, whichever thread that is.
+  struct alignas(128) Queue {
+    std::atomic<bool> taken{false};
+    /// How many of its steps have ended, as other queues see it.
     std::atomic<std::uint32_t> ended{0};
-    std::atomic<std::uint32_t> sleepers{0};
-  };
-  /// The place that a queue's thread has reached, for the watchdog alone.
-  struct alignas(128) Place {
-    std::atomic<std::uint32_t> position{0};
+    /// Its next step, and when its last one ended: written by who has taken it.
+    std::atomic<std::uint32_t> next{0};
+    Nanoseconds free_at{0};
   };
 
   void EnsureThreads();
-  void RunQueue(ActiveRun& run, int queue);
-  void RunItem(ActiveRun& run, const Item& item, Nanoseconds* queue_free);
+  void Reset();
+  // One thread's work in a run; see executor.cc for how threads share the queues.
+  void Work(ActiveRun& run, int home);
+  bool Take(int queue);
+  void Drain(ActiveRun& run, int queue);
+  void RunItem(ActiveRun& run, Queue& queue, const Item& item);
   Interval Execute(ActiveRun& run, const Item& item, const Timing& timing) const;
-  void Await(const Wait& wait);
-  void Announce(int queue, std::uint32_t ended);
+  bool IsReady(const ActiveRun& run, int queue) const;
+  int FindReady(const ActiveRun& run, int from, bool* more) const;
+  void WakeOne();
+  void WakeAll();
+  void Idle(const ActiveRun& run);
+
   RunRecord Record(const ActiveRun& run) const;
   std::string DescribeQueue(int queue, const std::vector<bool>& skipped) const;
 
   std::shared_ptr<const Plan> plan_;
   std::vector<std::vector<Item>> items_;  // of each queue, in its order
   std::vector<int> busy_queues_;          // those with steps: each has a thread
-  std::unique_ptr<Progress[]> progress_;  // of each queue
-  std::unique_ptr<Place[]> places_;       // of each queue
+  std::unique_ptr<Queue[]> queues_;
+  alignas(128) std::atomic<int> unfinished_{0};       // queues with steps left
+  alignas(128) std::atomic<int> idle_{0};             // threads that found nothing to do
+  std::atomic<int> sleepers_{0};                      // those of them that no longer spin
+  alignas(128) std::atomic<std::uint32_t> calls_{0};  // changes when somebody idle shall look
   // Of each step of a timed run; kept, so that a run allocates nothing.
   std::vector<Interval> intervals_;
   std::vector<Nanoseconds> ready_;
