@@ -9,10 +9,9 @@ import pytest
 import tvm
 
 from tvm_sched._library import load_library
+from tvm_sched.planning import KernelCall, StepMaker, emit_plan
 from tvm_sched.problem import Problem
-from tvm_sched.relax.emit.plan import emit_plan
-from tvm_sched.relax.emit.steps import StepMaker
-from tvm_sched.relax.graph import Extraction, KernelCall
+from tvm_sched.relax.graph import Extraction
 from tvm_sched.testing import random_problem, random_schedule
 
 

@@ -13,12 +13,12 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
+from ...planning import emit_plan, output_tensors
 from ...problem import Problem
 from ...schedule import Schedule
 from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..graph import Extraction, extract
 from ..kernels import compile_kernels, host_target
-from .plan import emit_plan, output_tensors
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""

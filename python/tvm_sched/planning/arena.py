@@ -49,7 +49,10 @@ def lay_out(blocks: list[Block], limit: int) -> int:
     before the other begins, in planned time and in the order of the plan.
     """
     blocks.sort(key=lambda block: block.writer.index)
-    arena = _first_fit(blocks)
+    # Parameters that have their bytes to themselves, before they come too, can remain from run to run.
+    arena = _pinned_apart(blocks)
+    if arena > limit:
+        arena = _first_fit(blocks)
     if arena > limit:
         offsets = [block.offset for block in blocks]
         other = _largest_first(blocks)
@@ -59,6 +62,21 @@ def lay_out(blocks: list[Block], limit: int) -> int:
         arena = min(arena, other)
     _wait_for_former_owners(blocks)
     return arena
+
+
+def _pinned_apart(blocks: list[Block]) -> int:
+    pinned = [block for block in blocks if block.pinned]
+    start = 0
+    for block in pinned:
+        block.offset = start
+        start += -(-block.size // ALIGNMENT) * ALIGNMENT
+    others = [block for block in blocks if not block.pinned]
+    end = _first_fit(others)
+    for block in others:
+        block.offset += start
+    if others:
+        return start + end
+    return max((block.offset + block.size for block in pinned), default=0)
 
 
 def _first_fit(blocks: list[Block]) -> int:
