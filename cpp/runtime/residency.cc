@@ -18,6 +18,7 @@ std::vector<bool> Chosen(const Plan& plan, const std::vector<std::vector<int>>& 
     }
     return chosen;
   }
+  if (std::get<double>(resident) == 0) return chosen;  // empty parameters move in a cold run, too
   Bytes total, taken;
   for (std::size_t p = 0; p < chosen.size(); ++p) {
     if (!steps[p].empty()) total = total + plan.parameters[p].size();

@@ -41,17 +41,20 @@ class Block:
         return FOREVER if self.pinned else max(step.index for step in self.users)
 
 
-def lay_out(blocks: list[Block], limit: int) -> int:
+def lay_out(blocks: list[Block], limit: int, warm: bool = False) -> int:
     """Give every block its offset; returns the bytes of the arena.
+
+    Where ``warm`` runs are to be expected, which leave out some transfers and so have other times, only blocks that no
+    transfer touches share bytes, as long as that fits: the order of their kernels is the same in every run, so sharing
+    makes nobody wait, and parameters can remain.
 
     First-fit in order of time, which packs well where lifetimes are short; if that takes more than ``limit``, the
     blocks are packed largest first, and the better of both stands. Two blocks share bytes only if the users of one end
     before the other begins, in planned time and in the order of the plan.
     """
     blocks.sort(key=lambda block: block.writer.index)
-    # Parameters that have their bytes to themselves, before they come too, can remain from run to run.
-    arena = _pinned_apart(blocks)
-    if arena > limit:
+    arena = _transfers_apart(blocks) if warm else _first_fit(blocks)
+    if warm and arena > limit:
         arena = _first_fit(blocks)
     if arena > limit:
         offsets = [block.offset for block in blocks]
@@ -64,19 +67,20 @@ def lay_out(blocks: list[Block], limit: int) -> int:
     return arena
 
 
-def _pinned_apart(blocks: list[Block]) -> int:
-    pinned = [block for block in blocks if block.pinned]
-    start = 0
-    for block in pinned:
-        block.offset = start
-        start += -(-block.size // ALIGNMENT) * ALIGNMENT
-    others = [block for block in blocks if not block.pinned]
-    end = _first_fit(others)
+def _transfers_apart(blocks: list[Block]) -> int:
+    start = end = 0
+    others = []
+    for block in blocks:
+        if block.pinned or any(step.kind != "kernel" for step in block.users):
+            block.offset, end = start, start + block.size
+            start += -(-block.size // ALIGNMENT) * ALIGNMENT
+        else:
+            others.append(block)
+    if others:
+        end = start + _first_fit(others)
     for block in others:
         block.offset += start
-    if others:
-        return start + end
-    return max((block.offset + block.size for block in pinned), default=0)
+    return end
 
 
 def _first_fit(blocks: list[Block]) -> int:

@@ -144,7 +144,8 @@ class _Emitter:
         by_device: list[list[Block]] = [[] for _ in devices]
         for key, block in self.blocks.items():
             by_device[key.device].append(block)
-        return [lay_out(blocks, device.memory) for blocks, device in zip(by_device, devices, strict=True)]
+        warm = any(step.optional for step in steps)
+        return [lay_out(blocks, device.memory, warm) for blocks, device in zip(by_device, devices, strict=True)]
 
     def _source(self, key: BufferKey) -> dict[str, Any]:
         tensor = self.tensors[key.tensor].name

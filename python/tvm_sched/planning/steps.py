@@ -129,7 +129,9 @@ class StepMaker:
         for step in self.transfers:
             for lane in step.lanes:
                 before = lanes.get(lane, [])
-                step.after += [other for other in before[:-1] if other.queue != step.queue] + before[-1:]
+                # Its own queue keeps the order; but the kernel of a host read waits for the same, in another queue.
+                apart = step.kind == "host_read"
+                step.after += [o for o in before[:-1] if apart or o.queue != step.queue] + before[-1:]
                 lanes[lane] = [*before, step] if step.optional else [step]
 
     def _connect_tensors(self) -> None:
