@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 
 from .. import _library
 from ..errors import ExecutionError, InputError
+from .machine import MachineWarning, differences
+from .shared_object import check_complete
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 
@@ -263,11 +266,17 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
     Raises
     ------
     InputError
-        If the file is not there, cannot be loaded, holds no schedule, or its parameters do not fit.
+        If the file is not there, is cut off, cannot be loaded, holds no schedule, or its parameters do not fit.
+
+    Warns
+    -----
+    MachineWarning
+        Where this machine is not what the artifact was made for, with what to do.
     """
     file = Path(path)
     if not file.is_file():
         raise InputError(f"{file}: there is no such file")
+    check_complete(file)
     _library.load_library()
     try:
         loaded = ScheduledModule(_load_any_module(file))
@@ -275,6 +284,8 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
         raise InputError(f"{file}: {error}") from None
     except Exception as error:
         raise InputError(f"{file}: cannot be loaded ({error})") from error
+    for difference in differences(loaded.info()):
+        warnings.warn(f"{file}: {difference}", MachineWarning, stacklevel=2)
     source = _parameters_file(loaded, file, parameters)
     if source is not None:
         loaded.load_parameters(source)
