@@ -30,7 +30,7 @@ def kernel_library() -> Any:
 
     # fmt: off
     @T.prim_func
-    def one(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):  # noqa: N803
+    def one(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
         T.func_attr({"global_symbol": "one", "tirx.noalias": True})
         b[0] = a[0]
     # fmt: on
@@ -50,7 +50,9 @@ def plan(count: int, devices: int, crossing: bool, wide: bool) -> dict[str, Any]
         device = (k % devices) if crossing or wide else 0
         last = k == count - 1
         # Buffers take turns, as in an arena whose lifetimes are short: 64 of each device.
-        source = {"kind": "output", "index": 0} if last else {"kind": "arena", "device": device, "offset": 64 * (k % 64)}
+        source = (
+            {"kind": "output", "index": 0} if last else {"kind": "arena", "device": device, "offset": 64 * (k % 64)}
+        )
         buffers.append({**spec(f"t{k}"), "source": source})
         before = 0 if wide or k == 0 else k
         waits = [k - 1] if crossing and k > 0 else []

@@ -60,7 +60,9 @@ def rows_of(case: str, problem: Problem, scheduler: str, options: dict[str, Any]
 def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--schedulers", help="some instead of all, separated by commas")
-    arguments.add_argument("--time-limit", type=float, help="seconds for each problem, for schedulers that have a limit")
+    arguments.add_argument(
+        "--time-limit", type=float, help="seconds for each problem, for schedulers that have a limit"
+    )
     options = arguments.parse_args()
     chosen = options.schedulers.split(",") if options.schedulers else names()
     limit = options.time_limit or (10.0 if options.quick else 120.0)

@@ -47,7 +47,8 @@ std::vector<ffi::Tensor> MakeInputs(const ffi::Module& scheduled) {
   ffi::Any plans = ffi::json::Parse(text);
   if (auto list = plans.as<ffi::json::Array>()) plans = (*list)[0];
   std::vector<ffi::Tensor> inputs;
-  for (const ffi::Any& item : plans.cast<ffi::json::Object>()["arguments"].cast<ffi::json::Array>()) {
+  for (const ffi::Any& item :
+       plans.cast<ffi::json::Object>()["arguments"].cast<ffi::json::Array>()) {
     const auto spec = item.cast<ffi::json::Object>();
     std::vector<std::int64_t> shape;
     for (const ffi::Any& extent : spec["shape"].cast<ffi::json::Array>()) {

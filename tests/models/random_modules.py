@@ -35,7 +35,9 @@ def random_module(seed: int, operators: int) -> tuple[Any, list[np.ndarray], lis
     return builder.finalize(), inputs, [value for _, value in outputs]
 
 
-def _step(builder: Any, random: Random, values: Any, known: list[tuple[Any, np.ndarray]]) -> list[tuple[Any, np.ndarray]]:
+def _step(
+    builder: Any, random: Random, values: Any, known: list[tuple[Any, np.ndarray]]
+) -> list[tuple[Any, np.ndarray]]:
     floats = [pair for pair in known if pair[1].dtype == np.float32]
     (a, x), (b, y) = random.choice(floats), random.choice(floats)
     kind = random.choice(["add", "multiply", "tanh", "matmul", "split", "integer", "boolean", "constant", "sum"])

@@ -15,7 +15,9 @@ from tvm_sched.testing import random_schedule
 
 from .random_modules import random_module
 
-MANY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+MANY = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 def random_machine(seed: int) -> Topology:
@@ -25,7 +27,14 @@ def random_machine(seed: int) -> Topology:
         return load_topology(f"cpu{random.randint(1, 4)}")
     count, buses = random.randint(1, 4), random.randint(1, 2)
     devices = tuple(
-        Device(f"gpu{i}", 1 << 20, 1e9 * random.choice([1, 3]), {"float32": 1e9}, launch_overhead=2e-6, bus=f"pcie{i % buses}")
+        Device(
+            f"gpu{i}",
+            1 << 20,
+            1e9 * random.choice([1, 3]),
+            {"float32": 1e9},
+            launch_overhead=2e-6,
+            bus=f"pcie{i % buses}",
+        )
         for i in range(count)
     )
     links = tuple(Link((f"gpu{i}", f"gpu{i + 1}"), 1e9, 1e-6, random.random() < 0.5) for i in range(count - 1))

@@ -14,7 +14,9 @@ ONNX = ["inception_v1", "squeezenet", "resnet50", "densenet121"]
 TORCH = ["llama", "gpt2", "minilm"]
 
 
-@pytest.mark.parametrize("case", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ONNX + TORCH], indirect=True)
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ONNX + TORCH], indirect=True
+)
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_values_equal_the_peers(case: Case, devices: int) -> None:
     compiled = compile(case.model, f"cpu{devices}", options=FAST)
@@ -25,13 +27,17 @@ def test_values_equal_the_peers(case: Case, devices: int) -> None:
     assert 1 <= len(used) <= devices
 
 
-@pytest.mark.parametrize("case", [pytest.param("inception_v1", marks=pytest.mark.xdist_group("inception_v1"))], indirect=True)
+@pytest.mark.parametrize(
+    "case", [pytest.param("inception_v1", marks=pytest.mark.xdist_group("inception_v1"))], indirect=True
+)
 def test_branches_run_on_several_devices(case: Case) -> None:
     compiled = compile(case.model, "cpu3", options=FAST)
     assert len({placement.device for placement in compiled.schedule.placements}) == 3
 
 
-@pytest.mark.parametrize("case", [pytest.param("squeezenet", marks=pytest.mark.xdist_group("squeezenet"))], indirect=True)
+@pytest.mark.parametrize(
+    "case", [pytest.param("squeezenet", marks=pytest.mark.xdist_group("squeezenet"))], indirect=True
+)
 @pytest.mark.parametrize("topology", ["v100-server", "a6000-server", "p4d"])
 def test_emulated_servers_compute_the_same_values(case: Case, topology: str) -> None:
     compiled = compile(case.model, topology, options=FAST)
@@ -41,7 +47,9 @@ def test_emulated_servers_compute_the_same_values(case: Case, topology: str) -> 
     assert compiled.module.latency() >= 0.999 * planned, "an emulated run cannot be shorter than its plan"
 
 
-@pytest.mark.parametrize("case", [pytest.param("squeezenet", marks=pytest.mark.xdist_group("squeezenet"))], indirect=True)
+@pytest.mark.parametrize(
+    "case", [pytest.param("squeezenet", marks=pytest.mark.xdist_group("squeezenet"))], indirect=True
+)
 def test_other_schedulers_compute_the_same_values(case: Case) -> None:
     compiled = compile(case.model, "cpu2", "single")
     assert relative_difference(compiled.run(case.x), case.expected) < TOLERANCE

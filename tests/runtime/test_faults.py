@@ -10,7 +10,6 @@ import pytest
 import tvm_ffi
 from runtime_plans import PlanBuilder, add_and_double
 
-from tvm_sched import _library
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.runtime import load, make_module
 from tvm_sched.runtime.machine import cores, differences
@@ -47,7 +46,6 @@ def test_memory_that_cannot_be_had_names_the_device():
     for _ in range(2):
         with pytest.raises(ExecutionError, match=r'not enough memory for the 1152921504606846976 bytes.*device "cpu1"'):
             module.run(X)
-
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +127,9 @@ def test_a_module_may_go_while_it_runs():
     started, go_on = threading.Event(), threading.Event()
     modules = [blocking_module(started, go_on)]
     results = []
-    thread = threading.Thread(target=lambda main=modules[0].module["main"]: results.append(main(tvm_ffi.from_dlpack(X))))
+    thread = threading.Thread(
+        target=lambda main=modules[0].module["main"]: results.append(main(tvm_ffi.from_dlpack(X)))
+    )
     thread.start()
     started.wait(20)
     modules.clear()

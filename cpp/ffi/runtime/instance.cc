@@ -71,8 +71,7 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
   }
   if (values) {
     for (std::size_t i = 0; i < request.arguments.size(); ++i) {
-      request.arguments[i] =
-          ReadyForKernel(request.arguments[i], "argument " + std::to_string(i));
+      request.arguments[i] = ReadyForKernel(request.arguments[i], "argument " + std::to_string(i));
     }
     BoundPlan& bound = *runnables_[request.plan].bound;
     Attachment attachment(bound);

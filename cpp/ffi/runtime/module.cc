@@ -168,9 +168,8 @@ void ScheduledModule::Main(ffi::PackedArgs args, ffi::Any* result) {
   request.options = options_;
   request.skipped_when_warm = skipped_[request.plan];
   last_run_.reset();
-  instance.Prepare(request, *parameters_, [this](const std::string& name) {
-    return FindKernel(name);
-  });
+  instance.Prepare(request, *parameters_,
+                   [this](const std::string& name) { return FindKernel(name); });
   request.parameters_version = parameters_->version();
   lock.unlock();
   std::vector<Tensor> outputs;

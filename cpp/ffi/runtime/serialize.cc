@@ -70,7 +70,8 @@ std::optional<JsonCursor> TryParse(const std::string& text) {
 
 void RefuseNewer(const JsonCursor& header) {
   auto version = header.OptionalField("version");
-  if (!version || !version->value().as<std::int64_t>() || version->NonNegative() <= kVersion) return;
+  if (!version || !version->value().as<std::int64_t>() || version->NonNegative() <= kVersion)
+    return;
   version->Unexpected("at most " + std::to_string(kVersion) +
                       ": the artifact was written by a newer tvm_sched than this library");
 }

@@ -30,8 +30,8 @@ Resident ReadResident(const JsonCursor& cursor) {
 
 RunOptions ReadOptions(const std::string& json, RunOptions options) {
   const JsonCursor cursor = JsonCursor::Parse(json, "options");
-  cursor.AllowFields({"trace", "emulate_values", "emulation_scale", "resident", "instances",
-                      "watchdog"});
+  cursor.AllowFields(
+      {"trace", "emulate_values", "emulation_scale", "resident", "instances", "watchdog"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
   if (auto values = cursor.OptionalField("emulate_values"); values) {
     options.emulate_values = values->Bool();

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include <string>
 
 #include "runtime/executor.h"
 #include "runtime/plan.h"
@@ -22,8 +21,8 @@ struct RunOptions {
   bool emulate_values = false;
   std::optional<double> emulation_scale;  // nothing: chosen for each plan
   Resident resident = 0.0;
-  int instances = 1;           // runs that may proceed at once
-  Nanoseconds watchdog{0};     // 0: none
+  int instances = 1;        // runs that may proceed at once
+  Nanoseconds watchdog{0};  // 0: none
 };
 
 /// Read options; those that are not there keep their value. Throws FormatError.

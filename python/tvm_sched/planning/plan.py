@@ -7,8 +7,8 @@ from typing import Any
 
 from ..problem import HOST, Problem
 from ..schedule import Schedule, moved_parameters
-from .calls import Calls, KernelCall
 from .arena import Block, lay_out
+from .calls import Calls, KernelCall
 from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
 
 

@@ -64,7 +64,9 @@ def differences(info: Mapping[str, Any]) -> list[str]:
     here = versions()
     for package, version in info.get("versions", {}).items():
         if here.get(package, version).split(".")[:2] != version.split(".")[:2]:
-            result.append(f"it was made with {package} {version}, here is {here[package]}: compile it again if it fails")
+            result.append(
+                f"it was made with {package} {version}, here is {here[package]}: compile it again if it fails"
+            )
     return result
 
 

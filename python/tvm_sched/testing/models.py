@@ -14,7 +14,16 @@ import numpy as np
 
 from ..errors import InputError
 
-ONNX_MODELS = ("inception_v1", "inception_v2", "squeezenet", "resnet50", "densenet121", "shufflenet", "vgg19", "zfnet512")
+ONNX_MODELS = (
+    "inception_v1",
+    "inception_v2",
+    "squeezenet",
+    "resnet50",
+    "densenet121",
+    "shufflenet",
+    "vgg19",
+    "zfnet512",
+)
 """Names of the structures in the package ``onnx``."""
 
 

@@ -213,9 +213,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
     }
 
 
-def _machine(
-    variants: Sequence[Variant], plans: Sequence[dict[str, Any]], target: tvm.target.Target
-) -> dict[str, Any]:
+def _machine(variants: Sequence[Variant], plans: Sequence[dict[str, Any]], target: tvm.target.Target) -> dict[str, Any]:
     """Versions, target and machine, and the topology that the schedule is for."""
     topology = variants[0].problem.topology
     return {
