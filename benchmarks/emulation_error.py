@@ -2,11 +2,16 @@
 
 The graphs are made from the models' configurations, shapes only, with roofline latencies; the plans have no kernels. So
 threads, queues, waits and copies are the executor's own, and time is the plan's, dilated.
+
+Two errors are given. That of the run's record takes a step to begin when those it waits for ended by their record, up to
+20 ms before the thread that plays its device noticed: it shows wrong waits and orders, and not how late this machine wakes
+threads. That of the wall clock, with the dilation divided out, has these delays in it, and they add up along a chain.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -33,6 +38,7 @@ class GraphMaker:
         self.tensors = [self.tensor("x", (tokens, 1), "input")]
 
     def tensor(self, name: str, shape: tuple[int, ...], kind: str) -> Tensor:
+        """A tensor of float16."""
         return Tensor(name, int(np.prod(shape)) * BYTES, kind, shape, "float16")  # type: ignore[arg-type]
 
     def add(self, name: str, kind: str, inputs: tuple[str, ...], width: int, weight: int = 0) -> str:
@@ -46,6 +52,7 @@ class GraphMaker:
         return f"{name}.y"
 
     def graph(self, output: str) -> OpGraph:
+        """All that was added."""
         return OpGraph(self.name, tuple(self.operators), tuple(self.tensors), (output,))
 
 
@@ -55,7 +62,8 @@ def llama(layers: int, tokens: int, hidden: int = 3072, inner: int = 8192, vocab
     value = make.add("embed", "take", ("x",), hidden)
     for k in range(layers):
         norm = make.add(f"{k}.norm1", "rms_norm", (value,), hidden)
-        q, key, v = (make.add(f"{k}.{n}", "matmul", (norm,), hidden // d, hidden) for n, d in zip("qkv", (1, 3, 3)))
+        widths = {"q": hidden, "k": hidden // 3, "v": hidden // 3}
+        q, key, v = (make.add(f"{k}.{n}", "matmul", (norm,), width, hidden) for n, width in widths.items())
         attention = make.add(f"{k}.attention", "attention", (q, key, v), hidden)
         out = make.add(f"{k}.o", "matmul", (attention,), hidden, hidden)
         value = make.add(f"{k}.add1", "add", (value, out), hidden)
@@ -93,22 +101,25 @@ def problems(quick: bool) -> Iterator[Problem]:
             yield Problem(graph, topology, costs(graph, topology))
 
 
-def errors(problem: Problem, scheduler: str, options: dict[str, float], resident: float) -> float:
-    """Relative error of an emulated run's latency, in percent."""
+def errors(problem: Problem, scheduler: str, options: dict[str, float], resident: float) -> tuple[float, float]:
+    """Relative errors of an emulated run's latency, by its record and by the wall clock, in percent."""
     schedule = solve(problem, scheduler, options)
     calls = ShapesOnly(problem.graph)
     values = tuple(calls.parameters)
     plan = emit_plan(problem, schedule, calls, name="p", backend="emulated", functions={}, values=values)
     module = ScheduledModule(make_module([plan], {}))
-    module.configure(resident=resident)
+    module.configure(resident=resident, trace=True)
     inputs = [np.zeros(spec["shape"], spec["dtype"]) for spec in plan["arguments"]]
     if resident:
         module.configure(emulation_scale=1)
         module.run(*inputs)  # loads what remains
         module.configure(emulation_scale="auto")
+    start = time.perf_counter()
     module.run(*inputs)
+    wall = time.perf_counter() - start
     predicted = simulate(problem, schedule, resident=resident).latency
-    return abs(module.latency() / predicted - 1) * 100
+    wall /= module.timeline()["scale"]
+    return abs(module.latency() / predicted - 1) * 100, abs(wall / predicted - 1) * 100
 
 
 def main() -> None:
@@ -128,10 +139,11 @@ def main() -> None:
                 Console(stderr=True).print(f"{case}: {scheduler}: {failure}")
                 continue
             found.append(error)
-            rows.append(Row(case, f"{scheduler}, {resident:.0%} resident", error, "% error"))
+            rows.append(Row(case, f"{scheduler}, {resident:.0%} resident", error[0], "% error", error[1], "wall clock"))
     if found:
-        rows.append(Row("mean of all", "", statistics.fmean(found), "% error", 2.97, "SortingHat, on hardware"))
-        rows.append(Row("largest", "", max(found), "% error"))
+        record, wall = ([pair[k] for pair in found] for k in range(2))
+        rows.append(Row("mean of all", "", statistics.fmean(record), "% error", statistics.fmean(wall), "wall clock"))
+        rows.append(Row("largest", "", max(record), "% error", max(wall), "wall clock"))
     report("emulated against simulated latency", rows, options.json)
 
 

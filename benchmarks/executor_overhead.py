@@ -26,7 +26,7 @@ def spec(name: str) -> dict[str, Any]:
 def kernel_library() -> Any:
     """`one` reads a tensor and writes a single element of another."""
     import tvm
-    from tvm.script import tirx as T
+    from tvm.script import tirx as T  # noqa: N812
 
     # fmt: off
     @T.prim_func
