@@ -11,36 +11,11 @@ import tvm
 from tvm import relax
 
 from ..errors import InputError
+from ..planning import KernelCall
 from ..problem import Operator, OpGraph, Tensor
 from .attributes import NAME
 from .flops import count_flops
 from .importers.model import number_of_inputs
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """How an operator is computed.
-
-    Attributes
-    ----------
-    operator : str
-        Name of the operator.
-    function : str
-        Name of a PrimFunc of the module, or of a packed function.
-    external : bool
-        Whether ``function`` is a packed function that is looked up when the model runs.
-    packed : bool
-        Whether it returns its outputs instead of writing them into its last arguments.
-    inputs, outputs : tuple of str
-        Names of tensors, in the order of the call.
-    """
-
-    operator: str
-    function: str
-    external: bool
-    packed: bool
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import tvm
 from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
+from ...planning import emit_plan, output_tensors
 from ...problem import Problem
+from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..graph import Extraction, extract
 from ..kernels import compile_kernels, host_target
-from .plan import emit_plan, output_tensors
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""
@@ -104,7 +106,8 @@ def make_executor(
     main = _main_function(variants)
     if not any(plan["outputs"] for plan in plans):
         return Executor(None, main, {}, plans)
-    info = json.dumps({**_metadata(variants, plans), **(metadata or {})})
+    described = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
+    info = json.dumps({**described, **(metadata or {})})
     make = tvm.get_global_func("tvm_sched.make_module")
     module = make(json.dumps(plans), info, parameters if embed else {})
     if kernels:
@@ -219,6 +222,15 @@ def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
         return [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [places[value]]
 
     return leaves(variant.extraction.result)
+
+
+def _machine(variants: Sequence[Variant], plans: Sequence[dict[str, Any]], target: tvm.target.Target) -> dict[str, Any]:
+    """Versions, target and machine, and the topology that the schedule is for."""
+    topology = variants[0].problem.topology
+    return {
+        **describe(plans[0]["backend"], plans[0]["devices"], str(target)),
+        "topology_description": msgspec.to_builtins(topology),
+    }
 
 
 def _main_function(variants: Sequence[Variant]) -> relax.Function:
