@@ -69,6 +69,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   RunRecord Execute(Runnable& runnable, Backend& backend, const Bindings& bindings);
   /// One arena a device, large enough for every plan: runs follow each other, so plans share them.
   const BoundPlan::Arenas& Arenas(Backend& backend);
+  /// Tell kernel modules, which may hold parameters in layouts of their own, that values changed.
+  void AnnounceParameters() const;
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;
