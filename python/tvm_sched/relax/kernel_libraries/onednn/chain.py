@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,10 +72,13 @@ class Chain:
 
 
 class ChainFinder:
-    """Follows a value as long as one operator alone uses it and oneDNN can compute that operator on the way out."""
+    """Follows a value as long as one operator alone uses it and oneDNN can compute that operator on the way out.
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self.rewriter = rewriter
+    ``taken`` says of a variable whether another chain computes it: both sides of an addition may end in it.
+    """
+
+    def __init__(self, rewriter: Rewriter, taken: Callable[[Any], bool]) -> None:
+        self.rewriter, self.taken = rewriter, taken
 
     def find(self, start: Any, weights: Any) -> Chain:
         """The longest chain.
@@ -90,7 +94,7 @@ class ChainFinder:
         self.channels = (shape_of(start) or ())[-1]
         while len(self.chain.post) < LIMIT:
             users = self.rewriter.uses[self.chain.end]
-            if len(users) != 1 or users[0] is None:
+            if len(users) != 1 or users[0] is None or self.taken(users[0]):
                 break
             call = self.rewriter.definitions[users[0]]
             if not is_float32(call) or not self._take(call):

@@ -58,7 +58,7 @@ class Claimer(Rewriter):
             return
         weights = constant_value(self.resolve(call.args[1]))
         scalable = weights is not None and (name == "nn.conv2d" or weights.ndim == 2)
-        chain = ChainFinder(self).find(variable, weights if scalable else None)
+        chain = ChainFinder(self, lambda v: v in self.ends or v in self.inside).find(variable, weights if scalable else None)
         make = self._convolution if name == "nn.conv2d" else self._matmul
         self.ends[chain.end] = lambda: make(call, chain)
         self.inside.update(chain.inside)
