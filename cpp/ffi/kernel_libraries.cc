@@ -68,10 +68,10 @@ void OpenDependency(const Library& library) {
   // Not an error yet: the library may know where it was built.
 }
 
-/// Lets OpenMP's threads sleep between kernels rather than spin, unless the user has said otherwise.
-/// Spinning threads lose the core as soon as anything else wants it, and then every kernel waits for
-/// one of them: fifty times slower beside another busy process, and nothing gained on a quiet
-/// machine. OpenMP reads this when it is loaded.
+/// Lets OpenMP's threads sleep between kernels rather than spin, unless the user has said
+/// otherwise. Spinning threads lose the core as soon as anything else wants it, and then every
+/// kernel waits for one of them: fifty times slower beside another busy process, and nothing gained
+/// on a quiet machine. OpenMP reads this when it is loaded.
 class QuietOpenMp {
  public:
   QuietOpenMp() {

@@ -129,9 +129,7 @@ def kernel_flops(mod: tvm.IRModule, function: str) -> int:
     return 0 if document is None else int(json.loads(document)["flops"])
 
 
-def make_modules(
-    mod: tvm.IRModule, functions: Mapping[str, str], devices: int
-) -> list[tvm.runtime.Module]:
+def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], devices: int) -> list[tvm.runtime.Module]:
     """The runtime modules for functions of a module that libraries compute.
 
     Parameters

@@ -60,6 +60,7 @@ class Rewriter:
         self.definitions: dict[Any, Any] = {}
         self.uses: dict[Any, list[Any]] = defaultdict(list)
         self.values: dict[Any, Any] = {}
+        self.name = ""  # of the variable whose place is being taken
 
     def run(self) -> tvm.IRModule:
         """The module with a new ``main``; the same module where ``main`` holds what cannot be gone through."""
@@ -71,8 +72,10 @@ class Rewriter:
         with self.builder.function("main", list(function.params), attributes):
             with self.builder.dataflow():
                 for binding in bindings:
+                    self.name = binding.var.name
                     self.values[binding.var] = self.visit(binding.var, binding.value)
-                result = self.builder.emit_output(self.value(function.body.body))
+                result = self.value(function.body.body)
+                result = self.builder.emit_output(result, getattr(function.body.body, "name", ""))
             self.builder.emit_func_output(result)
         made = self.mod.clone()
         made.update_func(self.mod.get_global_var("main"), self.builder.get()["main"])
@@ -88,7 +91,7 @@ class Rewriter:
         """Bind an expression to a new variable; variables and constants stand for themselves."""
         if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
             return expr
-        return self.builder.emit(expr)
+        return self.builder.emit(expr, self.name)
 
     def value(self, expr: Any) -> Any:
         """An old expression, with new variables for the old ones."""

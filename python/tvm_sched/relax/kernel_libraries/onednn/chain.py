@@ -113,7 +113,10 @@ class ChainFinder:
             numbers = self._numbers(call.args[1:])
             if numbers is None:
                 return False
-            description: dict[str, Any] = {"name": ELEMENTWISE[name], **dict(zip(("alpha", "beta"), numbers, strict=False))}
+            description: dict[str, Any] = {
+                "name": ELEMENTWISE[name],
+                **dict(zip(("alpha", "beta"), numbers, strict=False)),
+            }
             if name == "nn.silu":
                 description["alpha"] = 1.0
             self.chain.post.append(Post(description))

@@ -58,7 +58,9 @@ class Claimer(Rewriter):
             return
         weights = constant_value(self.resolve(call.args[1]))
         scalable = weights is not None and (name == "nn.conv2d" or weights.ndim == 2)
-        chain = ChainFinder(self, lambda v: v in self.ends or v in self.inside).find(variable, weights if scalable else None)
+        chain = ChainFinder(self, lambda v: v in self.ends or v in self.inside).find(
+            variable, weights if scalable else None
+        )
         make = self._convolution if name == "nn.conv2d" else self._matmul
         self.ends[chain.end] = lambda: make(call, chain)
         self.inside.update(chain.inside)
@@ -85,7 +87,7 @@ class Claimer(Rewriter):
         a, b, out = (shape_of(e) or () for e in (call.args[0], call.args[1], call))
         parameter = constant_value(self.resolve(call.args[1])) is not None
         if len(b) == 2:
-            shapes = [(prod(a[:-1]), a[-1]), b, (prod(out[:-1]), out[-1])]
+            shapes: list[tuple[int, ...]] = [(prod(a[:-1]), a[-1]), b, (prod(out[:-1]), out[-1])]
         elif a[:-2] == b[:-2]:
             shapes = [(prod(s[:-2]), *s[-2:]) for s in (a, b, out)]
         else:
@@ -112,7 +114,9 @@ class Claimer(Rewriter):
         if chain.bias is not None:
             kernel["bias"] = len(arguments)
             arguments.append(self._folded(chain.bias, weights))
-            per_channel = (chain.bias.size,) if kind == "conv2d" else (1,) * (len(result["dims"]) - 1) + (chain.bias.size,)
+            per_channel = (
+                (chain.bias.size,) if kind == "conv2d" else (1,) * (len(result["dims"]) - 1) + (chain.bias.size,)
+            )
             operands.append(dense(per_channel, parameter=True))
         kernel["post"] = []
         for post in chain.post:
@@ -146,7 +150,9 @@ class Claimer(Rewriter):
         padded = any(low) or any(high)
         if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[2:]]:
             return None  # ceil mode: windows beyond the padding are counted in ways of TVM's own
-        algorithm = "max" if not average else "average_with_padding" if attrs.count_include_pad and padded else "average"
+        algorithm = (
+            "max" if not average else "average_with_padding" if attrs.count_include_pad and padded else "average"
+        )
         kernel = {
             "primitive": "pooling",
             "algorithm": algorithm,

@@ -28,7 +28,7 @@ def channels_last(shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def window(
-    call_strides: Any, padding: Any, dilation: Any, kernel: tuple[int, int], size: tuple[int, int], out: tuple[int, int]
+    call_strides: Any, padding: Any, dilation: Any, kernel: tuple[int, ...], size: tuple[int, ...], out: tuple[int, ...]
 ) -> dict[str, list[int]]:
     """Strides, dilation and padding of convolution or pooling.
 

@@ -165,8 +165,8 @@ class ChannelsLast(Rewriter):
         shape = shape_of(call) or ()
         if self._known(source) and (shape_of(source) or (0, 0, 0))[2:] == (1, 1):
             return self._as(self.last[source], shape)
-        exchanged = self.defined(source)
-        split = self.defined(exchanged.args[0]) if operation(exchanged) == "permute_dims" else None
+        exchanged: Any = self.defined(source)
+        split: Any = self.defined(exchanged.args[0]) if operation(exchanged) == "permute_dims" else None
         if operation(split) != "reshape" or not self._known(self.resolve(split.args[0])):
             return None
         before, middle = shape_of(split.args[0]), shape_of(split)
@@ -205,12 +205,12 @@ class ChannelsLast(Rewriter):
         power = self._step(call.args[1], "power")
         added = power and self._step(power[0], "add")
         scaled = added and self._step(added[0], "multiply")
-        squeezed = self.defined(scaled[0]) if scaled else None
-        pooled = self.defined(squeezed.args[0]) if operation(squeezed) == "squeeze" else None
+        squeezed: Any = self.defined(scaled[0]) if scaled else None
+        pooled: Any = self.defined(squeezed.args[0]) if operation(squeezed) == "squeeze" else None
         if power is None or added is None or scaled is None or operation(pooled) != "nn.avg_pool3d":
             return None
-        expanded = self.defined(pooled.args[0])
-        square = self.defined(expanded.args[0]) if operation(expanded) == "expand_dims" else None
+        expanded: Any = self.defined(pooled.args[0])
+        square: Any = self.defined(expanded.args[0]) if operation(expanded) == "expand_dims" else None
         window = [int(s) for s in pooled.attrs.pool_size]
         size = window[0]
         fits = (

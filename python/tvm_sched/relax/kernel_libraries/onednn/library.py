@@ -22,9 +22,9 @@ def _why_not() -> str | None:
 
 
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
-    mod = Simplifier(mod).run()
-    mod = ChannelsLast(mod, kernels, names).run()
-    return Claimer(mod, kernels, names).run()
+    changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
+    changed = Claimer(changed, kernels, names).run()
+    return changed if kernels.documents else mod
 
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], devices: int) -> tvm.runtime.Module:
