@@ -12,7 +12,7 @@ from .topology import Device, Switch, Topology
 # of 15 runs while the machine was busy with other work, and rounded:
 PEAK_FLOPS = 240e9  # convolutions of GoogLeNet: 255 GFLOP/s; squeezenet: 254, resnet50: 246
 MEMORY_BANDWIDTH = 40e9  # pooling and concatenation: GoogLeNet 55 GB/s read and written; squeezenet 80, resnet50 30
-THREAD_GAIN = 0.3  # of each further thread of a device: resnet50's convolutions 322 GFLOP/s with two; a quiet machine gains more
+THREAD_GAIN = 0.3  # of each further thread of a device: resnet50's convolutions 322 GFLOP/s with two; more when quiet
 LAUNCH_OVERHEAD = 5e-6  # the smallest kernels: 0.2 to 5 us; waking a thread that waits for its inputs: a few more
 COPY_BANDWIDTH = 20e9  # memcpy of 64 MiB: 22 GB/s
 COPY_LATENCY = 10e-6  # two events between threads; assumed
