@@ -143,7 +143,10 @@ def main() -> None:
     args = arguments.parse_args()
     for variable in ("TVM_SCHED_NUM_THREADS", "TVM_NUM_THREADS"):
         os.environ[variable] = str(args.threads)
-    rows = [row for name in args.case or [*ONNX, "MiniLM"] for row in measure(name, args.threads, args.quick)]
+    rows: list[Row] = []
+    for name in args.case or [*ONNX, "MiniLM"]:
+        rows += measure(name, args.threads, args.quick)
+        print("; ".join(f"{r.case}: {r.method} {r.figure:.4g} {r.unit}" for r in rows if r.case == name), flush=True)
     report(f"Latency on {args.threads} threads, batch 1", rows, args.json)
 
 
