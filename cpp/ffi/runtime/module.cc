@@ -236,11 +236,20 @@ std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name
 void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 1, "load_parameters(path)");
   *result = parameters_->Load(args[0].cast<ffi::String>());
+  AnnounceParameters();
 }
 
 void ScheduledModule::SetParameter(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 2, "set_parameter(name, tensor)");
   parameters_->Set(args[0].cast<ffi::String>(), args[1].cast<Tensor>());
+  AnnounceParameters();
+}
+
+void ScheduledModule::AnnounceParameters() const {
+  for (const ffi::Any& import : imports()) {
+    auto module = import.cast<ffi::Module>();
+    if (auto function = module->GetFunction("tvm_sched.parameters_changed")) (*function)();
+  }
 }
 
 void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {

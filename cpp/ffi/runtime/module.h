@@ -66,6 +66,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   int Choose(const std::vector<tvm::ffi::Tensor>& arguments) const;
   /// Wait for a free instance, open to Ctrl-C.
   int Acquire();
+  /// Tell kernel modules, which may hold parameters in layouts of their own, that values changed.
+  void AnnounceParameters() const;
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;

@@ -32,7 +32,7 @@ def emit_plan(
         Of the plan, unique in its artifact.
     backend : {"cpu", "emulated"}
     functions : mapping of str to str
-        Name in the compiled module of each PrimFunc.
+        Name in the artifact of each function that it holds; others are global functions.
     values : sequence of str
         Parameters whose values the artifact or its file of parameters holds; the others are arguments of each call.
     """
@@ -161,7 +161,7 @@ class _Emitter:
         result: dict[str, Any] = {"queue": queue, "kind": step.kind, "name": step.name}
         if step.kind == "kernel":
             call: KernelCall = self.calls[step.name]
-            result["function"] = call.function if call.external else self.functions[call.function]
+            result["function"] = self.functions.get(call.function, call.function)
             if call.packed:
                 result["calling"] = "packed"
         result["inputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.inputs]

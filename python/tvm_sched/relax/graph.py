@@ -16,6 +16,7 @@ from ..problem import Operator, OpGraph, Tensor
 from .attributes import NAME
 from .flops import count_flops
 from .importers.model import number_of_inputs
+from .kernel_libraries import kernel_flops
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,8 @@ class _Extractor:
         name = kind if self.names[kind] == 1 else f"{kind}.{self.names[kind]}"
         result = self._outputs(call.ty, name, (), where, f"{function!r}")
         outputs = tuple(flatten(result if isinstance(result, tuple) else (result,)))
-        if not external and function not in self.flops:
-            self.flops[function] = count_flops(self.mod[function])
+        if function not in self.flops:
+            self.flops[function] = kernel_flops(self.mod, function) if external else count_flops(self.mod[function])
         self.operators.append(Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0)))
         self.calls.append(KernelCall(name, function, external, packed, tuple(inputs), outputs))
         return result

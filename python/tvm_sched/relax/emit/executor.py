@@ -20,6 +20,7 @@ from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..graph import Extraction, extract
+from ..kernel_libraries import KERNELS, make_modules
 from ..kernels import compile_kernels, host_target
 
 ENTRY = "tvm_sched.main"
@@ -88,9 +89,12 @@ def make_executor(
     plans: list[dict[str, Any]] = []
     kernels: dict[str, tvm.tirx.PrimFunc] = {}
     parameters: dict[str, Any] = {}
+    libraries: list[tvm.runtime.Module] = []
     for variant in variants:
         functions = _kernel_names(variant, len(variants))
-        kernels.update({name: variant.mod[original] for original, name in functions.items()})
+        claimed = _claimed(variant)
+        kernels.update({name: variant.mod[original] for original, name in functions.items() if original not in claimed})
+        libraries += make_modules(variant.mod, functions, len(variant.problem.topology.devices))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan = emit_plan(
             variant.problem,
@@ -112,6 +116,8 @@ def make_executor(
     module = make(json.dumps(plans), info, parameters if embed else {})
     if kernels:
         module.import_module(compile_kernels(kernels, target or host_target()))
+    for library in libraries:
+        module.import_module(library)
     return Executor(module, main, {} if embed else parameters, plans)
 
 
@@ -158,10 +164,18 @@ def _backend(problem: Problem) -> str:
 
 
 def _kernel_names(variant: Variant, count: int) -> dict[str, str]:
-    """Name in the compiled module of each PrimFunc that the variant calls."""
-    used = dict.fromkeys(call.function for call in variant.extraction.calls if not call.external)
+    """Name in the artifact of each function that the variant calls and the artifact holds."""
+    claimed = _claimed(variant)
+    calls = variant.extraction.calls
+    used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
     suffix = "" if count == 1 else f"__{variant.name.rpartition('#')[2]}"
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
+
+
+def _claimed(variant: Variant) -> set[str]:
+    """Functions that kernel libraries compute."""
+    attributes = variant.mod.attrs
+    return {str(name) for name in attributes[KERNELS]} if attributes and KERNELS in attributes else set()
 
 
 def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:
