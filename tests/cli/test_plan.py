@@ -136,7 +136,8 @@ def test_schedule_of_a_model(run, model_file):
 
 def test_simulate_trusts_no_certificate(run, problem_file, schedule_file):
     true = run("simulate", problem_file, schedule_file, "--json").json
-    forged = msgspec.structs.replace(Schedule.load(schedule_file), certificate=Certificate(1, 1, "my word"))
+    certificate = Certificate(true["latency_ns"], true["latency_ns"], "my word")
+    forged = msgspec.structs.replace(Schedule.load(schedule_file), certificate=certificate)
     forged.save(schedule_file)
     said = run("simulate", problem_file, schedule_file, "--json").json
     assert [said[key] for key in ("latency_ns", "lower_bound_ns", "bound")] == [
