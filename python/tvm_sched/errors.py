@@ -41,5 +41,9 @@ class InfeasibleError(TvmSchedError):
     """A scheduler found, or proved, that no schedule obeys the limits; the message says what is short."""
 
 
+class SchedulerError(TvmSchedError):
+    """A scheduler's answer breaks a rule, or is no schedule: a fault of the scheduler, not of what the user gave."""
+
+
 class ExecutionError(TvmSchedError):
     """A run of a schedule failed; the message names the operator and the device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InputError, ScheduleError
+from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..schedule import Certificate, Schedule
 from ..schedule.bounds import lower_bound
@@ -87,7 +88,15 @@ def register(
 @cache
 def _load_entry_points() -> None:
     for entry in entry_points(group=ENTRY_POINTS):
-        entry.load()
+        try:
+            entry.load()
+        except Exception as error:  # somebody else's package must not stop the schedulers that work
+            warnings.warn(
+                f"scheduler {entry.name!r} of entry point {entry.value!r} cannot be loaded ({error}); repair or remove "
+                "the package that brings it",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def names() -> list[str]:
@@ -126,8 +135,8 @@ def solve(
         No such scheduler or option.
     InfeasibleError
         No schedule obeys the memory limits, as far as the scheduler can tell.
-    ScheduleError
-        The scheduler's answer breaks a rule of ``docs/model.md``.
+    SchedulerError
+        The scheduler's answer breaks a rule of ``docs/model.md``, or is no schedule.
     """
     scheduler = get(name)
     chosen = _options(scheduler, options)
@@ -135,21 +144,29 @@ def solve(
     with _report_to(progress):
         schedule = scheduler.function(problem, chosen)
     seconds = time.monotonic() - begin
-    latency = simulate(problem, schedule).latency_ns
-    bound = lower_bound(problem)
+    if not isinstance(schedule, Schedule):
+        raise SchedulerError(f"scheduler {name!r} returned a {type(schedule).__name__}; a Schedule is expected")
+    try:
+        schedule = msgspec.structs.replace(
+            schedule,
+            scheduler=name,
+            options=msgspec.to_builtins(chosen),
+            seconds=seconds,
+            certificate=_certificate(problem, schedule),
+        )
+        verify(problem, schedule)
+    except ScheduleError as error:
+        raise SchedulerError(f"the answer of scheduler {name!r} breaks a rule: {error}") from error
+    return schedule
+
+
+def _certificate(problem: Problem, schedule: Schedule) -> Certificate:
+    latency, bound = simulate(problem, schedule).latency_ns, lower_bound(problem)
     if bound.ns > latency:
         raise ScheduleError(
             f"bound {bound.name!r} ({bound.ns} ns) exceeds a latency of {latency} ns: please report this"
         )
-    schedule = msgspec.structs.replace(
-        schedule,
-        scheduler=name,
-        options=msgspec.to_builtins(chosen),
-        seconds=seconds,
-        certificate=Certificate(latency, bound.ns, bound.name),
-    )
-    verify(problem, schedule)
-    return schedule
+    return Certificate(latency, bound.ns, bound.name)
 
 
 def _options(scheduler: Scheduler, options: Mapping[str, Any] | msgspec.Struct | None) -> msgspec.Struct:

@@ -10,6 +10,7 @@ import msgspec
 from ...errors import InfeasibleError, InputError
 from ...problem import HOST, Problem
 from ...schedule import Schedule, ScheduleIndex
+from ...schedule.bounds import MARGIN, lower_bound
 from ...schedule.simulate import price
 from ..greedy import list_schedule, priorities, tails
 from ..local_search import Effort, improve
@@ -129,7 +130,9 @@ def _candidates(problem: Problem, options: ExactOptions, scale: float, deadline:
     """
     submodel, states = _rolling(problem, options, scale, deadline)
     start = min(states, key=lambda state: state.latency)
-    effort = Effort(int(options.improve_time_limit * EVENTS_PER_SECOND), deadline, options.seed)
+    # Bounds are rounded down by a margin; what is as near is optimal.
+    goal = int(lower_bound(problem).ns * (1 + 2 * MARGIN)) + 1
+    effort = Effort(int(options.improve_time_limit * EVENTS_PER_SECOND), deadline, options.seed, goal)
     states.append(improve(PartialSchedule(problem, scale), start, effort))
     candidates = []
     refusals: list[tuple[int, str]] = []

@@ -1,0 +1,73 @@
+"""What `solve` does with schedulers that are wrong."""
+
+import msgspec
+import pytest
+
+from tvm_sched.errors import InputError, SchedulerError
+from tvm_sched.schedule import Schedule
+from tvm_sched.schedulers import get, names, register, registry, solve
+from tvm_sched.testing import random_problem
+
+
+@pytest.fixture(autouse=True)
+def clean_registry(monkeypatch):
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+
+
+def test_names_and_unknown_names():
+    assert {"single", "exact"} <= set(names())
+    assert get("exact").summary
+    with pytest.raises(InputError, match="no scheduler 'fastest'; there are"):
+        get("fastest")
+
+
+def test_a_name_is_taken_once():
+    with pytest.raises(InputError, match="'single' is registered already"):
+
+        @register("single")
+        def other(problem, options):
+            """Another."""
+
+
+def test_an_answer_that_breaks_a_rule_is_the_schedulers_fault():
+    @register("forgetful")
+    def forgetful(problem, options):
+        """Schedules nothing."""
+        return Schedule(problem.digest, ())
+
+    with pytest.raises(SchedulerError, match="scheduler 'forgetful' breaks a rule"):
+        solve(random_problem(0), "forgetful")
+
+
+def test_an_answer_that_is_no_schedule():
+    @register("mute")
+    def mute(problem, options):
+        """Returns nothing."""
+
+    with pytest.raises(SchedulerError, match="returned a NoneType"):
+        solve(random_problem(0), "mute")
+
+
+def test_a_broken_entry_point_is_named_and_does_no_harm(monkeypatch):
+    class Broken:
+        name, value = "broken", "nowhere:at_all"
+
+        def load(self):
+            raise ImportError("no module named nowhere")
+
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Broken()])
+    registry._load_entry_points.cache_clear()
+    with pytest.warns(RuntimeWarning, match="'broken' of entry point 'nowhere:at_all' cannot be loaded"):
+        assert "exact" in names()
+
+
+def test_the_certificate_is_not_the_schedulers_word():
+    schedule = solve(random_problem(1), "exact")
+    boasting = msgspec.structs.replace(schedule, certificate=None)
+
+    @register("boasting")
+    def boast(problem, options):
+        """Another one's answer."""
+        return boasting
+
+    assert solve(random_problem(1), "boasting").certificate == schedule.certificate
