@@ -1,7 +1,8 @@
 """Memory that loading and running takes, beside the size of a parameter file that is mapped.
 
-Each figure is the peak of resident memory of a process of its own, less what it was before the file was opened and less the plan's arenas. The kernel
-that reads a parameter is compiled by TVM and touches every byte, so all pages have been in memory at the end.
+Each figure is the peak of resident memory of a process of its own, less what it was before the file was opened and less
+the plan's arenas. The kernel that reads a parameter is compiled by TVM and touches every byte, so all pages have been in
+memory at the end.
 """
 
 from __future__ import annotations

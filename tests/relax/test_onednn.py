@@ -198,6 +198,11 @@ SEVERAL = {
         "matmul_add",
     ),
 }
+SEVERAL["product of two activations with a constant bias"] = (
+    [(4, 5), (5, 6)],
+    lambda b, x, y: b.emit(relax.op.add(b.emit(op.matmul(x, relax.op.tanh(y))), constant(6))),
+    "matmul_bias",
+)
 LEFT_ALONE = {
     "float64": ([IMAGE], "float64", lambda b, x: b.emit(op.nn.conv2d(x, constant(4, 6, 3, 3, dtype="float64")))),
     "int64": ([(4, 5), (5, 6)], "int64", lambda b, x, y: b.emit(op.matmul(x, y))),

@@ -43,6 +43,7 @@ def test_interrupt_ends_an_emulated_run_and_the_next_one_works():
         + """
 module = add_and_double("emulated").module()
 module.configure(emulation_scale=1e9)  # a step takes 1000 s
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     module.run(x)

@@ -132,7 +132,8 @@ class Claimer(Rewriter):
         return self.kernels.call("_".join(words), kernel, arguments, chain.end.ty, flops)
 
     def _folded(self, value: Any, source: Any) -> Any:
-        name = self.names.get(data_address(source))
+        # Named after the weights that it belongs to; a product of two activations has none.
+        name = self.names.get(data_address(source)) if constant_value(source) is not None else None
         return self.kernels.constant(value, None if name is None else f"{name}.folded", self.names)
 
     def _pool(self, call: Any) -> Any:
