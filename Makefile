@@ -28,7 +28,17 @@ define need
 	fi
 endef
 
-.PHONY: help demo test test-python test-cpp bench lint format build clean
+# Prints what pyproject.toml asks a build to have, one requirement a line.
+define BUILD_REQUIREMENTS
+try:
+    import tomllib
+except ModuleNotFoundError:
+    import tomli as tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+endef
+export BUILD_REQUIREMENTS
+
+.PHONY: help demo test test-python test-cpp sanitize bench lint format build clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -48,6 +58,17 @@ test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	cmake -S . -B build -DTVM_SCHED_BUILD_TESTS=ON -DPython_EXECUTABLE=$(abspath $(PY)) >build/configure.log || { cat build/configure.log; exit 1; }
 	cmake --build build --target tvm_sched_tests
 	ctest --test-dir build --output-on-failure
+
+# Each sanitizer has a build folder of its own; nothing is written into the package.
+sanitize: $(STAMPS)/library $(STAMPS)/gtest ## Run the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer
+	@for kind in address,undefined thread; do \
+	  folder=build/sanitize-$$(echo $$kind | tr , -); echo "== $$kind sanitizer in $$folder"; mkdir -p $$folder; \
+	  cmake -S . -B $$folder -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTVM_SCHED_BUILD_TESTS=ON -DTVM_SCHED_SANITIZE=$$kind \
+	    -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath .)/$$folder -DPython_EXECUTABLE=$(abspath $(PY)) >$$folder.log \
+	    || { cat $$folder.log; exit 1; }; \
+	  cmake --build $$folder --target tvm_sched_tests && \
+	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ctest --test-dir $$folder --output-on-failure || exit 1; \
+	done
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
@@ -87,10 +108,13 @@ $(STAMPS)/venv:
 	@[ -x $(PY) ] || $(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
-# No build isolation: the tools stay for later builds, and the library is compiled against the tvm_ffi that it will meet.
+# No build isolation: the tools stay for later builds, and the library is compiled against the tvm_ffi and the oneDNN that
+# it will meet. What pyproject.toml asks a build to have is read from there.
 $(STAMPS)/tools: pyproject.toml | $(STAMPS)/venv
 	@echo "== build tools"
-	$(PIP) install $(PIP_ARGS) "setuptools>=77" wheel "cmake>=3.24,<5" ninja "apache-tvm-ffi>=0.1.14,<0.2"
+	$(PIP) install $(PIP_ARGS) "tomli; python_version < '3.11'" wheel
+	@$(PY) -c "$$BUILD_REQUIREMENTS" > $(STAMPS)/build-requirements.txt
+	$(PIP) install $(PIP_ARGS) -r $(STAMPS)/build-requirements.txt
 	@touch $@
 
 $(STAMPS)/package: pyproject.toml setup.py $(STAMPS)/tools

@@ -12,6 +12,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY = Path("tvm_sched") / "_lib" / "libtvm_sched.so"
+KERNELS = LIBRARY.with_name("libtvm_sched_onednn.so")  # built where oneDNN's headers are
 
 
 class CMakeExtension(Extension):
@@ -35,17 +36,22 @@ class CMakeBuild(build_ext):
         subprocess.check_call([cmake, "-S", ROOT, "-B", build, *self._options(build)])
         subprocess.check_call([cmake, "--build", build, "--target", "tvm_sched", "--parallel", str(self._jobs())])
         if not self._in_source_tree():
-            wanted = Path(self.build_lib) / LIBRARY
-            wanted.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / "python" / LIBRARY, wanted)
+            for library in self._libraries():
+                wanted = Path(self.build_lib) / library
+                wanted.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / "python" / library, wanted)
 
     def get_outputs(self) -> list[str]:
         """Return what a wheel takes from this command."""
-        return [str(Path("python" if self._in_source_tree() else self.build_lib) / LIBRARY)]
+        folder = Path("python" if self._in_source_tree() else self.build_lib)
+        return [str(folder / library) for library in self._libraries()]
 
     def get_output_mapping(self) -> dict[str, str]:
         """Nothing is copied into the source tree afterwards: CMake wrote it there."""
         return {}
+
+    def _libraries(self) -> list[Path]:
+        return [LIBRARY, KERNELS] if (ROOT / "python" / KERNELS).is_file() else [LIBRARY]
 
     def _in_source_tree(self) -> bool:
         return bool(self.inplace or self.editable_mode)

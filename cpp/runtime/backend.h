@@ -25,6 +25,8 @@ struct RunContext {
   Clock::time_point began;
   /// Set when the run is given up: a backend that waits must look at it now and then.
   std::atomic<bool> stopped{false};
+  /// Whether a backend on real devices has to read the clock for each step.
+  bool timed = true;
 
   Nanoseconds Now() const { return Clock::now() - began; }
 };

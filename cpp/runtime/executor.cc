@@ -4,6 +4,14 @@
 #include <cmath>
 #include <thread>
 
+// How threads share the queues: a thread takes a queue and runs its steps until the next one has
+// to wait; then it leaves the queue to anybody and takes another whose next step is ready. So a
+// chain that crosses devices at every step stays on one thread, whose caches hold the data, and
+// nobody has to be woken. A sleeper is called only when there is more than one queue to go on with.
+//
+// No step is forgotten: who announces a step looks at its followers afterwards, and who leaves a
+// queue or falls asleep looks again afterwards. These accesses are sequentially consistent, so at
+// least one of two that meet sees the other.
 namespace tvm_sched::runtime {
 
 namespace {
@@ -24,13 +32,13 @@ Nanoseconds Unscale(Nanoseconds time, double scale) {
 struct Executor::ActiveRun {
   Backend& backend;
   const Bindings& bindings;
-  std::uint32_t number;
+  const RunSettings& settings;
   RunContext context;
-  std::vector<Interval> intervals;
-  std::vector<Nanoseconds> ready;
   std::mutex mutex;
   int failed_step = -1;
   std::exception_ptr failure;
+
+  bool Skips(int step) const { return !settings.skipped.empty() && settings.skipped[step]; }
 
   void Fail(int step, std::exception_ptr cause) {
     {
@@ -44,12 +52,67 @@ struct Executor::ActiveRun {
   }
 };
 
+/// Looks now and then whether anything has ended since it last looked.
+class Executor::Watchdog {
+ public:
+  Watchdog(const Executor& executor, const ActiveRun& run)
+      : executor_(executor), run_(run), since_(Clock::now()) {}
+
+  void Check() {
+    const Nanoseconds limit = run_.settings.watchdog;
+    if (limit.count() == 0) return;
+    std::uint64_t ended = 0;
+    for (int queue : executor_.busy_queues_) ended += executor_.queues_[queue].next.load();
+    const Clock::time_point now = Clock::now();
+    if (ended != ended_) {
+      ended_ = ended;
+      since_ = now;
+    }
+    if (now - since_ < limit) return;
+    std::string text = "no step has ended for " +
+                       std::to_string(std::chrono::duration<double>(now - since_).count()) + " s:";
+    for (int queue : executor_.busy_queues_) {
+      text += executor_.DescribeQueue(queue, run_.settings.skipped);
+    }
+    if (run_.settings.report) run_.settings.report(text);
+    throw StalledError(text);
+  }
+
+ private:
+  const Executor& executor_;
+  const ActiveRun& run_;
+  Clock::time_point since_;
+  std::uint64_t ended_ = 0;
+};
+
 Executor::Executor(std::shared_ptr<const Plan> plan)
-    : plan_(std::move(plan)), queue_steps_(plan_->StepsOfQueues()), finished_(plan_->steps.size()) {
-  // Spinning pays only while every queue has a core to itself; otherwise it takes the core from
+    : plan_(std::move(plan)),
+      items_(plan_->queues.size()),
+      queues_(std::make_unique<Queue[]>(plan_->queues.size())),
+      intervals_(plan_->steps.size()),
+      ready_(plan_->steps.size()),
+      queue_end_(plan_->queues.size()) {
+  std::vector<std::uint32_t> position(plan_->steps.size());
+  for (std::size_t index = 0; index < plan_->steps.size(); ++index) {
+    const Step& step = plan_->steps[index];
+    Item item{static_cast<int>(index), step.kind, step.duration, {}, {}};
+    for (int wait : step.waits) {
+      const int queue = plan_->steps[wait].queue;
+      if (queue == step.queue) continue;  // the queue's order says so already
+      item.waits.push_back({wait, queue, position[wait]});
+      std::vector<int>& followers = items_[queue][position[wait]].followers;
+      if (followers.empty() || followers.back() != step.queue) followers.push_back(step.queue);
+    }
+    position[index] = static_cast<std::uint32_t>(items_[step.queue].size());
+    items_[step.queue].push_back(std::move(item));
+  }
+  for (std::size_t queue = 0; queue < items_.size(); ++queue) {
+    if (!items_[queue].empty()) busy_queues_.push_back(static_cast<int>(queue));
+  }
+  // Spinning pays only while every thread has a core to itself; otherwise it takes the core from
   // the thread that is waited for.
-  const bool cores_to_spare = std::thread::hardware_concurrency() > plan_->queues.size();
-  spins_ = cores_to_spare ? 2000 : 0;
+  const bool enough_cores = std::thread::hardware_concurrency() >= busy_queues_.size();
+  spins_ = enough_cores ? 1000 : 0;
 }
 
 Executor::~Executor() {
@@ -59,72 +122,179 @@ Executor::~Executor() {
 
 void Executor::EnsureThreads() {
   if (threads_ && !threads_->Alive()) static_cast<void>(threads_.release());
-  if (!threads_) threads_ = std::make_unique<QueueThreads>(static_cast<int>(plan_->queues.size()));
+  if (!threads_) threads_ = std::make_unique<QueueThreads>(static_cast<int>(busy_queues_.size()));
 }
 
-RunRecord Executor::Run(Backend& backend, const Bindings& bindings,
-                        const std::function<void()>& poll) {
+RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSettings& settings) {
   EnsureThreads();
-  ActiveRun run{backend, bindings, ++number_, {}, {}, {}, {}, -1, nullptr};
-  run.intervals.resize(plan_->steps.size());
-  run.ready.resize(plan_->steps.size());
+  ActiveRun run{backend, bindings, settings, {}, {}, -1, nullptr};
+  Reset();
+  run.context.timed = settings.timed;
   run.context.began = Clock::now();
-  threads_->Run([&](int queue) { RunQueue(run, queue); }, poll,
+  Watchdog watchdog(*this, run);
+  std::function<void()> poll;
+  if (settings.poll || settings.watchdog.count() > 0) {
+    poll = [&] {
+      if (settings.poll) settings.poll();
+      watchdog.Check();
+    };
+  }
+  threads_->Run([&](int thread) { Work(run, busy_queues_[thread]); }, poll,
                 [&] { run.context.stopped.store(true); });
   if (run.failure) throw StepError(run.failed_step, run.failure);
   return Record(run);
 }
 
-void Executor::RunQueue(ActiveRun& run, int queue) {
-  Nanoseconds queue_free{0};
-  bool entered = false;
-  for (int step : queue_steps_[queue]) {
-    try {
-      if (!entered) run.backend.EnterQueue();
-      entered = true;
-      Timing timing{queue_free, plan_->steps[step].duration};
-      bool goes_on = true;
-      for (int wait : plan_->steps[step].waits) {
-        goes_on = goes_on && Await(run, wait);
-        if (goes_on) timing.ready = std::max(timing.ready, run.intervals[wait].end);
-      }
-      if (goes_on && !run.context.stopped.load(std::memory_order_relaxed)) {
-        run.ready[step] = timing.ready;
-        run.intervals[step] = Execute(run, step, timing);
-        queue_free = run.intervals[step].end;
-      }
-    } catch (...) {
-      run.Fail(step, std::current_exception());
+void Executor::Reset() {
+  for (int queue : busy_queues_) {
+    queues_[queue].taken.store(false);
+    queues_[queue].ended.store(0);
+    queues_[queue].next.store(0);
+    queues_[queue].free_at = Nanoseconds{0};
+  }
+  unfinished_.store(static_cast<int>(busy_queues_.size()));
+}
+
+void Executor::Work(ActiveRun& run, int home) {
+  try {
+    run.backend.EnterQueue();
+  } catch (...) {
+    run.Fail(items_[home].front().step, std::current_exception());
+  }
+  if (IsReady(run, home) && Take(home)) Drain(run, home);
+  while (unfinished_.load() > 0) {
+    bool more = false;
+    const int queue = FindReady(run, home, &more);
+    if (more) WakeOne();
+    if (queue < 0) {
+      Idle(run);
+    } else if (Take(queue)) {
+      Drain(run, queue);
     }
-    // A stopped run still marks its steps, so that no thread waits for one that will not come.
-    finished_[step].store(run.number, std::memory_order_release);
-    finished_[step].notify_all();
   }
 }
 
-bool Executor::Await(const ActiveRun& run, int step) const {
-  const std::atomic<std::uint32_t>& finished = finished_[step];
-  for (int spin = 0; spin < spins_; ++spin) {
-    if (finished.load(std::memory_order_acquire) == run.number) break;
-    Pause();
-  }
-  std::uint32_t seen;
-  while ((seen = finished.load(std::memory_order_acquire)) != run.number) {
-    finished.wait(seen, std::memory_order_acquire);
-  }
-  return !run.context.stopped.load();
+bool Executor::Take(int queue) { return !queues_[queue].taken.exchange(true); }
+
+void Executor::Drain(ActiveRun& run, int index) {
+  Queue& queue = queues_[index];
+  const std::vector<Item>& items = items_[index];
+  do {
+    const Item* announced = nullptr;
+    std::uint32_t next = queue.next.load(std::memory_order_relaxed);
+    while (next < items.size() && IsReady(run, index)) {
+      if (announced != nullptr && idle_.load() > 0) {
+        for (int follower : announced->followers) {
+          if (queues_[follower].taken.load() || !IsReady(run, follower)) continue;
+          WakeOne();
+          break;
+        }
+      }
+      RunItem(run, queue, items[next]);
+      queue.next.store(++next, std::memory_order_release);
+      announced = items[next - 1].followers.empty() ? nullptr : &items[next - 1];
+      if (announced != nullptr) queue.ended.store(next);
+    }
+    if (next == items.size()) {
+      queue_end_[index] = run.context.timed ? queue.free_at : run.context.Now();
+      if (unfinished_.fetch_sub(1) == 1) WakeAll();
+      return;  // and nobody else takes the queue in this run
+    }
+    queue.taken.store(false);
+  } while (IsReady(run, index) && Take(index));
 }
 
-Interval Executor::Execute(ActiveRun& run, int index, const Timing& timing) const {
+void Executor::RunItem(ActiveRun& run, Queue& queue, const Item& item) {
+  if (run.Skips(item.step)) {
+    intervals_[item.step] = {};
+    ready_[item.step] = {};
+    return;
+  }
+  // A stopped run still announces its steps, so that no thread waits for one that won't come.
+  if (run.context.stopped.load(std::memory_order_acquire)) return;
+  Timing timing{queue.free_at, item.duration};
+  if (run.context.timed) {
+    for (const Wait& wait : item.waits) {
+      if (run.Skips(wait.step)) continue;
+      timing.ready = std::max(timing.ready, intervals_[wait.step].end);
+    }
+  }
+  try {
+    const Interval interval = Execute(run, item, timing);
+    if (!run.context.timed) return;
+    ready_[item.step] = timing.ready;
+    intervals_[item.step] = interval;
+    queue.free_at = interval.end;
+  } catch (...) {
+    run.Fail(item.step, std::current_exception());
+  }
+}
+
+/// Whether the queue's next step waits for nothing. Who has not taken the queue gets a hint.
+bool Executor::IsReady(const ActiveRun& run, int queue) const {
+  const std::uint32_t next = queues_[queue].next.load();
+  if (next >= items_[queue].size()) return false;
+  const Item& item = items_[queue][next];
+  if (run.Skips(item.step)) return true;
+  for (const Wait& wait : item.waits) {
+    if (queues_[wait.queue].ended.load() <= wait.position && !run.Skips(wait.step)) return false;
+  }
+  return true;
+}
+
+/// A queue that is free and ready, or -1; `more`: whether there is another one.
+int Executor::FindReady(const ActiveRun& run, int from, bool* more) const {
+  int found = -1;
+  const auto start = std::lower_bound(busy_queues_.begin(), busy_queues_.end(), from);
+  const auto offset = static_cast<std::size_t>(start - busy_queues_.begin());
+  for (std::size_t k = 0; k < busy_queues_.size(); ++k) {
+    const int queue = busy_queues_[(offset + k) % busy_queues_.size()];
+    if (queues_[queue].taken.load() || !IsReady(run, queue)) continue;
+    if (found >= 0) {
+      *more = true;
+      return found;
+    }
+    found = queue;
+  }
+  return found;
+}
+
+void Executor::WakeOne() {
+  const int idle = idle_.load();
+  if (idle == 0) return;
+  calls_.fetch_add(1);
+  // One that still spins sees the change by itself.
+  if (sleepers_.load() >= idle) calls_.notify_one();
+}
+
+void Executor::WakeAll() {
+  calls_.fetch_add(1);
+  calls_.notify_all();
+}
+
+void Executor::Idle(const ActiveRun& run) {
+  idle_.fetch_add(1);
+  const std::uint32_t seen = calls_.load();
+  bool more = false;
+  if (unfinished_.load() > 0 && FindReady(run, busy_queues_.front(), &more) < 0) {
+    for (int spin = 0; spin < spins_ && calls_.load() == seen; ++spin) Pause();
+    sleepers_.fetch_add(1);
+    calls_.wait(seen);
+    sleepers_.fetch_sub(1);
+  }
+  idle_.fetch_sub(1);
+}
+
+Interval Executor::Execute(ActiveRun& run, const Item& item, const Timing& timing) const {
   static const Kernel kNoKernel;
-  const Step& step = plan_->steps[index];
   const Bindings& bindings = run.bindings;
-  switch (step.kind) {
+  switch (item.kind) {
     case StepKind::kKernel: {
-      const Kernel& kernel = bindings.kernels.empty() ? kNoKernel : bindings.kernels[index];
+      const Kernel& kernel = bindings.kernels.empty() ? kNoKernel : bindings.kernels[item.step];
       return run.backend.Launch(kernel, timing, run.context);
     }
     case StepKind::kCopy: {
+      const Step& step = plan_->steps[item.step];
       const bool values = !bindings.buffers.empty();
       return run.backend.Copy(values ? bindings.buffers[step.outputs[0]] : nullptr,
                               values ? bindings.buffers[step.inputs[0]] : nullptr,
@@ -139,15 +309,32 @@ Interval Executor::Execute(ActiveRun& run, int index, const Timing& timing) cons
 RunRecord Executor::Record(const ActiveRun& run) const {
   const double scale = run.backend.TimeScale();
   RunRecord record;
-  record.steps.reserve(run.intervals.size());
-  for (std::size_t step = 0; step < run.intervals.size(); ++step) {
-    const Interval& interval = run.intervals[step];
+  for (int queue : busy_queues_) {
+    record.latency = std::max(record.latency, Unscale(queue_end_[queue], scale));
+  }
+  if (!run.context.timed) return record;
+  record.steps.reserve(intervals_.size());
+  for (std::size_t step = 0; step < intervals_.size(); ++step) {
+    const Interval& interval = intervals_[step];
     record.steps.push_back({Unscale(interval.start, scale), Unscale(interval.end, scale)});
-    record.latency = std::max(record.latency, record.steps.back().end);
     record.largest_delay =
-        std::max(record.largest_delay, Unscale(interval.start - run.ready[step], scale));
+        std::max(record.largest_delay, Unscale(interval.start - ready_[step], scale));
   }
   return record;
+}
+
+std::string Executor::DescribeQueue(int queue, const std::vector<bool>& skipped) const {
+  const std::uint32_t position = queues_[queue].next.load();
+  if (position >= items_[queue].size()) return "";
+  const Item& item = items_[queue][position];
+  std::string text = "\n  " + plan_->DescribeStep(item.step);
+  std::string waits;
+  for (const Wait& wait : item.waits) {
+    if (!skipped.empty() && skipped[wait.step]) continue;
+    if (queues_[wait.queue].ended.load() > wait.position) continue;
+    waits += (waits.empty() ? " waits for " : ", ") + plan_->DescribeStep(wait.step);
+  }
+  return text + (waits.empty() ? " is running" : waits);
 }
 
 }  // namespace tvm_sched::runtime

@@ -1,12 +1,16 @@
-// Runs a plan: each queue's steps in their order on that queue's thread, each step after the
-// steps it waits for.
+// Runs a plan: each queue's steps in their order, one at a time, each step after the steps it
+// waits for. There are as many threads as queues.
 #ifndef TVM_SCHED_RUNTIME_EXECUTOR_H_
 #define TVM_SCHED_RUNTIME_EXECUTOR_H_
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/backend.h"
@@ -23,7 +27,7 @@ struct Bindings {
 
 /// When each step ran, in the plan's time (a backend's time scale is divided out).
 struct RunRecord {
-  std::vector<Interval> steps;
+  std::vector<Interval> steps;  // empty where the run was not timed
   /// From the start of the run to the end of its last step.
   Nanoseconds latency{0};
   /// The longest that a step began after its predecessors had ended and its queue was free: the
@@ -44,30 +48,101 @@ class StepError : public std::exception {
   std::exception_ptr cause_;
 };
 
+/// Nothing has ended for as long as the run's watchdog allows.
+class StalledError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// How one run differs from another.
+struct RunSettings {
+  /// Called every few milliseconds; what it throws ends the run.
+  std::function<void()> poll;
+  /// By step, or empty: steps that need not be done, since what they bring is there already. They
+  /// take no time, and nobody waits for them.
+  std::vector<bool> skipped;
+  /// Whether the times of each step are wanted; otherwise only the run's latency is measured.
+  bool timed = true;
+  /// Give the run up when no step has ended for this long; 0: never.
+  Nanoseconds watchdog{0};
+  /// Told what waits for what when the watchdog strikes: at once, since a kernel that hangs can't
+  /// be stopped, so that the run may never return.
+  std::function<void(const std::string&)> report;
+};
+
 class Executor {
  public:
   explicit Executor(std::shared_ptr<const Plan> plan);
   ~Executor();
 
-  /// Run the plan once. One caller at a time. Throws StepError for the first step that failed and
-  /// whatever `poll` throws; in both cases no thread works for the run any more.
-  RunRecord Run(Backend& backend, const Bindings& bindings, const std::function<void()>& poll);
+  /// Run the plan once. One caller at a time. Throws StepError for the first step that failed,
+  /// StalledError when the watchdog struck, and whatever `poll` throws; in all cases no thread
+  /// works for the run any more.
+  RunRecord Run(Backend& backend, const Bindings& bindings, const RunSettings& settings);
+  RunRecord Run(Backend& backend, const Bindings& bindings, std::function<void()> poll) {
+    RunSettings settings;
+    settings.poll = std::move(poll);
+    return Run(backend, bindings, settings);
+  }
 
  private:
   struct ActiveRun;
+  class Watchdog;
+
+  /// A step of another queue that must have ended.
+  struct Wait {
+    int step;
+    int queue;
+    std::uint32_t position;  // in its queue
+  };
+  /// What a worker needs of a step, close together: a plan's steps are large.
+  struct Item {
+    int step;
+    StepKind kind;
+    Nanoseconds duration;
+    std::vector<Wait> waits;
+    std::vector<int> followers;  // queues with a step that waits for this one
+  };
+  /// The state of a queue in a run, on cache lines of its own. Who has taken the queue runs its
+  /// steps, whichever thread that is.
+  struct alignas(128) Queue {
+    std::atomic<bool> taken{false};
+    /// How many of its steps have ended, as other queues see it.
+    std::atomic<std::uint32_t> ended{0};
+    /// Its next step, and when its last one ended: written by who has taken it.
+    std::atomic<std::uint32_t> next{0};
+    Nanoseconds free_at{0};
+  };
 
   void EnsureThreads();
-  void RunQueue(ActiveRun& run, int queue);
-  Interval Execute(ActiveRun& run, int step, const Timing& timing) const;
-  /// False when the run was stopped meanwhile.
-  bool Await(const ActiveRun& run, int step) const;
+  void Reset();
+  // One thread's work in a run; see executor.cc for how threads share the queues.
+  void Work(ActiveRun& run, int home);
+  bool Take(int queue);
+  void Drain(ActiveRun& run, int queue);
+  void RunItem(ActiveRun& run, Queue& queue, const Item& item);
+  Interval Execute(ActiveRun& run, const Item& item, const Timing& timing) const;
+  bool IsReady(const ActiveRun& run, int queue) const;
+  int FindReady(const ActiveRun& run, int from, bool* more) const;
+  void WakeOne();
+  void WakeAll();
+  void Idle(const ActiveRun& run);
+
   RunRecord Record(const ActiveRun& run) const;
+  std::string DescribeQueue(int queue, const std::vector<bool>& skipped) const;
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<std::vector<int>> queue_steps_;
-  // The number of the last run that finished the step: the event that other queues wait for.
-  std::vector<std::atomic<std::uint32_t>> finished_;
-  std::uint32_t number_ = 0;
+  std::vector<std::vector<Item>> items_;  // of each queue, in its order
+  std::vector<int> busy_queues_;          // those with steps: each has a thread
+  std::unique_ptr<Queue[]> queues_;
+  alignas(128) std::atomic<int> unfinished_{0};       // queues with steps left
+  alignas(128) std::atomic<int> idle_{0};             // threads that found nothing to do
+  std::atomic<int> sleepers_{0};                      // those of them that no longer spin
+  alignas(128) std::atomic<std::uint32_t> calls_{0};  // changes when somebody idle shall look
+  // Of each step of a timed run; kept, so that a run allocates nothing.
+  std::vector<Interval> intervals_;
+  std::vector<Nanoseconds> ready_;
+  std::vector<Nanoseconds> queue_end_;
   int spins_;
   std::unique_ptr<QueueThreads> threads_;
 };

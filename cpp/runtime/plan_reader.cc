@@ -49,8 +49,16 @@ std::vector<Device> ReadDevices(const JsonCursor& cursor) {
   std::vector<Device> devices;
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
-    item.AllowFields({"name", "arena_bytes"});
+    item.AllowFields({"name", "arena_bytes", "memory_bytes"});
     devices.push_back({item.Field("name").Name(), {item.Field("arena_bytes").NonNegative()}});
+    const Device& device = devices.back();
+    if (auto memory = item.OptionalField("memory_bytes"); memory) {
+      if (memory->NonNegative() < device.arena.count) {
+        memory->Fail("device \"" + device.name + "\" has " + std::to_string(memory->NonNegative()) +
+                     " bytes, but the plan needs " + std::to_string(device.arena.count) +
+                     " there; use more devices, devices with more memory, or smaller inputs");
+      }
+    }
     RejectTwice(seen, item.Field("name"), "devices");
   }
   return devices;

@@ -74,6 +74,7 @@ class Checker {
     const auto& [kind, item, source, device] = schedule_.transfers[x];
     const auto event = static_cast<EventId>(schedule_.placements.size() + x);
     if (kind == TransferKind::kHostRead) return HostRead(x);
+    if (kind == TransferKind::kResident) return Bring(item, device, event);
     if (kind == TransferKind::kLoad) {
       if (!problem_.tensors[item].in_host_memory())
         return Report({Rule::kLoadActivation, kNone, item, device});
@@ -158,7 +159,7 @@ void CheckIndices(const Problem& problem, const Schedule& schedule) {
     CheckIndex("device", placement.device, problem.devices.size());
   }
   for (const Transfer& transfer : schedule.transfers) {
-    CheckIndex("kind of transfer", static_cast<int32_t>(transfer.kind), 3);
+    CheckIndex("kind of transfer", static_cast<int32_t>(transfer.kind), 4);
     if (transfer.kind == TransferKind::kHostRead) {
       CheckIndex("operator", transfer.item, problem.operators());
     } else {

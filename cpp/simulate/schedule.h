@@ -15,7 +15,9 @@ struct Placement {
   bool direct = false;
 };
 
-enum class TransferKind : int32_t { kLoad = 0, kCopy = 1, kHostRead = 2 };
+/*! \brief kResident: a load or copy whose tensor is there from the start; it takes no time and no
+ * channel. */
+enum class TransferKind : int32_t { kLoad = 0, kCopy = 1, kHostRead = 2, kResident = 3 };
 
 struct Transfer {
   TransferKind kind = TransferKind::kLoad;

@@ -24,7 +24,7 @@ class Precedence {
     }
     for (size_t x = 0; x < schedule.transfers.size(); ++x) {
       const Transfer& transfer = schedule.transfers[x];
-      if (transfer.kind != TransferKind::kHostRead) WaitAll(on_channels[x]);
+      if (transfer.kind != TransferKind::kHostRead) WaitAll(on_channels[x]);  // none if resident
       if (transfer.kind == TransferKind::kCopy)
         Wait(arrivals.event(transfer.item, transfer.source));
       before_.EndRow();
@@ -61,7 +61,7 @@ class Precedence {
       const Transfer& transfer = schedule_.transfers[x];
       const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
       const int32_t route = problem_.RouteOf(source, transfer.device);
-      if (route != kNone) {
+      if (route != kNone && transfer.kind != TransferKind::kResident) {
         for (ChannelId channel : problem_.route_channels[route]) {
           if (last[channel] != kNone) before.value.push_back(last[channel]);
           last[channel] = static_cast<EventId>(schedule_.placements.size() + x);
@@ -150,10 +150,16 @@ class Sweep {
       }
     } else {
       const Transfer& transfer = schedule_.transfers[node - placements];
+      if (transfer.kind == TransferKind::kResident) return Done(node, start);
       const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
       times_.end[node] =
           start + problem_.TransferTime(transfer.item, problem_.RouteOf(source, transfer.device));
     }
+    Done(node, times_.end[node]);
+  }
+
+  void Done(EventId node, Nanoseconds end) {
+    times_.end[node] = end;
     state_[node] = State::kDone;
     stack_.pop_back();
   }

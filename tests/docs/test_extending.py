@@ -4,6 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tvm_sched import cost_model
@@ -52,6 +53,27 @@ def test_pass():
     mod = names["BestOfTwo"]()(tvm.IRModule({}).with_attr(PROBLEM, problem.to_json().decode()))
     assert get_schedule(mod).scheduler in ("single", "exact")
     assert get_schedule(mod).certificate.latency_ns <= solve(problem, "single").certificate.latency_ns
+
+
+def test_kernel_library(monkeypatch):
+    pytest.importorskip("tvm", exc_type=ImportError)
+    from tvm import relax
+
+    from tvm_sched.relax import compile
+    from tvm_sched.relax.kernel_libraries import registry as libraries
+
+    monkeypatch.setattr(libraries, "_libraries", dict(libraries._libraries))
+    exec(blocks("python tvm")[1], {})
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.negative(x))
+        builder.emit_func_output(result)
+    compiled = compile(builder.get(), "cpu1", "single")
+    assert [operator.kind for operator in compiled.problem.graph.operators] == ["mine.negative"]
+    values = np.arange(6, dtype="float32").reshape(2, 3)
+    np.testing.assert_array_equal(compiled.run(values), -values)
 
 
 @pytest.mark.parametrize("seed", range(20))

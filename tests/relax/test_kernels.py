@@ -21,7 +21,7 @@ def single_kernel(emit, *shapes, dtype="float32"):
         with builder.dataflow():
             result = builder.emit_output(emit(*variables))
         builder.emit_func_output(result)
-    mod = passes.LowerToKernels(schedule=False)(builder.get())
+    mod = passes.LowerToKernels(schedule=False, libraries=())(builder.get())
     functions = [function for function in mod.functions.values() if isinstance(function, tvm.tirx.PrimFunc)]
     assert len(functions) == 1
     ty = mod["main"].ret_ty
@@ -91,7 +91,7 @@ def test_flops():
 
 def test_no_parallel_loops():
     for schedule in (True, False):
-        mod = passes.LowerToKernels(schedule=schedule)(cases.Operators)
+        mod = passes.LowerToKernels(schedule=schedule, libraries=())(cases.Operators)
         for function in mod.functions.values():
             if isinstance(function, tvm.tirx.PrimFunc):
                 assert "T.parallel" not in function.script()

@@ -63,9 +63,10 @@ def test_a_forked_child_can_run():
 module = add_and_double().module({"w": np.ones(4, "float32")})
 print(module.run(x)[0].tolist(), flush=True)
 child = os.fork()
-os.write(1, f"{module.run(x)[0].tolist()}\\n".encode())  # at once: parent and child write into one pipe
+ended = os.waitpid(child, 0)[1] if child else None  # first the child, so that their lines do not mix
+print(module.run(x)[0].tolist(), flush=True)
 if child:
-    print("child", os.waitpid(child, 0)[1])
+    print("child", ended)
 """
     )
     values = "[2.0, 4.0, 6.0, 8.0]\n"

@@ -57,12 +57,20 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
       patches_.push_back({&arguments[i], buffers[i]});
     }
   }
-  bindings_.kernels[index] = [this, index, function = std::move(function)] {
-    const std::vector<ffi::AnyView>& list = arguments_[index];
-    ffi::Any result;
-    function.CallPacked(list.data(), static_cast<int>(list.size()), &result);
-    if (plan_->steps[index].calling == Calling::kPacked) StoreResults(index, result);
-  };
+  const ffi::AnyView* list = arguments.data();
+  const auto count = static_cast<int>(arguments.size());
+  if (step.calling == Calling::kPacked) {
+    bindings_.kernels[index] = [this, index, list, count, function = std::move(function)] {
+      ffi::Any result;
+      function.CallPacked(list, count, &result);
+      StoreResults(index, result);
+    };
+  } else {
+    bindings_.kernels[index] = [list, count, function = std::move(function)] {
+      ffi::Any result;
+      function.CallPacked(list, count, &result);
+    };
+  }
 }
 
 void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
@@ -93,23 +101,21 @@ void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
   }
 }
 
-void BoundPlan::Attach(const std::vector<Tensor>& arguments, const ParameterStore& parameters,
-                       const std::vector<Tensor>& outputs) {
+void BoundPlan::AttachParameters(const ParameterStore& parameters) {
   for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Source& source = plan_->buffers[i].source;
-    switch (source.kind) {
-      case SourceKind::kArena:
-        continue;
-      case SourceKind::kArgument:
-        tensors_[i] = arguments[source.index];
-        break;
-      case SourceKind::kParameter:
-        tensors_[i] = parameters.Get(plan_->parameters[source.index].name);
-        break;
-      case SourceKind::kOutput:
-        tensors_[i] = outputs[source.index];
-        break;
-    }
+    if (source.kind != SourceKind::kParameter) continue;
+    tensors_[i] = parameters.Get(plan_->parameters[source.index].name);
+    bindings_.buffers[i] = DataOf(tensors_[i]);
+  }
+}
+
+void BoundPlan::Attach(const std::vector<Tensor>& arguments, const std::vector<Tensor>& outputs) {
+  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
+    const Source& source = plan_->buffers[i].source;
+    if (source.kind != SourceKind::kArgument && source.kind != SourceKind::kOutput) continue;
+    const auto& list = source.kind == SourceKind::kArgument ? arguments : outputs;
+    tensors_[i] = list[source.index];
     bindings_.buffers[i] = DataOf(tensors_[i]);
   }
   for (const Patch& patch : patches_) *patch.slot = tensors_[patch.buffer];

@@ -28,8 +28,10 @@ class BoundPlan {
   /// (RuntimeError) where a function is not there; the message names it and the operator.
   BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup);
 
+  /// Put the parameters' values in their places.
+  void AttachParameters(const ParameterStore& parameters);
   /// Put one run's tensors in their places.
-  void Attach(const std::vector<tvm::ffi::Tensor>& arguments, const ParameterStore& parameters,
+  void Attach(const std::vector<tvm::ffi::Tensor>& arguments,
               const std::vector<tvm::ffi::Tensor>& outputs);
   /// Let go of what Attach brought.
   void Detach();

@@ -12,8 +12,6 @@
 #include "ffi/runtime/errors.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
-#include "runtime/cpu/cpu_backend.h"
-#include "runtime/emulated/emulated_backend.h"
 #include "runtime/plan_reader.h"
 
 namespace tvm_sched::runtime {
@@ -64,18 +62,6 @@ bool Takes(const Plan& plan, const std::vector<TensorSpec>& given) {
   return true;
 }
 
-/// Releases what a run attached, also when the run failed.
-class Attachment {
- public:
-  explicit Attachment(BoundPlan& bound) : bound_(bound) {}
-  ~Attachment() { bound_.Detach(); }
-  Attachment(const Attachment&) = delete;
-  Attachment& operator=(const Attachment&) = delete;
-
- private:
-  BoundPlan& bound_;
-};
-
 }  // namespace
 
 ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_json,
@@ -83,12 +69,11 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
     : plans_json_(std::move(plans_json)),
       metadata_json_(std::move(metadata_json)),
       owner_(getpid()) {
-  std::vector<std::shared_ptr<const Plan>> plans;
   for (Plan& plan : ReadPlans(plans_json_)) {
-    plans.push_back(std::make_shared<const Plan>(std::move(plan)));
-    runnables_.push_back({plans.back(), std::make_unique<Executor>(plans.back()), nullptr});
+    plans_.push_back(std::make_shared<const Plan>(std::move(plan)));
   }
-  parameters_ = std::make_unique<ParameterStore>(plans, embedded);
+  skipped_.resize(plans_.size());
+  parameters_ = std::make_unique<ParameterStore>(plans_, embedded);
 }
 
 ffi::Module ScheduledModule::Make(const ffi::String& plans_json, const ffi::String& metadata_json,
@@ -136,28 +121,62 @@ ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& nam
   return ffi::Function::FromPacked(
       [self, method = found->second](ffi::PackedArgs args, ffi::Any* result) {
         TranslateErrors([&] {
-          auto lock = self->Lock();
+          self->LeaveParentBehind();
+          if (method == &ScheduledModule::Main) return self->Main(args, result);
+          std::unique_lock lock(self->gate_->mutex);
           (self.get()->*method)(args, result);
         });
       });
 }
 
-std::unique_lock<std::timed_mutex> ScheduledModule::Lock() {
-  if (owner_ != getpid()) {
-    // A forked child: the lock may be held by a thread that only the parent has.
-    static_cast<void>(mutex_.release());
-    mutex_ = std::make_unique<std::timed_mutex>();
-    owner_ = getpid();
-  }
-  std::unique_lock lock(*mutex_, std::defer_lock);
-  while (!lock.try_lock_for(std::chrono::milliseconds(20))) PollSignals();
-  return lock;
+void ScheduledModule::LeaveParentBehind() {
+  if (owner_ == getpid()) return;
+  static_cast<void>(gate_.release());
+  gate_ = std::make_unique<Gate>();
+  busy_.assign(instances_.size(), false);
+  owner_ = getpid();
 }
 
+/// An instance for the time of a run.
+class ScheduledModule::Lease {
+ public:
+  explicit Lease(ScheduledModule& module) : module_(module), index_(module.Acquire()) {}
+  ~Lease() {
+    {
+      std::lock_guard lock(module_.gate_->mutex);
+      module_.busy_[index_] = false;
+    }
+    module_.gate_->freed.notify_one();
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  Instance& instance() const { return *module_.instances_[index_]; }
+
+ private:
+  ScheduledModule& module_;
+  int index_;
+};
+
 void ScheduledModule::Main(ffi::PackedArgs args, ffi::Any* result) {
-  std::vector<Tensor> arguments = TensorArguments(args);
-  Runnable& runnable = Choose(arguments);
-  std::vector<Tensor> outputs = Run(runnable, std::move(arguments));
+  Request request;
+  request.arguments = TensorArguments(args);
+  request.plan = Choose(request.arguments);
+  Lease lease(*this);  // before the lock, which an error has to leave first
+  std::unique_lock lock(gate_->mutex);
+  Instance& instance = lease.instance();
+  request.options = options_;
+  request.skipped_when_warm = skipped_[request.plan];
+  last_run_.reset();
+  instance.Prepare(request, *parameters_,
+                   [this](const std::string& name) { return FindKernel(name); });
+  request.parameters_version = parameters_->version();
+  lock.unlock();
+  std::vector<Tensor> outputs;
+  LastRun last = instance.Run(std::move(request), &outputs);
+  lock.lock();
+  last_run_ = std::move(last);
+  lock.unlock();
   if (outputs.size() == 1) {
     *result = outputs[0];
   } else {
@@ -165,85 +184,45 @@ void ScheduledModule::Main(ffi::PackedArgs args, ffi::Any* result) {
   }
 }
 
-void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
-  *result = ffi::String(Choose(TensorArguments(args)).plan->name);
+int ScheduledModule::Acquire() {
+  std::unique_lock lock(gate_->mutex);
+  while (true) {
+    const auto allowed = static_cast<std::size_t>(options_.instances);
+    for (std::size_t i = 0; i < std::min(instances_.size(), allowed); ++i) {
+      if (busy_[i]) continue;
+      busy_[i] = true;
+      return static_cast<int>(i);
+    }
+    if (instances_.size() < allowed) {
+      instances_.push_back(std::make_unique<Instance>(plans_));
+      busy_.push_back(true);
+      return static_cast<int>(instances_.size()) - 1;
+    }
+    if (gate_->freed.wait_for(lock, std::chrono::milliseconds(20)) == std::cv_status::timeout) {
+      lock.unlock();
+      PollSignals();
+      lock.lock();
+    }
+  }
 }
 
-ScheduledModule::Runnable& ScheduledModule::Choose(const std::vector<Tensor>& arguments) {
+void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
+  *result = ffi::String(plans_[Choose(TensorArguments(args))]->name);
+}
+
+int ScheduledModule::Choose(const std::vector<Tensor>& arguments) const {
   std::vector<TensorSpec> given;
   for (const Tensor& tensor : arguments) given.push_back(SpecOf(tensor));
-  for (Runnable& runnable : runnables_) {
-    if (Takes(*runnable.plan, given)) return runnable;
+  for (std::size_t p = 0; p < plans_.size(); ++p) {
+    if (Takes(*plans_[p], given)) return static_cast<int>(p);
   }
   std::string known;
-  for (const Runnable& runnable : runnables_) {
-    known += "\n  plan \"" + runnable.plan->name + "\": " + Signature(runnable.plan->arguments);
+  for (const auto& plan : plans_) {
+    known += "\n  plan \"" + plan->name + "\": " + Signature(plan->arguments);
   }
   TVM_FFI_THROW(ValueError) << "no plan of this module takes arguments " << Signature(given)
                             << "; it has" << known;
   TVM_FFI_UNREACHABLE();
-}
-
-std::vector<Tensor> ScheduledModule::Run(Runnable& runnable, std::vector<Tensor> arguments) {
-  const Plan& plan = *runnable.plan;
-  const bool emulated = plan.backend == BackendKind::kEmulated;
-  const bool values = !emulated || options_.emulate_values;
-  std::vector<Tensor> outputs;
-  for (const TensorSpec& spec : plan.outputs) outputs.push_back(AllocateTensor(spec, !values));
-  last_run_.reset();
-
-  double scale = 1.0;
-  RunRecord record;
-  if (emulated) {
-    scale = options_.emulation_scale.value_or(ChooseScale(plan));
-    EmulatedBackend backend(scale);
-    record = Execute(runnable, backend, {});
-  }
-  if (values) {
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      arguments[i] = ReadyForKernel(arguments[i], "argument " + std::to_string(i));
-    }
-    RunRecord real = RunWithValues(runnable, arguments, outputs);
-    if (!emulated) record = std::move(real);
-  }
-  last_run_ = LastRun{runnable.plan, std::move(record), scale, options_.trace};
-  return outputs;
-}
-
-RunRecord ScheduledModule::RunWithValues(Runnable& runnable, const std::vector<Tensor>& arguments,
-                                         const std::vector<Tensor>& outputs) {
-  parameters_->Require(*runnable.plan);
-  CpuBackend backend;
-  if (!runnable.bound) {
-    runnable.bound =
-        std::make_unique<BoundPlan>(runnable.plan, Arenas(backend),
-                                    [this](const std::string& name) { return FindKernel(name); });
-  }
-  Attachment attachment(*runnable.bound);
-  runnable.bound->Attach(arguments, *parameters_, outputs);
-  return Execute(runnable, backend, runnable.bound->bindings());
-}
-
-const BoundPlan::Arenas& ScheduledModule::Arenas(Backend& backend) {
-  if (!arenas_.empty()) return arenas_;
-  std::vector<Bytes> sizes;
-  for (const Runnable& runnable : runnables_) {
-    const std::vector<Device>& devices = runnable.plan->devices;
-    sizes.resize(std::max(sizes.size(), devices.size()));
-    for (std::size_t d = 0; d < devices.size(); ++d)
-      sizes[d] = std::max(sizes[d], devices[d].arena);
-  }
-  BoundPlan::Arenas arenas;
-  for (Bytes size : sizes) arenas.push_back(backend.Allocate(size));
-  return arenas_ = std::move(arenas);
-}
-
-RunRecord ScheduledModule::Execute(Runnable& runnable, Backend& backend, const Bindings& bindings) {
-  try {
-    return runnable.executor->Run(backend, bindings, PollSignals);
-  } catch (const StepError& error) {
-    RethrowStepError(*runnable.plan, error);
-  }
 }
 
 std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name) const {
@@ -257,16 +236,36 @@ std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name
 void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 1, "load_parameters(path)");
   *result = parameters_->Load(args[0].cast<ffi::String>());
+  AnnounceParameters();
 }
 
 void ScheduledModule::SetParameter(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 2, "set_parameter(name, tensor)");
   parameters_->Set(args[0].cast<ffi::String>(), args[1].cast<Tensor>());
+  AnnounceParameters();
+}
+
+void ScheduledModule::AnnounceParameters() const {
+  for (const ffi::Any& import : imports()) {
+    auto module = import.cast<ffi::Module>();
+    if (auto function = module->GetFunction("tvm_sched.parameters_changed")) (*function)();
+  }
 }
 
 void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 1, "configure(options_json)");
-  options_ = ReadOptions(args[0].cast<ffi::String>(), options_);
+  RunOptions options = ReadOptions(args[0].cast<ffi::String>(), options_);
+  if (const auto* names = std::get_if<std::vector<std::string>>(&options.resident)) {
+    for (const std::string& name : *names) {
+      if (!parameters_->Has(name)) {
+        TVM_FFI_THROW(ValueError) << "options.resident: there is no parameter \"" << name << "\"";
+      }
+    }
+  }
+  std::vector<std::vector<bool>> skipped;
+  for (const auto& plan : plans_) skipped.push_back(StepsSkippedWhenWarm(*plan, options.resident));
+  options_ = std::move(options);
+  skipped_ = std::move(skipped);
 }
 
 void ScheduledModule::Timeline(ffi::PackedArgs args, ffi::Any* result) {

@@ -5,6 +5,7 @@
 
 #include <tvm/ffi/extra/module.h>
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,10 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "ffi/runtime/bound_plan.h"
+#include "ffi/runtime/instance.h"
 #include "ffi/runtime/parameters.h"
 #include "ffi/runtime/timeline.h"
-#include "runtime/executor.h"
 
 namespace tvm_sched::runtime {
 
@@ -38,15 +38,9 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   tvm::ffi::Bytes SaveToBytes() const final;
 
  private:
-  /// A plan with what a run of it needs, made at its first run.
-  struct Runnable {
-    std::shared_ptr<const Plan> plan;
-    std::unique_ptr<Executor> executor;
-    std::unique_ptr<BoundPlan> bound;
-  };
   using Method = void (ScheduledModule::*)(tvm::ffi::PackedArgs, tvm::ffi::Any*);
 
-  // The functions of the module. Each runs under the lock.
+  // The functions of the module. Each runs under the lock, but for main, whose runs are outside it.
   void Main(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void PlanOf(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void LoadParameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -59,28 +53,35 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void Parameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   static const std::map<std::string, Method>& Methods();
 
-  /// Wait for the lock, open to Ctrl-C.
-  std::unique_lock<std::timed_mutex> Lock();
-  Runnable& Choose(const std::vector<tvm::ffi::Tensor>& arguments);
-  std::vector<tvm::ffi::Tensor> Run(Runnable& runnable, std::vector<tvm::ffi::Tensor> arguments);
-  RunRecord RunWithValues(Runnable& runnable, const std::vector<tvm::ffi::Tensor>& arguments,
-                          const std::vector<tvm::ffi::Tensor>& outputs);
-  /// Run on a backend; a step's error goes on with the operator's name.
-  RunRecord Execute(Runnable& runnable, Backend& backend, const Bindings& bindings);
-  /// One arena a device, large enough for every plan: runs follow each other, so plans share them.
-  const BoundPlan::Arenas& Arenas(Backend& backend);
+  /// The lock, and what waits for an instance to be free.
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable freed;
+  };
+  class Lease;
+
+  /// After a fork: what the parent's other threads held is nobody's.
+  void LeaveParentBehind();
+  /// The position of the plan that takes these arguments.
+  int Choose(const std::vector<tvm::ffi::Tensor>& arguments) const;
+  /// Wait for a free instance, open to Ctrl-C.
+  int Acquire();
+  /// Tell kernel modules, which may hold parameters in layouts of their own, that values changed.
+  void AnnounceParameters() const;
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;
   std::string metadata_json_;
-  std::vector<Runnable> runnables_;
+  PlanList plans_;
   std::unique_ptr<ParameterStore> parameters_;
-  BoundPlan::Arenas arenas_;
   RunOptions options_;
+  std::vector<std::vector<bool>> skipped_;  // of each plan: its steps that a warm run skips
   std::optional<LastRun> last_run_;
+  std::vector<std::unique_ptr<Instance>> instances_;
+  std::vector<bool> busy_;  // of each instance
 
   // A pointer, so that a forked child can leave behind one that another thread holds for ever.
-  std::unique_ptr<std::timed_mutex> mutex_ = std::make_unique<std::timed_mutex>();
+  std::unique_ptr<Gate> gate_ = std::make_unique<Gate>();
   int owner_;
 };
 

@@ -60,6 +60,7 @@ ParameterStore::Entry& ParameterStore::Find(const std::string& name, const Tenso
 }
 
 void ParameterStore::Set(const std::string& name, const Tensor& tensor) {
+  ++version_;
   Find(name, SpecOf(tensor)).value = ReadyForKernel(tensor, "parameter \"" + name + "\"");
 }
 
@@ -78,6 +79,7 @@ int ParameterStore::Load(const std::string& path) {
     TVM_FFI_THROW(ValueError) << path
                               << ": these parameters of the module are not in it: " << Few(absent);
   }
+  ++version_;
   int taken = 0;
   for (auto& [name, entry] : entries_) {
     auto found = stored.tensors.find(name);

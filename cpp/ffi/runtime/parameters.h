@@ -6,6 +6,7 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/string.h>
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ class ParameterStore {
   void Require(const Plan& plan);
 
   const tvm::ffi::Tensor& Get(const std::string& name) const { return *entries_.at(name).value; }
+  bool Has(const std::string& name) const { return entries_.count(name) > 0; }
+  /// Changes with every change of a value.
+  std::uint64_t version() const { return version_; }
   Embedded embedded() const;
   /// A JSON list of name, shape, dtype, "embedded" and "loaded" of every parameter.
   std::string Describe() const;
@@ -50,6 +54,7 @@ class ParameterStore {
   std::vector<std::string> Missing(const Plan& plan) const;
 
   std::map<std::string, Entry> entries_;
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace tvm_sched::runtime

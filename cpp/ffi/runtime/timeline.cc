@@ -14,11 +14,24 @@ namespace {
 
 std::string Quote(const std::string& text) { return ffi::json::Stringify(ffi::String(text)); }
 
+Resident ReadResident(const JsonCursor& cursor) {
+  if (cursor.IsNull()) return 0.0;
+  if (cursor.value().as<ffi::json::Array>()) {
+    std::vector<std::string> names;
+    for (const JsonCursor& item : cursor.Items()) names.push_back(item.Name());
+    return names;
+  }
+  const double part = cursor.Number();
+  if (!(part >= 0 && part <= 1)) cursor.Unexpected("a part from 0 to 1, or a list of names");
+  return part;
+}
+
 }  // namespace
 
 RunOptions ReadOptions(const std::string& json, RunOptions options) {
   const JsonCursor cursor = JsonCursor::Parse(json, "options");
-  cursor.AllowFields({"trace", "emulate_values", "emulation_scale"});
+  cursor.AllowFields(
+      {"trace", "emulate_values", "emulation_scale", "resident", "instances", "watchdog"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
   if (auto values = cursor.OptionalField("emulate_values"); values) {
     options.emulate_values = values->Bool();
@@ -31,6 +44,17 @@ RunOptions ReadOptions(const std::string& json, RunOptions options) {
       options.emulation_scale = number;
     }
   }
+  if (auto resident = cursor.OptionalField("resident"); resident) {
+    options.resident = ReadResident(*resident);
+  }
+  if (auto instances = cursor.OptionalField("instances"); instances) {
+    options.instances = static_cast<int>(instances->Int(1, 1024));
+  }
+  if (auto watchdog = cursor.OptionalField("watchdog"); watchdog) {
+    const double seconds = watchdog->IsNull() ? 0 : watchdog->Number();
+    if (!(seconds >= 0 && seconds < 1e9)) watchdog->Unexpected("seconds, 0 or more, or null");
+    options.watchdog = Nanoseconds(std::llround(seconds * 1e9));
+  }
   return options;
 }
 
@@ -42,13 +66,16 @@ ffi::String WriteTimeline(const LastRun& run) {
                      ",\"latency_ns\":" + std::to_string(run.record.latency.count()) +
                      ",\"largest_delay_ns\":" + std::to_string(run.record.largest_delay.count()) +
                      ",\"events\":[";
+  bool first = true;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (!run.skipped.empty() && run.skipped[i]) continue;
     const Interval& interval = run.record.steps[i];
-    text += (i ? ",{\"step\":" : "{\"step\":") + std::to_string(i) +
+    text += (first ? "{\"step\":" : ",{\"step\":") + std::to_string(i) +
             ",\"queue\":" + Quote(plan.queues[plan.steps[i].queue]) +
             ",\"start_ns\":" + std::to_string(interval.start.count()) +
             ",\"end_ns\":" + std::to_string(interval.end.count()) +
             ",\"event\":" + plan.steps[i].event_json + "}";
+    first = false;
   }
   return text + "]}";
 }

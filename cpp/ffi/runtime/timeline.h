@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/executor.h"
 #include "runtime/plan.h"
+#include "runtime/residency.h"
 
 namespace tvm_sched::runtime {
 
@@ -18,6 +20,9 @@ struct RunOptions {
   bool trace = false;
   bool emulate_values = false;
   std::optional<double> emulation_scale;  // nothing: chosen for each plan
+  Resident resident = 0.0;
+  int instances = 1;        // runs that may proceed at once
+  Nanoseconds watchdog{0};  // 0: none
 };
 
 /// Read options; those that are not there keep their value. Throws FormatError.
@@ -27,6 +32,7 @@ RunOptions ReadOptions(const std::string& json, RunOptions options);
 struct LastRun {
   std::shared_ptr<const Plan> plan;
   RunRecord record;
+  std::vector<bool> skipped;  // by step, or empty
   double scale = 1.0;
   bool traced = false;
 };

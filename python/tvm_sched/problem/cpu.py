@@ -8,11 +8,12 @@ from functools import lru_cache
 
 from .topology import Device, Switch, Topology
 
-# Measured on one core of an AMD EPYC server CPU at 2.6 GHz with apache-tvm 0.27, kernels as `relax/cpu_schedule.py`
-# arranges them, in one thread, and rounded:
-PEAK_FLOPS = 40e9  # GoogLeNet in all: 41 GFLOP/s; squeezenet: 64, resnet50: 31, densenet121: 15
-MEMORY_BANDWIDTH = 40e9  # element-wise addition of two arrays of 64 MiB: 40 GB/s read and written
-LAUNCH_OVERHEAD = 5e-6  # a kernel call: 1.4 us; waking a thread that waits for its inputs: a few more
+# Measured on one core of an AMD EPYC server CPU at 2.6 GHz (AVX-512) with oneDNN 3.2, in one thread, each operator's best
+# of 15 runs while the machine was busy with other work, and rounded:
+PEAK_FLOPS = 240e9  # convolutions of GoogLeNet: 255 GFLOP/s; squeezenet: 254, resnet50: 246
+MEMORY_BANDWIDTH = 40e9  # pooling and concatenation: GoogLeNet 55 GB/s read and written; squeezenet 80, resnet50 30
+THREAD_GAIN = 0.3  # of each further thread of a device: resnet50's convolutions 322 GFLOP/s with two; more when quiet
+LAUNCH_OVERHEAD = 5e-6  # the smallest kernels: 0.2 to 5 us; waking a thread that waits for its inputs: a few more
 COPY_BANDWIDTH = 20e9  # memcpy of 64 MiB: 22 GB/s
 COPY_LATENCY = 10e-6  # two events between threads; assumed
 
@@ -32,11 +33,12 @@ def cpu_topology(count: int) -> Topology:
     Parameters lie where every device reads them, so there is no bus; activations are copied between the devices' arenas
     by a switch called ``memory``. Each device has its share of the machine's memory, rounded down to GiB (to MiB where
     that is none), so the topology differs from machine to machine. With more devices than cores each device has its
-    share of the cores' speed.
+    share of the cores' speed; with fewer, each device computes its kernels with several threads.
     """
     ram = _physical_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = min(1.0, cores / count)
+    speed = share * (1 + THREAD_GAIN * (max(cores // count, 1) - 1))
     step = _GIB if ram // count >= _GIB else 1 << 20
     devices = tuple(
         Device(
@@ -44,7 +46,7 @@ def cpu_topology(count: int) -> Topology:
             kind="cpu",
             memory=max(ram // count // step, 1) * step,
             memory_bandwidth=MEMORY_BANDWIDTH * share,
-            peak_flops={"float32": PEAK_FLOPS * share},
+            peak_flops={"float32": PEAK_FLOPS * speed},
             launch_overhead=LAUNCH_OVERHEAD,
             model="logical CPU device",
         )

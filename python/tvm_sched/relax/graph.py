@@ -11,36 +11,12 @@ import tvm
 from tvm import relax
 
 from ..errors import InputError
+from ..planning import KernelCall
 from ..problem import Operator, OpGraph, Tensor
 from .attributes import NAME
 from .flops import count_flops
 from .importers.model import number_of_inputs
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """How an operator is computed.
-
-    Attributes
-    ----------
-    operator : str
-        Name of the operator.
-    function : str
-        Name of a PrimFunc of the module, or of a packed function.
-    external : bool
-        Whether ``function`` is a packed function that is looked up when the model runs.
-    packed : bool
-        Whether it returns its outputs instead of writing them into its last arguments.
-    inputs, outputs : tuple of str
-        Names of tensors, in the order of the call.
-    """
-
-    operator: str
-    function: str
-    external: bool
-    packed: bool
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+from .kernel_libraries import kernel_flops
 
 
 @dataclass(frozen=True)
@@ -178,8 +154,8 @@ class _Extractor:
         name = kind if self.names[kind] == 1 else f"{kind}.{self.names[kind]}"
         result = self._outputs(call.ty, name, (), where, f"{function!r}")
         outputs = tuple(flatten(result if isinstance(result, tuple) else (result,)))
-        if not external and function not in self.flops:
-            self.flops[function] = count_flops(self.mod[function])
+        if function not in self.flops:
+            self.flops[function] = kernel_flops(self.mod, function) if external else count_flops(self.mod[function])
         self.operators.append(Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0)))
         self.calls.append(KernelCall(name, function, external, packed, tuple(inputs), outputs))
         return result

@@ -3,6 +3,7 @@
 Neither the compiler nor a solver is needed here: ``TVM_USE_RUNTIME_LIB=1`` is enough.
 """
 
+from .machine import MachineWarning
 from .module import ScheduledModule, find_scheduled_module, load, make_module
 from .parameters import write_parameters
 from .statistics import LatencyStatistics
@@ -10,6 +11,7 @@ from .tensors import to_numpy, to_tensor
 
 __all__ = [
     "LatencyStatistics",
+    "MachineWarning",
     "ScheduledModule",
     "find_scheduled_module",
     "load",

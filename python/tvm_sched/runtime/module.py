@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from .. import _library
 from ..errors import ExecutionError, InputError
 from .artifact import check_library, load_library
+from .machine import MachineWarning, differences
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 
@@ -99,6 +101,9 @@ class ScheduledModule:
         trace: bool | None = None,
         emulate_values: bool | None = None,
         emulation_scale: float | str | None = None,
+        resident: float | Sequence[str] | None = None,
+        instances: int | None = None,
+        watchdog: float | None = None,
     ) -> None:
         """Set options of the runs to come; what is not given stays as it is.
 
@@ -110,8 +115,19 @@ class ScheduledModule:
             Compute the values too where the devices are emulated; otherwise the outputs are zeros.
         emulation_scale
             How many times slower than the plan's time the emulated devices run; ``"auto"`` chooses for each plan.
+        resident
+            Parameters that remain on the devices from run to run: a part of their bytes, from 0 to 1, or names. A
+            warm run, one that follows a run of the same plan, moves nothing that is there. See ``docs/model.md``.
+        instances
+            How many runs may proceed at once, each with memory and threads of its own; others wait for their turn.
+        watchdog
+            Seconds after which a run in which no step has ended is given up, with an error (and a line on stderr)
+            that names the operators that run and wait; 0 for never. A kernel that hangs cannot be stopped.
         """
-        options: dict[str, Any] = {"trace": trace, "emulate_values": emulate_values}
+        options: dict[str, Any] = {
+            "trace": trace, "emulate_values": emulate_values, "instances": instances, "watchdog": watchdog,
+            "resident": resident if resident is None or isinstance(resident, (int, float)) else list(resident),
+        }  # fmt: skip
         options = {name: value for name, value in options.items() if value is not None}
         if emulation_scale is not None:
             options["emulation_scale"] = None if emulation_scale == "auto" else emulation_scale
@@ -260,7 +276,12 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
     Raises
     ------
     InputError
-        If the file is not there, cannot be loaded, holds no schedule, or its parameters do not fit.
+        If the file is not there, is cut off, cannot be loaded, holds no schedule, or its parameters do not fit.
+
+    Warns
+    -----
+    MachineWarning
+        Where this machine is not what the artifact was made for, with what to do.
     """
     file = Path(path)
     check_library(file)
@@ -271,6 +292,8 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
         raise InputError(f"{file}: {error}") from None
     except Exception as error:
         raise InputError(f"{file}: cannot be loaded ({error})") from error
+    for difference in differences(loaded.info()):
+        warnings.warn(f"{file}: {difference}", MachineWarning, stacklevel=2)
     source = _parameters_file(loaded, file, parameters)
     if source is not None:
         loaded.load_parameters(source)

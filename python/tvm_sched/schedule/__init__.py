@@ -1,5 +1,6 @@
 """What an executor is told, and what is known of it: schedules, their verifier, simulator, bounds and timelines."""
 
+from .residency import Resident, moved_parameters, resident_parameters
 from .rules import RULES, Violation
 from .schedule import Certificate, Placement, Schedule, ScheduleIndex, Transfer
 from .simulate import Times, memory_profile, price, simulate
@@ -11,6 +12,7 @@ __all__ = [
     "Certificate",
     "Event",
     "Placement",
+    "Resident",
     "Schedule",
     "ScheduleIndex",
     "Timeline",
@@ -18,7 +20,9 @@ __all__ = [
     "Transfer",
     "Violation",
     "memory_profile",
+    "moved_parameters",
     "price",
+    "resident_parameters",
     "simulate",
     "verify",
     "violations",

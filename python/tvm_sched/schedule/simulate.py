@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..problem import Problem
 from ._compiled import CompiledProblem, compiled, placements_array, transfers_array
+from .residency import Resident, resident_parameters, when_warm
 from .rules import describe
 from .schedule import Schedule, ScheduleIndex
 from .timeline import Event, Timeline
@@ -71,16 +73,32 @@ def _error(problem: Problem, index: ScheduleIndex, simulator: CompiledProblem) -
     return ScheduleError(describe(problem, index, rows[0]).message)
 
 
-def simulate(problem: Problem, schedule: Schedule) -> Timeline:
+def simulate(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> Timeline:
     """The timeline that a schedule has by ``docs/model.md``.
+
+    Parameters
+    ----------
+    problem, schedule
+    resident : float or collection of str
+        Parameters that are on the devices when the run begins: a part of the bytes of those that the schedule moves,
+        or names. Their transfers take no time and are not in the timeline.
 
     Raises
     ------
     ScheduleError
         The schedule names what the problem lacks, or breaks one of rules 1 to 4. Memory is not judged: see `verify`.
+    InputError
+        ``resident`` is no part from 0 to 1 and no list of parameters.
     """
     index = ScheduleIndex.of(problem, schedule)
-    return timeline(problem, schedule, price(problem, index), index)
+    names = resident_parameters(problem, schedule, resident)
+    if not names:
+        return timeline(problem, schedule, price(problem, index), index)
+    times = price(problem, when_warm(problem, index, names))
+    full = timeline(problem, schedule, times, index)
+    count = len(schedule.placements)
+    moves = tuple(e for e in full.events[count:] if e.kind == "host_read" or e.name not in names)
+    return msgspec.structs.replace(full, events=full.events[:count] + moves)
 
 
 def timeline(problem: Problem, schedule: Schedule, times: Times, index: ScheduleIndex | None = None) -> Timeline:

@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import tvm
 from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
+from ...planning import emit_plan, output_tensors
 from ...problem import Problem
+from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..graph import Extraction, extract
+from ..kernel_libraries import KERNELS, make_modules
 from ..kernels import compile_kernels, host_target
-from .plan import emit_plan, output_tensors
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""
@@ -86,9 +89,12 @@ def make_executor(
     plans: list[dict[str, Any]] = []
     kernels: dict[str, tvm.tirx.PrimFunc] = {}
     parameters: dict[str, Any] = {}
+    libraries: list[tvm.runtime.Module] = []
     for variant in variants:
         functions = _kernel_names(variant, len(variants))
-        kernels.update({name: variant.mod[original] for original, name in functions.items()})
+        claimed = _claimed(variant)
+        kernels.update({name: variant.mod[original] for original, name in functions.items() if original not in claimed})
+        libraries += make_modules(variant.mod, functions, len(variant.problem.topology.devices))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan = emit_plan(
             variant.problem,
@@ -104,11 +110,14 @@ def make_executor(
     main = _main_function(variants)
     if not any(plan["outputs"] for plan in plans):
         return Executor(None, main, {}, plans)
-    info = json.dumps({**_metadata(variants, plans), **(metadata or {})})
+    described = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
+    info = json.dumps({**described, **(metadata or {})})
     make = tvm.get_global_func("tvm_sched.make_module")
     module = make(json.dumps(plans), info, parameters if embed else {})
     if kernels:
         module.import_module(compile_kernels(kernels, target or host_target()))
+    for library in libraries:
+        module.import_module(library)
     return Executor(module, main, {} if embed else parameters, plans)
 
 
@@ -155,10 +164,18 @@ def _backend(problem: Problem) -> str:
 
 
 def _kernel_names(variant: Variant, count: int) -> dict[str, str]:
-    """Name in the compiled module of each PrimFunc that the variant calls."""
-    used = dict.fromkeys(call.function for call in variant.extraction.calls if not call.external)
+    """Name in the artifact of each function that the variant calls and the artifact holds."""
+    claimed = _claimed(variant)
+    calls = variant.extraction.calls
+    used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
     suffix = "" if count == 1 else f"__{variant.name.rpartition('#')[2]}"
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
+
+
+def _claimed(variant: Variant) -> set[str]:
+    """Functions that kernel libraries compute."""
+    attributes = variant.mod.attrs
+    return {str(name) for name in attributes[KERNELS]} if attributes and KERNELS in attributes else set()
 
 
 def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:
@@ -219,6 +236,15 @@ def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
         return [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [places[value]]
 
     return leaves(variant.extraction.result)
+
+
+def _machine(variants: Sequence[Variant], plans: Sequence[dict[str, Any]], target: tvm.target.Target) -> dict[str, Any]:
+    """Versions, target and machine, and the topology that the schedule is for."""
+    topology = variants[0].problem.topology
+    return {
+        **describe(plans[0]["backend"], plans[0]["devices"], str(target)),
+        "topology_description": msgspec.to_builtins(topology),
+    }
 
 
 def _main_function(variants: Sequence[Variant]) -> relax.Function:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax
 
 from ...errors import InputError
 from ..importers.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
@@ -28,6 +31,9 @@ class LowerToKernels:
     fold : bool
         Whether parameters are constants that may be folded. Without it, calls on parameters remain operators, and the
         parameters stay as they are in the model's file.
+    libraries : sequence of str, optional
+        Kernel libraries that take operators before TVM compiles the rest, in this order; their kernels are described in
+        the module attribute ``tvm_sched.kernels``. Default: those that can be used here (`available_libraries`).
     schedule : bool
         Whether kernels get loops that suit a CPU (`tvm_sched.relax.kernels`); without it they are TVM's default.
 
@@ -37,8 +43,9 @@ class LowerToKernels:
         The module has no Relax function ``main``.
     """
 
-    def __init__(self, fold: bool = True, schedule: bool = True) -> None:
+    def __init__(self, fold: bool = True, schedule: bool = True, libraries: Sequence[str] | None = None) -> None:
         self.fold = fold
+        self.libraries = libraries
         self.schedule = schedule
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
@@ -53,10 +60,14 @@ class LowerToKernels:
         with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
             mod = simplify(mod)
             mod, kept = fold_parameters(mod, names)
+            libraries = available_libraries() if self.libraries is None else self.libraries
+            mod, claimed = _claim(mod, libraries, names)
             mod = _lower(mod)
         mod, constants = _lift(mod, names)
         del kept
+        documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = _prepare_kernels(mod, self.schedule)
+        mod = mod.with_attr(KERNELS, documents) if documents else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
 
 
@@ -67,6 +78,16 @@ def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names
     for variable, value in bound.items():
         names[int(value.data_ptr())] = variable.name
     return relax.transform.BindParams("main", bound)(mod)
+
+
+def _claim(mod: tvm.IRModule, libraries: Sequence[str], names: Names) -> tuple[tvm.IRModule, list[KernelSet]]:
+    """Let the libraries take what they can, one after the other."""
+    claimed = []
+    for name in libraries:
+        kernels = KernelSet(name)
+        mod = get_library(name).claim(mod, kernels, names)
+        claimed.append(kernels)
+    return mod, claimed
 
 
 def _lower(mod: tvm.IRModule) -> tvm.IRModule:

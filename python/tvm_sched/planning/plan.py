@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...problem import HOST, Problem
-from ...schedule import Schedule
-from ..graph import Extraction, KernelCall
+from ..problem import HOST, Problem
+from ..schedule import Schedule, moved_parameters
 from .arena import Block, lay_out
+from .calls import Calls, KernelCall
 from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
 
 
 def emit_plan(
     problem: Problem,
     schedule: Schedule,
-    extraction: Extraction,
+    extraction: Calls,
     *,
     name: str,
     backend: str,
@@ -32,14 +32,14 @@ def emit_plan(
         Of the plan, unique in its artifact.
     backend : {"cpu", "emulated"}
     functions : mapping of str to str
-        Name in the compiled module of each PrimFunc.
+        Name in the artifact of each function that it holds; others are global functions.
     values : sequence of str
         Parameters whose values the artifact or its file of parameters holds; the others are arguments of each call.
     """
     return _Emitter(problem, schedule, extraction, functions, set(values)).emit(name, backend)
 
 
-def output_tensors(extraction: Extraction) -> list[str]:
+def output_tensors(extraction: Calls) -> list[str]:
     """Tensors that a run has to return, each once: results that are not just inputs handed back."""
     return [tensor for tensor in extraction.graph.outputs if tensor not in extraction.arguments]
 
@@ -49,7 +49,7 @@ class _Emitter:
         self,
         problem: Problem,
         schedule: Schedule,
-        extraction: Extraction,
+        extraction: Calls,
         functions: Mapping[str, str],
         values: set[str],
     ) -> None:
@@ -61,7 +61,9 @@ class _Emitter:
         unset = [p for p in extraction.parameters if p not in values]
         self.arguments = [*extraction.arguments, *unset]
         used = {tensor for call in extraction.calls for tensor in call.inputs} | set(extraction.graph.outputs)
+        moved = {name: k for k, name in enumerate(moved_parameters(problem, schedule))}
         self.parameters = [p for p in extraction.parameters if p in values and p in used]
+        self.parameters.sort(key=lambda p: moved.get(p, len(moved)))
         self.outputs = [t for t in output_tensors(extraction) if t not in unset]
         self.output_keys: dict[BufferKey, int] = {}
         self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
@@ -81,7 +83,7 @@ class _Emitter:
             "name": name,
             "backend": backend,
             "devices": [
-                {"name": d.name, "arena_bytes": size}
+                {"name": d.name, "arena_bytes": size, "memory_bytes": d.memory}
                 for d, size in zip(self.problem.topology.devices, sizes, strict=True)
             ],
             "queues": [{"name": queue} for queue in queues],
@@ -142,7 +144,8 @@ class _Emitter:
         by_device: list[list[Block]] = [[] for _ in devices]
         for key, block in self.blocks.items():
             by_device[key.device].append(block)
-        return [lay_out(blocks, device.memory) for blocks, device in zip(by_device, devices, strict=True)]
+        warm = any(step.optional for step in steps)
+        return [lay_out(blocks, device.memory, warm) for blocks, device in zip(by_device, devices, strict=True)]
 
     def _source(self, key: BufferKey) -> dict[str, Any]:
         tensor = self.tensors[key.tensor].name
@@ -158,7 +161,7 @@ class _Emitter:
         result: dict[str, Any] = {"queue": queue, "kind": step.kind, "name": step.name}
         if step.kind == "kernel":
             call: KernelCall = self.calls[step.name]
-            result["function"] = call.function if call.external else self.functions[call.function]
+            result["function"] = self.functions.get(call.function, call.function)
             if call.packed:
                 result["calling"] = "packed"
         result["inputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.inputs]

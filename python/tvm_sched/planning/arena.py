@@ -41,15 +41,21 @@ class Block:
         return FOREVER if self.pinned else max(step.index for step in self.users)
 
 
-def lay_out(blocks: list[Block], limit: int) -> int:
+def lay_out(blocks: list[Block], limit: int, warm: bool = False) -> int:
     """Give every block its offset; returns the bytes of the arena.
+
+    Where ``warm`` runs are to be expected, which leave out some transfers and so have other times, only blocks that no
+    transfer touches share bytes, as long as that fits: the order of their kernels is the same in every run, so sharing
+    makes nobody wait, and parameters can remain.
 
     First-fit in order of time, which packs well where lifetimes are short; if that takes more than ``limit``, the
     blocks are packed largest first, and the better of both stands. Two blocks share bytes only if the users of one end
     before the other begins, in planned time and in the order of the plan.
     """
     blocks.sort(key=lambda block: block.writer.index)
-    arena = _first_fit(blocks)
+    arena = _transfers_apart(blocks) if warm else _first_fit(blocks)
+    if warm and arena > limit:
+        arena = _first_fit(blocks)
     if arena > limit:
         offsets = [block.offset for block in blocks]
         other = _largest_first(blocks)
@@ -59,6 +65,22 @@ def lay_out(blocks: list[Block], limit: int) -> int:
         arena = min(arena, other)
     _wait_for_former_owners(blocks)
     return arena
+
+
+def _transfers_apart(blocks: list[Block]) -> int:
+    start = end = 0
+    others = []
+    for block in blocks:
+        if block.pinned or any(step.kind != "kernel" for step in block.users):
+            block.offset, end = start, start + block.size
+            start += -(-block.size // ALIGNMENT) * ALIGNMENT
+        else:
+            others.append(block)
+    if others:
+        end = start + _first_fit(others)
+    for block in others:
+        block.offset += start
+    return end
 
 
 def _first_fit(blocks: list[Block]) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from ...errors import ScheduleError
-from ...problem import HOST, Problem
-from ...schedule import Schedule, ScheduleIndex
-from ...schedule.simulate import price
+from ..errors import ScheduleError
+from ..problem import HOST, Problem
+from ..schedule import Schedule, ScheduleIndex
+from ..schedule.simulate import price
 
 RESULTS = "results"
 """Queue of the copies that carry outputs out of devices that do not share host memory; no part of the model's time."""
@@ -28,6 +28,7 @@ class Step:
     size: int = 0
     event: str = ""
     operator: int = -1
+    optional: bool = False  # it moves a parameter, which may be there already
     inputs: list[BufferKey] = field(default_factory=list)
     outputs: list[BufferKey] = field(default_factory=list)
     waits: list[Step] = field(default_factory=list)
@@ -99,6 +100,7 @@ class StepMaker:
                 event = "load" if kind == ScheduleIndex.LOAD else "copy"
             step = Step(step_kind, name, f"channel {lanes[0]}", start, end, end - start, lanes, size, event)
             self.transfers.append(step)
+            step.optional = kind != ScheduleIndex.HOST_READ and graph.tensors[item].kind == "parameter"
             if kind != ScheduleIndex.HOST_READ:
                 self.arrival[BufferKey(item, target)] = step
                 step.outputs = [BufferKey(item, target)]
@@ -119,12 +121,18 @@ class StepMaker:
             last[d] = step
 
     def _connect_channels(self) -> None:
-        last: dict[str, Step] = {}
+        """Each transfer follows the one before it on each lane, also where a warm run leaves out some between them.
+
+        So a lane's list holds the last transfer that every run does, and those after it that a warm run may not.
+        """
+        lanes: dict[str, list[Step]] = {}
         for step in self.transfers:
             for lane in step.lanes:
-                if lane in last:
-                    step.after.append(last[lane])
-                last[lane] = step
+                before = lanes.get(lane, [])
+                # Its own queue keeps the order; but the kernel of a host read waits for the same, in another queue.
+                apart = step.kind == "host_read"
+                step.after += [o for o in before[:-1] if apart or o.queue != step.queue] + before[-1:]
+                lanes[lane] = [*before, step] if step.optional else [step]
 
     def _connect_tensors(self) -> None:
         """Kernels and copies wait for what they read."""
@@ -190,9 +198,17 @@ def in_order(steps: list[Step]) -> list[Step]:
 
 
 def plan_waits(step: Step) -> list[int]:
-    """Indices of the steps that a step has to wait for, without those that its queue and the others imply."""
+    """Indices of the steps that a step has to wait for, without those that its queue and the others imply.
+
+    Steps that a warm run leaves out imply nothing.
+    """
     latest: dict[str, int] = {}
+    optional = set()
     for other in (*step.waits, *step.after):
-        if other.queue != step.queue:
+        if other.queue == step.queue:
+            continue
+        if other.optional:
+            optional.add(other.index)
+        else:
             latest[other.queue] = max(latest.get(other.queue, -1), other.index)
-    return sorted(latest.values())
+    return sorted({*latest.values(), *optional})

@@ -1,0 +1,151 @@
+"""How far the total latency of emulated runs is from the simulator's, on Llama- and GPT-2-sized schedules.
+
+The graphs are made from the models' configurations, shapes only, with roofline latencies; the plans have no kernels. So
+threads, queues, waits and copies are the executor's own, and time is the plan's, dilated.
+
+Two errors are given. That of the run's record takes a step to begin when those it waits for ended by their record, up to
+20 ms before the thread that plays its device noticed: it shows wrong waits and orders, and not how late this machine wakes
+threads. That of the wall clock, with the dilation divided out, has these delays in it, and they add up along a chain.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from _common import Row, parser, report
+from rich.console import Console
+
+from tvm_sched.cost_model import costs
+from tvm_sched.errors import TvmSchedError
+from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology, preset_names
+from tvm_sched.runtime import ScheduledModule, make_module
+from tvm_sched.schedule import simulate
+from tvm_sched.schedulers import solve
+
+BYTES = 2  # float16
+
+
+class GraphMaker:
+    """Adds matmuls and element-wise operators to a transformer's graph."""
+
+    def __init__(self, name: str, tokens: int) -> None:
+        self.name, self.tokens = name, tokens
+        self.operators: list[Operator] = []
+        self.tensors = [self.tensor("x", (tokens, 1), "input")]
+
+    def tensor(self, name: str, shape: tuple[int, ...], kind: str) -> Tensor:
+        """A tensor of float16."""
+        return Tensor(name, int(np.prod(shape)) * BYTES, kind, shape, "float16")  # type: ignore[arg-type]
+
+    def add(self, name: str, kind: str, inputs: tuple[str, ...], width: int, weight: int = 0) -> str:
+        """An operator with an output of ``width`` a token, and a weight of ``weight`` x ``width`` if there is one."""
+        flops = self.tokens * width * max(2 * weight, 4)
+        if weight:
+            self.tensors.append(self.tensor(f"{name}.w", (weight, width), "parameter"))
+            inputs = (*inputs, f"{name}.w")
+        self.tensors.append(self.tensor(f"{name}.y", (self.tokens, width), "activation"))
+        self.operators.append(Operator(name, kind, inputs, (f"{name}.y",), flops))
+        return f"{name}.y"
+
+    def graph(self, output: str) -> OpGraph:
+        """All that was added."""
+        return OpGraph(self.name, tuple(self.operators), tuple(self.tensors), (output,))
+
+
+def llama(layers: int, tokens: int, hidden: int = 3072, inner: int = 8192, vocabulary: int = 128256) -> OpGraph:
+    """Llama-3.2-3B's sizes."""
+    make = GraphMaker(f"llama-{layers}", tokens)
+    value = make.add("embed", "take", ("x",), hidden)
+    for k in range(layers):
+        norm = make.add(f"{k}.norm1", "rms_norm", (value,), hidden)
+        widths = {"q": hidden, "k": hidden // 3, "v": hidden // 3}
+        q, key, v = (make.add(f"{k}.{n}", "matmul", (norm,), width, hidden) for n, width in widths.items())
+        attention = make.add(f"{k}.attention", "attention", (q, key, v), hidden)
+        out = make.add(f"{k}.o", "matmul", (attention,), hidden, hidden)
+        value = make.add(f"{k}.add1", "add", (value, out), hidden)
+        norm = make.add(f"{k}.norm2", "rms_norm", (value,), hidden)
+        gate, up = (make.add(f"{k}.{n}", "matmul", (norm,), inner, hidden) for n in ("gate", "up"))
+        product = make.add(f"{k}.silu", "silu", (gate, up), inner)
+        down = make.add(f"{k}.down", "matmul", (product,), hidden, inner)
+        value = make.add(f"{k}.add2", "add", (value, down), hidden)
+    return make.graph(make.add("head", "matmul", (value,), vocabulary, hidden))
+
+
+def gpt2(layers: int, tokens: int, hidden: int = 768, vocabulary: int = 50257) -> OpGraph:
+    """GPT-2's sizes."""
+    make = GraphMaker(f"gpt2-{layers}", tokens)
+    value = make.add("embed", "take", ("x",), hidden)
+    for k in range(layers):
+        norm = make.add(f"{k}.norm1", "layer_norm", (value,), hidden)
+        parts = make.add(f"{k}.qkv", "matmul", (norm,), 3 * hidden, hidden)
+        attention = make.add(f"{k}.attention", "attention", (parts,), hidden)
+        out = make.add(f"{k}.o", "matmul", (attention,), hidden, hidden)
+        value = make.add(f"{k}.add1", "add", (value, out), hidden)
+        norm = make.add(f"{k}.norm2", "layer_norm", (value,), hidden)
+        up = make.add(f"{k}.up", "matmul", (norm,), 4 * hidden, hidden)
+        activated = make.add(f"{k}.gelu", "gelu", (up,), 4 * hidden)
+        down = make.add(f"{k}.down", "matmul", (activated,), hidden, 4 * hidden)
+        value = make.add(f"{k}.add2", "add", (value, down), hidden)
+    return make.graph(make.add("head", "matmul", (value,), vocabulary, hidden))
+
+
+def problems(quick: bool) -> Iterator[Problem]:
+    graphs = [llama(4 if quick else 28, 128), gpt2(4 if quick else 12, 128)]
+    for graph in graphs:
+        for preset in preset_names():
+            topology = load_topology(preset)
+            yield Problem(graph, topology, costs(graph, topology))
+
+
+def errors(problem: Problem, scheduler: str, options: dict[str, float], resident: float) -> tuple[float, float]:
+    """Relative errors of an emulated run's latency, by its record and by the wall clock, in percent."""
+    schedule = solve(problem, scheduler, options)
+    calls = ShapesOnly(problem.graph)
+    values = tuple(calls.parameters)
+    plan = emit_plan(problem, schedule, calls, name="p", backend="emulated", functions={}, values=values)
+    module = ScheduledModule(make_module([plan], {}))
+    module.configure(resident=resident, trace=True)
+    inputs = [np.zeros(spec["shape"], spec["dtype"]) for spec in plan["arguments"]]
+    if resident:
+        module.configure(emulation_scale=1)
+        module.run(*inputs)  # loads what remains
+        module.configure(emulation_scale="auto")
+    start = time.perf_counter()
+    module.run(*inputs)
+    wall = time.perf_counter() - start
+    predicted = simulate(problem, schedule, resident=resident).latency
+    wall /= module.timeline()["scale"]
+    return abs(module.latency() / predicted - 1) * 100, abs(wall / predicted - 1) * 100
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "", models=False)
+    arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for the exact scheduler")
+    options = arguments.parse_args()
+    methods: list[tuple[str, dict[str, float], float]] = [
+        ("single", {}, 0.0), ("single", {}, 0.5), ("exact", {"time_limit": options.time_limit}, 0.0),
+    ]  # fmt: skip
+    rows, found = [], []
+    for problem in problems(options.quick):
+        case = f"{problem.graph.name} on {problem.topology.name}"
+        for scheduler, settings, resident in methods:
+            try:
+                error = errors(problem, scheduler, settings, resident)
+            except TvmSchedError as failure:
+                Console(stderr=True).print(f"{case}: {scheduler}: {failure}")
+                continue
+            found.append(error)
+            rows.append(Row(case, f"{scheduler}, {resident:.0%} resident", error[0], "% error", error[1], "wall clock"))
+    if found:
+        record, wall = ([pair[k] for pair in found] for k in range(2))
+        rows.append(Row("mean of all", "", statistics.fmean(record), "% error", statistics.fmean(wall), "wall clock"))
+        rows.append(Row("largest", "", max(record), "% error", max(wall), "wall clock"))
+    report("emulated against simulated latency", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+#include "ffi/runtime/instance.h"
+
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "ffi/runtime/errors.h"
+#include "ffi/runtime/tensors.h"
+#include "runtime/cpu/cpu_backend.h"
+#include "runtime/emulated/emulated_backend.h"
+
+namespace tvm_sched::runtime {
+
+namespace ffi = tvm::ffi;
+using ffi::Tensor;
+
+namespace {
+
+/// Throws what Python has raised meanwhile: KeyboardInterrupt, mostly.
+void PollSignals() {
+  if (TVMFFIEnvCheckSignals() != 0) throw ffi::EnvErrorAlreadySet();
+}
+
+bool WantsValues(const Plan& plan, const RunOptions& options) {
+  return plan.backend != BackendKind::kEmulated || options.emulate_values;
+}
+
+/// Releases what a run attached, also when the run failed.
+class Attachment {
+ public:
+  explicit Attachment(BoundPlan& bound) : bound_(bound) {}
+  ~Attachment() { bound_.Detach(); }
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+
+ private:
+  BoundPlan& bound_;
+};
+
+}  // namespace
+
+void Instance::Prepare(const Request& request, ParameterStore& parameters,
+                       const BoundPlan::Lookup& lookup) {
+  const std::shared_ptr<const Plan>& plan = plans_[request.plan];
+  Runnable& runnable = runnables_[request.plan];
+  if (!runnable.executor) runnable.executor = std::make_unique<Executor>(plan);
+  if (!WantsValues(*plan, request.options)) return;
+  parameters.Require(*plan);
+  if (!runnable.bound) runnable.bound = std::make_unique<BoundPlan>(plan, Arenas(), lookup);
+  runnable.bound->AttachParameters(parameters);
+}
+
+LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
+  const std::shared_ptr<const Plan>& plan = plans_[request.plan];
+  const bool emulated = plan->backend == BackendKind::kEmulated;
+  const bool values = WantsValues(*plan, request.options);
+  for (const TensorSpec& spec : plan->outputs) outputs->push_back(AllocateTensor(spec, !values));
+
+  Warm warm{request.plan, request.parameters_version, request.skipped_when_warm};
+  LastRun last{plan, {}, {}, 1.0, request.options.trace};
+  // A run that fails leaves the arenas in an unknown state, so the next one is cold.
+  if (std::exchange(warm_, std::nullopt) == warm) last.skipped = request.skipped_when_warm;
+  if (emulated) {
+    last.scale = request.options.emulation_scale.value_or(ChooseScale(*plan));
+    EmulatedBackend backend(last.scale);
+    last.record = Execute(request, backend, {}, last.skipped);
+  }
+  if (values) {
+    for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+      request.arguments[i] = ReadyForKernel(request.arguments[i], "argument " + std::to_string(i));
+    }
+    BoundPlan& bound = *runnables_[request.plan].bound;
+    Attachment attachment(bound);
+    bound.Attach(request.arguments, *outputs);
+    CpuBackend backend;
+    RunRecord real = Execute(request, backend, bound.bindings(), last.skipped);
+    if (!emulated) last.record = std::move(real);
+  }
+  warm_ = std::move(warm);
+  return last;
+}
+
+const BoundPlan::Arenas& Instance::Arenas() {
+  if (!arenas_.empty()) return arenas_;
+  std::vector<Device> largest;
+  for (const auto& plan : plans_) {
+    for (std::size_t d = 0; d < plan->devices.size(); ++d) {
+      if (d == largest.size()) largest.push_back(plan->devices[d]);
+      largest[d].arena = std::max(largest[d].arena, plan->devices[d].arena);
+    }
+  }
+  BoundPlan::Arenas arenas;
+  CpuBackend backend;
+  for (const Device& device : largest) {
+    try {
+      arenas.push_back(backend.Allocate(device.arena));
+    } catch (const std::bad_alloc&) {
+      TVM_FFI_THROW(MemoryError) << "not enough memory for the " << device.arena.count
+                                 << " bytes that the plan needs on device \"" << device.name
+                                 << "\"; free memory, or schedule for smaller inputs";
+    }
+  }
+  return arenas_ = std::move(arenas);
+}
+
+RunRecord Instance::Execute(const Request& request, Backend& backend, const Bindings& bindings,
+                            const std::vector<bool>& skipped) {
+  RunSettings settings;
+  settings.poll = PollSignals;
+  settings.skipped = skipped;
+  // Emulated devices need the times of their steps, for they have no other clock.
+  settings.timed = request.options.trace || bindings.kernels.empty();
+  settings.watchdog = request.options.watchdog;
+  settings.report = [](const std::string& text) {
+    std::fprintf(stderr, "tvm_sched watchdog: %s\n", text.c_str());
+  };
+  try {
+    return runnables_[request.plan].executor->Run(backend, bindings, settings);
+  } catch (const StepError& error) {
+    RethrowStepError(*plans_[request.plan], error);
+  }
+}
+
+}  // namespace tvm_sched::runtime

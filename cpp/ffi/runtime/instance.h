@@ -1,0 +1,68 @@
+// What one run needs for itself: threads, arenas and bound kernels of each plan. Several instances
+// of a module run at once and share its parameters.
+#ifndef TVM_SCHED_FFI_RUNTIME_INSTANCE_H_
+#define TVM_SCHED_FFI_RUNTIME_INSTANCE_H_
+
+#include <tvm/ffi/container/tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ffi/runtime/bound_plan.h"
+#include "ffi/runtime/parameters.h"
+#include "ffi/runtime/timeline.h"
+#include "runtime/executor.h"
+#include "runtime/plan.h"
+
+namespace tvm_sched::runtime {
+
+using PlanList = std::vector<std::shared_ptr<const Plan>>;
+
+/// A run before it begins: what was read under the module's lock.
+struct Request {
+  int plan = 0;
+  std::vector<tvm::ffi::Tensor> arguments;
+  RunOptions options;
+  std::vector<bool> skipped_when_warm;  // by step, or empty
+  std::uint64_t parameters_version = 0;
+};
+
+class Instance {
+ public:
+  explicit Instance(const PlanList& plans) : plans_(plans), runnables_(plans.size()) {}
+
+  /// Bind kernels, and the parameters as they are now. Under the module's lock.
+  void Prepare(const Request& request, ParameterStore& parameters, const BoundPlan::Lookup& lookup);
+
+  /// Run without the lock; fills `outputs`. Throws what went wrong, as ffi::Error.
+  LastRun Run(Request request, std::vector<tvm::ffi::Tensor>* outputs);
+
+ private:
+  struct Runnable {
+    std::unique_ptr<Executor> executor;
+    std::unique_ptr<BoundPlan> bound;
+  };
+  /// Whose parameters lie in the arenas since the last run.
+  struct Warm {
+    int plan;
+    std::uint64_t parameters_version;
+    std::vector<bool> skipped;
+    bool operator==(const Warm&) const = default;
+  };
+
+  const BoundPlan::Arenas& Arenas();
+  RunRecord Execute(const Request& request, Backend& backend, const Bindings& bindings,
+                    const std::vector<bool>& skipped);
+
+  const PlanList& plans_;
+  std::vector<Runnable> runnables_;  // of each plan, made at its first run
+  // One arena a device, large enough for every plan: an instance's runs follow each other.
+  BoundPlan::Arenas arenas_;
+  std::optional<Warm> warm_;
+};
+
+}  // namespace tvm_sched::runtime
+
+#endif  // TVM_SCHED_FFI_RUNTIME_INSTANCE_H_

@@ -1,0 +1,96 @@
+#include "kernels/onednn/description.h"
+
+#include "runtime/json_cursor.h"
+
+namespace tvm_sched::onednn {
+
+using runtime::JsonCursor;
+
+namespace {
+
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kLargest = std::int64_t{1} << 48;
+
+std::vector<std::int64_t> Integers(const JsonCursor& list) {
+  std::vector<std::int64_t> result;
+  for (const JsonCursor& item : list.Items()) result.push_back(item.Int(-kLargest, kLargest));
+  return result;
+}
+
+Operand ReadOperand(const JsonCursor& item) {
+  item.AllowFields({"dims", "strides", "parameter"});
+  Operand operand{Integers(item.Field("dims")), Integers(item.Field("strides"))};
+  if (operand.dims.empty() || operand.dims.size() != operand.strides.size()) {
+    item.Fail("dims and strides must be of one length, at least 1");
+  }
+  if (auto field = item.OptionalField("parameter")) operand.parameter = field->Bool();
+  return operand;
+}
+
+PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
+  item.AllowFields({"name", "alpha", "beta", "input"});
+  PostOperation post{item.Field("name").Name()};
+  if (auto field = item.OptionalField("alpha")) post.alpha = static_cast<float>(field->Number());
+  if (auto field = item.OptionalField("beta")) post.beta = static_cast<float>(field->Number());
+  if (auto field = item.OptionalField("input")) post.input = field->Index(operands, "operands");
+  return post;
+}
+
+Description ReadDescription(const JsonCursor& item) {
+  item.AllowFields({"primitive", "operands", "bias", "post", "kernel", "strides", "dilation",
+                    "padding_low", "padding_high", "algorithm", "axis", "numbers", "devices"});
+  Description found;
+  found.primitive = item.Field("primitive").Name();
+  for (const JsonCursor& operand : item.Field("operands").Items()) {
+    found.operands.push_back(ReadOperand(operand));
+  }
+  if (found.operands.size() < 2) item.Fail("a kernel has at least an input and a result");
+  const std::size_t count = found.operands.size();
+  if (auto field = item.OptionalField("bias")) found.bias = field->Index(count, "operands");
+  if (auto field = item.OptionalField("post")) {
+    for (const JsonCursor& post : field->Items()) found.post.push_back(ReadPost(post, count));
+  }
+  const std::pair<const char*, std::vector<std::int64_t>*> lists[] = {
+      {"kernel", &found.kernel},
+      {"strides", &found.strides},
+      {"dilation", &found.dilation},
+      {"padding_low", &found.padding_low},
+      {"padding_high", &found.padding_high}};
+  for (const auto& [name, list] : lists) {
+    if (auto field = item.OptionalField(name)) *list = Integers(*field);
+  }
+  if (auto field = item.OptionalField("algorithm")) found.algorithm = field->Name();
+  if (auto field = item.OptionalField("axis")) found.axis = static_cast<int>(field->Int(0, 11));
+  if (auto field = item.OptionalField("numbers")) {
+    for (const JsonCursor& number : field->Items()) found.numbers.push_back(number.Number());
+  }
+  if (auto field = item.OptionalField("devices")) {
+    found.devices = static_cast<int>(field->Int(1, 1 << 16));
+  }
+  return found;
+}
+
+}  // namespace
+
+std::int64_t Operand::elements() const {
+  std::int64_t count = 1;
+  for (std::int64_t dim : dims) count *= dim;
+  return count;
+}
+
+std::vector<std::pair<std::string, Description>> ReadDescriptions(const std::string& json) {
+  const JsonCursor document = JsonCursor::Parse(json, "oneDNN kernels");
+  document.AllowFields({"version", "kernels"});
+  const JsonCursor version = document.Field("version");
+  if (version.NonNegative() > kVersion) {
+    version.Unexpected("at most " + std::to_string(kVersion) +
+                       ": the artifact was written by a newer tvm_sched than this library");
+  }
+  std::vector<std::pair<std::string, Description>> result;
+  for (const auto& [name, item] : document.Field("kernels").Fields()) {
+    result.emplace_back(name, ReadDescription(item));
+  }
+  return result;
+}
+
+}  // namespace tvm_sched::onednn

@@ -1,0 +1,55 @@
+// What a kernel computes, as Python wrote it; docs/formats/kernels.md is its contract.
+#ifndef TVM_SCHED_KERNELS_ONEDNN_DESCRIPTION_H_
+#define TVM_SCHED_KERNELS_ONEDNN_DESCRIPTION_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tvm_sched::onednn {
+
+/// An argument as oneDNN sees it: its dimensions may be other than the tensor's, its elements the
+/// same in number.
+struct Operand {
+  std::vector<std::int64_t> dims;
+  std::vector<std::int64_t> strides;
+  /// The value is a parameter's: it is laid out anew once, and again when parameters change.
+  bool parameter = false;
+
+  std::int64_t elements() const;
+};
+
+/// An operation on the result before it is stored: an elementwise function of two numbers, or a
+/// binary operation with another argument.
+struct PostOperation {
+  std::string name;
+  float alpha = 0;
+  float beta = 0;
+  int input = -1;
+};
+
+struct Description {
+  std::string primitive;
+  /// Of every argument; the last is the result.
+  std::vector<Operand> operands;
+  int bias = -1;
+  std::vector<PostOperation> post;
+  std::vector<std::int64_t> kernel, strides, dilation, padding_low, padding_high;
+  std::string algorithm;
+  int axis = 0;
+  /// Of a local response normalisation, in oneDNN's order; the first also a normalisation's
+  /// epsilon.
+  std::vector<double> numbers;
+  /// Logical devices that share the machine's cores.
+  int devices = 1;
+
+  const Operand& result() const { return operands.back(); }
+};
+
+/// Name and description of every kernel. Throws FormatError.
+std::vector<std::pair<std::string, Description>> ReadDescriptions(const std::string& json);
+
+}  // namespace tvm_sched::onednn
+
+#endif  // TVM_SCHED_KERNELS_ONEDNN_DESCRIPTION_H_

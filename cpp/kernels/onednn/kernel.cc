@@ -1,0 +1,120 @@
+#include "kernels/onednn/kernel.h"
+
+#include <omp.h>
+#include <tvm/ffi/container/tensor.h>
+
+#include <utility>
+
+#include "kernels/onednn/threads.h"
+
+namespace tvm_sched::onednn {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+const dnnl::engine& Engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& Stream() {
+  thread_local dnnl::stream stream(Engine());
+  return stream;
+}
+
+}  // namespace
+
+Kernel::Kernel(std::string name, Description description,
+               std::shared_ptr<const std::atomic<std::uint64_t>> generation)
+    : name_(std::move(name)),
+      description_(std::move(description)),
+      generation_(std::move(generation)) {}
+
+void Kernel::Call(ffi::PackedArgs args) {
+  const std::vector<void*> data = Addresses(args);
+  UseThreads(description_.devices);
+  // Two devices, or two instances of the executor, may call one kernel at once; its memory handles are its own.
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    if (!built_) Build();
+    LoadParameters(data);
+    for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
+    if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
+    primitive_.execute(Stream(), arguments_);
+    Stream().wait();
+  } catch (const dnnl::error& error) {
+    TVM_FFI_THROW(RuntimeError) << "oneDNN failed in the kernel \"" << name_
+                                << "\": " << error.what();
+  }
+}
+
+std::vector<void*> Kernel::Addresses(const ffi::PackedArgs& args) const {
+  const std::vector<Operand>& operands = description_.operands;
+  if (args.size() != static_cast<int>(operands.size())) {
+    TVM_FFI_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << operands.size()
+                             << " tensors, got " << args.size();
+  }
+  std::vector<void*> data;
+  data.reserve(operands.size());
+  for (int i = 0; i < args.size(); ++i) {
+    const auto tensor = args[i].cast<DLTensor*>();
+    std::int64_t elements = 1;
+    for (int d = 0; d < tensor->ndim; ++d) elements *= tensor->shape[d];
+    const bool fits = elements == operands[i].elements() && tensor->dtype.code == kDLFloat &&
+                      tensor->dtype.bits == 32 && tensor->dtype.lanes == 1;
+    if (!fits) {
+      TVM_FFI_THROW(ValueError) << "argument " << i << " of the kernel \"" << name_
+                                << "\" is no float32 tensor of " << operands[i].elements()
+                                << " elements";
+    }
+    data.push_back(static_cast<char*>(tensor->data) + tensor->byte_offset);
+  }
+  return data;
+}
+
+void Kernel::Build() {
+  const Prepared prepared = Prepare(description_, Engine());
+  arguments_.clear();
+  slots_.clear();
+  parameters_.clear();
+  for (const Prepared::Binding& binding : prepared.bindings) {
+    const Operand& operand = description_.operands[binding.operand];
+    if (operand.parameter && binding.expected != LayoutOf(operand)) {
+      parameters_.push_back({binding.operand, dnnl::memory(binding.expected, Engine())});
+      arguments_.emplace(binding.execution_argument, parameters_.back().memory);
+    } else {
+      slots_.push_back({binding.operand, dnnl::memory(binding.expected, Engine(), nullptr)});
+      arguments_.emplace(binding.execution_argument, slots_.back().memory);
+    }
+  }
+  scratchpad_size_ = prepared.scratchpad.get_size();
+  if (scratchpad_size_ > 0) {
+    scratchpad_ = dnnl::memory(prepared.scratchpad, Engine(), nullptr);
+    arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
+  }
+  primitive_ = prepared.primitive;
+  loaded_from_.clear();
+  built_ = true;
+}
+
+void Kernel::LoadParameters(const std::vector<void*>& data) {
+  if (parameters_.empty()) return;
+  const std::uint64_t generation = generation_->load(std::memory_order_acquire);
+  bool current = generation == loaded_generation_ && loaded_from_.size() == parameters_.size();
+  for (std::size_t i = 0; current && i < parameters_.size(); ++i) {
+    current = loaded_from_[i] == data[parameters_[i].operand];
+  }
+  if (current) return;
+  loaded_from_.clear();
+  for (Parameter& parameter : parameters_) {
+    void* address = data[parameter.operand];
+    dnnl::memory given(LayoutOf(description_.operands[parameter.operand]), Engine(), address);
+    dnnl::reorder(given, parameter.memory).execute(Stream(), given, parameter.memory);
+    Stream().wait();
+    loaded_from_.push_back(address);
+  }
+  loaded_generation_ = generation;
+}
+
+}  // namespace tvm_sched::onednn

@@ -1,0 +1,80 @@
+// A kernel: one primitive of oneDNN with everything that a call needs, made at its first call.
+#ifndef TVM_SCHED_KERNELS_ONEDNN_KERNEL_H_
+#define TVM_SCHED_KERNELS_ONEDNN_KERNEL_H_
+
+#include <tvm/ffi/function.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/onednn/description.h"
+
+namespace tvm_sched::onednn {
+
+/// A primitive and which argument of the call is which of its own.
+struct Prepared {
+  dnnl::primitive primitive;
+  dnnl::memory::desc scratchpad;
+  struct Binding {
+    int execution_argument;  // DNNL_ARG_SRC, ...
+    int operand;             // position among the arguments of the call
+    dnnl::memory::desc
+        expected;  // by the primitive; a parameter of another layout is laid out anew
+  };
+  std::vector<Binding> bindings;
+};
+
+/// Make the primitive. Throws dnnl::error where oneDNN has none for the description.
+Prepared Prepare(const Description& description, const dnnl::engine& engine);
+
+/// The layout in which an argument comes.
+dnnl::memory::desc LayoutOf(const Operand& operand);
+
+class Kernel {
+ public:
+  /// `generation` is counted up when the values of parameters change.
+  Kernel(std::string name, Description description,
+         std::shared_ptr<const std::atomic<std::uint64_t>> generation);
+
+  /// Inputs, then the result: compact float32 tensors in CPU memory. One caller at a time.
+  void Call(tvm::ffi::PackedArgs args);
+
+ private:
+  void Build();
+  /// Lay out the parameters as the primitive wants them.
+  void LoadParameters(const std::vector<void*>& data);
+  std::vector<void*> Addresses(const tvm::ffi::PackedArgs& args) const;
+
+  std::string name_;
+  Description description_;
+  std::shared_ptr<const std::atomic<std::uint64_t>> generation_;
+
+  bool built_ = false;
+  dnnl::primitive primitive_;
+  std::mutex mutex_;
+  std::size_t scratchpad_size_ = 0;
+  dnnl::memory scratchpad_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+  struct Slot {
+    int operand;
+    dnnl::memory memory;
+  };
+  std::vector<Slot> slots_;  // memories whose address a call sets
+  struct Parameter {
+    int operand;
+    dnnl::memory memory;  // of our own, in the primitive's layout
+  };
+  std::vector<Parameter> parameters_;
+  std::uint64_t loaded_generation_ = 0;
+  std::vector<void*> loaded_from_;
+};
+
+}  // namespace tvm_sched::onednn
+
+#endif  // TVM_SCHED_KERNELS_ONEDNN_KERNEL_H_

@@ -1,0 +1,160 @@
+// From descriptions to primitives: one function for each kind.
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include "kernels/onednn/kernel.h"
+#include "kernels/onednn/post_operations.h"
+
+namespace tvm_sched::onednn {
+
+using dnnl::memory;
+
+namespace {
+
+using Bindings = std::vector<Prepared::Binding>;
+
+constexpr auto kInference = dnnl::prop_kind::forward_inference;
+
+memory::desc Any(const Operand& operand) {
+  return memory::desc(operand.dims, memory::data_type::f32, memory::format_tag::any);
+}
+
+/// The layout that an argument has, or any where it is a parameter that can be laid out anew.
+memory::desc Weights(const Operand& operand) {
+  return operand.parameter ? Any(operand) : LayoutOf(operand);
+}
+
+dnnl::primitive_attr Attributes(const Description& description) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_post_ops(PostOperations(description));
+  return attributes;
+}
+
+/// Source, weights, bias where there is one, and the result: convolution and matmul.
+template <typename PrimitiveDesc>
+Prepared WithWeights(const Description& description, const PrimitiveDesc& found,
+                     const dnnl::primitive& primitive) {
+  Bindings bindings{{DNNL_ARG_SRC, 0, found.src_desc()},
+                    {DNNL_ARG_WEIGHTS, 1, found.weights_desc()}};
+  if (description.bias >= 0) {
+    bindings.push_back({DNNL_ARG_BIAS, description.bias, found.bias_desc()});
+  }
+  bindings.push_back(
+      {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()});
+  for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
+  return {primitive, found.scratchpad_desc(), std::move(bindings)};
+}
+
+Prepared Convolution(const Description& d, const dnnl::engine& engine) {
+  using Primitive = dnnl::convolution_forward;
+  const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
+  const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::convolution_direct,
+                                        LayoutOf(d.operands[0]), Weights(d.operands[1]), bias,
+                                        LayoutOf(d.result()), d.strides, d.dilation, d.padding_low,
+                                        d.padding_high, Attributes(d));
+  return WithWeights(d, found, Primitive(found));
+}
+
+Prepared Matmul(const Description& d, const dnnl::engine& engine) {
+  const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
+  const dnnl::matmul::primitive_desc found(engine, LayoutOf(d.operands[0]), Weights(d.operands[1]),
+                                           bias, LayoutOf(d.result()), Attributes(d));
+  return WithWeights(d, found, dnnl::matmul(found));
+}
+
+/// A source and a result.
+template <typename PrimitiveDesc>
+Prepared Plain(const Description& description, const PrimitiveDesc& found,
+               const dnnl::primitive& primitive) {
+  Bindings bindings{
+      {DNNL_ARG_SRC, 0, found.src_desc()},
+      {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()}};
+  for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
+  return {primitive, found.scratchpad_desc(), std::move(bindings)};
+}
+
+Prepared Pooling(const Description& d, const dnnl::engine& engine) {
+  using Primitive = dnnl::pooling_forward;
+  static const std::map<std::string, dnnl::algorithm> algorithms{
+      {"max", dnnl::algorithm::pooling_max},
+      {"average", dnnl::algorithm::pooling_avg_exclude_padding},
+      {"average_with_padding", dnnl::algorithm::pooling_avg_include_padding}};
+  const Primitive::primitive_desc found(
+      engine, kInference, algorithms.at(d.algorithm), LayoutOf(d.operands[0]), LayoutOf(d.result()),
+      d.strides, d.kernel, d.dilation, d.padding_low, d.padding_high, Attributes(d));
+  return Plain(d, found, Primitive(found));
+}
+
+Prepared Softmax(const Description& d, const dnnl::engine& engine) {
+  using Primitive = dnnl::softmax_forward;
+  const auto algorithm =
+      d.algorithm == "log" ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate;
+  const Primitive::primitive_desc found(engine, kInference, algorithm, LayoutOf(d.operands[0]),
+                                        LayoutOf(d.result()), d.axis, Attributes(d));
+  return Plain(d, found, Primitive(found));
+}
+
+Prepared LocalResponse(const Description& d, const dnnl::engine& engine) {
+  using Primitive = dnnl::lrn_forward;
+  const auto number = [&](int k) { return static_cast<float>(d.numbers.at(k)); };
+  const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::lrn_across_channels,
+                                        LayoutOf(d.operands[0]), LayoutOf(d.result()),
+                                        static_cast<memory::dim>(d.numbers.at(0)), number(1),
+                                        number(2), number(3), Attributes(d));
+  return Plain(d, found, Primitive(found));
+}
+
+Prepared LayerNormalization(const Description& d, const dnnl::engine& engine) {
+  using Primitive = dnnl::layer_normalization_forward;
+  using Flags = dnnl::normalization_flags;
+  const Primitive::primitive_desc found(engine, kInference, LayoutOf(d.operands[0]),
+                                        LayoutOf(d.result()), static_cast<float>(d.numbers.at(0)),
+                                        Flags::use_scale | Flags::use_shift, Attributes(d));
+  Prepared prepared = Plain(d, found, Primitive(found));
+  prepared.bindings.push_back({DNNL_ARG_SCALE, 1, LayoutOf(d.operands[1])});
+  prepared.bindings.push_back({DNNL_ARG_SHIFT, 2, LayoutOf(d.operands[2])});
+  return prepared;
+}
+
+Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
+  const int count = static_cast<int>(d.operands.size()) - 1;
+  std::vector<memory::desc> sources;
+  Bindings bindings;
+  for (int k = 0; k < count; ++k) {
+    sources.push_back(LayoutOf(d.operands[k]));
+    bindings.push_back({DNNL_ARG_MULTIPLE_SRC + k, k, sources.back()});
+  }
+  bindings.push_back({DNNL_ARG_DST, count, LayoutOf(d.result())});
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  const dnnl::concat::primitive_desc found(engine, LayoutOf(d.result()), d.axis, sources,
+                                           attributes);
+  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings)};
+}
+
+}  // namespace
+
+memory::desc LayoutOf(const Operand& operand) {
+  return memory::desc(operand.dims, memory::data_type::f32, operand.strides);
+}
+
+Prepared Prepare(const Description& description, const dnnl::engine& engine) {
+  using Maker = Prepared (*)(const Description&, const dnnl::engine&);
+  static const std::map<std::string, Maker> makers{{"convolution", Convolution},
+                                                   {"matmul", Matmul},
+                                                   {"pooling", Pooling},
+                                                   {"softmax", Softmax},
+                                                   {"local_response_normalization", LocalResponse},
+                                                   {"layer_normalization", LayerNormalization},
+                                                   {"concatenation", Concatenation}};
+  const auto found = makers.find(description.primitive);
+  if (found == makers.end()) {
+    throw std::invalid_argument("there is no oneDNN kernel of the kind \"" + description.primitive +
+                                "\"; the artifact may be newer than this library");
+  }
+  return found->second(description, engine);
+}
+
+}  // namespace tvm_sched::onednn

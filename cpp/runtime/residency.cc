@@ -1,0 +1,91 @@
+#include "runtime/residency.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace tvm_sched::runtime {
+
+namespace {
+
+/// By parameter: whether it remains.
+std::vector<bool> Chosen(const Plan& plan, const std::vector<std::vector<int>>& steps,
+                         const Resident& resident) {
+  std::vector<bool> chosen(plan.parameters.size());
+  if (const auto* names = std::get_if<std::vector<std::string>>(&resident)) {
+    for (std::size_t p = 0; p < chosen.size(); ++p) {
+      chosen[p] = std::find(names->begin(), names->end(), plan.parameters[p].name) != names->end();
+    }
+    return chosen;
+  }
+  if (std::get<double>(resident) == 0) return chosen;  // empty parameters move in a cold run, too
+  Bytes total, taken;
+  for (std::size_t p = 0; p < chosen.size(); ++p) {
+    if (!steps[p].empty()) total = total + plan.parameters[p].size();
+  }
+  const auto limit = static_cast<std::int64_t>(
+      std::floor(std::get<double>(resident) * static_cast<double>(total.count)));
+  for (std::size_t p = 0; p < chosen.size(); ++p) {
+    if (steps[p].empty()) continue;
+    taken = taken + plan.parameters[p].size();
+    if (taken.count > limit) break;
+    chosen[p] = true;
+  }
+  return chosen;
+}
+
+bool Overlap(const Buffer& a, const Buffer& b) {
+  if (b.source.kind != SourceKind::kArena || a.source.index != b.source.index) return false;
+  return a.source.offset < b.source.offset + b.spec.size() &&
+         b.source.offset < a.source.offset + a.spec.size();
+}
+
+void CheckAlone(const Plan& plan, int buffer) {
+  const Buffer& mine = plan.buffers[buffer];
+  for (std::size_t other = 0; other < plan.buffers.size(); ++other) {
+    if (static_cast<int>(other) == buffer || !Overlap(mine, plan.buffers[other])) continue;
+    throw std::invalid_argument(
+        "parameter \"" + mine.spec.name + "\" can't remain on device \"" +
+        plan.devices[mine.source.index].name + "\": tensor \"" + plan.buffers[other].spec.name +
+        "\" lies in the same memory at another time, for the device has too little of it; "
+        "schedule for devices with more memory, or leave the parameter out");
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> StepsOfParameters(const Plan& plan) {
+  std::vector<std::vector<int>> steps(plan.parameters.size());
+  std::vector<int> parameter(plan.buffers.size(), -1);
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    const Source& source = plan.buffers[b].source;
+    if (source.kind == SourceKind::kParameter) parameter[b] = source.index;
+  }
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    if (step.kind != StepKind::kCopy) continue;
+    const int moved = parameter[step.inputs[0]];
+    // What lands in an output is the caller's, who gets it anew in each run.
+    if (moved < 0 || plan.buffers[step.outputs[0]].source.kind != SourceKind::kArena) continue;
+    parameter[step.outputs[0]] = moved;
+    steps[moved].push_back(static_cast<int>(i));
+  }
+  return steps;
+}
+
+std::vector<bool> StepsSkippedWhenWarm(const Plan& plan, const Resident& resident) {
+  const std::vector<std::vector<int>> steps = StepsOfParameters(plan);
+  const std::vector<bool> chosen = Chosen(plan, steps, resident);
+  std::vector<bool> skipped;
+  for (std::size_t p = 0; p < chosen.size(); ++p) {
+    if (!chosen[p]) continue;
+    for (int step : steps[p]) {
+      CheckAlone(plan, plan.steps[step].outputs[0]);
+      skipped.resize(plan.steps.size());
+      skipped[step] = true;
+    }
+  }
+  return skipped;
+}
+
+}  // namespace tvm_sched::runtime

@@ -1,0 +1,114 @@
+// Loads what `tvm-sched compile` wrote and runs it, without Python.
+//
+//   g++ -std=c++17 -O2 run_model.cc -o run_model $(tvm-ffi-config --cxxflags --ldflags)
+//       -L<tvm>/lib -L<tvm_sched>/_lib -Wl,--no-as-needed -ltvm_sched -ltvm_runtime -ltvm_ffi
+//       -Wl,-rpath,<tvm>/lib:<tvm_sched>/_lib:<tvm_ffi>/lib
+//
+// where <tvm>, <tvm_sched> and <tvm_ffi> are the folders of these Python packages. Nothing of the
+// libraries but tvm_ffi is called by name: they register themselves, hence --no-as-needed.
+//
+//   ./run_model model.so [model.safetensors]
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/extra/module.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <vector>
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+struct HostMemory {
+  void AllocData(DLTensor* tensor) {
+    const std::size_t size = (ffi::GetDataSize(*tensor) + 63) / 64 * 64;
+    tensor->data = std::aligned_alloc(64, size > 0 ? size : 64);
+    std::memset(tensor->data, 0, size);
+  }
+  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
+};
+
+/// The module of kind "tvm_sched" in an artifact: the executor.
+std::optional<ffi::Module> FindScheduled(const ffi::Module& module) {
+  if (std::string(module->kind()) == "tvm_sched") return module;
+  for (const ffi::Any& import : module->imports()) {
+    if (auto found = FindScheduled(import.cast<ffi::Module>())) return found;
+  }
+  return std::nullopt;
+}
+
+/// A tensor for each input of the first plan; where it is float32, all ones.
+std::vector<ffi::Tensor> MakeInputs(const ffi::Module& scheduled) {
+  const auto text = scheduled->GetFunction("plans").value()().cast<ffi::String>();
+  ffi::Any plans = ffi::json::Parse(text);
+  if (auto list = plans.as<ffi::json::Array>()) plans = (*list)[0];
+  std::vector<ffi::Tensor> inputs;
+  for (const ffi::Any& item :
+       plans.cast<ffi::json::Object>()["arguments"].cast<ffi::json::Array>()) {
+    const auto spec = item.cast<ffi::json::Object>();
+    std::vector<std::int64_t> shape;
+    for (const ffi::Any& extent : spec["shape"].cast<ffi::json::Array>()) {
+      shape.push_back(extent.cast<std::int64_t>());
+    }
+    const DLDataType dtype = ffi::StringToDLDataType(spec["dtype"].cast<ffi::String>());
+    ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(
+        HostMemory(), ffi::ShapeView(shape.data(), shape.size()), dtype, DLDevice{kDLCPU, 0});
+    if (dtype.code == kDLFloat && dtype.bits == 32) {
+      auto* values = static_cast<float*>(tensor.data_ptr());
+      std::fill(values, values + tensor.numel(), 1.0F);
+    }
+    inputs.push_back(tensor);
+  }
+  return inputs;
+}
+
+void Print(const ffi::Tensor& tensor) {
+  std::cout << "output of " << tensor.numel() << " elements:";
+  if (tensor.dtype().code == kDLFloat && tensor.dtype().bits == 32) {
+    const auto* values = static_cast<const float*>(tensor.data_ptr());
+    for (std::int64_t i = 0; i < tensor.numel() && i < 8; ++i) std::cout << ' ' << values[i];
+  }
+  std::cout << '\n';
+}
+
+int Run(int argc, char** argv) {
+  const ffi::Module artifact = ffi::Module::LoadFromFile(argv[1]);
+  const std::optional<ffi::Module> scheduled = FindScheduled(artifact);
+  if (!scheduled) {
+    std::cerr << argv[1] << ": no module of kind tvm_sched is in it\n";
+    return 1;
+  }
+  if (argc > 2) (*scheduled)->GetFunction("load_parameters").value()(ffi::String(argv[2]));
+  std::vector<ffi::Tensor> inputs = MakeInputs(*scheduled);
+  std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
+  ffi::Any result;
+  const ffi::Function main = (*scheduled)->GetFunction("main").value();
+  main.CallPacked(arguments.data(), static_cast<int>(arguments.size()), &result);
+  if (auto one = result.as<ffi::Tensor>()) {
+    Print(*one);
+  } else {
+    for (const ffi::Tensor& tensor : result.cast<ffi::Array<ffi::Tensor>>()) Print(tensor);
+  }
+  const auto latency = (*scheduled)->GetFunction("latency").value()().cast<std::int64_t>();
+  std::cout << "latency: " << static_cast<double>(latency) * 1e-6 << " ms\n";
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::cerr << "usage: run_model ARTIFACT [PARAMETERS]\n";
+    return 2;
+  }
+  try {
+    return Run(argc, argv);
+  } catch (const ffi::Error& error) {
+    std::cerr << error.kind() << ": " << error.message() << '\n';
+    return 1;
+  }
+}

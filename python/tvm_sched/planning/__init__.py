@@ -1,0 +1,7 @@
+"""From a schedule to a plan (docs/formats/plan.md): queues, buffers and steps. Needs no TVM."""
+
+from .calls import Calls, KernelCall, ShapesOnly
+from .plan import emit_plan, output_tensors
+from .steps import StepMaker
+
+__all__ = ["Calls", "KernelCall", "ShapesOnly", "StepMaker", "emit_plan", "output_tensors"]

@@ -1,0 +1,23 @@
+"""Kernel libraries: folders of hand-written kernels that take operators before TVM compiles the rest."""
+
+from .registry import (
+    KERNELS,
+    KernelLibrary,
+    KernelSet,
+    available_libraries,
+    get_library,
+    kernel_flops,
+    make_modules,
+    register,
+)
+
+__all__ = [
+    "KERNELS",
+    "KernelLibrary",
+    "KernelSet",
+    "available_libraries",
+    "get_library",
+    "kernel_flops",
+    "make_modules",
+    "register",
+]

@@ -1,0 +1,5 @@
+"""oneDNN: convolutions, matrix products, pooling, normalisations, softmax and concatenation on CPUs, in float32."""
+
+from .library import ONEDNN
+
+__all__ = ["ONEDNN"]

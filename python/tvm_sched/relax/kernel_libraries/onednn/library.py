@@ -1,0 +1,35 @@
+"""Registration of oneDNN."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import tvm
+
+from ...._library import function as library_function
+from ..registry import KernelLibrary, KernelSet, Names, register
+from .claim import Claimer
+from .layout import ChannelsLast
+from .simplify import Simplifier
+
+
+@cache
+def _why_not() -> str | None:
+    return str(library_function("tvm_sched.why_not_onednn")()) or None
+
+
+def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
+    changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
+    changed = Claimer(changed, kernels, names).run()
+    return changed if kernels.documents else mod
+
+
+def _make_module(kernels: Mapping[str, dict[str, Any]], devices: int) -> tvm.runtime.Module:
+    document = {"version": 1, "kernels": {name: {**kernel, "devices": devices} for name, kernel in kernels.items()}}
+    return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
+
+
+ONEDNN = register(KernelLibrary("onednn", "cpu", _why_not, _claim, _make_module))

@@ -1,0 +1,153 @@
+"""The libraries by name, and the kernels that they have claimed in a module."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import InputError
+
+KERNELS = "tvm_sched.kernels"
+"""Module attribute: of each function that a library computes, a JSON document ``{"library", "flops", "kernel"}``."""
+VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
+"""Environment variable: the libraries to use, with commas between them; empty for none."""
+
+Names = dict[int, str]
+_BUILT_IN = {"onednn": ".onednn"}
+_libraries: dict[str, KernelLibrary] = {}
+
+
+@dataclass(frozen=True)
+class KernelLibrary:
+    """A library of kernels.
+
+    Attributes
+    ----------
+    name : str
+    device_kind : {"cpu", "cuda"}
+        The kind of devices whose kernels it has.
+    why_not : callable
+        Says why the library cannot be used in this process (it is not installed, say); None where it can.
+    claim : callable
+        ``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) makes.
+        ``names`` holds the names of constants by `data_address`; new constants may be added.
+    make_module : callable
+        Of the descriptions by function name, and the number of devices that share the machine, the runtime module that
+        holds the functions: it must serialise itself, and be loadable where there is no compiler.
+    """
+
+    name: str
+    device_kind: str
+    why_not: Callable[[], str | None]
+    claim: Callable[[tvm.IRModule, KernelSet, Names], tvm.IRModule]
+    make_module: Callable[[Mapping[str, dict[str, Any]], int], tvm.runtime.Module]
+
+
+def register(library: KernelLibrary) -> KernelLibrary:
+    """Add a library; one of the same name is replaced."""
+    _libraries[library.name] = library
+    return library
+
+
+def get_library(name: str) -> KernelLibrary:
+    """A library by name.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    """
+    if name not in _libraries and name in _BUILT_IN:
+        import_module(_BUILT_IN[name], __package__)
+    if name not in _libraries:
+        raise InputError(f"there is no kernel library {name!r}; there are {sorted({*_BUILT_IN, *_libraries})}")
+    return _libraries[name]
+
+
+def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
+    """Names of the libraries for a kind of device that can be used here, or of those that the environment asks for."""
+    asked = os.environ.get(VARIABLE)
+    if asked is not None:
+        names = [name.strip() for name in asked.split(",") if name.strip()]
+        return tuple(name for name in names if get_library(name).device_kind == device_kind)
+    known = dict.fromkeys([*_BUILT_IN, *_libraries])
+    return tuple(n for n in known if get_library(n).device_kind == device_kind and get_library(n).why_not() is None)
+
+
+@dataclass
+class KernelSet:
+    """The kernels that a library has claimed in a module.
+
+    ``constants`` keeps new constants alive: `data_address` names a constant only while it lives.
+    """
+
+    library: str
+    documents: dict[str, str] = field(default_factory=dict)
+    constants: list[Any] = field(default_factory=list)
+
+    def call(
+        self, kind: str, kernel: Mapping[str, Any], arguments: list[relax.Expr], ty: Any, flops: int
+    ) -> relax.Call:
+        """The call of a new function that computes what ``kernel`` describes.
+
+        Parameters
+        ----------
+        kind : str
+            What it computes, such as ``"conv2d_bias_relu"``; names the operator.
+        kernel : mapping
+            The library's own description.
+        ty : TensorType
+            Of the result.
+        flops : int
+            Floating-point operations.
+        """
+        name = f"{self.library}.{kind}_{len(self.documents)}"
+        self.documents[name] = json.dumps({"library": self.library, "flops": flops, "kernel": kernel})
+        return relax.call_dps_packed(name, relax.Tuple(arguments), out_ty=relax.TensorType(ty.shape, ty.dtype.dtype))
+
+    def constant(self, value: Any, name: str | None, names: Names) -> relax.Expr:
+        """A new constant under the name of the one it comes from."""
+        from ..importers.model import data_address
+
+        result = relax.const(tvm.runtime.tensor(value))
+        if name is not None:
+            names[data_address(result)] = name
+        self.constants.append(result)
+        return result
+
+
+def kernel_flops(mod: tvm.IRModule, function: str) -> int:
+    """Floating-point operations of a function that a library computes; 0 for any other."""
+    document = _documents(mod).get(function)
+    return 0 if document is None else int(json.loads(document)["flops"])
+
+
+def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], devices: int) -> list[tvm.runtime.Module]:
+    """The runtime modules for functions of a module that libraries compute.
+
+    Parameters
+    ----------
+    functions : mapping of str to str
+        Name in the artifact of each function.
+    devices : int
+        Logical devices that share the machine's cores.
+    """
+    by_library: dict[str, dict[str, Any]] = {}
+    for function, document in _documents(mod).items():
+        if function in functions:
+            content = json.loads(document)
+            by_library.setdefault(content["library"], {})[functions[function]] = content["kernel"]
+    return [get_library(library).make_module(kernels, devices) for library, kernels in by_library.items()]
+
+
+def _documents(mod: tvm.IRModule) -> dict[str, str]:
+    if not mod.attrs or KERNELS not in mod.attrs:
+        return {}
+    return {str(name): str(document) for name, document in mod.attrs[KERNELS].items()}

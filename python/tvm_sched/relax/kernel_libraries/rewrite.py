@@ -1,0 +1,157 @@
+"""Rewriting ``main`` binding by binding: what the passes of kernel libraries have in common."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+
+def operation(expr: Any) -> str:
+    """Name of the operator that a call calls (``"nn.conv2d"``), or an empty string."""
+    if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+        return str(expr.op.name).removeprefix("relax.")
+    return ""
+
+
+def shape_of(expr: Any) -> tuple[int, ...] | None:
+    """The static shape of a tensor, else None."""
+    ty = expr.ty
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(d, tvm.tirx.IntImm) for d in ty.shape.values):
+        return None
+    return tuple(int(d) for d in ty.shape.values)
+
+
+def is_float32(expr: Any) -> bool:
+    """Whether it is a tensor of float32 with a static shape without zeros."""
+    shape = shape_of(expr)
+    return shape is not None and 0 not in shape and expr.ty.dtype is not None and str(expr.ty.dtype.dtype) == "float32"
+
+
+def constant_value(expr: Any) -> Any:
+    """The numpy array of a constant, else None."""
+    if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+        return expr.value.numpy()
+    return None
+
+
+class Rewriter:
+    """Goes through the bindings of ``main`` in order and emits each anew; `visit` may emit something else.
+
+    Attributes
+    ----------
+    builder : relax.BlockBuilder
+        Emits into the new function.
+    definitions : dict of relax.Var to relax.Expr
+        The old value of each variable.
+    uses : dict of relax.Var to list of relax.Var
+        The variables whose old values use a variable, each as often as it does; the function's result is ``None``.
+    """
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.mod = mod
+        self.builder = relax.BlockBuilder()
+        self.function = mod["main"]
+        self.definitions: dict[Any, Any] = {}
+        self.uses: dict[Any, list[Any]] = defaultdict(list)
+        self.values: dict[Any, Any] = {}
+        self.name = ""  # of the variable whose place is being taken
+
+    def run(self) -> tvm.IRModule:
+        """The module with a new ``main``; the same module where ``main`` holds what cannot be gone through."""
+        bindings = self._bindings()
+        if bindings is None:
+            return self.mod
+        function = self.function
+        attributes = dict(function.attrs.items()) if function.attrs else {}
+        with self.builder.function("main", list(function.params), attributes):
+            with self.builder.dataflow():
+                for binding in bindings:
+                    self.name = binding.var.name
+                    self.values[binding.var] = self.visit(binding.var, binding.value)
+                result = self.value(function.body.body)
+                result = self.builder.emit_output(result, getattr(function.body.body, "name", ""))
+            self.builder.emit_func_output(result)
+        made = self.mod.clone()
+        made.update_func(self.mod.get_global_var("main"), self.builder.get()["main"])
+        return tvm.transform.Sequential(
+            [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
+        )(made)
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """What takes the place of a variable; called in order."""
+        return self.emit(self.rebuild(value))
+
+    def emit(self, expr: Any) -> Any:
+        """Bind an expression to a new variable; variables and constants stand for themselves."""
+        if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
+            return expr
+        return self.builder.emit(expr, self.name)
+
+    def value(self, expr: Any) -> Any:
+        """An old expression, with new variables for the old ones."""
+        if isinstance(expr, relax.Var):
+            return self.values.get(expr, expr)
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self.value(part) for part in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(self.value(expr.tuple_value), expr.index)
+        return expr
+
+    def rebuild(self, expr: Any) -> Any:
+        """The same call on the new variables."""
+        if isinstance(expr, relax.Call):
+            return relax.Call(expr.op, [self.value(a) for a in expr.args], expr.attrs, expr.ty_args)
+        return self.value(expr)
+
+    def resolve(self, expr: Any) -> Any:
+        """An old value with other names for it seen through."""
+        while isinstance(expr, relax.Var) and expr in self.definitions:
+            found = self.definitions[expr]
+            if not isinstance(found, (relax.Var, tvm.ir.GenericConst)):
+                break
+            expr = found
+        return expr
+
+    def defined(self, expr: Any) -> Any:
+        """The call that computes an old value, or None."""
+        found = self.definitions.get(self.resolve(expr)) if isinstance(expr, relax.Var) else None
+        return found if isinstance(found, relax.Call) else None
+
+    def _bindings(self) -> list[Any] | None:
+        body = self.function.body
+        if not isinstance(body, relax.SeqExpr):
+            return None
+        bindings = [binding for block in body.blocks for binding in block.bindings]
+        for binding in bindings:
+            if not isinstance(binding, relax.VarBinding) or isinstance(binding.value, (relax.If, relax.Function)):
+                return None
+            self.definitions[binding.var] = binding.value
+            for used in _variables(binding.value):
+                self.uses[used].append(binding.var)
+        for used in _variables(body.body):
+            self.uses[used].append(None)
+        return bindings
+
+
+def _variables(expr: Any) -> list[Any]:
+    """Variables of an expression, each as often as it occurs."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.Call):
+        return [v for argument in expr.args for v in _variables(argument)]
+    if isinstance(expr, relax.Tuple):
+        return [v for part in expr.fields for v in _variables(part)]
+    if isinstance(expr, relax.TupleGetItem):
+        return _variables(expr.tuple_value)
+    return []
+
+
+def transpose_constant(value: Any, axes: tuple[int, ...]) -> Any:
+    """A constant with as many dimensions as ``axes`` after broadcasting, transposed."""
+    return np.ascontiguousarray(np.transpose(value.reshape((1,) * (len(axes) - value.ndim) + value.shape), axes))

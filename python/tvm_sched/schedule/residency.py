@@ -1,0 +1,62 @@
+"""Which parameters are on the devices when a run begins (``docs/model.md``, "Cold and warm")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TypeAlias
+
+from ..errors import InputError
+from ..problem import Problem
+from .schedule import Schedule, ScheduleIndex
+
+Resident: TypeAlias = "float | Collection[str]"
+"""A part of the bytes of the parameters that a schedule moves, from 0 to 1, or names of parameters."""
+
+_RESIDENT = 3
+"""The simulator's kind of a transfer that need not be done."""
+
+
+def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
+    """Parameters that the schedule loads, in the order of their first transfer."""
+    index = problem.graph.index
+    names = dict.fromkeys(t.tensor for t in schedule.transfers if t.kind != "host_read")
+    return [n for n in names if problem.graph.tensors[index.tensor_id[n]].kind == "parameter"]
+
+
+def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident) -> frozenset[str]:
+    """Names of the parameters that are there.
+
+    Raises
+    ------
+    InputError
+        A part is not between 0 and 1, or a name is no parameter.
+    """
+    tensors, tensor_id = problem.graph.tensors, problem.graph.index.tensor_id
+    if not isinstance(resident, (int, float)):
+        unknown = [n for n in resident if n not in tensor_id or tensors[tensor_id[n]].kind != "parameter"]
+        if unknown or isinstance(resident, str):
+            raise InputError(f"resident names {unknown or resident!r}; a list of the graph's parameters is allowed")
+        return frozenset(resident)
+    if not 0 <= resident <= 1:
+        raise InputError(f"resident is {resident}; a part from 0 to 1, or a list of parameters is allowed")
+    moved = moved_parameters(problem, schedule) if resident > 0 else []  # 0 leaves out empty ones, too
+    sizes = [tensors[tensor_id[name]].size for name in moved]
+    limit, taken, chosen = math.floor(resident * sum(sizes)), 0, []
+    for name, size in zip(moved, sizes, strict=True):
+        taken += size
+        if taken > limit:
+            break
+        chosen.append(name)
+    return frozenset(chosen)
+
+
+def when_warm(problem: Problem, index: ScheduleIndex, names: frozenset[str]) -> ScheduleIndex:
+    """The schedule in which the transfers of some parameters need not be done."""
+    tensors = {problem.graph.index.tensor_id[name] for name in names}
+    kinds = [
+        _RESIDENT if kind != ScheduleIndex.HOST_READ and item in tensors else kind
+        for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True)
+    ]
+    return replace(index, transfer_kind=kinds)

@@ -1,0 +1,62 @@
+"""The C++ example compiles and runs an artifact in a process without Python."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_sched._library import load_library
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def config(*flags):
+    code = "import sys; from tvm_ffi.config import __main__ as m; m()"
+    tool = Path(sys.executable).with_name("tvm-ffi-config")
+    command = [str(tool)] if tool.is_file() else [sys.executable, "-c", code]
+    return subprocess.run([*command, *flags], check=True, capture_output=True, text=True).stdout.split()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    compiler = shutil.which("g++") or pytest.skip("no g++")
+    tvm, tvm_ffi = pytest.importorskip("tvm"), pytest.importorskip("tvm_ffi")
+    load_library()
+    folders = [
+        Path(tvm.__file__).parent / "lib", ROOT / "python" / "tvm_sched" / "_lib", Path(tvm_ffi.__file__).parent / "lib",
+    ]  # fmt: skip
+    target = tmp_path_factory.mktemp("cpp") / "run_model"
+    links = [f"-L{folder}" for folder in folders] + ["-Wl,--no-as-needed", "-ltvm_sched", "-ltvm_runtime", "-ltvm_ffi"]
+    rpath = "-Wl,-rpath," + ":".join(map(str, folders))
+    source = ROOT / "examples" / "cpp" / "run_model.cc"
+    flags = [flag for flag in config("--cxxflags") if not flag.startswith("-std")]
+    subprocess.run(
+        [compiler, "-std=c++20", "-O1", str(source), "-o", str(target), *flags, *links, rpath], check=True, timeout=200
+    )
+    return target
+
+
+@pytest.mark.parametrize("parameters", ["embed", "external"])
+def test_the_example_runs_an_artifact(program, tmp_path, parameters):
+    from tvm import relax
+
+    from tvm_sched.relax import compile
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 4), "float32"))
+    weight = np.arange(12, dtype="float32").reshape(4, 3)
+    with builder.function("main", [x]):
+        value = builder.emit(relax.op.matmul(x, relax.const(weight)))
+        builder.emit_func_output(builder.emit(relax.op.add(value, value)))
+    model = compile(builder.get(), "cpu2", "single", parameters=parameters)
+    files = model.export(tmp_path / "model.so")
+    result = subprocess.run([str(program), *map(str, files)], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    expected = " ".join(f"{value:g}" for value in np.tile(2 * weight.sum(0), 2))
+    assert f"output of 6 elements: {expected}\n" in result.stdout
+    damaged = subprocess.run([str(program), "/nowhere.so"], capture_output=True, text=True, timeout=60, check=False)
+    assert damaged.returncode == 1
+    assert "nowhere.so" in damaged.stderr

@@ -1,0 +1,331 @@
+"""Kernels of oneDNN: which operators they take, and that they compute what TVM's own kernels compute."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import tvm_sched
+from relax.compare import assert_same
+from tvm_sched.relax import compile
+from tvm_sched.relax.build import make_problem
+from tvm_sched.relax.kernel_libraries import available_libraries, get_library
+from tvm_sched.relax.kernel_libraries.registry import VARIABLE
+
+op = relax.op
+pytestmark = pytest.mark.skipif(
+    get_library("onednn").why_not() is not None, reason=f"oneDNN cannot be used here: {get_library('onednn').why_not()}"
+)
+
+
+def constant(*shape, seed=5, dtype="float32"):
+    return relax.const(tvm.runtime.tensor(np.random.default_rng(seed).standard_normal(shape).astype(dtype)))
+
+
+def channels(count, seed=6):
+    return constant(1, count, 1, 1, seed=seed)
+
+
+def batch_norm(x, count):
+    scale = relax.const(np.random.default_rng(9).uniform(0.5, 2, (1, count, 1, 1)).astype("float32"))
+    return op.add(
+        op.multiply(op.divide(op.subtract(x, channels(count, 7)), scale), channels(count, 8)), channels(count, 9)
+    )
+
+
+def lrn(x, size=5):
+    mean = op.nn.avg_pool3d(
+        op.expand_dims(op.multiply(x, x), 1), (size, 1, 1), padding=(size // 2, 0, 0), count_include_pad=True
+    )
+    scale = op.add(op.multiply(op.squeeze(mean, [1]), relax.const(0.3, "float32")), relax.const(2.0, "float32"))
+    return op.divide(x, op.power(scale, relax.const(0.75, "float32")))
+
+
+def shuffle(x, groups):
+    n, c, h, w = (int(d) for d in x.ty.shape)
+    split = op.reshape(x, (n, groups, c // groups, h, w))
+    return op.reshape(op.permute_dims(split, [0, 2, 1, 3, 4]), (n, c, h, w))
+
+
+def convolution(x, out=8, kernel=3, **options):
+    groups = options.get("groups", 1)
+    height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    return op.nn.conv2d(x, constant(out, int(x.ty.shape[1]) // groups, height, width), **options)
+
+
+def steps(builder, x, *functions):
+    """Each function's result bound to a variable, as importers do it."""
+    for function in functions:
+        x = builder.emit(function(x))
+    return x
+
+
+IMAGE = (1, 6, 15, 13)
+CASES = {
+    # name: shapes of the inputs, function of a builder and the inputs, kinds of the operators
+    "plain": ([IMAGE], [lambda x: convolution(x, padding=1)], "conv2d"),
+    "1x1": ([IMAGE], [lambda x: convolution(x, kernel=1)], "conv2d"),
+    "batch of 3": ([(3, 6, 9, 9)], [lambda x: convolution(x, padding=1)], "conv2d"),
+    "stride 2": ([IMAGE], [lambda x: convolution(x, strides=2, padding=1)], "conv2d"),
+    "unequal strides": ([IMAGE], [lambda x: convolution(x, strides=(2, 3))], "conv2d"),
+    "dilation": ([IMAGE], [lambda x: convolution(x, dilation=(2, 3), padding=2)], "conv2d"),
+    "asymmetric padding": ([IMAGE], [lambda x: convolution(x, padding=(0, 1, 2, 3))], "conv2d"),
+    "kernel 1x7": ([IMAGE], [lambda x: convolution(x, kernel=(1, 7), padding=(0, 3))], "conv2d"),
+    "groups": ([IMAGE], [lambda x: convolution(x, out=9, groups=3, padding=1)], "conv2d"),
+    "depthwise": ([(1, 16, 9, 9)], [lambda x: convolution(x, out=16, groups=16, padding=1)], "conv2d"),
+    "depthwise, odd": ([(1, 7, 9, 9)], [lambda x: convolution(x, out=14, groups=7, padding=1)], "conv2d"),
+    "image of 1x1": ([(1, 8, 1, 1)], [lambda x: convolution(x, kernel=1)], "conv2d"),
+    "bias and relu": ([IMAGE], [convolution, lambda x: op.add(x, channels(8)), op.nn.relu], "conv2d_bias_relu"),
+    "batch norm": ([IMAGE], [convolution, lambda x: op.add(x, channels(8)), lambda x: batch_norm(x, 8)], "conv2d_bias"),
+    "sigmoid, then scale": (
+        [IMAGE],
+        [convolution, op.sigmoid, lambda x: op.multiply(x, channels(8))],
+        "conv2d_sigmoid_multiply",
+    ),
+    "clip": ([IMAGE], [convolution, lambda x: op.clip(x, 0.0, 6.0)], "conv2d_clip"),
+    "scalars": (
+        [IMAGE],
+        [convolution, op.tanh, lambda x: op.subtract(x, relax.const(0.5, "float32"))],
+        "conv2d_tanh_linear",
+    ),
+    "constant minus it": ([IMAGE], [convolution, lambda x: op.subtract(channels(8), x)], "conv2d"),
+    "local response": (
+        [(1, 12, 7, 5)],
+        [lambda x: convolution(x, out=12), lrn, lambda x: convolution(x, out=3)],
+        "lrn",
+    ),
+    "shuffle": (
+        [(1, 6, 5, 4)],
+        [lambda x: convolution(x, out=12, kernel=1, groups=3), lambda x: shuffle(x, 3), lambda x: convolution(x)],
+        "conv2d",
+    ),
+    "max pool": ([IMAGE], [lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1))], "max_pool2d"),
+    "max pool, ceil": ([(1, 5, 14, 12)], [lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), ceil_mode=True)], "max_pool2d"),
+    "max pool after conv": (
+        [IMAGE],
+        [convolution, lambda x: op.nn.max_pool2d(x, (2, 3), (2, 2), (0, 1, 1, 1))],
+        "max_pool2d",
+    ),
+    "avg pool": ([IMAGE], [lambda x: op.nn.avg_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1))], "avg_pool2d"),
+    "avg pool, padding counts": (
+        [IMAGE],
+        [lambda x: op.nn.avg_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1), count_include_pad=True)],
+        "avg_pool2d",
+    ),
+    "avg pool, ceil": ([(1, 5, 14, 12)], [lambda x: op.nn.avg_pool2d(x, (3, 3), (2, 2), ceil_mode=True)], "avg_pool2d"),
+    "mean of images": ([IMAGE], [convolution, lambda x: op.mean(x, [2, 3], True)], "mean"),
+    "mean of images, flat": ([IMAGE], [convolution, lambda x: op.mean(x, [2, 3])], "mean"),
+    "softmax": ([(6, 33)], [lambda x: op.nn.softmax(x)], "softmax"),
+    "softmax along 1": ([(2, 5, 7)], [lambda x: op.nn.softmax(x, axis=1)], "softmax"),
+    "log softmax": ([(6, 33)], [lambda x: op.nn.log_softmax(x)], "log_softmax"),
+    "layer norm": (
+        [(2, 7, 33)],
+        [lambda x: op.nn.layer_norm(x, constant(33), constant(33, seed=1), axes=[-1], epsilon=1e-5)],
+        "layer_norm",
+    ),
+    "matmul": ([(7, 13)], [lambda x: op.matmul(x, constant(13, 37))], "matmul"),
+    "matmul of 3 dimensions": ([(2, 5, 8)], [lambda x: op.matmul(x, constant(8, 24))], "matmul"),
+    "linear and gelu": (
+        [(1, 5, 8)],
+        [
+            lambda x: op.reshape(x, (5, 8)),
+            lambda x: op.matmul(x, constant(8, 24)),
+            lambda x: op.add(constant(24), x),
+            lambda x: op.reshape(x, (1, 5, 24)),
+            op.nn.gelu,
+        ],
+        "matmul_bias_gelu",
+    ),
+    "silu": ([(5, 8)], [lambda x: op.matmul(x, constant(8, 24)), op.nn.silu], "matmul_silu"),
+    "transposed weights": ([(5, 8)], [lambda x: op.matmul(x, op.permute_dims(constant(24, 8)))], "matmul"),
+}
+SEVERAL = {
+    "residual": (
+        [IMAGE, (1, 8, 15, 13)],
+        lambda b, x, y: b.emit(op.nn.relu(b.emit(op.add(y, steps(b, x, lambda v: convolution(v, padding=1)))))),
+        "conv2d_add_relu",
+    ),
+    "two convolutions added": (
+        [IMAGE, IMAGE],
+        lambda b, x, y: b.emit(op.add(b.emit(convolution(x)), b.emit(convolution(y)))),
+        "conv2d_add",
+    ),
+    "used twice": (
+        [IMAGE],
+        lambda b, x: (lambda c: b.emit(op.add(b.emit(op.nn.relu(c)), c)))(b.emit(convolution(x))),
+        "conv2d",
+    ),
+    "sum of a stack": (
+        [IMAGE, (1, 8, 13, 11)],
+        lambda b, x, y: b.emit(op.sum(b.emit(op.stack([b.emit(convolution(x)), y], 0)), 0)),
+        "conv2d_add",
+    ),
+    "concat": (
+        [IMAGE, (1, 5, 13, 11)],
+        lambda b, x, y: b.emit(op.concat([b.emit(convolution(x)), y, y], 1)),
+        "concat",
+    ),
+    "concat of rows": ([(3, 5), (4, 5)], lambda b, x, y: b.emit(op.concat([x, y], 0)), "concat"),
+    "matmul of activations": ([(7, 13), (13, 5)], lambda b, x, y: b.emit(op.matmul(x, y)), "matmul"),
+    "batched": ([(2, 3, 7, 13), (2, 3, 13, 5)], lambda b, x, y: b.emit(op.matmul(x, y)), "matmul"),
+    "batch broadcast": ([(2, 3, 7, 13), (3, 13, 5)], lambda b, x, y: b.emit(op.matmul(x, y)), "matmul"),
+    "batch of one": ([(1, 7, 13), (4, 13, 5)], lambda b, x, y: b.emit(op.matmul(x, y)), "matmul"),
+    "batched, scaled": (
+        [(3, 7, 13), (3, 13, 5), (3, 7, 5)],
+        lambda b, x, y, z: steps(
+            b,
+            x,
+            lambda v: op.matmul(v, y),
+            lambda v: op.divide(v, relax.const(3.0, "float32")),
+            lambda v: op.add(v, z),
+        ),
+        "matmul_linear_add",
+    ),
+    "linear with residual": (
+        [(5, 8), (1, 5, 24)],
+        lambda b, x, y: steps(
+            b,
+            x,
+            lambda v: op.matmul(v, constant(8, 24)),
+            lambda v: op.reshape(v, (1, 5, 24)),
+            lambda v: op.add(v, y),
+        ),
+        "matmul_add",
+    ),
+}
+SEVERAL["product of two activations with a constant bias"] = (
+    [(4, 5), (5, 6)],
+    lambda b, x, y: b.emit(relax.op.add(b.emit(op.matmul(x, relax.op.tanh(y))), constant(6))),
+    "matmul_bias",
+)
+LEFT_ALONE = {
+    "float64": ([IMAGE], "float64", lambda b, x: b.emit(op.nn.conv2d(x, constant(4, 6, 3, 3, dtype="float64")))),
+    "int64": ([(4, 5), (5, 6)], "int64", lambda b, x, y: b.emit(op.matmul(x, y))),
+    "weights not known": ([IMAGE, (8, 6, 3, 3)], "float32", lambda b, x, y: b.emit(op.nn.conv2d(x, y))),
+    "vector": ([(5,), (5, 6)], "float32", lambda b, x, y: b.emit(op.matmul(x, y))),
+    "avg pool, ceil and padding counts": (
+        [(1, 5, 14, 12)],
+        "float32",
+        lambda b, x: b.emit(op.nn.avg_pool2d(x, (3, 3), (2, 2), ceil_mode=True, count_include_pad=True)),
+    ),
+}
+
+
+def module(make, shapes, dtype="float32"):
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(f"x{k}", relax.TensorType(shape, dtype)) for k, shape in enumerate(shapes)]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(make(builder, *variables))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def arrays(shapes, dtype="float32"):
+    rng = np.random.default_rng(0)
+    return [(rng.standard_normal(shape) * 2).astype(dtype) for shape in shapes]
+
+
+def check(monkeypatch, mod, inputs, kind):
+    compiled = compile(mod, "cpu2", "single")
+    kinds = [operator.kind for operator in compiled.problem.graph.operators]
+    found = [compiled.run(*inputs), compiled.run(*inputs)]
+    monkeypatch.setenv(VARIABLE, "")
+    plain = compile(mod, "cpu1", "single")
+    assert not any(operator.kind.startswith("onednn") for operator in plain.problem.graph.operators)
+    expected = plain.run(*inputs)
+    for each in found:
+        assert_same(each, expected, rtol=2e-5)
+    if kind is None:
+        assert not any(name.startswith("onednn") for name in kinds)
+    else:
+        assert f"onednn.{kind}" in kinds
+        own = sum(operator.flops for operator in plain.problem.graph.operators if "matmul" in operator.kind)
+        if own and kind.startswith("matmul"):
+            assert sum(operator.flops for operator in compiled.problem.graph.operators) >= own
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_chains(monkeypatch, name):
+    shapes, functions, kind = CASES[name]
+    check(monkeypatch, module(lambda b, x: steps(b, x, *functions), shapes), arrays(shapes), kind)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_graphs(monkeypatch, name):
+    shapes, make, kind = SEVERAL[name]
+    check(monkeypatch, module(make, shapes), arrays(shapes), kind)
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_what_does_not_fit_is_left_to_tvm(monkeypatch, name):
+    shapes, dtype, make = LEFT_ALONE[name]
+    check(monkeypatch, module(make, shapes, dtype), arrays(shapes, dtype), None)
+
+
+def network():
+    return module(
+        lambda b, x: steps(
+            b, x, convolution, lambda v: op.add(v, channels(8)), op.nn.relu, lambda v: convolution(v, 4, 1)
+        ),
+        [IMAGE],
+    )
+
+
+@pytest.mark.parametrize("topology", ["cpu1", "v100-server"])
+def test_new_parameters_are_noticed(topology):
+    compiled = compile(network(), topology, "single", parameters="external")
+    compiled.module.configure(emulate_values=True)
+    x = arrays([IMAGE])[0]
+    first = compiled.run(x)
+    name, value = next((n, v) for n, v in compiled.parameters.items() if v.shape == (4, 8, 1, 1))
+    compiled.module.set_parameter(name, 2 * value)
+    assert_same(compiled.run(x), 2 * first)
+    compiled.module.set_parameter(name, value)
+    assert_same(compiled.run(x), first)
+
+
+@pytest.mark.parametrize("runtime_only", ["0", "1"])
+def test_artifacts_load_in_a_new_process(tmp_path, runtime_only):
+    compiled = compile(network(), "cpu2", "single")
+    x = arrays([IMAGE])[0]
+    np.savez(tmp_path / "values.npz", x=x, y=compiled.run(x))
+    compiled.export(tmp_path / "model.so")
+    script = f"""
+import numpy as np, tvm
+from tvm.runtime.vm import VirtualMachine
+values = np.load({str(tmp_path / "values.npz")!r})
+machine = VirtualMachine(tvm.runtime.load_module({str(tmp_path / "model.so")!r}), tvm.cpu())
+np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(values["x"])).numpy(), values["y"], rtol=1e-6)
+"""
+    environment = {**_environment(), "TVM_USE_RUNTIME_LIB": runtime_only}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+
+
+def test_missing_library_says_what_to_install(tmp_path):
+    script = "from tvm_sched._library import function; print(function('tvm_sched.why_not_onednn')())"
+    environment = {**_environment(), "TVM_SCHED_DNNL": str(tmp_path / "libdnnl.so.3")}
+    found = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
+    assert "TVM_SCHED_DNNL" in found.stdout
+    assert "cannot be loaded" in found.stdout
+
+
+def _environment():
+    return {**os.environ, "PYTHONPATH": str(Path(tvm_sched.__file__).parents[1])}
+
+
+def test_libraries_are_chosen_by_the_environment(monkeypatch):
+    assert "onednn" in available_libraries()
+    monkeypatch.setenv(VARIABLE, "")
+    assert available_libraries() == ()
+    monkeypatch.setenv(VARIABLE, "onednn")
+    assert available_libraries("cuda") == ()
+
+
+def test_the_same_model_gives_the_same_problem():
+    assert make_problem(network(), "cpu1").digest == make_problem(network(), "cpu1").digest
