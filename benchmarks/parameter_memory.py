@@ -73,7 +73,7 @@ def main() -> None:
         Row(f"{size / 2**20:.0f} MiB of parameters", what, figures[key] / size, "of the file's size", 1.1, "allowed")
         for what, key in (("loaded", "loaded"), ("loaded and run", "run"))
     ]
-    report("peak memory", rows, options.json)
+    report("peak memory", rows, options.json, options.markdown)
 
 
 if __name__ == "__main__":
