@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ffi/runtime/module.h"
+#include "ffi/runtime/process.h"
 #include "ffi/runtime/tensors.h"
 
 namespace tvm_sched::runtime {
@@ -32,6 +33,7 @@ ffi::Tensor Reinterpret(ffi::Tensor tensor, const ffi::String& dtype) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
+      .def("tvm_sched.stop_runs", StopRuns)
       .def("tvm_sched.make_module", &ScheduledModule::Make)
       .def("tvm_sched.reinterpret", Reinterpret)
       .def("ffi.Module.load_from_bytes.tvm_sched", &ScheduledModule::LoadFromBytes);
