@@ -1,6 +1,5 @@
 #include "ffi/runtime/instance.h"
 
-
 #include <algorithm>
 #include <cstdio>
 #include <new>

@@ -51,7 +51,7 @@ def check_library(file: Path) -> None:
                     raise InputError(f"{file}: a shared library, but not of TVM; {_WHAT}")
                 if not _is_whole(content):
                     raise InputError(
-                        f"{file}: was altered after it was compiled: its checksum is another; copy it again, or compile it again"
+                        f"{file}: was altered after it was compiled: its checksum is another; copy or compile it again"
                     )
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
