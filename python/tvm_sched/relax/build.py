@@ -18,6 +18,7 @@ from ..problem import Problem, Topology
 from ..runtime import ScheduledModule, write_parameters
 from ..schedule import Schedule
 from .attributes import NAME, get_problem, get_schedule
+from .cuda import find_nvcc
 from .emit import make_executor
 from .importers import ImportedModel, load_model
 from .importers.model import number_of_inputs
@@ -28,6 +29,7 @@ from .passes.estimate import EstimateLatencies
 from .passes.lower import LowerToKernels
 from .pipelines import build_rest, schedule_passes
 
+BACKENDS = ("cpu", "emulated", "cuda")
 EMBED_LIMIT = 16 << 20
 """Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
 
@@ -171,7 +173,7 @@ def compile(
         module without named parameters count as parameters, too.
     cost_model : str or callable
         As for `EstimateLatencies`.
-    backend : {"cpu", "emulated"}, optional
+    backend : {"cpu", "emulated", "cuda"}, optional
         As for `EmitExecutor`.
     schedule : Schedule, optional
         Take this schedule, made for the same problem, instead of calling the scheduler.
@@ -187,8 +189,10 @@ def compile(
     """
     if parameters not in ("auto", "embed", "external"):
         raise InputError(f"parameters is {parameters!r}; 'auto', 'embed' or 'external' is allowed")
-    if backend not in (None, "cpu", "emulated"):
-        raise InputError(f"backend is {backend!r}; 'cpu' or 'emulated' is allowed")
+    if backend not in (None, *BACKENDS):
+        raise InputError(f"backend is {backend!r}; allowed are {', '.join(map(repr, BACKENDS))}")
+    if backend == "cuda":
+        find_nvcc()  # before the long work
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
@@ -197,7 +201,7 @@ def compile(
     mods = []
     for each in imported:
         given = schedule if len(imported) == 1 else None
-        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress))
+        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress, backend))
     embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
     executor = make_executor(mods, backend=backend, embed=embed)
     mod = attach_executor(mods[0], executor.module, executor.main)
@@ -234,10 +238,11 @@ def _scheduled(
     cost_model: Any,
     given: Schedule | None,
     progress: Any,
+    backend: str | None = None,
 ) -> tvm.IRModule:
     from .attributes import SCHEDULE
 
-    passes = schedule_passes(topology, scheduler, options, cost_model, progress)
+    passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend)
     if given is None:
         return tvm.transform.Sequential(passes)(_named(imported))
     mod = tvm.transform.Sequential(passes[:2])(_named(imported))
