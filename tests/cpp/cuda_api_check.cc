@@ -1,29 +1,16 @@
 // Compiled, not run, where NVIDIA's cuda.h is: each function that the library declares for itself
-// takes what the driver's does. Types may have other names; number, size and kind must agree.
+// takes what the driver's does.
 #include <cuda.h>
 
-#include <type_traits>
-
 #include "runtime/cuda/driver_api.h"
+#include "same_interface.h"
 
 namespace {
 
-template <typename A, typename B>
-constexpr bool kAlike =
-    sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B> &&
-    (std::is_integral_v<A> || std::is_enum_v<A>) == (std::is_integral_v<B> || std::is_enum_v<B>);
-
-template <typename Ours, typename Theirs>
-struct SameInterface : std::false_type {};
-
-template <typename R, typename... A, typename S, typename... B>
-  requires(sizeof...(A) == sizeof...(B))
-struct SameInterface<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<(kAlike<R, S> && ... && kAlike<A, B>)> {};
-
 using tvm_sched::runtime::cuda::DriverApi;
+using tvm_sched::testing::SameInterface;
 
-#define CHECK(member, symbol, ...)                                          \
+#define CHECK(member, symbol, ...) \
   static_assert(SameInterface<decltype(DriverApi::member), decltype(&symbol)>::value, #symbol);
 TVM_SCHED_CUDA_FUNCTIONS(CHECK)
 
