@@ -25,8 +25,6 @@ from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
 from .kernels import host_target
 from .passes.emit_executor import attach_executor
-from .passes.estimate import EstimateLatencies
-from .passes.lower import LowerToKernels
 from .pipelines import build_rest, schedule_passes
 
 BACKENDS = ("cpu", "emulated", "cuda")
@@ -219,11 +217,13 @@ def make_problem(
     input_shapes: InputShapes | None = None,
     cost_model: Any = "roofline",
     name: str | None = None,
+    backend: str | None = None,
 ) -> Problem:
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     imported = load_model(model, input_shapes, name)
     mod = _named(imported)
-    return get_problem(tvm.transform.Sequential([LowerToKernels(), EstimateLatencies(topology, cost_model)])(mod))
+    passes = schedule_passes(topology, cost_model=cost_model, backend=backend)[:2]
+    return get_problem(tvm.transform.Sequential(passes)(mod))
 
 
 def _named(imported: ImportedModel) -> tvm.IRModule:
