@@ -26,7 +26,7 @@ def claimed(function, *shapes):
             result = builder.emit_output(function(builder.emit, *inputs))
         builder.emit_func_output(result)
     mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(builder.get())
-    documents = mod.attrs[KERNELS] if KERNELS in mod.attrs else {}
+    documents = dict(mod.attrs.items()).get(KERNELS, {})
     kernels = [json.loads(str(document)) for document in documents.values()]
     assert all(kernel["library"] == "nvidia" for kernel in kernels)
     return [kernel["kernel"] for kernel in kernels], kernels, mod.attrs["tvm_sched.parameters"]

@@ -47,7 +47,11 @@ def test_without_a_gpu(driver, case, gpus, peers):
         "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1] / "python"), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
-        [sys.executable, HERE / "fake_cuda_cases.py", case], env=environment, capture_output=True, text=True, timeout=100
+        [sys.executable, HERE / "fake_cuda_cases.py", case],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

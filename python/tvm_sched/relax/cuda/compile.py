@@ -119,7 +119,9 @@ def _describe(name: str, host: tirx.PrimFunc, original: tirx.PrimFunc) -> dict[s
         elif isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tvm.ir.Call):
             launches.append(_launch(name, statement.value, pointers))
         else:
-            raise InputError(f"the kernel {name!r} does work of the host ({type(statement).__name__}) between its launches")
+            raise InputError(
+                f"the kernel {name!r} does work of the host ({type(statement).__name__}) between its launches"
+            )
     if not launches:
         raise InputError(f"the kernel {name!r} launches nothing on the GPU")
     return {"tensors": len(original.params), "workspaces": workspaces, "launches": launches}

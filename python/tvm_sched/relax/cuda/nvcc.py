@@ -73,8 +73,8 @@ def compile_source(source: str, archs: Sequence[str]) -> bytes:
     for arch in archs:
         if known and arch not in known:
             raise InputError(
-                f"{nvcc} compiles for {', '.join(known)}, not for {arch}: install a CUDA toolkit that does (the last one for "
-                f"sm_70 is 12.9), or name the GPUs that shall run it in the environment variable {ARCHITECTURES}"
+                f"{nvcc} compiles for {', '.join(known)}, not for {arch}: install a CUDA toolkit that does (for sm_70, "
+                f"12.9 is the last), or name the GPUs that shall run it in the environment variable {ARCHITECTURES}"
             )
     with tempfile.TemporaryDirectory(prefix="tvm_sched_cuda_") as folder:
         code, binary = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"

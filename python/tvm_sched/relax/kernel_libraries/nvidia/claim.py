@@ -134,7 +134,11 @@ def _describe_convolution(call: Any) -> dict[str, Any] | None:
     shapes = [shape_of(expr) for expr in (call.args[0], call.args[1], call)]
     if not all(is_float32(expr) for expr in (*call.args, call)):
         return None
-    if str(attrs.data_layout) != "NCHW" or str(attrs.kernel_layout) != "OIHW" or str(attrs.out_layout) not in ("", "NCHW"):
+    if (
+        str(attrs.data_layout) != "NCHW"
+        or str(attrs.kernel_layout) != "OIHW"
+        or str(attrs.out_layout) not in ("", "NCHW")
+    ):
         return None
     top, left, bottom, right = (int(p) for p in attrs.padding)
     if (top, left) != (bottom, right):
