@@ -11,7 +11,7 @@
 
 namespace tvm_sched::runtime {
 
-enum class BackendKind { kCpu, kEmulated };
+enum class BackendKind { kCpu, kEmulated, kCuda };
 enum class SourceKind { kArena, kArgument, kParameter, kOutput };
 enum class StepKind { kKernel, kCopy, kHostRead };
 enum class Calling { kDps, kPacked };
@@ -76,6 +76,9 @@ struct Plan {
   /// `operator "conv1" (step 3, queue "cpu0", device "cpu0")`, for messages.
   std::string DescribeStep(int step) const;
 };
+
+/// "cpu", "emulated" or "cuda", as plans write it.
+const char* BackendName(BackendKind backend);
 
 bool SameDtype(DLDataType a, DLDataType b);
 /// "float32", "bool", "bfloat16", ...

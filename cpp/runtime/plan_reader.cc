@@ -233,7 +233,8 @@ Plan ReadPlan(const JsonCursor& cursor) {
                       "parameters", "buffers", "outputs", "steps"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
-  plan.backend = static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated"}));
+  plan.backend =
+      static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated", "cuda"}));
   plan.devices = ReadDevices(cursor.Field("devices"));
   plan.queues = ReadQueues(cursor.Field("queues"));
   plan.arguments = ReadTensors(cursor.Field("arguments"), "");

@@ -30,7 +30,7 @@ def emit_plan(
         ``schedule`` is a feasible schedule of ``problem``, whose graph is ``extraction.graph``.
     name : str
         Of the plan, unique in its artifact.
-    backend : {"cpu", "emulated"}
+    backend : {"cpu", "emulated", "cuda"}
     functions : mapping of str to str
         Name in the artifact of each function that it holds; others are global functions.
     values : sequence of str
