@@ -136,16 +136,19 @@ class Method:
         self.times: list[float] = []
 
     def receive(self) -> Any:
+        """What the process sends next."""
         try:
             return self.pipe.recv()
         except EOFError:
             raise SystemExit("a method's process ended; its error stands above") from None
 
     def measure(self, seconds: float) -> None:
+        """Run for a while and note the times."""
         self.pipe.send(seconds)
         self.times += self.receive()
 
     def end(self) -> None:
+        """Let the process go."""
         self.pipe.send(None)
         self.process.join()
 
