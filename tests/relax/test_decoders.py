@@ -8,7 +8,8 @@ import tvm
 from tvm import relax
 
 from tvm_sched.errors import InputError
-from tvm_sched.relax.decoders import PRESETS, DecoderConfig, decoder_graph, decoder_module, read_config
+from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig, read_config
+from tvm_sched.relax.decoders import decoder_graph, decoder_module
 
 TINY = DecoderConfig(name="tiny", layers=2, hidden=32, heads=4, vocab=50, intermediate=48)
 SHARED_KEYS = DecoderConfig(name="shared", layers=2, hidden=32, heads=4, kv_heads=2, vocab=50, intermediate=48)
@@ -99,7 +100,8 @@ def hugging_face(kind):
         names = {
             "model.embed_tokens": "embedding", "model.layers": "blocks", "self_attn.q_proj": "attention.query",
             "self_attn.k_proj": "attention.key", "self_attn.v_proj": "attention.value",
-            "self_attn.o_proj": "attention.output", "mlp.": "feed_forward.", "_proj": "", "input_layernorm": "attention_norm",
+            "self_attn.o_proj": "attention.output", "mlp.": "feed_forward.", "_proj": "",
+            "input_layernorm": "attention_norm",
             "post_attention_layernorm": "feed_forward_norm", "model.norm": "norm", "lm_head": "head",
         }  # fmt: skip
     else:

@@ -7,9 +7,9 @@ from tvm import relax
 
 from ...errors import InputError
 from ...problem import OpGraph
+from ...problem.decoder_config import DecoderConfig
 from ..attributes import NAME, get_graph
 from ..passes.lower import LowerToKernels
-from .config import DecoderConfig
 from .layers import Decoder
 
 PHASES = ("full", "prefill", "decode")
@@ -58,7 +58,7 @@ def decoder_graph(
     Kernel libraries for CPUs take part in no graph without values: operators are those of TVM's own fusion everywhere, so
     that the same configuration gives the same graph on every machine.
     """
-    lower = LowerToKernels(schedule=False, libraries=())
+    lower = tvm.transform.Sequential([LowerToKernels(schedule=False, libraries=())])
     return get_graph(lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype)))
 
 

@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from .config import DecoderConfig
+from ...problem.decoder_config import DecoderConfig
 
 _MASKED = -3.4e38
 """Score of a token that comes later: its softmax is 0."""
@@ -40,6 +40,7 @@ class Attention(nn.Module):
             self.cached_values = nn.Parameter((batch, keys, past, width))
 
     def forward(self, x: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor, nn.Tensor]:
+        """Mixed values, and the new keys and values."""
         config = self.config
         batch, tokens, _ = x.shape
         queries, keys, values = (
@@ -119,6 +120,7 @@ class FeedForward(nn.Module):
         self.gated = config.gated
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
+        """One value for each of ``x``."""
         if self.gated:
             return self.down(op.silu(self.gate(x)) * self.up(x))
         return self.down(op.gelu(self.up(x), approximate="tanh"))
@@ -134,6 +136,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
 
     def forward(self, x: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor, nn.Tensor]:
+        """The block's result, and the new keys and values."""
         mixed, keys, values = self.attention(self.attention_norm(x))
         x = x + mixed
         return x + self.feed_forward(self.feed_forward_norm(x)), keys, values
@@ -162,6 +165,7 @@ class Decoder(nn.Module):
         self.config, self.past, self.cache = config, past, cache
 
     def forward(self, input_ids: nn.Tensor) -> Any:
+        """Logits, and the cache where that is asked for."""
         x = self.embedding(input_ids)
         if self.config.positions:
             x = x + op.tensor_expr_op(partial(self._positions, input_ids.shape[1]), "positions", [self.positions])

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...errors import InputError
-from ...files import read_bytes
+from ..errors import InputError
+from ..files import read_bytes
 
 FAMILIES = ("gpt2", "llama", "mistral")
 """Values of ``model_type`` in a ``config.json`` that are understood."""
