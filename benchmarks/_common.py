@@ -116,7 +116,7 @@ def report(title: str, rows: list[Row], file: Path | None, markdown: Path | None
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if markdown is not None:
-        lines = [f"# {title}", "", *_circumstances(), "", "| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+        lines = [f"# {title}", "", *circumstances(), "", "| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
         lines += ["| " + " | ".join(line) + " |" for line in body]
         markdown.parent.mkdir(parents=True, exist_ok=True)
         markdown.write_text("\n".join(lines) + "\n")
@@ -138,7 +138,7 @@ def _pivot(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _circumstances() -> list[str]:
+def circumstances() -> list[str]:
     """What made a page of results: the command, the machine, the date, the versions."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
