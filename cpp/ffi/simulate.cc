@@ -63,10 +63,10 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
 simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
   const std::span<int64_t> p = Elements("placements", placements),
                            x = Elements("transfers", transfers);
-  TVM_FFI_CHECK(p.size() % 3 == 0 && x.size() % 4 == 0, ValueError)
-      << "placements has 3 rows (operator, device, direct), transfers has 4 (kind, item, source, "
-         "device)";
-  const size_t np = p.size() / 3, nx = x.size() / 4;
+  TVM_FFI_CHECK(p.size() % 3 == 0 && x.size() % 5 == 0, ValueError)
+      << "placements has 3 rows (operator, device, direct), transfers has 5 (kind, item, source, "
+         "device, evict)";
+  const size_t np = p.size() / 3, nx = x.size() / 5;
   simulate::Schedule schedule;
   schedule.placements.resize(np);
   schedule.transfers.resize(nx);
@@ -77,7 +77,7 @@ simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::Tens
   for (size_t i = 0; i < nx; ++i) {
     schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]),
                              static_cast<int32_t>(x[nx + i]), static_cast<int32_t>(x[2 * nx + i]),
-                             static_cast<int32_t>(x[3 * nx + i])};
+                             static_cast<int32_t>(x[3 * nx + i]), x[4 * nx + i] != 0};
   }
   return schedule;
 }

@@ -12,9 +12,10 @@ from ..errors import InputError, TvmSchedError
 from .command import BAD_INPUT, FAILURE, Output
 from .inputs import (
     InputShapes,
-    Model,
-    ModelOrProblem,
+    Models,
+    ModelsOrProblems,
     Options,
+    Phase,
     ProblemFile,
     ReportFile,
     ScheduleFile,
@@ -22,6 +23,7 @@ from .inputs import (
     Seed,
     TimeLimit,
     TimelineFile,
+    TokenShape,
     TopologyName,
     TraceFile,
     check_outputs,
@@ -49,14 +51,16 @@ OptionalTopology = Annotated[
 
 def problem(
     out: Output,
-    model: Model,
+    models: Models,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
 ) -> None:
-    """Write the scheduling problem of a model on a machine: operators, tensors, topology, latencies."""
-    check_outputs({"--output": (output, JSON)}, [model])
-    made = load_problem(out, model, topology, input_shape)
+    """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
+    check_outputs({"--output": (output, JSON)}, models)
+    made = load_problem(out, models, topology, input_shape, shape, phase)
     made.save(output)
     out.wrote(output, "problem")
     graph = made.graph
@@ -77,11 +81,13 @@ def problem(
 
 def schedule(
     out: Output,
-    source: ModelOrProblem,
+    sources: ModelsOrProblems,
     topology: OptionalTopology = None,
     scheduler: SchedulerName = "exact",
     option: Options = None,
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
     output: Annotated[
@@ -90,10 +96,10 @@ def schedule(
     report: ReportFile = None,
     trace: TraceFile = None,
 ) -> None:
-    """Schedule a model, or a problem file, and say how good the schedule is."""
-    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, [source])
+    """Schedule models or problem files, several of them at once, and say how good the schedule is."""
+    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    made = load_problem(out, source, topology, input_shape)
+    made = load_problem(out, sources, topology, input_shape, shape, phase)
     chosen = _solve(out, made, scheduler, options)
     if output:
         chosen.save(output)
@@ -234,7 +240,7 @@ def verify(
 
 def compare(
     out: Output,
-    source: ModelOrProblem,
+    sources: ModelsOrProblems,
     schedulers: Annotated[
         str, typer.Option("--schedulers", metavar="A,B,C", help="Names; all of them when not given.")
     ] = "",
@@ -244,15 +250,17 @@ def compare(
         typer.Option("--option", metavar="[NAME.]KEY=VALUE", help="Option of one scheduler, or of all that know it."),
     ] = None,
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
     report: ReportFile = None,
 ) -> None:
     """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`."""
-    check_outputs({"--report": (report, HTML)}, [source])
+    check_outputs({"--report": (report, HTML)}, sources)
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
-    made = load_problem(out, source, topology, input_shape)
+    made = load_problem(out, sources, topology, input_shape, shape, phase)
     found: dict[str, Schedule] = {}
     failed: dict[str, str] = {}
     for name in names:

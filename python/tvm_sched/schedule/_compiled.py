@@ -137,8 +137,9 @@ def placements_array(index: ScheduleIndex) -> Array:
 
 
 def transfers_array(index: ScheduleIndex) -> Array:
-    """Rows: kind, item, source, device."""
-    return _stack((index.transfer_kind, index.transfer_item, index.transfer_source, index.transfer_device))
+    """Rows: kind, item, source, device, whether the tensor is evicted there."""
+    evict = [key in index.evicted for key in zip(index.transfer_item, index.transfer_device, strict=True)]
+    return _stack((index.transfer_kind, index.transfer_item, index.transfer_source, index.transfer_device, evict))
 
 
 def _stack(columns: Iterable[Sequence[int]]) -> Array:

@@ -15,6 +15,7 @@ from ...schedule.simulate import price
 from ..greedy import list_schedule, priorities, tails
 from ..local_search import Effort, improve
 from ..partial import PartialSchedule, Run
+from ..pipelined import PipelinedOptions, pipelined
 from ..registry import register, report_progress
 from ..single import SingleOptions, single
 from .model import Limits, solve_submodel
@@ -103,6 +104,11 @@ def exact(problem: Problem, options: ExactOptions) -> Schedule:
     try:
         alone = ScheduleIndex.of(problem, single(problem, SingleOptions()))
         candidates.append(_Candidate(price(problem, alone).latency_ns, alone))
+    except InfeasibleError as error:
+        refusal = refusal or error
+    try:
+        loading = ScheduleIndex.of(problem, pipelined(problem, PipelinedOptions()))
+        candidates.append(_Candidate(price(problem, loading).latency_ns, loading))
     except InfeasibleError as error:
         refusal = refusal or error
     if not candidates:
