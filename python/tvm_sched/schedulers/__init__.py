@@ -1,11 +1,12 @@
 """One method a file, registered by name; each maps a Problem to a Schedule."""
 
-from . import efficient_mip, exact, single, sortinghat
+from . import deepplan, efficient_mip, exact, single, sortinghat
 from .registry import NoOptions, Scheduler, get, names, register, report_progress, solve
 
 __all__ = [
     "NoOptions",
     "Scheduler",
+    "deepplan",
     "efficient_mip",
     "exact",
     "get",

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InfeasibleError
-from ..problem import Problem
+from ..problem import HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule.simulate import price
-from .greedy import list_schedule, priorities, tails
-from .partial import Event, PartialSchedule
-from .replay import replay
+from .greedy import list_schedule, priorities
+from .partial import Event, PartialSchedule, Run
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which it is tried: what is held at which time is known only afterwards."""
@@ -44,17 +43,44 @@ class Priced:
 
 
 def merged(problem: Problem, events: Sequence[Event]) -> Priced:
-    """The schedule of a sequence of events, by `replay`: needless moves dropped, missing ones added.
+    """The schedule of a sequence of events, repaired: needless moves are dropped, missing ones added on the fastest way.
 
     Parameters
     ----------
     events : sequence of Event
         A run for each operator, in topological order; memory is not looked at.
+
+    Raises
+    ------
+    InfeasibleError
+        An operator is placed where its inputs cannot be brought.
     """
-    state = replay(PartialSchedule(problem, LIMITLESS), events, tails(problem), 2**62)
-    if state is None:
-        raise InfeasibleError("an operator was placed where its inputs cannot be brought")
+    state = PartialSchedule(problem, LIMITLESS)
+    needed = _needed(state, events)
+    for event in events:
+        if not isinstance(event, Run):
+            if (event.tensor, event.device) in needed and state.can_move(event):
+                state.append(event)
+            continue
+        plan = state.plan(*event)
+        if plan is None:
+            names = problem.graph.operators[event.operator].name, problem.topology.devices[event.device].name
+            raise InfeasibleError(
+                f"operator {names[0]!r} was placed on {names[1]!r}, where its inputs cannot be brought"
+            )
+        state.place(plan)
     return Priced.of(problem, state.to_index())
+
+
+def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, int]]:
+    """(tensor, device) for each tensor that a run reads there, or that is copied on to where one does."""
+    needed: set[tuple[int, int]] = set()
+    for event in reversed(events):
+        if isinstance(event, Run):
+            needed.update((t, event.device) for t in state.reads(event))
+        elif event.source != HOST and (event.tensor, event.device) in needed:
+            needed.add((event.tensor, event.source))
+    return needed
 
 
 class ListedSchedule:
@@ -94,6 +120,6 @@ class ListedSchedule:
         if self.refused is None:
             raise refusal or InfeasibleError("no schedule was found")
         raise InfeasibleError(
-            f"memory does not suffice: device {self.refused.device!r} is short of {self.refused.shortfall} bytes in the best "
-            "schedule found; use devices with more memory, or more of them"
+            f"memory does not suffice: device {self.refused.device!r} is short of {self.refused.shortfall} bytes in the "
+            "best schedule found; use devices with more memory, or more of them"
         )

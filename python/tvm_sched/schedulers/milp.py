@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import os
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -134,6 +137,11 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     return Answer(result.variable_values(), result.termination.objective_bounds.dual_bound, optimal)
 
 
+def argmax(values: Sequence[float]) -> int:
+    """Position of the largest value: which of some binary variables, of which one is 1, a solver with tolerances means."""
+    return max(range(len(values)), key=values.__getitem__)
+
+
 def _in_thread(
     program: mathopt.Model,
     solver: mathopt.SolverType,
@@ -147,7 +155,8 @@ def _in_thread(
 
     def work() -> None:
         try:
-            found.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
+            with _stdout_aside():
+                found.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
         except Exception as error:
             failed.append(error)
 
@@ -160,3 +169,16 @@ def _in_thread(
         reason = failed[0].__context__ or failed[0]
         raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}")
     return found[0]
+
+
+@contextmanager
+def _stdout_aside() -> Iterator[None]:
+    """Send what C++ prints to standard error: HiGHS now and then prints though told not to, into a command's result."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)

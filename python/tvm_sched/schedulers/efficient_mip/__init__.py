@@ -1,4 +1,4 @@
-"""EfficientMIP: the placement program of Tarnawski et al. (NeurIPS 2020), as published and as SortingHat compares with it."""
+"""EfficientMIP: placement by Tarnawski et al. (NeurIPS 2020), as published and as SortingHat compares with it."""
 
 from .instance import Instance
 from .program import Placement, place

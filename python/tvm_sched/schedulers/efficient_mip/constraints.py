@@ -1,4 +1,4 @@
-"""The integer program of Tarnawski et al. (NeurIPS 2020, Section 4 and its appendix on latency), a function for each group."""
+"""The integer program for latency of Tarnawski et al. (NeurIPS 2020), a function for each group of constraints."""
 
 from __future__ import annotations
 

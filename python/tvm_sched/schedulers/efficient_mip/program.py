@@ -9,7 +9,7 @@ from typing import Any
 from ortools.math_opt.python import mathopt
 
 from ...errors import InfeasibleError
-from ..milp import Effort, minimise
+from ..milp import Effort, argmax, minimise
 from . import constraints
 from .constraints import Variables
 from .heuristic import best_placement
@@ -72,7 +72,8 @@ def place(
     answer = minimise(program, effort, hint(instance, v, start, ends))
     if answer is None:
         return known
-    found = [max((0, *instance.subgraphs), key=lambda j, o=o: answer.values[v.within[o, j]]) for o in instance.operators]  # type: ignore[misc]
+    places = (0, *instance.subgraphs)
+    found = [places[argmax([answer.values[v.within[o, j]] for j in places])] for o in instance.operators]
     after = evaluate(instance, found)
     bound = max(known.bound, answer.bound * v.tick)
     if after is None or after.latency >= known.latency:

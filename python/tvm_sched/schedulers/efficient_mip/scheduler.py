@@ -1,4 +1,4 @@
-"""Scheduler `efficient-mip`: model parallelism alone, after Tarnawski et al. as SortingHat's Section 4.2 compares with it."""
+"""Scheduler `efficient-mip`: model parallelism alone, as SortingHat's Section 4.2 compares with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EfficientMipOptions(ProgramOptions, frozen=True, forbid_unknown_fields=Tru
     """Options of `efficient-mip`: those of `ProgramOptions`."""
 
 
-@register("efficient-mip", options=EfficientMipOptions)
+@register("efficient-mip", options=EfficientMipOptions, answers_interrupt=True)
 def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
     """Tarnawski et al. (NeurIPS 2020): model parallelism; submodels apart, all copies at one speed through host memory.
 
@@ -59,7 +59,8 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
             except KeyboardInterrupt:
                 deadline = 0.0
                 runs = _runs(problem, operators, room, options.q, None)
-            events += [event for run in runs for event in (*_loads(problem, run), run)]
+            for run in runs:
+                events += [*_loads(problem, run), run]
     except InfeasibleError:
         return listed.schedule()
     report_progress("submodels", len(groups), len(groups))
@@ -90,7 +91,9 @@ def _runs(problem: Problem, operators: list[int], room: list[float], q: int, eff
     ends = evaluate(instance, placement.subgraph)
     assert ends is not None
     position = {o: i for i, o in enumerate(instance.order)}
-    order = sorted(instance.operators, key=lambda i: (ends.start[placement.subgraph[i]], placement.subgraph[i], position[i]))
+    order = sorted(
+        instance.operators, key=lambda i: (ends.start[placement.subgraph[i]], placement.subgraph[i], position[i])
+    )
     runs = []
     for i in order:
         d = instance.accelerator_of(placement.subgraph[i])

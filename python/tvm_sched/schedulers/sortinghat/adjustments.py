@@ -23,7 +23,7 @@ class Adjustments:
         Copies over a link or switch times 1.5.
     path_contention : bool
         Copies over buses times the number of devices.
-    bus_aware : bool
+    contention : bool
         Without it (first ablation of Section 4.4), each device has a bus of its own.
     topology_aware : bool
         Without it (the second one), speeds of transfers and devices are their averages.
@@ -32,7 +32,7 @@ class Adjustments:
     direct_contention: bool = True
     link_contention: bool = True
     path_contention: bool = True
-    bus_aware: bool = True
+    contention: bool = True
     topology_aware: bool = True
 
 
@@ -114,7 +114,7 @@ class Latencies:
         groups: dict[object, list[int]] = {}
         for d in self._devices:
             route = self.problem.topology.route(HOST, d)
-            key = route.channels if route is not None and self.adjustments.bus_aware else ("own", d)
+            key = route.channels if route is not None and self.adjustments.contention else ("own", d)
             groups.setdefault(key, []).append(d)
         return list(groups.values())
 

@@ -97,7 +97,9 @@ def _on_one_device(s: Submodel) -> Iterator[list[int]]:
 def _spread(s: Submodel, d: int, parts: int) -> list[int]:
     """Operators on device ``d`` in subgraphs of about equally many bytes, in topological order."""
     assignment = _empty(s)
-    loads = [sum(s.load[w][d] for w in s.read[v] if w in s.parameter_nodes) + s.kernel[v][d] for v in range(s.operators)]
+    loads = [
+        sum(s.load[w][d] for w in s.read[v] if w in s.parameter_nodes) + s.kernel[v][d] for v in range(s.operators)
+    ]
     finite = [load if load < inf else 0.0 for load in loads]
     total = sum(finite) or 1.0
     for v, before in enumerate(accumulate(finite, initial=0.0)):

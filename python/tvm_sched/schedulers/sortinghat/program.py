@@ -6,7 +6,7 @@ from typing import Any
 
 from ortools.math_opt.python import mathopt
 
-from ..milp import Effort, minimise
+from ..milp import Effort, argmax, minimise
 from . import constraints
 from .submodel import Submodel, Times, copies_into, evaluate
 from .variables import Variables
@@ -30,10 +30,8 @@ def solve(s: Submodel, start: list[int], effort: Effort) -> list[int] | None:
     answer = minimise(program, effort, hint(s, v, start, known))
     if answer is None:
         return None
-    found = [
-        max((0, *s.subgraphs), key=lambda j, node=node: answer.values[v.within[node, j]])  # type: ignore[misc]
-        for node in s.nodes
-    ]
+    places = (0, *s.subgraphs)
+    found = [places[argmax([answer.values[v.within[node, j]] for j in places])] for node in s.nodes]
     times = evaluate(s, found)
     return found if times is not None and times.total < known.total else None
 

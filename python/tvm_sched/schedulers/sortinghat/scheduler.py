@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
-import msgspec
-
-from ...errors import InfeasibleError, InputError
+from ...errors import InputError
 from ...problem import Problem
 from ...schedule import Schedule
 from ..exact.submodels import split
@@ -31,14 +28,15 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
     direct_contention, link_contention, path_contention : bool
         Latencies with direct host access times twice the devices on the bus; copies over a link or switch times 1.5;
         copies over buses times the number of devices.
-    bus_aware, topology_aware : bool
-        False is an ablation: each device loads as if its bus were its own; all speeds are their averages.
+    contention, topology_aware : bool
+        False is an ablation: without contention avoidance, each device loads as if its bus were its own; without
+        topology, all speeds of devices and transfers are their averages.
     """
 
     direct_contention: bool = True
     link_contention: bool = True
     path_contention: bool = True
-    bus_aware: bool = True
+    contention: bool = True
     topology_aware: bool = True
 
     def __post_init__(self) -> None:
@@ -47,7 +45,7 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
             raise InputError(f"q is {self.q}; an even number is allowed: each second subgraph has direct host access")
 
 
-@register("sortinghat", options=SortingHatOptions)
+@register("sortinghat", options=SortingHatOptions, answers_interrupt=True)
 def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     """SortingHat (ICS 2025): submodels at the dominators, each a mixed-integer program over q subgraphs a device.
 
@@ -71,7 +69,7 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
         options.direct_contention,
         options.link_contention,
         options.path_contention,
-        options.bus_aware,
+        options.contention,
         options.topology_aware,
     )
     latencies = Latencies(problem, adjustments)
@@ -159,5 +157,6 @@ def _as_fixed(s: Submodel, assignment: list[int]) -> list[int]:
 
 
 def _better(s: Submodel, first: list[int], second: list[int]) -> list[int]:
-    times: Callable[[list[int]], tuple[float, float]] = lambda a: t.rank if (t := evaluate(s, a)) else (float("inf"), 0.0)
-    return min(first, second, key=times)
+    """The better of an assignment that is a solution and one that may be none."""
+    times, other = evaluate(s, first), evaluate(s, second)
+    return second if times is not None and other is not None and other.rank < times.rank else first

@@ -179,4 +179,3 @@ class State:
         self.planned.append(Planned(when, kind, len(self.planned), event))
         if isinstance(event, Move):
             self.holders.setdefault(event.tensor, {})[event.device] = None
-
