@@ -1,9 +1,10 @@
 """One method a file, registered by name; each maps a Problem to a Schedule."""
 
 from . import deepplan, efficient_mip, exact, single, sortinghat
-from .registry import NoOptions, Scheduler, get, names, register, report_progress, solve
+from .registry import REFERENCES, NoOptions, Scheduler, get, names, register, report_progress, solve
 
 __all__ = [
+    "REFERENCES",
     "NoOptions",
     "Scheduler",
     "deepplan",

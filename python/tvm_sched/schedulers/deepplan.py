@@ -28,8 +28,10 @@ class DeepPlanOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     device : str
         The device that computes; empty chooses the best.
-    direct_host_access, parallel_transmission : bool
-        Whether layers may read their parameters in host memory, and come through neighbours.
+    direct_host_access : bool
+        Whether layers may read their parameters in host memory.
+    parallel_transmission : bool
+        Whether parameters may come through neighbours.
     """
 
     device: str = ""

@@ -18,10 +18,14 @@ from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..schedule import Certificate, Schedule
 from ..schedule.bounds import lower_bound
+from ..schedule.critical_path import critical_path
 from ..schedule.simulate import simulate
 from ..schedule.verify import verify
 
 ENTRY_POINTS = "tvm_sched.schedulers"
+
+REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_path}
+"""Latencies in nanoseconds to draw beside those of schedulers, by name: no schedule stands behind them."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many parts are done and how many there are."""
@@ -113,6 +117,11 @@ def names() -> list[str]:
 def get(name: str) -> Scheduler:
     """The scheduler of that name; raises `InputError` that lists those there are."""
     _load_entry_points()
+    if name in REFERENCES:
+        raise InputError(
+            f"{name!r} is a latency to compare with, no scheduler: `tvm-sched compare` shows it; there are the "
+            f"schedulers {', '.join(sorted(_registry))}"
+        )
     if name not in _registry:
         raise InputError(f"there is no scheduler {name!r}; there are {', '.join(sorted(_registry))}")
     return _registry[name]

@@ -25,12 +25,16 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
     ----------
     q : int
         Subgraphs of a device in a submodel, an even number: each second one has direct host access.
-    direct_contention, link_contention, path_contention : bool
-        Latencies with direct host access times twice the devices on the bus; copies over a link or switch times 1.5;
-        copies over buses times the number of devices.
-    contention, topology_aware : bool
-        False is an ablation: without contention avoidance, each device loads as if its bus were its own; without
-        topology, all speeds of devices and transfers are their averages.
+    direct_contention : bool
+        Latencies with direct host access count times twice the devices on the bus.
+    link_contention : bool
+        Copies over a link or switch count 1.5 times.
+    path_contention : bool
+        Copies over buses count times the number of devices.
+    contention : bool
+        False is an ablation: each device loads as if its bus were its own.
+    topology_aware : bool
+        False is an ablation: all speeds of devices and transfers are their averages.
     """
 
     direct_contention: bool = True
