@@ -131,7 +131,7 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     )
     hints = mathopt.ModelSolveParameters(solution_hints=[mathopt.SolutionHint(variable_values=dict(start))])
     result = _in_thread(program, SOLVERS[effort.solver], parameters, hints, effort.solver)
-    if not result.has_primal_feasible_solution():
+    if result is None or not result.has_primal_feasible_solution():
         return None
     optimal = result.termination.reason == mathopt.TerminationReason.OPTIMAL
     return Answer(result.variable_values(), result.termination.objective_bounds.dual_bound, optimal)
@@ -148,8 +148,11 @@ def _in_thread(
     parameters: mathopt.SolveParameters,
     hints: mathopt.ModelSolveParameters,
     name: str,
-) -> mathopt.SolveResult:
-    """Solve in a thread, so that Ctrl-C reaches Python at once; the thread of a solver left behind ends at its limit."""
+) -> mathopt.SolveResult | None:
+    """Solve in a thread, so that Ctrl-C reaches Python at once; the thread of a solver left behind ends at its limit.
+
+    None where the solver failed by a fault of its own, which HiGHS does now and then: the start stands then.
+    """
     found: list[mathopt.SolveResult] = []
     failed: list[Exception] = []
 
@@ -167,6 +170,8 @@ def _in_thread(
     if failed:
         # MathOpt's own translation of a solver's refusal can fail; what the solver said is the context then.
         reason = failed[0].__context__ or failed[0]
+        if "[INTERNAL]" in str(reason):
+            return None
         raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}")
     return found[0]
 

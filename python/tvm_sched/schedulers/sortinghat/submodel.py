@@ -166,7 +166,7 @@ def evaluate(s: Submodel, subgraph: Sequence[int]) -> Times | None:
     subgraph : sequence of int
         By node, its subgraph. O(subgraphs + edges).
     """
-    if not _modes_agree(s, subgraph) or not _fits(s, subgraph):
+    if not (_modes_agree(s, subgraph) and _fits(s, subgraph) and _nothing_comes_back(s, subgraph)):
         return None
     count = len(s.subgraphs) + 1
     members: list[list[int]] = [[] for _ in range(count)]
@@ -199,7 +199,7 @@ def _loads(s: Submodel, subgraph: Sequence[int], count: int) -> tuple[list[float
     """Equations (12) to (14)."""
     busy = [0.0] * count
     for w in s.parameter_nodes:
-        if subgraph[w]:
+        if subgraph[w] and w not in s.fixed:
             busy[subgraph[w]] += s.load[w][s.device_of(subgraph[w])]
     start, end = [0.0] * count, [0.0] * count
     for before, turns in zip(s.transfers_end, s.turns, strict=True):
@@ -242,6 +242,22 @@ def _modes_agree(s: Submodel, subgraph: Sequence[int]) -> bool:
         if subgraph[v] == 0 or s.time(v, subgraph[v]) == inf:
             return False
     return all((subgraph[w] == 0) == (subgraph[v] % 2 == 1) for w in s.parameter_nodes for v in s.readers[w])
+
+
+def _nothing_comes_back(s: Submodel, subgraph: Sequence[int]) -> bool:
+    """Equations (6) to (8) for parameters, which they take as members of their subgraphs; for operators see `_order`."""
+    for w in s.parameter_nodes:
+        if subgraph[w]:
+            stack = [v for v in s.readers[w] if subgraph[v] != subgraph[w]]
+            seen = set(stack)
+            while stack:
+                v = stack.pop()
+                if subgraph[v] == subgraph[w]:
+                    return False
+                ahead = [r for r in s.readers[v] if r not in seen]
+                seen.update(ahead)
+                stack += ahead
+    return True
 
 
 def _fits(s: Submodel, subgraph: Sequence[int]) -> bool:
