@@ -46,7 +46,8 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
     Loads run ahead of the kernels in their order. *Parallel transmission*: the parameters, in order of use, are cut in as
     many stretches as there are buses to use, by bandwidth; the first is loaded straight, each other one through a neighbour
     on its bus, and copied on over a link. *Direct host access*: where a kernel waits for its parameters, the layer up to it
-    that loses least by reading directly does so, if the run then ends earlier. Direct reads are
+    that loses least by reading directly does so, if the run then ends no
+    later. Direct reads are
     tried on the best three pairs of a device and its neighbours; the best by the simulator is taken.
     O(layers x operators).
 
@@ -197,7 +198,7 @@ def _cut(problem: Problem, plan: _Plan, neighbours: list[int]) -> dict[int, int]
 
 
 def _choose_direct(plan: _Plan, number: int, count: int) -> PartialSchedule:
-    """Let layers read directly where a kernel waits for its parameters and the run ends earlier for it."""
+    """Let layers read directly where a kernel waits for its parameters and the run ends no later for it."""
     index, d = plan.problem.graph.index, plan.device
     direct_ns, loaded_ns = plan.problem.costs.direct_ns[:, d].tolist(), plan.problem.costs.operator_ns[:, d].tolist()
     state = plan.run()
@@ -210,7 +211,7 @@ def _choose_direct(plan: _Plan, number: int, count: int) -> PartialSchedule:
         while seen and o in waits:
             candidate = replace(plan, direct=plan.direct | {heapq.heappop(seen)[1]})
             after = candidate.run()
-            if after.latency < state.latency:
+            if after.latency <= state.latency:  # an equal one leaves the bus to the next
                 plan, state, waits = candidate, after, _waits(after)
     report_progress("layers", (number + 1) * len(index.order), count * len(index.order))
     return state
