@@ -266,7 +266,7 @@ def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operator
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 3), devices=st.integers(1, 2))
 def test_hints_are_solutions(seed, operators, devices):
     s = random_submodel(Random(seed), operators, devices)
-    start = best_assignment(s)
+    start = best_assignment(s, 500)
     assume(start is not None)
     times = evaluate(s, start)
     program = mathopt.Model()
@@ -288,12 +288,12 @@ def test_the_solver_finds_the_best_of_all_assignments(seed, operators, solver):
     worst, least = max(found)[1], min(found)[0]
     solved = solve(s, worst, EFFORT._replace(solver=solver)) or worst
     assert evaluate(s, solved).total == pytest.approx(least, rel=1e-3)
-    heuristic = best_assignment(s)
+    heuristic = best_assignment(s, 500)
     assert heuristic is None or evaluate(s, heuristic).total >= least
-    assert evaluate(s, improve(s, worst)).rank <= evaluate(s, worst).rank
+    assert evaluate(s, improve(s, worst, 500)).rank <= evaluate(s, worst).rank
 
 
 def test_equal_options_equal_answers():
     s = random_submodel(Random(3), 3, 2)
-    start = best_assignment(s)
+    start = best_assignment(s, 500)
     assert solve(s, start, EFFORT) == solve(s, start, EFFORT)

@@ -12,7 +12,7 @@ EVALUATIONS = 3000
 """Most assignments to look at in one submodel."""
 
 
-def best_assignment(s: Submodel, evaluations: int = EVALUATIONS) -> list[int] | None:
+def best_assignment(s: Submodel, evaluations: int) -> list[int] | None:
     """By node, its subgraph, in the best of some assignments after improvement; None where none is feasible.
 
     Everything on one device, in one subgraph or spread over its subgraphs so that loads and kernels overlap, with and
@@ -23,7 +23,7 @@ def best_assignment(s: Submodel, evaluations: int = EVALUATIONS) -> list[int] | 
     return improve(s, min(found)[1], evaluations) if found else None
 
 
-def improve(s: Submodel, assignment: list[int], evaluations: int = EVALUATIONS) -> list[int]:
+def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
     """The assignment that moving one node at a time leads to: an operator with its parameters, or one parameter.
 
     The first move that is better is taken; ties in the total are decided by what is done earlier. Deterministic.

@@ -12,7 +12,7 @@ from ..merging import SCALES, ListedSchedule, merged
 from ..milp import Effort, ProgramOptions
 from ..registry import register, report_progress
 from .adjustments import Adjustments, Latencies
-from .heuristic import best_assignment, improve
+from .heuristic import EVALUATIONS, best_assignment, improve
 from .program import solve
 from .state import State
 from .submodel import Submodel, evaluate
@@ -131,13 +131,13 @@ def _all_placed(state: State, groups: list[list[int]], clock: _Clock) -> bool:
 
 def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> list[int] | None:
     """The best assignment known: the heuristic's, that of an equal submodel before, the solver's."""
-    start = best_assignment(s)
+    effort = clock.effort()
+    start = best_assignment(s, EVALUATIONS if effort is not None else 0)
     if start is None:
         return None
     shape = _shape(s)
     if shape in twins:
         start = _better(s, start, _as_fixed(s, twins[shape]))
-    effort = clock.effort()
     if effort is not None:
         try:
             solved = solve(s, start, effort)
@@ -145,7 +145,7 @@ def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> l
             clock.stop()
             solved = None
         if solved is not None:
-            start = improve(s, solved)
+            start = improve(s, solved, EVALUATIONS)
     twins[shape] = start
     return start
 
