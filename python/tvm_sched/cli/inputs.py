@@ -160,18 +160,22 @@ def scheduler_options(
     out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
 ) -> dict[str, Any]:
     """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two are dropped where unknown."""
-    common = common_options(time_limit, seed)
     known = known_options(name)
+    common = common_options(time_limit, seed, known)
     for key in common.keys() - known:
         out.say(f"scheduler {name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 
 
-def common_options(time_limit: float | None, seed: int | None) -> dict[str, Any]:
-    """``--time-limit`` and ``--seed`` as options, where given."""
+def common_options(time_limit: float | None, seed: int | None, known: set[str]) -> dict[str, Any]:
+    """``--time-limit`` and ``--seed`` as options of a scheduler that knows ``known``, where given.
+
+    The time limit is that of the whole: where a scheduler has one for each submodel too, its ``total_time_limit``.
+    """
     if time_limit is not None and not 0 < time_limit < float("inf"):
         raise InputError(f"--time-limit {time_limit}: a number of seconds above 0 is allowed")
-    given = {"time_limit": time_limit, "seed": seed}
+    whole = "total_time_limit" if "total_time_limit" in known else "time_limit"
+    given = {whole: time_limit, "seed": seed}
     return {key: value for key, value in given.items() if value is not None}
 
 

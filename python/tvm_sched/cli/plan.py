@@ -256,7 +256,10 @@ def compare(
     seed: Seed = None,
     report: ReportFile = None,
 ) -> None:
-    """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`."""
+    """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
+
+    The last row is the papers' critical path: what model parallelism alone could reach; no schedule, and no bound.
+    """
     check_outputs({"--report": (report, HTML)}, sources)
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
@@ -302,8 +305,8 @@ def _own_options(
         An option that none of them takes.
     """
     known = {name: known_options(name) for name in names}
-    common = common_options(time_limit, seed)
-    options = {name: {key: value for key, value in common.items() if key in known[name]} for name in names}
+    common = {name: common_options(time_limit, seed, known[name]) for name in names}
+    options = {name: {key: common[name][key] for key in common[name].keys() & known[name]} for name in names}
     for key, value in parse_options(texts).items():
         owner, _, own = key.rpartition(".")
         takers = [name for name in names if own in known[name] and owner in ("", name)]
@@ -317,6 +320,7 @@ def _own_options(
 def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> None:
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
+    from ..schedulers import REFERENCES
 
     certificates = {name: chosen.certificate for name, chosen in found.items() if chosen.certificate}
     base = certificates["single"].latency_ns if "single" in certificates else None
@@ -334,6 +338,14 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
         )  # fmt: skip
     rows += [(name, "failed", "", "", "", "", "") for name in failed]
     data += [{"scheduler": name, "error": message} for name, message in failed.items()]
+    references = {name: latency(made) for name, latency in REFERENCES.items()}
+    rows += [
+        (f"({name})", format_ns(ns), "", "", "", "no schedule", f"{base / ns:.2f}×" if base and ns else "-")
+        for name, ns in references.items()
+    ]
     title = f"{made.graph.name} on {made.topology.name}"
     out.show(table(("scheduler", "latency", "lower bound", "gap", "bound by", "found in", "speed-up"), rows, title))
-    out.result({"problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data})
+    out.result(
+        {"problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data,
+         "references": [{"name": name, "latency_ns": ns} for name, ns in references.items()]}
+    )  # fmt: skip

@@ -1,11 +1,14 @@
 """One method a file, registered by name; each maps a Problem to a Schedule."""
 
-from . import exact, pipelined, single
-from .registry import NoOptions, Scheduler, get, names, register, report_progress, solve
+from . import deepplan, efficient_mip, exact, pipelined, single, sortinghat
+from .registry import REFERENCES, NoOptions, Scheduler, get, names, register, report_progress, solve
 
 __all__ = [
+    "REFERENCES",
     "NoOptions",
     "Scheduler",
+    "deepplan",
+    "efficient_mip",
     "exact",
     "get",
     "names",
@@ -14,4 +17,5 @@ __all__ = [
     "report_progress",
     "single",
     "solve",
+    "sortinghat",
 ]
