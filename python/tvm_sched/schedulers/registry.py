@@ -44,12 +44,15 @@ class Scheduler:
         A frozen `msgspec.Struct` with defaults.
     summary : str
         First line of the function's docstring.
+    answers_interrupt : bool
+        On Ctrl-C it returns the best schedule that it has, soon, if it has one.
     """
 
     name: str
     function: Callable[[Problem, Any], Schedule]
     options: type[msgspec.Struct]
     summary: str
+    answers_interrupt: bool = False
 
 
 _registry: dict[str, Scheduler] = {}
@@ -57,7 +60,7 @@ _progress: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", defaul
 
 
 def register(
-    name: str, options: type[msgspec.Struct] = NoOptions
+    name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
 ) -> Callable[[Callable[[Problem, Any], Schedule]], Any]:
     """Decorator that makes a function a scheduler.
 
@@ -67,6 +70,8 @@ def register(
         How it is called on the command line and in `solve`.
     options : type of msgspec.Struct
         Frozen, every field with a default.
+    answers_interrupt : bool
+        See `Scheduler`.
 
     Raises
     ------
@@ -79,7 +84,7 @@ def register(
         if taken is not None and taken.function.__qualname__ != function.__qualname__:
             raise InputError(f"scheduler {name!r} is registered already, by {taken.function.__module__}")
         summary = (function.__doc__ or "").strip().split("\n")[0]
-        _registry[name] = Scheduler(name, function, options, summary)
+        _registry[name] = Scheduler(name, function, options, summary, answers_interrupt)
         return function
 
     return add

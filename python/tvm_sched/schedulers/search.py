@@ -61,7 +61,7 @@ class Searches:
         found = self._construct(
             np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale, backfill
         )
-        sequence = np.from_dlpack(found)
+        sequence: Array = np.from_dlpack(found)
         return sequence if len(sequence) else None
 
     def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> Improvement:
@@ -87,7 +87,8 @@ class Improvement:
     @property
     def best(self) -> Array:
         """Sequence of the best schedule."""
-        return np.from_dlpack(self._best())
+        sequence: Array = np.from_dlpack(self._best())
+        return sequence
 
 
 def rows_of(events: Iterable[Event]) -> Array:
