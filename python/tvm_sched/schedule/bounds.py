@@ -117,7 +117,7 @@ class _Relaxation:
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
-        return spans(self.problem, self.shortest, int(rank.argmax()))
+        return spans(self.problem, self.best, int(rank.argmax()))
 
     @cached_property
     def arrival(self) -> list[float]:
