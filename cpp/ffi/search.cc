@@ -69,14 +69,16 @@ std::vector<search::Choice> ChoicesOf(const search::Instance& instance,
 
 using SharedInstance = std::shared_ptr<const search::Instance>;
 
-ffi::Tensor Construct(const SharedInstance& instance, ffi::TensorView choices,
+ffi::Array<ffi::Any> Construct(const SharedInstance& instance, ffi::TensorView choices,
                       ffi::TensorView choice, double memory_scale, bool backfill) {
   const std::vector<search::Choice> table = ChoicesOf(*instance, choices);
   std::vector<int32_t> chosen;
   for (int64_t c : Elements("choice", choice, instance->operators())) {
     chosen.push_back(IndexBelow("choice", c, 0, table.size()));
   }
-  return TableOf(search::Construct(*instance, table, chosen, memory_scale, backfill));
+  const search::Constructed made =
+      search::Construct(*instance, table, chosen, memory_scale, backfill);
+  return {TableOf(made.events), made.latency.count};
 }
 
 ffi::Array<ffi::Function> Improve(const SharedInstance& instance, ffi::TensorView start,

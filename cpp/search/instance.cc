@@ -8,6 +8,9 @@
 namespace tvm_sched::search {
 namespace {
 
+/*! \brief Neighbours to try for a parameter; on large machines there would be too many. */
+constexpr size_t kMostTransits = 8;
+
 void SortDistinct(std::vector<OperatorId>* row) {
   std::sort(row->begin(), row->end());
   row->erase(std::unique(row->begin(), row->end()), row->end());
@@ -80,12 +83,18 @@ std::vector<DeviceId> TransitsOf(const simulate::Problem& problem, DeviceId devi
       continue;
     near[first].emplace_back(problem.TransferTime(largest, on), s);
   }
-  std::vector<DeviceId> transits;
+  std::vector<std::pair<Nanoseconds, DeviceId>> chosen;
   for (auto& [route, found] : near) {
     std::sort(found.begin(), found.end());
-    for (size_t i = 0; i < std::min<size_t>(2, found.size()); ++i)
-      transits.push_back(found[i].second);
+    found.resize(std::min<size_t>(2, found.size()));
+    chosen.insert(chosen.end(), found.begin(), found.end());
   }
+  if (chosen.size() > kMostTransits) {
+    std::sort(chosen.begin(), chosen.end());
+    chosen.resize(kMostTransits);
+  }
+  std::vector<DeviceId> transits;
+  for (const auto& [duration, s] : chosen) transits.push_back(s);
   return transits;
 }
 

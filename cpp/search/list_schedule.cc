@@ -225,7 +225,7 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
 
 Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run(); }
 
-Sequence Construct(const Instance& instance, const std::vector<Choice>& choices,
+Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
                    const std::vector<int32_t>& choice, double memory_scale, bool backfill) {
   PartialSchedule listed(instance, memory_scale, backfill);
   if (!ListSchedule(&listed, choices, choice)) return {};
@@ -233,8 +233,9 @@ Sequence Construct(const Instance& instance, const std::vector<Choice>& choices,
   PartialSchedule sorted(instance, memory_scale), dispatched(instance, memory_scale);
   const bool first = replay.Play(listed.SortedByStart(), kNever, &sorted);
   const bool second = replay.Play(Dispatch(listed), kNever, &dispatched);
-  if (second && (!first || dispatched.latency() < sorted.latency())) return dispatched.events();
-  return first ? sorted.events() : Sequence{};
+  if (second && (!first || dispatched.latency() < sorted.latency())) return {dispatched.events(), dispatched.latency()};
+  if (!first) return {};
+  return {sorted.events(), sorted.latency()};
 }
 
 }  // namespace tvm_sched::search

@@ -33,11 +33,14 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
  */
 Sequence Dispatch(const PartialSchedule& given);
 
-/*!
- * \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter.
- * \return Its events in the order of their starts; none where memory does not suffice.
- */
-Sequence Construct(const Instance& instance, const std::vector<Choice>& choices,
+struct Constructed {
+  /*! \brief In the order of their starts; none where memory does not suffice. */
+  Sequence events;
+  Nanoseconds latency{};
+};
+
+/*! \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter. */
+Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
                    const std::vector<int32_t>& choice, double memory_scale, bool backfill);
 
 }  // namespace tvm_sched::search

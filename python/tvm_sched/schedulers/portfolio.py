@@ -113,10 +113,11 @@ def _deal(position: list[float], rounds: int, pattern: list[tuple[float, int]]) 
     return dealt
 
 
-def starts(problem: Problem, searches: Searches, memory_scale: float = 1.0) -> Iterator[Array]:
-    """The portfolio's schedules as sequences, as many as a limit on the work allows; at least the first few.
+def starts(problem: Problem, searches: Searches, memory_scale: float = 1.0) -> Iterator[tuple[Array, Rule]]:
+    """The portfolio's schedules as sequences, each with the rule that made it.
 
-    Those that do not fit into ``memory_scale`` of the memory are left out.
+    As many as a limit on the work allows, at least the first few; those that do not fit into ``memory_scale`` of the memory
+    are left out.
     """
     places = max(len(problem.graph.operators) * len(problem.topology.devices), 1)
     for i, rule in enumerate(rules(problem)):
@@ -124,4 +125,4 @@ def starts(problem: Problem, searches: Searches, memory_scale: float = 1.0) -> I
             return
         found = searches.construct(rule.choices, rule.choice, memory_scale)
         if found is not None:
-            yield found
+            yield found[0], rule

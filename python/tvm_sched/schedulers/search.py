@@ -43,8 +43,8 @@ class Searches:
 
     def construct(
         self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0, backfill: bool = True
-    ) -> Array | None:
-        """List scheduling: the operator of highest rank first, where it ends first; None where memory does not suffice.
+    ) -> tuple[Array, int] | None:
+        """List scheduling: the operator of highest rank first, where it ends first.
 
         Parameters
         ----------
@@ -55,14 +55,19 @@ class Searches:
             Share of each device's memory that may be used.
         backfill : bool
             Loads may take gaps that earlier decisions left on a bus.
+
+        Returns
+        -------
+        (sequence, latency in nanoseconds) or None
+            None where memory does not suffice.
         """
         devices = len(self.problem.topology.devices)
         rows = [[c.direct, *(d in c.devices for d in range(devices))] for c in choices]
-        found = self._construct(
+        found, latency = self._construct(
             np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale, backfill
         )
-        sequence: Array = np.from_dlpack(found)
-        return sequence if len(sequence) else None
+        sequence = _rows(found)
+        return (sequence, int(latency)) if len(sequence) else None
 
     def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> Improvement:
         """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds."""
@@ -87,8 +92,11 @@ class Improvement:
     @property
     def best(self) -> Array:
         """Sequence of the best schedule."""
-        sequence: Array = np.from_dlpack(self._best())
-        return sequence
+        return _rows(self._best())
+
+
+def _rows(table: Any) -> Array:
+    return np.asarray(np.from_dlpack(table), dtype=np.int64)
 
 
 def rows_of(events: Iterable[Event]) -> Array:

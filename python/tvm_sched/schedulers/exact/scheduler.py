@@ -12,9 +12,10 @@ from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
 from ...schedule.simulate import price
+from ..blocks import BlockSearch, Found
 from ..greedy import list_schedule, priorities
 from ..partial import PartialSchedule
-from ..portfolio import starts
+from ..portfolio import groups, starts
 from ..registry import register, report_progress
 from ..search import Array, Searches, rows_of, schedule_index
 from ..single import SingleOptions, single
@@ -31,7 +32,7 @@ EVENTS_PER_SECOND = 10_000_000
 SLICE = EVENTS_PER_SECOND // 10
 """Events that are replayed between two looks at the clock."""
 
-SUBMODELS_TIME = 20.0
+SUBMODELS_TIME = 8.0
 """Seconds for all submodels together on an idle machine."""
 
 LEAST_SUBMODEL_TIME = 0.5
@@ -39,6 +40,12 @@ LEAST_SUBMODEL_TIME = 0.5
 
 NEAR = 0.02
 """Gap of a list schedule at which submodels are not solved: local search gets the rest."""
+
+BLOCKS = 0.7
+"""Share of the local search that moves blocks of operators between groups of devices, where there are several groups."""
+
+PLACES_PER_SECOND = 1_500_000
+"""Operators times devices that list scheduling tries in a second of the clock, roughly, on one core of a server."""
 
 RACERS = 4
 """Schedules from which local search starts; the one that leads after a while goes on alone."""
@@ -125,11 +132,14 @@ class _Search:
         self.deadline = time.monotonic() + options.time_limit
         self.searches = Searches(problem)
         self.bound = lower_bound(problem).ns
+        # Bounds are rounded down by a margin; what is as near is optimal.
+        self._goal = int(self.bound * (1 + 2 * MARGIN)) + 1
         self.best: tuple[int, ScheduleIndex] | None = None
         self.groups = split(problem, options.dominators, options.operators)
         self._refusals: list[tuple[int, str]] = []
         self._refusal: InfeasibleError | None = None
         self._found: dict[bytes, tuple[int, Array, float]] = {}
+        self._listed: Found | None = None
 
     def run(self) -> None:
         """Everything, in turn; may be interrupted."""
@@ -137,9 +147,10 @@ class _Search:
             self._start(scale)
             if self._found:
                 break
-        self._roll(scale)
         self._alone()
-        self._improve()
+        self._roll(scale)
+        used = self._move_blocks(scale)
+        self._improve(self.options.improve_time_limit - used)
 
     def answer(self) -> Schedule:
         """The best schedule; raises `InfeasibleError` where there is none."""
@@ -160,24 +171,27 @@ class _Search:
     def _late(self) -> bool:
         return time.monotonic() >= self.deadline
 
-    def _add(self, sequence: Array, scale: float) -> None:
-        """A schedule that was found; it counts if it fits into memory."""
+    def _add(self, sequence: Array, scale: float) -> int | None:
+        """A schedule that was found, and its latency; None if it does not fit into memory and so does not count."""
         index = schedule_index(sequence)
         times = price(self.problem, index)
         devices = self.problem.topology.devices
         short = max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
         if short[0] > 0:
             self._refusals.append(short)
-            return
+            return None
         self._found.setdefault(sequence.tobytes(), (times.latency_ns, sequence, scale))
         if self.best is None or times.latency_ns < self.best[0]:
             self.best = times.latency_ns, index
+        return times.latency_ns
 
     def _start(self, scale: float) -> None:
         """The portfolio within a share of the memory; the frugal list schedule where memory suffices for none of it."""
         report_progress("list schedules", 0, 1)
-        for sequence in starts(self.problem, self.searches, scale):
-            self._add(sequence, scale)
+        for sequence, rule in starts(self.problem, self.searches, scale):
+            latency = self._add(sequence, scale)
+            if latency is not None and (self._listed is None or latency < self._listed.latency_ns):
+                self._listed = Found(latency, sequence, rule)
             if self._found and self._late():
                 return
         if not self._found:
@@ -215,16 +229,33 @@ class _Search:
         if self.best is None or latency < self.best[0]:
             self.best = latency, index
 
-    def _improve(self) -> None:
+    def _move_blocks(self, scale: float) -> float:
+        """Search over the parts of groups of devices, where there are several; returns the seconds that it may take."""
+        if self._listed is None or len(groups(self.problem)) < 2 or self._listed.latency_ns <= self._goal:
+            return 0.0
+        seconds = BLOCKS * self.options.improve_time_limit
+        places = len(self.problem.graph.operators) * len(self.problem.topology.devices)
+        tries = int(seconds * PLACES_PER_SECOND / max(places, 1))
+        search = BlockSearch(self.problem, self.searches, self._listed, scale, self.options.seed)
+        try:
+            for i in range(tries):
+                if self._late() or search.best.latency_ns <= self._goal:
+                    break
+                search.step()
+                if i % 100 == 0:
+                    report_progress("blocks", i, tries)
+        finally:
+            self._add(search.best.sequence, scale)
+        return seconds
+
+    def _improve(self, seconds: float) -> None:
         """A race from the best starts, then the leader alone."""
-        total = int(self.options.improve_time_limit * EVENTS_PER_SECOND)
+        total = int(seconds * EVENTS_PER_SECOND)
         starting = sorted(self._found.values(), key=lambda found: found[0])[:RACERS]
-        # Bounds are rounded down by a margin; what is as near is optimal.
-        goal = int(self.bound * (1 + 2 * MARGIN)) + 1
         racers = []
         done = 0
         for i, (_, sequence, scale) in enumerate(starting):
-            racer = self.searches.improve(sequence, scale, self.options.seed + i, goal)
+            racer = self.searches.improve(sequence, scale, self.options.seed + i, self._goal)
             for events in self._slices(int(total * RACE / len(starting)), done, total):
                 if not racer.step(events):
                     break
