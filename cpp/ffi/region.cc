@@ -42,7 +42,8 @@ double LeastTime(ffi::TensorView time, ffi::Array<int64_t> ends, ffi::TensorView
     const int64_t from = ends[2 * e], to = ends[2 * e + 1];
     TVM_FFI_CHECK(-1 <= from && from < to && to < operators, IndexError)
         << "edge from " << from << " to " << to << " of " << operators << " operators";
-    search::Region::Edge edge{static_cast<int32_t>(from), static_cast<int32_t>(to),
+    search::Region::Edge edge{static_cast<int32_t>(from),
+                              static_cast<int32_t>(to),
                               {region.devices, region.devices, 0.0}};
     edge.lag.value.assign(lags.begin() + static_cast<ptrdiff_t>(e * square),
                           lags.begin() + static_cast<ptrdiff_t>((e + 1) * square));

@@ -10,9 +10,9 @@ namespace tvm_sched {
 namespace {
 
 namespace ffi = tvm::ffi;
-using simulate::DeviceId;
 using search::Event;
 using search::Sequence;
+using simulate::DeviceId;
 
 int32_t IndexBelow(const char* what, int64_t index, int64_t least, size_t limit) {
   TVM_FFI_CHECK(index >= least && index < static_cast<int64_t>(limit), IndexError)
@@ -32,10 +32,9 @@ Sequence SequenceOf(const search::Instance& instance, const ffi::TensorView& row
       sequence.push_back(Event::Run(
           IndexBelow("operator", elements[i + 1], 0, instance.operators()), device, direct));
     } else {
-      sequence.push_back(
-          Event::Move(IndexBelow("tensor", elements[i + 1], 0, instance.tensors()),
-                      IndexBelow("source", elements[i + 2], simulate::kHost, instance.devices()),
-                      device));
+      sequence.push_back(Event::Move(
+          IndexBelow("tensor", elements[i + 1], 0, instance.tensors()),
+          IndexBelow("source", elements[i + 2], simulate::kHost, instance.devices()), device));
     }
   }
   return sequence;
@@ -70,7 +69,7 @@ std::vector<search::Choice> ChoicesOf(const search::Instance& instance,
 using SharedInstance = std::shared_ptr<const search::Instance>;
 
 ffi::Array<ffi::Any> Construct(const SharedInstance& instance, ffi::TensorView choices,
-                      ffi::TensorView choice, double memory_scale, bool backfill) {
+                               ffi::TensorView choice, double memory_scale, bool backfill) {
   const std::vector<search::Choice> table = ChoicesOf(*instance, choices);
   std::vector<int32_t> chosen;
   for (int64_t c : Elements("choice", choice, instance->operators())) {

@@ -11,7 +11,8 @@
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief The plan that ends first, with the fewest moves among those; false where there is none. */
+/*! \brief The plan that ends first, with the fewest moves among those; false where there is none.
+ */
 bool BestPlan(PartialSchedule* state, OperatorId op, const Choice& choice, Plan* best) {
   Plan plan;
   bool found = false;
@@ -226,14 +227,15 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
 Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run(); }
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
-                   const std::vector<int32_t>& choice, double memory_scale, bool backfill) {
+                      const std::vector<int32_t>& choice, double memory_scale, bool backfill) {
   PartialSchedule listed(instance, memory_scale, backfill);
   if (!ListSchedule(&listed, choices, choice)) return {};
   Replay replay(instance);
   PartialSchedule sorted(instance, memory_scale), dispatched(instance, memory_scale);
   const bool first = replay.Play(listed.SortedByStart(), kNever, &sorted);
   const bool second = replay.Play(Dispatch(listed), kNever, &dispatched);
-  if (second && (!first || dispatched.latency() < sorted.latency())) return {dispatched.events(), dispatched.latency()};
+  if (second && (!first || dispatched.latency() < sorted.latency()))
+    return {dispatched.events(), dispatched.latency()};
   if (!first) return {};
   return {sorted.events(), sorted.latency()};
 }

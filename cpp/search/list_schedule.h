@@ -41,7 +41,7 @@ struct Constructed {
 
 /*! \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter. */
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
-                   const std::vector<int32_t>& choice, double memory_scale, bool backfill);
+                      const std::vector<int32_t>& choice, double memory_scale, bool backfill);
 
 }  // namespace tvm_sched::search
 

@@ -190,7 +190,8 @@ bool LocalSearch::PlaceTogether(size_t position, Sequence* sequence) {
   if (device == from) return false;
   for (size_t k = i; k < sequence->size() && !group.empty(); ++k) {
     Event& event = (*sequence)[k];
-    const auto found = event.is_run() ? std::find(group.begin(), group.end(), event.item) : group.end();
+    const auto found =
+        event.is_run() ? std::find(group.begin(), group.end(), event.item) : group.end();
     if (found == group.end()) continue;
     group.erase(found);
     if (!SetPlace(&event, device)) return false;

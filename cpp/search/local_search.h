@@ -16,7 +16,9 @@ class Random {
   uint64_t Next();
   /*! \brief A number below `limit`, which is above 0. */
   size_t Below(size_t limit) { return static_cast<size_t>(Next() % limit); }
-  bool Chance(double probability) { return static_cast<double>(Next() >> 11) * 0x1p-53 < probability; }
+  bool Chance(double probability) {
+    return static_cast<double>(Next() >> 11) * 0x1p-53 < probability;
+  }
 
  private:
   uint64_t state_;

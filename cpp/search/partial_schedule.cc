@@ -130,9 +130,8 @@ void PartialSchedule::Occupy(int32_t route, Nanoseconds start, Nanoseconds end) 
       continue;
     }
     auto& gaps = gaps_[c];
-    const auto gap = std::find_if(gaps.begin(), gaps.end(), [&](const Gap& g) {
-      return g.begin <= start && end <= g.end;
-    });
+    const auto gap = std::find_if(gaps.begin(), gaps.end(),
+                                  [&](const Gap& g) { return g.begin <= start && end <= g.end; });
     const Gap after{end, gap->end};
     gap->end = start;
     if (after.begin < after.end) gaps.insert(gap + 1, after);
@@ -147,9 +146,8 @@ void PartialSchedule::AddGap(ChannelId channel, Gap gap) {
   gaps.push_back(gap);
   if (gaps.size() <= kMostGaps) return;
   const auto length = [](const Gap& g) { return g.end + -g.begin; };
-  gaps.erase(std::min_element(gaps.begin(), gaps.end(), [&](const Gap& a, const Gap& b) {
-    return length(a) < length(b);
-  }));
+  gaps.erase(std::min_element(gaps.begin(), gaps.end(),
+                              [&](const Gap& a, const Gap& b) { return length(a) < length(b); }));
 }
 
 void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {

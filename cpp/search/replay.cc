@@ -58,8 +58,7 @@ bool Replay::Play(const Sequence& sequence, Nanoseconds limit, PartialSchedule* 
     }
     bool complete = true;
     for (TensorId t : instance_.problem.inputs[event.item]) {
-      complete =
-          complete && (!state->Reads(event, t) || state->At(t, event.device) != kNever);
+      complete = complete && (!state->Reads(event, t) || state->At(t, event.device) != kNever);
     }
     if (complete) {
       state->Append(event);
