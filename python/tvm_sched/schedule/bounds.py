@@ -51,7 +51,8 @@ def lower_bound(problem: Problem) -> Bound:
     -----
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
     operator ends no earlier than all buses together can carry the parameters of its ancestors, and branches between an
-    operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`).
+    operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`). The times of such
+    regions add up along the model, and what follows the last byte of a prefix of the parameters is counted by them too.
     *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
     the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
