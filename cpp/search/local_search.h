@@ -39,7 +39,8 @@ class LocalSearch {
 
   /*! \brief Replays about that many more events; false when it is of no use to go on. */
   bool Step(int64_t events);
-  /*! \brief Latency of the best schedule, or kNever where the start could not be played. */
+  /*! \brief Latency of the best schedule, whose sequence is empty where the start could not be
+   * played. */
   Nanoseconds latency() const { return best_.latency(); }
   const Sequence& best() const { return best_.events(); }
 

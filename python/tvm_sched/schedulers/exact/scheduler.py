@@ -260,8 +260,10 @@ class _Search:
                 if not racer.step(events):
                     break
             done += int(total * RACE / len(starting))
-            racers.append((racer.latency_ns, i, racer, scale))
-            self._add(racer.best, scale)
+            best = racer.best
+            if len(best):  # by the order of its events a start may seem to need more memory than it does
+                racers.append((racer.latency_ns, i, racer, scale))
+                self._add(best, scale)
         if not racers:
             return
         _, _, leader, scale = min(racers, key=lambda entry: entry[:2])
