@@ -224,7 +224,11 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
   return true;
 }
 
-Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run(); }
+Sequence Dispatch(const PartialSchedule& given) {
+  Sequence order = Dispatcher(given).Run();
+  // Never drop an event: what the dispatcher cannot order keeps the order that it had.
+  return order.size() == given.events().size() ? order : given.SortedByStart();
+}
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
                       const std::vector<int32_t>& choice, double memory_scale, bool backfill) {

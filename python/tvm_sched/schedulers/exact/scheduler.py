@@ -174,6 +174,8 @@ class _Search:
     def _add(self, sequence: Array, scale: float) -> int | None:
         """A schedule that was found, and its latency; None if it does not fit into memory and so does not count."""
         index = schedule_index(sequence)
+        if len(index.operator) < len(self.problem.graph.operators):
+            return None
         times = price(self.problem, index)
         devices = self.problem.topology.devices
         short = max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
