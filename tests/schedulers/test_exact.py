@@ -207,3 +207,19 @@ def test_what_schedulers_believe_is_what_the_simulator_says(seed, operators, dev
     state = PartialSchedule(problem)
     list_schedule(state, range(operators), priorities(problem))
     assert simulate(problem, state.to_index().to_schedule(problem)).latency_ns == state.latency
+
+
+def test_an_interrupt_gives_the_best_schedule_so_far(monkeypatch):
+    from tvm_sched.schedulers.exact import scheduler
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    problem = random_problem(3, 16, 3)
+    monkeypatch.setattr(scheduler._Search, "_improve", interrupted)
+    verify(problem, solve(problem, "exact", FAST))
+
+
+def test_a_time_limit_of_nothing_gives_a_schedule():
+    problem = random_problem(3, 16, 3)
+    verify(problem, solve(problem, "exact", {"time_limit": 0}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,9 +109,11 @@ def schedule(
 
 
 def _solve(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
-    from ..schedulers import solve
+    from ..schedulers import get, solve
 
-    with interruptible(out), out.step(f"Scheduling with {scheduler}") as step:
+    # A scheduler that answers Ctrl-C gives what it has by then; a second one ends the process all the same.
+    stopping = nullcontext() if get(scheduler).answers_interrupt else interruptible(out)
+    with stopping, out.step(f"Scheduling with {scheduler}") as step:
         return solve(made, scheduler, options, progress=step)
 
 
