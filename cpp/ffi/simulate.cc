@@ -63,16 +63,17 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
 simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
   const std::span<int64_t> p = Elements("placements", placements),
                            x = Elements("transfers", transfers);
-  TVM_FFI_CHECK(p.size() % 3 == 0 && x.size() % 4 == 0, ValueError)
-      << "placements has 3 rows (operator, device, direct), transfers has 4 (kind, item, source, "
-         "device)";
-  const size_t np = p.size() / 3, nx = x.size() / 4;
+  TVM_FFI_CHECK(p.size() % 5 == 0 && x.size() % 4 == 0, ValueError)
+      << "placements has 5 rows (operator, device, direct, stream, stage), transfers has 4 (kind, "
+         "item, source, device)";
+  const size_t np = p.size() / 5, nx = x.size() / 4;
   simulate::Schedule schedule;
   schedule.placements.resize(np);
   schedule.transfers.resize(nx);
   for (size_t i = 0; i < np; ++i) {
     schedule.placements[i] = {static_cast<int32_t>(p[i]), static_cast<int32_t>(p[np + i]),
-                              p[2 * np + i] != 0};
+                              p[2 * np + i] != 0, static_cast<int32_t>(p[3 * np + i]),
+                              static_cast<int32_t>(p[4 * np + i])};
   }
   for (size_t i = 0; i < nx; ++i) {
     schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]),
@@ -205,6 +206,34 @@ std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
   return result;
 }
 
+/*! \brief Numbers by operator, device and resource; rows of device, operator, operator,
+ * nanoseconds.
+ */
+simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double serial_share,
+                                    const ffi::TensorView& utilisation,
+                                    const ffi::TensorView& pairs) {
+  const size_t rows = problem.operators() * problem.devices.size();
+  const auto numbers = static_cast<size_t>(utilisation.numel());
+  if (rows == 0 || numbers == 0) return {};
+  const DLDataType dtype = utilisation.dtype();
+  TVM_FFI_CHECK(dtype.code == kDLFloat && dtype.bits == 64 && utilisation.IsContiguous() &&
+                    numbers % rows == 0,
+                ValueError)
+      << "utilisation holds 64-bit numbers by operator, device and resource";
+  const auto* data = reinterpret_cast<const double*>(
+      static_cast<const char*>(utilisation.data_ptr()) + utilisation.byte_offset());
+  simulate::Concurrency result(serial_share, problem.devices.size(), numbers / rows,
+                               {data, data + numbers});
+  const std::span<int64_t> row = Elements("pairs", pairs);
+  for (size_t i = 0; i + 3 < row.size(); i += 4) {
+    const auto device = static_cast<int32_t>(row[i]);
+    const auto a = static_cast<int32_t>(row[i + 1]), b = static_cast<int32_t>(row[i + 2]);
+    result.AddPair(device, {a, 0, problem.operator_time(a, device)},
+                   {b, 1, problem.operator_time(b, device)}, Nanoseconds{row[i + 3]});
+  }
+  return result;
+}
+
 /*! \brief Makes the functions of a problem: run, violations, holdings, profile. */
 ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::TensorView inputs,
                                         ffi::TensorView output_offsets, ffi::TensorView outputs,
@@ -213,7 +242,8 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
                                         ffi::TensorView host_read_ns, ffi::TensorView route,
                                         ffi::TensorView channel_offsets, ffi::TensorView channels,
                                         ffi::TensorView route_speed, ffi::TensorView transfer_ns,
-                                        int64_t number_of_channels) {
+                                        int64_t number_of_channels, double serial_share,
+                                        ffi::TensorView utilisation, ffi::TensorView pairs) {
   simulate::Problem problem;
   const size_t tensor_count = Elements("tensors", tensors).size() / 2;
   problem.inputs = RowsOf("inputs", input_offsets, inputs, tensor_count);
@@ -246,6 +276,7 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
         << "speed " << s;
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
+  problem.concurrency = ConcurrencyOf(problem, serial_share, utilisation, pairs);
   auto bound = std::make_shared<const BoundSimulator>(std::move(problem));
   using View = ffi::TensorView;
   return {

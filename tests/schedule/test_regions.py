@@ -19,8 +19,13 @@ def fan(copy_ns: int, work: int = 100) -> Problem:
 
 def test_branches_share_a_device_or_pay_for_copies():
     # Copies of 10: a branch elsewhere ends at 110, as the other's copy arrives there for the join. Copies of 110: stay.
-    assert spans(fan(10), np.full(4, 100.0), 0) == [(0, 3, 210.0)]
-    assert spans(fan(110), np.full(4, 100.0), 0) == [(0, 3, 300.0)]
+    assert spans(fan(10), np.full(4, 100.0), np.full(4, 100.0), 0) == [(0, 3, 210.0)]
+    assert spans(fan(110), np.full(4, 100.0), np.full(4, 100.0), 0) == [(0, 3, 300.0)]
+
+
+def test_branches_that_share_a_device_side_by_side():
+    # Each occupies 30 of the device: both branches there end after 100, then the join.
+    assert spans(fan(110), np.full(4, 100.0), np.full(4, 30.0), 0) == [(0, 3, 200.0)]
 
 
 def test_the_bound_is_the_optimum_of_a_fan():

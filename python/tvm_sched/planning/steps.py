@@ -98,7 +98,8 @@ class StepMaker:
             else:
                 size, name, step_kind = graph.index.size[item], graph.tensors[item].name, "copy"
                 event = "load" if kind == ScheduleIndex.LOAD else "copy"
-            step = Step(step_kind, name, f"channel {lanes[0]}", start, end, end - start, lanes, size, event)
+            queue = f"channel {lanes[0] if lanes else f'from {source} to {target}'}"
+            step = Step(step_kind, name, queue, start, end, end - start, lanes, size, event)
             self.transfers.append(step)
             step.optional = kind != ScheduleIndex.HOST_READ and graph.tensors[item].kind == "parameter"
             if kind != ScheduleIndex.HOST_READ:

@@ -1,5 +1,6 @@
 """What a scheduler may look at: the operator graph, the topology, the latencies. Plain data, no TVM, no solver."""
 
+from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .problem import Problem
@@ -10,6 +11,7 @@ __all__ = [
     "FORBIDDEN",
     "HOST",
     "Bus",
+    "Concurrency",
     "Costs",
     "Device",
     "GraphIndex",

@@ -72,6 +72,7 @@ def _compile(problem: Problem) -> CompiledProblem:
         _host_read_ns(problem),
         *_routes(problem),
         len(problem.topology.channels),
+        *_concurrency(problem),
     )
     size = index.size
     operator_bytes = [
@@ -131,9 +132,19 @@ def _routes(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
     return (pairs, *_rows([route.channels for route in routes]), speed_of, times.reshape(len(speeds), len(sizes)))
 
 
+def _concurrency(problem: Problem) -> tuple[float, npt.NDArray[np.float64], Array]:
+    """Serial share, utilisation by operator, device and resource, measured pairs; no resource where nothing is known."""
+    concurrency = problem.costs.concurrency
+    if concurrency is None:
+        return 0.0, np.empty(0), np.empty((0, 4), dtype=np.int64)
+    pairs = np.array(concurrency.pairs, dtype=np.int64).reshape(-1, 4)
+    return concurrency.serial_share, np.array(concurrency.utilisation, order="C"), pairs
+
+
 def placements_array(index: ScheduleIndex) -> Array:
-    """Rows: operator, device, with direct host access."""
-    return _stack((index.operator, index.device, index.direct))
+    """Rows: operator, device, with direct host access, stream, stage."""
+    none = [0] * len(index.operator)
+    return _stack((index.operator, index.device, index.direct, index.stream or none, index.stage or none))
 
 
 def transfers_array(index: ScheduleIndex) -> Array:

@@ -53,7 +53,8 @@ def lower_bound(problem: Problem) -> Bound:
     operator ends no earlier than all buses together can carry the parameters of its ancestors, and branches between an
     operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`).
     *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
-    the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
+    the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment). Where operators
+    may run together, each counts for the part of a resource that it needs (`Concurrency`), for each resource in turn.
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
     direct host access cross them too.
     """
@@ -96,6 +97,37 @@ class _Relaxation:
         return self.best.min(axis=1)
 
     @cached_property
+    def busy(self) -> list[Array]:
+        """(operators, devices) for each resource: for how long at least an operator occupies a device, alone or with others.
+
+        Operators that run together occupy it for no less than the sum of theirs, since a set takes at least
+        ``serial_share * sum(t) + (1 - serial_share) * sum(t * u)``, times the least ratio that was measured of a pair.
+        """
+        concurrency = self.problem.costs.concurrency
+        if concurrency is None:
+            return [self.best]
+        serial, ratio = concurrency.serial_share, self._least_pair_ratio
+        parts = [ratio * (serial + (1 - serial) * u) for u in np.moveaxis(concurrency.utilisation, 2, 0)]
+        return [np.where(np.isfinite(self.best), self.best, 1.0) * part + self._never for part in parts]
+
+    @property
+    def _never(self) -> Array:
+        """(operators, devices): 0, infinite where an operator cannot run."""
+        return np.where(np.isfinite(self.best), 0.0, np.inf)
+
+    @property
+    def _least_pair_ratio(self) -> float:
+        concurrency = self.problem.costs.concurrency
+        assert concurrency is not None
+        serial, used, alone = concurrency.serial_share, concurrency.utilisation, self.problem.costs.operator_ns
+        ratio = 1.0
+        for d, a, b, ns in concurrency.pairs:
+            times = np.array([alone[a, d], alone[b, d]], dtype=np.float64)
+            longest = max(times.max(), (times[:, None] * used[[a, b], d]).sum(axis=0).max())
+            ratio = min(ratio, ns / (serial * times.sum() + (1 - serial) * longest))
+        return ratio
+
+    @cached_property
     def after(self) -> Array:
         """(operators,): least time between the end of an operator and the end of the run."""
         spans: dict[int, list[Span]] = defaultdict(list)
@@ -117,7 +149,8 @@ class _Relaxation:
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
-        return spans(self.problem, self.shortest, int(rank.argmax()))
+        busy = max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
+        return spans(self.problem, self.shortest, busy, int(rank.argmax()))
 
     @cached_property
     def arrival(self) -> list[float]:
@@ -290,18 +323,21 @@ def _critical_path(relaxation: _Relaxation) -> float:
 
 def _device_work(relaxation: _Relaxation) -> float:
     """Operators sorted by what must follow (or precede) them; each suffix fills the devices between its ends."""
-    weights = device_weights(relaxation.best)
-    work = np.where(np.isfinite(relaxation.best), relaxation.best * weights, np.inf).min(axis=1)
+    sweeps = []
+    for busy in relaxation.busy:
+        weights = device_weights(busy)
+        work = np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)
+        sweeps += [
+            _sweep(work, relaxation.after, relaxation.start),
+            _sweep(work, relaxation.start, relaxation.after),
+        ]
+    if relaxation.problem.costs.concurrency is not None:  # then an operator need not be busy all the time until its end
+        return max(sweeps)
     # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
     # device or mode lets it start before; then no more than its shortest time may be counted.
     late = relaxation.end - relaxation.shortest
     least = np.where(np.isfinite(relaxation.best), weights, np.inf).min(axis=1) * relaxation.shortest
-    return max(
-        _sweep(work, relaxation.after, relaxation.start),
-        _sweep(work, relaxation.start, relaxation.after),
-        _sweep(least, relaxation.after, late),
-        _sweep(least, late, relaxation.after),
-    )
+    return max(*sweeps, _sweep(least, relaxation.after, late), _sweep(least, late, relaxation.after))
 
 
 def _sweep(work: Array, key: Array, other: Array) -> float:

@@ -29,20 +29,29 @@ class _Region(NamedTuple):
     """Operators between two others, in topological order, the last included; it names equal regions of a graph equal.
 
     ``edges[i]`` are the predecessors of operator ``i`` in the region (-1 is the operator before it) and the least times
-    of copies from them.
+    of copies from them; ``busy`` is for how long each occupies its device at least.
     """
 
     shortest: tuple[float, ...]
+    busy: tuple[float, ...]
     edges: tuple[tuple[tuple[int, float], ...], ...]
 
 
-def spans(problem: Problem, shortest: Array, source: int) -> list[Span]:
+def spans(problem: Problem, shortest: Array, busy: Array, source: int) -> list[Span]:
     """A span for each operator with several predecessors, from its immediate dominator.
+
+    Parameters
+    ----------
+    problem : Problem
+    shortest, busy : array of float, shape (operators,)
+        Least time of each operator, and least time for which it occupies its device: less where several run together.
+    source : int
+        Operator from which dominators are counted.
 
     Notes
     -----
     Let ``u`` dominate ``v``. All operators of the region, on paths from ``u`` to ``v``, run between the end of ``u`` and
-    the end of ``v``. For each set that may run on the device of ``u``: those run one after another, and each edge between
+    the end of ``v``. For each set that may run on the device of ``u``: those share it, and each edge between
     the set and the others pays the fastest copy that there is. Operators outside of the set wait for nothing else, and
     each takes its shortest time. The least over all sets is a bound; O(2^LARGEST LARGEST^2) for each different region.
     """
@@ -61,7 +70,7 @@ def spans(problem: Problem, shortest: Array, source: int) -> list[Span]:
         members = _between(problem, u, v, dominator)
         if members:
             members.sort(key=position.__getitem__)
-            region = _region(problem, u, members, shortest, copy)
+            region = _region(problem, u, members, (shortest, busy), copy)
             if region not in known:
                 known[region] = _least_time(region)
             found.append(Span(u, v, known[region]))
@@ -88,7 +97,7 @@ def _between(problem: Problem, u: int, v: int, reached: Mapping[int, int]) -> li
     return list(members)
 
 
-def _region(problem: Problem, u: int, members: list[int], shortest: Array, copy: list[float]) -> _Region:
+def _region(problem: Problem, u: int, members: list[int], times: tuple[Array, Array], copy: list[float]) -> _Region:
     index = problem.graph.index
     place = {u: -1} | {o: i for i, o in enumerate(members)}
     edges = []
@@ -99,7 +108,8 @@ def _region(problem: Problem, u: int, members: list[int], shortest: Array, copy:
             if p is not None:
                 carried[p] = max(carried.get(p, 0.0), copy[t])
         edges.append(tuple(sorted(carried.items())))
-    return _Region(tuple(float(shortest[o]) for o in members), tuple(edges))
+    shortest, busy = (tuple(float(time[o]) for o in members) for time in times)
+    return _Region(shortest, busy, tuple(edges))
 
 
 def _least_time(region: _Region) -> float:
@@ -119,11 +129,11 @@ def _least_time(region: _Region) -> float:
                 paid = np.where(here[i] == here[p], 0.0, copy)
                 tail[p] = np.maximum(tail[p], paid + region.shortest[i] + tail[i])
     least = start[-1] + region.shortest[-1]
-    for i in range(count):  # operators here that start no earlier than this one run one after another
+    for i in range(count):  # operators here that start no earlier than this one share the device
         work, follows = np.zeros(2**count), np.full(2**count, np.inf)
         for k in range(count):
             late = here[i] & here[k] & (start[k] >= start[i])
-            work += np.where(late, region.shortest[k], 0.0)
+            work += np.where(late, region.busy[k], 0.0)
             follows = np.where(late, np.minimum(follows, tail[k]), follows)
         least = np.where(here[i], np.maximum(least, start[i] + work + follows), least)
     return float(least.min())
