@@ -4,10 +4,11 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "arrays.h"
+#include "search.h"
 #include "simulate/memory.h"
 
 namespace tvm_sched {
@@ -16,25 +17,6 @@ namespace {
 namespace ffi = tvm::ffi;
 using simulate::Bytes;
 using simulate::Nanoseconds;
-
-/*! \brief The elements of a contiguous int64 tensor on the host. */
-std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor) {
-  const DLDataType dtype = tensor.dtype();
-  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kDLInt && dtype.bits == 64 &&
-                    dtype.lanes == 1 && tensor.IsContiguous(),
-                TypeError)
-      << name << " must be a contiguous int64 array in host memory";
-  auto* data =
-      reinterpret_cast<int64_t*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
-  return {data, static_cast<size_t>(tensor.numel())};
-}
-
-std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor, size_t size) {
-  std::span<int64_t> elements = Elements(name, tensor);
-  TVM_FFI_CHECK(elements.size() == size, ValueError)
-      << name << " has " << elements.size() << " elements, " << size << " are needed";
-  return elements;
-}
 
 /*! \brief A table of times from an array of rows x columns. */
 simulate::Matrix<Nanoseconds> TimesOf(const char* name, const ffi::TensorView& tensor, size_t rows,
@@ -60,45 +42,12 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
   return rows;
 }
 
-simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
-  const std::span<int64_t> p = Elements("placements", placements),
-                           x = Elements("transfers", transfers);
-  TVM_FFI_CHECK(p.size() % 5 == 0 && x.size() % 4 == 0, ValueError)
-      << "placements has 5 rows (operator, device, direct, stream, stage), transfers has 4 (kind, "
-         "item, source, device)";
-  const size_t np = p.size() / 5, nx = x.size() / 4;
-  simulate::Schedule schedule;
-  schedule.placements.resize(np);
-  schedule.transfers.resize(nx);
-  for (size_t i = 0; i < np; ++i) {
-    schedule.placements[i] = {static_cast<int32_t>(p[i]), static_cast<int32_t>(p[np + i]),
-                              p[2 * np + i] != 0, static_cast<int32_t>(p[3 * np + i]),
-                              static_cast<int32_t>(p[4 * np + i])};
-  }
-  for (size_t i = 0; i < nx; ++i) {
-    schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]),
-                             static_cast<int32_t>(x[nx + i]), static_cast<int32_t>(x[2 * nx + i]),
-                             static_cast<int32_t>(x[3 * nx + i])};
-  }
-  return schedule;
-}
-
-struct HostMemory {
-  void AllocData(DLTensor* tensor) { tensor->data = std::malloc(ffi::GetDataSize(*tensor) + 1); }
-  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
-};
-
-/*! \brief A new rows x columns int64 tensor. */
-ffi::Tensor NewTable(int64_t rows, int64_t columns) {
-  return ffi::Tensor::FromNDAlloc(HostMemory(), ffi::Shape({rows, columns}),
-                                  DLDataType{kDLInt, 64, 1}, DLDevice{kDLCPU, 0});
-}
-
 /*! \brief The functions that Python calls on one problem. Errors of the core become Python's own
  * kinds. */
 class BoundSimulator {
  public:
-  explicit BoundSimulator(simulate::Problem problem) : problem_(std::move(problem)) {}
+  explicit BoundSimulator(std::shared_ptr<const simulate::Problem> problem)
+      : kept_(std::move(problem)), problem_(*kept_) {}
 
   /*! \brief Fills `times` (starts, then ends) and `peak` (by device); returns the latency in
    * nanoseconds. */
@@ -188,7 +137,8 @@ class BoundSimulator {
     TVM_FFI_UNREACHABLE();
   }
 
-  const simulate::Problem problem_;
+  const std::shared_ptr<const simulate::Problem> kept_;
+  const simulate::Problem& problem_;
 };
 
 /*! \brief Tensors from rows of size, stays (0 or 1); producers from the operators' outputs. */
@@ -234,7 +184,8 @@ simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double ser
   return result;
 }
 
-/*! \brief Makes the functions of a problem: run, violations, holdings, profile. */
+/*! \brief Makes the functions of a problem: run, violations, holdings, profile, then those of
+ * search.h. */
 ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::TensorView inputs,
                                         ffi::TensorView output_offsets, ffi::TensorView outputs,
                                         ffi::TensorView tensors, ffi::TensorView devices,
@@ -277,9 +228,10 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
   problem.concurrency = ConcurrencyOf(problem, serial_share, utilisation, pairs);
-  auto bound = std::make_shared<const BoundSimulator>(std::move(problem));
+  const auto kept = std::make_shared<const simulate::Problem>(std::move(problem));
+  auto bound = std::make_shared<const BoundSimulator>(kept);
   using View = ffi::TensorView;
-  return {
+  ffi::Array<ffi::Function> functions = {
       ffi::Function::FromTyped(
           [bound](View p, View x, View times, View peak) { return bound->Run(p, x, times, peak); }),
       ffi::Function::FromTyped(
@@ -287,6 +239,8 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Holdings(p, x); }),
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Profile(p, x); }),
   };
+  for (const ffi::Function& function : SearchFunctions(kept)) functions.push_back(function);
+  return functions;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -67,7 +67,7 @@ class Costs:
 
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file; `FORBIDDEN` becomes None."""
-        result = {
+        result: dict[str, Any] = {
             "source": self.source,
             "operator_ns": _rows(self.operator_ns),
             "direct_ns": _rows(self.direct_ns),

@@ -34,6 +34,8 @@ class CompiledProblem:
         operator, tensor, device, other device, then the events of a cycle; -1 where a field says nothing.
     holdings, profile : callable
         ``(placements, transfers)`` to rows of tensor, device, begin, end; to rows of device, time, bytes held.
+    search : tuple of callable
+        The search algorithms (``cpp/ffi/search.h``); `tvm_sched.schedulers` knows them by name.
     operator_bytes : list of int
         Bytes that each operator reads and writes.
     """
@@ -42,6 +44,7 @@ class CompiledProblem:
     violations: Callable[[Array, Array, int], Sequence[Sequence[int]]]
     holdings: Callable[[Array, Array], Any]
     profile: Callable[[Array, Array], Any]
+    search: tuple[Callable[..., Any], ...]
     operator_bytes: list[int]
 
 
@@ -78,8 +81,8 @@ def _compile(problem: Problem) -> CompiledProblem:
     operator_bytes = [
         sum(size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)
     ]
-    run, violations, holdings, profile = functions
-    return CompiledProblem(run, violations, holdings, profile, operator_bytes)
+    run, violations, holdings, profile, *search = functions
+    return CompiledProblem(run, violations, holdings, profile, tuple(search), operator_bytes)
 
 
 def _array(values: Any) -> Array:

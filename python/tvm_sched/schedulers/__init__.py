@@ -1,6 +1,19 @@
 """One method a file, registered by name; each maps a Problem to a Schedule."""
 
-from . import exact, single
+from . import exact, heft, hios, ios, single
 from .registry import NoOptions, Scheduler, get, names, register, report_progress, solve
 
-__all__ = ["NoOptions", "Scheduler", "exact", "get", "names", "register", "report_progress", "single", "solve"]
+__all__ = [
+    "NoOptions",
+    "Scheduler",
+    "exact",
+    "get",
+    "heft",
+    "hios",
+    "ios",
+    "names",
+    "register",
+    "report_progress",
+    "single",
+    "solve",
+]

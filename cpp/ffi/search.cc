@@ -1,0 +1,110 @@
+#include "search.h"
+
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "search/builder.h"
+#include "search/heft.h"
+#include "search/hios.h"
+#include "search/ios.h"
+#include "search/task_graph.h"
+
+namespace tvm_sched {
+namespace {
+
+namespace ffi = tvm::ffi;
+using Tables = ffi::Array<ffi::Tensor>;
+
+/*! \brief A problem with its task graph, which is made when it is first needed. */
+class BoundSearch {
+ public:
+  explicit BoundSearch(std::shared_ptr<const simulate::Problem> problem)
+      : problem_(std::move(problem)) {}
+
+  Tables List(int64_t method) const {
+    return Answer(ListSchedule(*problem_, Graph(), static_cast<search::ListMethod>(method)));
+  }
+
+  /*! \brief `by_paths`: HIOS-LP, else HIOS-MR; a window below 2 leaves operators by themselves. */
+  Tables Hios(bool by_paths, int64_t window, const ffi::Function& progress) const {
+    const search::TaskGraph graph = Graph();
+    const search::Progress tell = Teller(progress);
+    const auto device = by_paths ? MapLongestPaths(graph, tell) : MapByRecords(graph, tell);
+    const search::Stages stages =
+        GroupNeighbours(graph, problem_->concurrency, device, static_cast<int>(window), tell);
+    search::Builder builder(*problem_);
+    int32_t number = 0;
+    for (const auto& [on, stage] : InOrder(graph, problem_->concurrency, stages)) {
+      std::vector<int32_t> streams(stage.size());
+      for (size_t i = 0; i < streams.size(); ++i) streams[i] = static_cast<int32_t>(i);
+      if (builder.RunStage(stage, streams, on, ++number) == simulate::kNever) return {};
+    }
+    return Answer(builder.schedule());
+  }
+
+  /*! \brief `limits`: groups, operators of a group, operators of a block, states; afterwards it
+   * holds the largest block's operators and states. */
+  Tables Ios(int64_t device, ffi::TensorView limits, const ffi::Function& progress) const {
+    const std::span<int64_t> given = Elements("limits", limits, 4);
+    const search::TaskGraph graph = Graph();
+    const auto on = static_cast<simulate::DeviceId>(device);
+    const search::IosAnswer answer =
+        SolveStages(graph, problem_->concurrency, on,
+                    {static_cast<int>(given[0]), static_cast<int>(given[1]),
+                     static_cast<int>(given[2]), given[3]},
+                    Teller(progress));
+    given[0] = answer.operators;
+    given[1] = answer.states;
+    search::Builder builder(*problem_);
+    int32_t number = 0;
+    for (const search::GroupedStage& stage : answer.stages) {
+      if (builder.RunStage(stage.ops, stage.group, on, ++number) == simulate::kNever) return {};
+    }
+    return Answer(builder.schedule());
+  }
+
+  /*! \brief Appends operators in the order given, each where `placements` has it. */
+  Tables Append(ffi::TensorView placements) const {
+    const std::span<int64_t> rows = Elements("placements", placements);
+    search::Builder builder(*problem_);
+    for (size_t i = 0; i + 1 < rows.size(); i += 2) {
+      const auto op = static_cast<int32_t>(rows[i]), device = static_cast<int32_t>(rows[i + 1]);
+      if (builder.Run(op, device) == simulate::kNever) return {};
+    }
+    return Answer(builder.schedule());
+  }
+
+ private:
+  search::TaskGraph Graph() const { return search::TaskGraph(*problem_); }
+
+  Tables Answer(const simulate::Schedule& schedule) const {
+    if (schedule.placements.size() < problem_->operators()) return {};
+    return TablesOf(schedule);
+  }
+
+  static search::Progress Teller(const ffi::Function& progress) {
+    return [progress](int64_t done, int64_t total) { progress(done, total); };
+  }
+
+  const std::shared_ptr<const simulate::Problem> problem_;
+};
+
+}  // namespace
+
+ffi::Array<ffi::Function> SearchFunctions(std::shared_ptr<const simulate::Problem> problem) {
+  auto bound = std::make_shared<const BoundSearch>(std::move(problem));
+  using View = ffi::TensorView;
+  return {
+      ffi::Function::FromTyped([bound](int64_t method) { return bound->List(method); }),
+      ffi::Function::FromTyped([bound](bool by_paths, int64_t window, ffi::Function progress) {
+        return bound->Hios(by_paths, window, progress);
+      }),
+      ffi::Function::FromTyped([bound](int64_t device, View limits, ffi::Function progress) {
+        return bound->Ios(device, limits, progress);
+      }),
+      ffi::Function::FromTyped([bound](View placements) { return bound->Append(placements); }),
+  };
+}
+
+}  // namespace tvm_sched

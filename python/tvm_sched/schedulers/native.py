@@ -1,0 +1,91 @@
+"""The search algorithms of ``cpp/search`` on one problem, and what becomes of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InfeasibleError
+from ..problem import Problem
+from ..schedule import ScheduleIndex
+from ..schedule._compiled import compiled
+from ..schedule.simulate import Times, price
+from .greedy import tails
+from .partial import PartialSchedule, Run
+from .registry import report_progress
+from .replay import replay
+
+HEFT, PEFT = 0, 1
+TOO_MANY = -1
+"""Number of states that stands for more than allowed."""
+
+SCALES = (1.0, 0.9, 0.75, 0.6)
+"""Shares of the memory with which a schedule is repaired that holds too much."""
+
+
+def list_order(problem: Problem, method: int) -> ScheduleIndex:
+    """The schedule of `HEFT` or `PEFT`, memory left aside."""
+    return _index(compiled(problem).search[0](method))
+
+
+def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
+    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
+    return _index(compiled(problem).search[1](by_paths, window, _teller("paths" if by_paths else "records")))
+
+
+def ios(problem: Problem, device: int, limits: Sequence[int]) -> tuple[ScheduleIndex | None, int]:
+    """The schedule of IOS, and the operators of its largest block; None where that has more states than allowed."""
+    given = np.array(limits, dtype=np.int64)
+    tables = compiled(problem).search[2](device, given, _teller("states"))
+    operators, states = given[:2].tolist()
+    return (None if states == TOO_MANY else _index(tables)), operators
+
+
+def append(problem: Problem, placed: Sequence[tuple[int, int]]) -> ScheduleIndex:
+    """Operators in order, each on its device, each with its transfers just before it, memory left aside."""
+    return _index(compiled(problem).search[3](np.array(placed, dtype=np.int64).reshape(-1, 2)))
+
+
+def _teller(what: str) -> Callable[[int, int], None]:
+    return lambda done, total: report_progress(what, done, total)
+
+
+def _index(tables: Any) -> ScheduleIndex:
+    if len(tables) == 0:
+        raise InfeasibleError("an operator can be reached by its inputs on no device that can run it")
+    placements, transfers = (np.from_dlpack(table).T.tolist() for table in tables)
+    operator, device, direct, stream, stage = placements or [[]] * 5
+    return ScheduleIndex(operator, device, [bool(d) for d in direct], *(transfers or [[]] * 4), stream, stage)
+
+
+def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
+    """The schedule itself where it fits into memory; otherwise one with the same devices and order that does.
+
+    Raises
+    ------
+    InfeasibleError
+        None was found; the message names the device that is short.
+    """
+    short = shortfall(problem, price(problem, index))
+    if short[0] <= 0:
+        return index
+    runs = [Run(*run) for run in zip(index.operator, index.device, index.direct, strict=True)]
+    for scale in () if any(index.stage) else SCALES:
+        state = replay(PartialSchedule(problem, scale), runs, tails(problem), worse_than=1 << 62)
+        if state is None:
+            continue
+        repaired = state.to_index()
+        if shortfall(problem, price(problem, repaired))[0] <= 0:
+            return repaired
+    raise InfeasibleError(
+        f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
+        "does not look at memory; use 'exact', devices with more memory, or more of them"
+    )
+
+
+def shortfall(problem: Problem, times: Times) -> tuple[int, str]:
+    """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
+    devices = problem.topology.devices
+    return max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
