@@ -4,10 +4,12 @@
 #include <vector>
 
 #include "arrays.h"
+#include "search/annealing.h"
 #include "search/builder.h"
 #include "search/heft.h"
 #include "search/hios.h"
 #include "search/ios.h"
+#include "search/sequence_timer.h"
 #include "search/task_graph.h"
 
 namespace tvm_sched {
@@ -64,14 +66,26 @@ class BoundSearch {
     return Answer(builder.schedule());
   }
 
-  /*! \brief Appends operators in the order given, each where `placements` has it. */
-  Tables Append(ffi::TensorView placements) const {
-    const std::span<int64_t> rows = Elements("placements", placements);
-    search::Builder builder(*problem_);
-    for (size_t i = 0; i + 1 < rows.size(); i += 2) {
-      const auto op = static_cast<int32_t>(rows[i]), device = static_cast<int32_t>(rows[i + 1]);
-      if (builder.Run(op, device) == simulate::kNever) return {};
+  /*! \brief `sequence`: rows of operator, device, whether it starts with the one before it, in
+   * topological order; `effort`: operators to time, seed, goal, most operators of a stage. */
+  Tables Anneal(ffi::TensorView sequence, ffi::TensorView effort,
+                const ffi::Function& progress) const {
+    const std::span<int64_t> rows = Elements("sequence", sequence, 3 * problem_->operators());
+    const std::span<int64_t> given = Elements("effort", effort, 4);
+    search::Sequence start;
+    start.device.resize(problem_->operators());
+    for (size_t i = 0; i < rows.size(); i += 3) {
+      start.order.push_back(static_cast<int32_t>(rows[i]));
+      start.device.at(rows[i]) = static_cast<int32_t>(rows[i + 1]);
+      start.joins.push_back(rows[i + 2] != 0);
     }
+    const search::TaskGraph graph = Graph();
+    const search::Sequence best = search::Anneal(
+        *problem_, graph, start,
+        {given[0], static_cast<uint64_t>(given[1]), given[2], static_cast<int>(given[3])},
+        Teller(progress));
+    search::Builder builder(*problem_);
+    if (!search::Append(best, &builder)) return {};
     return Answer(builder.schedule());
   }
 
@@ -103,7 +117,9 @@ ffi::Array<ffi::Function> SearchFunctions(std::shared_ptr<const simulate::Proble
       ffi::Function::FromTyped([bound](int64_t device, View limits, ffi::Function progress) {
         return bound->Ios(device, limits, progress);
       }),
-      ffi::Function::FromTyped([bound](View placements) { return bound->Append(placements); }),
+      ffi::Function::FromTyped([bound](View sequence, View effort, ffi::Function progress) {
+        return bound->Anneal(sequence, effort, progress);
+      }),
   };
 }
 

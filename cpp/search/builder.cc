@@ -20,6 +20,8 @@ Builder::Builder(const simulate::Problem& problem) : problem_(problem) { Clear()
 void Builder::Clear() {
   schedule_.placements.clear();
   schedule_.transfers.clear();
+  starts_.clear();
+  ends_.clear();
   device_free_.assign(problem_.devices.size(), {});
   channel_free_.assign(problem_.channels, {});
   at_.columns = problem_.devices.size();
@@ -82,9 +84,12 @@ Nanoseconds Builder::Gather(OperatorId op, DeviceId device, bool direct) {
   return ready;
 }
 
-void Builder::Make(OperatorId op, DeviceId device, Nanoseconds end) {
-  for (TensorId t : problem_.outputs[op]) at_(t, device) = end;
-  device_free_[device] = std::max(device_free_[device], end);
+void Builder::Place(simulate::Placement placement, Nanoseconds start, Nanoseconds end) {
+  schedule_.placements.push_back(placement);
+  starts_.push_back(start);
+  ends_.push_back(end);
+  for (TensorId t : problem_.outputs[placement.op]) at_(t, placement.device) = end;
+  device_free_[placement.device] = std::max(device_free_[placement.device], end);
   latency_ = std::max(latency_, end);
 }
 
@@ -101,8 +106,7 @@ Nanoseconds Builder::Run(OperatorId op, DeviceId device) {
     Occupy(bus, start + problem_.host_read_time(op, device));
     schedule_.transfers.push_back({TransferKind::kHostRead, op, kHost, device});
   }
-  schedule_.placements.push_back({op, device, direct});
-  Make(op, device, start + time);
+  Place({op, device, direct}, start, start + time);
   return start + time;
 }
 
@@ -125,10 +129,8 @@ Nanoseconds Builder::RunStage(std::span<const OperatorId> ops, std::span<const i
     members.push_back({ops[i], streams[i], time});
   }
   const Nanoseconds end = start + problem_.concurrency.StageTime(device, members);
-  for (size_t i = 0; i < ops.size(); ++i) {
-    schedule_.placements.push_back({ops[i], device, false, streams[i], stage});
-    Make(ops[i], device, end);
-  }
+  for (size_t i = 0; i < ops.size(); ++i)
+    Place({ops[i], device, false, streams[i], stage}, start, end);
   return end;
 }
 

@@ -40,6 +40,9 @@ class Builder {
   /*! \brief End of the last operator. */
   simulate::Nanoseconds latency() const { return latency_; }
   const simulate::Schedule& schedule() const { return schedule_; }
+  /*! \brief When each placement of the schedule starts and ends. */
+  const std::vector<simulate::Nanoseconds>& starts() const { return starts_; }
+  const std::vector<simulate::Nanoseconds>& ends() const { return ends_; }
 
  private:
   /*! \brief When all tensors that an operator reads from its device are there. */
@@ -47,11 +50,11 @@ class Builder {
   simulate::Nanoseconds Bring(simulate::TensorId tensor, simulate::DeviceId device);
   simulate::Nanoseconds ChannelsFree(int32_t route) const;
   void Occupy(int32_t route, simulate::Nanoseconds until);
-  void Make(simulate::OperatorId op, simulate::DeviceId device, simulate::Nanoseconds end);
+  void Place(simulate::Placement placement, simulate::Nanoseconds start, simulate::Nanoseconds end);
 
   const simulate::Problem& problem_;
   simulate::Schedule schedule_;
-  std::vector<simulate::Nanoseconds> device_free_, channel_free_;
+  std::vector<simulate::Nanoseconds> starts_, ends_, device_free_, channel_free_;
   /*! \brief By tensor and device; kNever where it is not. */
   simulate::Matrix<simulate::Nanoseconds> at_;
   simulate::Nanoseconds latency_;

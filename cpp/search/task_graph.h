@@ -28,7 +28,8 @@ struct Neighbour {
 /*!
  * \brief Operators, the edges between them and their times in nanoseconds.
  *
- * An edge stands for all tensors between two operators, which travel one after another. Loads of
+ * An edge stands for all tensors between two operators, which travel one after another, or side by
+ * side where nothing contends. Loads of
  * parameters and turns on channels are left out: those who need them look at the Problem.
  */
 class TaskGraph {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,18 @@ SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which a schedule is repaired that holds too much."""
 
 
+class Effort(NamedTuple):
+    """How long to search: operators to time in all, a limit that is the same on every machine.
+
+    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage.
+    """
+
+    operators: int
+    seed: int
+    goal: int
+    stage: int
+
+
 def list_order(problem: Problem, method: int) -> ScheduleIndex:
     """The schedule of `HEFT` or `PEFT`, memory left aside."""
     return _index(compiled(problem).search[0](method))
@@ -43,9 +56,16 @@ def ios(problem: Problem, device: int, limits: Sequence[int]) -> tuple[ScheduleI
     return (None if states == TOO_MANY else _index(tables)), operators
 
 
-def append(problem: Problem, placed: Sequence[tuple[int, int]]) -> ScheduleIndex:
-    """Operators in order, each on its device, each with its transfers just before it, memory left aside."""
-    return _index(compiled(problem).search[3](np.array(placed, dtype=np.int64).reshape(-1, 2)))
+def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
+    """The best schedule that simulated annealing finds from the order, the devices and the stages of ``start``.
+
+    Loads and copies are made anew, each when its reader is appended. Memory is left aside.
+    """
+    stage = start.stage or [0] * len(start.operator)
+    same = [a == b > 0 for a, b in pairwise([0, *stage])]
+    sequence = np.array([start.operator, start.device, same], dtype=np.int64).T.copy()
+    limits = np.array([effort.operators, effort.seed, effort.goal, effort.stage], dtype=np.int64)
+    return _index(compiled(problem).search[3](sequence, limits, _teller("annealing")))
 
 
 def _teller(what: str) -> Callable[[int, int], None]:
@@ -57,7 +77,10 @@ def _index(tables: Any) -> ScheduleIndex:
         raise InfeasibleError("an operator can be reached by its inputs on no device that can run it")
     placements, transfers = (np.from_dlpack(table).T.tolist() for table in tables)
     operator, device, direct, stream, stage = placements or [[]] * 5
-    return ScheduleIndex(operator, device, [bool(d) for d in direct], *(transfers or [[]] * 4), stream, stage)
+    kind, item, source, target = transfers or [[]] * 4
+    return ScheduleIndex(
+        operator, device, [bool(d) for d in direct], kind, item, source, target, stream, stage
+    )
 
 
 def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
