@@ -83,7 +83,7 @@ class BoundSearch {
     const search::Sequence best = search::Anneal(
         *problem_, graph, start,
         {given[0], static_cast<uint64_t>(given[1]), given[2], static_cast<int>(given[3])},
-        Teller(progress));
+        [&](int64_t done, int64_t total) { return progress(done, total).cast<double>(); });
     search::Builder builder(*problem_);
     if (!search::Append(best, &builder)) return {};
     return Answer(builder.schedule());

@@ -14,7 +14,8 @@ namespace tvm_sched {
  * \brief The functions of python/tvm_sched/schedulers/_search.py, in its order.
  *
  * Each returns tables of placements and transfers (`TablesOf`), or an empty array where it finds no
- * schedule. `progress` is called with parts done and parts in all.
+ * schedule. `progress` is called with parts done and parts in all; to annealing it
+ * returns the part of the time limit that is over.
  */
 tvm::ffi::Array<tvm::ffi::Function> SearchFunctions(
     std::shared_ptr<const simulate::Problem> problem);

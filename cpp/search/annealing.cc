@@ -264,30 +264,32 @@ int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
 }
 
 Sequence Anneal(const simulate::Problem& problem, const TaskGraph& graph, const Sequence& start,
-                const Effort& effort, const Progress& progress) {
+                const Effort& effort, const Clock& clock) {
   if (start.order.empty()) return start;
   const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
   Random random(effort.seed);
   Sequence best = start;
-  int64_t least = kFar;
-  const int64_t share = std::max<int64_t>(1, effort.operators / kRounds);
-  for (int round = 0; round < kRounds && least > effort.goal; ++round) {
+  int64_t least = kFar, moves = 0;
+  double over = 0;  // part of the effort or of the time that is spent
+  for (int round = 0; round < kRounds && least > effort.goal && over < 1; ++round) {
     Movable now(problem, graph, best, effort.stage);
     int64_t latency = timer->Time(now.sequence(), 0, kFar);
     timer->Keep();
     least = std::min(least, latency);
-    const double hot = kHot * static_cast<double>(least), ratio = kCold / kHot;
-    const int64_t begin = timer->work();
+    const double hot = kHot * static_cast<double>(least);
+    const double begin = over, end = static_cast<double>(round + 1) / kRounds;
     std::vector<OperatorId> critical;
     double temperature = hot;
-    for (int64_t moves = 0; least > effort.goal; ++moves) {
-      if (moves % kRefresh == 0) {
-        const int64_t done = timer->work() - begin;
-        if (done + moves >= share) break;  // a move that changes nothing counts, too
+    for (; least > effort.goal; ++moves) {
+      if (critical.empty() || moves % kRefresh == 0) {
+        // A move that changes nothing counts, too.
+        over = std::max(over, static_cast<double>(timer->work() + moves) /
+                                  static_cast<double>(std::max<int64_t>(effort.operators, 1)));
+        if (moves % (20 * kRefresh) == 0)
+          over = std::max(over, clock(timer->work(), effort.operators));
+        if (over >= end) break;
         critical = CriticalOperators(graph, now.sequence(), *timer);
-        const double part = static_cast<double>(done) / static_cast<double>(share);
-        temperature = hot * std::pow(ratio, part);
-        if (moves % (100 * kRefresh) == 0) progress(round * share + done, effort.operators);
+        temperature = hot * std::pow(kCold / kHot, (over - begin) / (end - begin));
       }
       const OperatorId op = random.Unit() < kCritical
                                 ? critical[random.Below(critical.size())]
@@ -308,7 +310,7 @@ Sequence Anneal(const simulate::Problem& problem, const TaskGraph& graph, const 
       best = now.sequence();
     }
   }
-  progress(effort.operators, effort.operators);
+  clock(effort.operators, effort.operators);
   return best;
 }
 

@@ -3,9 +3,9 @@
 #define TVM_SCHED_SEARCH_ANNEALING_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
-#include "hios.h"
 #include "simulate/problem.h"
 #include "task_graph.h"
 
@@ -38,6 +38,10 @@ struct Effort {
   int stage = 1;
 };
 
+/*! \brief Called now and then with operators timed and in all; returns the part of the time limit
+ * that is over, 1 or more to end the search. */
+using Clock = std::function<double(int64_t done, int64_t total)>;
+
 /*! \brief Latency of a sequence by the rules of Builder; kFar where it cannot run. */
 int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
                   const Sequence& sequence);
@@ -47,11 +51,12 @@ int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
  *
  * A move gives an operator another device, another place between its neighbours in the graph, or a
  * partner in a stage; operators that the latency waits for are moved more often. Temperature falls
- * with the effort spent. Where copies do not contend and nothing is loaded, only what follows a
- * move is timed anew; otherwise a Builder times the whole sequence.
+ * with the effort spent, or with the clock where that is ahead. Where copies do not contend and
+ * nothing is loaded, only what follows a move is timed anew; otherwise a Builder times the whole
+ * sequence.
  */
 Sequence Anneal(const simulate::Problem& problem, const TaskGraph& graph, const Sequence& start,
-                const Effort& effort, const Progress& progress);
+                const Effort& effort, const Clock& clock);
 
 }  // namespace tvm_sched::search
 

@@ -118,6 +118,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduler, options, seconds
         Who made it, how, and the wall-clock time that took.
     certificate : Certificate or None
+    notes : dict
+        What else its maker says of it, for people: `auto` names what it tried.
     """
 
     problem: str
@@ -127,6 +129,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
     seconds: float = 0.0
     certificate: Certificate | None = None
+    notes: dict[str, Any] = {}
 
     def to_json(self) -> bytes:
         """The schedule as a JSON document, see ``docs/formats/schedule.md``."""

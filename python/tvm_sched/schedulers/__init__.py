@@ -1,11 +1,12 @@
 """One method a file, registered by name; each maps a Problem to a Schedule."""
 
-from . import exact, heft, hios, ios, single
+from . import auto, exact, heft, hios, ios, single
 from .registry import NoOptions, Scheduler, get, names, register, report_progress, solve
 
 __all__ = [
     "NoOptions",
     "Scheduler",
+    "auto",
     "exact",
     "get",
     "heft",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -29,13 +30,15 @@ SCALES = (1.0, 0.9, 0.75, 0.6)
 class Effort(NamedTuple):
     """How long to search: operators to time in all, a limit that is the same on every machine.
 
-    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage.
+    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage; ``seconds`` is
+    the time by the clock after which the search ends in any case.
     """
 
     operators: int
     seed: int
     goal: int
     stage: int
+    seconds: float
 
 
 def list_order(problem: Problem, method: int) -> ScheduleIndex:
@@ -65,7 +68,14 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
     same = [a == b > 0 for a, b in pairwise([0, *stage])]
     sequence = np.array([start.operator, start.device, same], dtype=np.int64).T.copy()
     limits = np.array([effort.operators, effort.seed, effort.goal, effort.stage], dtype=np.int64)
-    return _index(compiled(problem).search[3](sequence, limits, _teller("annealing")))
+
+    begin = time.monotonic()
+
+    def clock(done: int, total: int) -> float:
+        report_progress("annealing", done, total)
+        return (time.monotonic() - begin) / max(effort.seconds, 1e-9)
+
+    return _index(compiled(problem).search[3](sequence, limits, clock))
 
 
 def _teller(what: str) -> Callable[[int, int], None]:
@@ -78,9 +88,7 @@ def _index(tables: Any) -> ScheduleIndex:
     placements, transfers = (np.from_dlpack(table).T.tolist() for table in tables)
     operator, device, direct, stream, stage = placements or [[]] * 5
     kind, item, source, target = transfers or [[]] * 4
-    return ScheduleIndex(
-        operator, device, [bool(d) for d in direct], kind, item, source, target, stream, stage
-    )
+    return ScheduleIndex(operator, device, [bool(d) for d in direct], kind, item, source, target, stream, stage)
 
 
 def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
