@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 
 namespace tvm_sched::simulate {
@@ -75,7 +76,46 @@ Nanoseconds Concurrency::StageTime(int32_t device, std::span<const Member> membe
   const double ratio = MeanRatio(members.size(), [&](size_t i, size_t k) {
     return PairRatio(device, members[i].op, members[k].op);
   });
-  return std::max(longest, RoundUp(ratio * Formula(device, members)));
+  double time = ratio * Formula(device, members);
+  // Where operators of one stream follow each other, the formula can promise what no sharing of the
+  // device can keep, and what the lower bounds exclude: small operators first, large ones after.
+  if (stream.size() < members.size()) time = std::max(time, OverlapTime(device, members));
+  return std::max(longest, RoundUp(time));
+}
+
+/*! \brief Time until all streams have ended that share the device from a common start. */
+double Concurrency::OverlapTime(int32_t device, std::span<const Member> members) const {
+  std::map<int32_t, std::vector<const Member*>> streams;
+  for (auto member = members.rbegin(); member != members.rend(); ++member)
+    streams[member->stream].push_back(&*member);
+  std::map<int32_t, double> rest;
+  for (const auto& [number, queue] : streams)
+    rest[number] = static_cast<double>(queue.back()->alone.count);
+  double now = 0;
+  std::vector<int32_t> running;
+  while (!rest.empty()) {
+    running.clear();
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [number, left] : rest) {
+      running.push_back(streams[number].back()->op);
+      least = std::min(least, left);
+    }
+    now += least * Slowdown(device, running);
+    for (auto entry = rest.begin(); entry != rest.end();) {
+      auto& [number, left] = *entry;
+      left -= least;
+      auto& queue = streams[number];
+      if (left > 0) {
+        ++entry;
+      } else if (queue.pop_back(); queue.empty()) {
+        entry = rest.erase(entry);
+      } else {
+        left = static_cast<double>(queue.back()->alone.count);
+        ++entry;
+      }
+    }
+  }
+  return now;
 }
 
 double Concurrency::Slowdown(int32_t device, std::span<const int32_t> running) const {

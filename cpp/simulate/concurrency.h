@@ -49,6 +49,7 @@ class Concurrency {
   }
   double Formula(int32_t device, std::span<const Member> members) const;
   double PairRatio(int32_t device, int32_t a, int32_t b) const;
+  double OverlapTime(int32_t device, std::span<const Member> members) const;
 
   double serial_share_ = 0;
   size_t devices_ = 0, resources_ = 0;

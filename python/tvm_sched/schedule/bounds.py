@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import FORBIDDEN, HOST, Problem, Route
-from .regions import Span, spans
+from .regions import Span, fastest_copies, spans
 
 Array = npt.NDArray[np.float64]
 
@@ -50,8 +50,9 @@ def lower_bound(problem: Problem) -> Bound:
     Notes
     -----
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
-    operator ends no earlier than all buses together can carry the parameters of its ancestors, and branches between an
-    operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`).
+    operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
+    operator, its successors, and branches between it and one that it dominates (`tvm_sched.schedule.regions`) share a device
+    or pay for copies.
     *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
     the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment). Where operators
     may run together, each counts for the part of a resource that it needs (`Concurrency`), for each resource in turn.
@@ -138,6 +139,18 @@ class _Relaxation:
         for o in reversed(index.order):
             for s in index.successors[o]:
                 after[o] = max(after[o], self.shortest[s] + after[s])
+            if (
+                len(index.successors[o]) > 1
+            ):  # those that run where ``o`` did share its device, the others pay for copies
+                after[o] = max(
+                    after[o],
+                    _together_or_apart(
+                        [
+                            _Beside(after[s], self.share[s], self.shortest[s] + after[s] + self.copies[o, s])
+                            for s in index.successors[o]
+                        ]
+                    ),
+                )
             for span in spans[o]:
                 after[o] = max(after[o], span.ns + after[span.last])
         return after
@@ -149,8 +162,7 @@ class _Relaxation:
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
-        busy = max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
-        return spans(self.problem, self.shortest, busy, int(rank.argmax()))
+        return spans(self.problem, self.shortest, self.share, int(rank.argmax()))
 
     @cached_property
     def arrival(self) -> list[float]:
@@ -171,7 +183,7 @@ class _Relaxation:
         spans = {span.last: span for span in self.spans}
         end = np.zeros(len(index.inputs))
         for o in index.order:
-            ready = max((end[p] for p in index.predecessors[o]), default=0.0)
+            ready = self._ready(o, end)
             arrived = max((self.arrival[t] for t in index.host_inputs[o]), default=0.0)
             ends = np.inf
             for d, shares in enumerate(in_place):
@@ -184,6 +196,40 @@ class _Relaxation:
                 end[o] = max(end[o], end[spans[o].first] + spans[o].ns)
         return end
 
+    def _ready(self, o: int, end: Array) -> float:
+        """Least time at which an operator can start for the sake of its predecessors, given their ends."""
+        before = self.problem.graph.index.predecessors[o]
+        ready = max((float(end[p]) for p in before), default=0.0)
+        if len(before) > 1:  # those that run where ``o`` will share its device, the others pay for copies
+            heads = [self.ready_at[p] for p in before]
+            beside = [_Beside(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)]
+            ready = max(ready, _together_or_apart(beside))
+        self.ready_at[o] = ready
+        return ready
+
+    @cached_property
+    def ready_at(self) -> dict[int, float]:
+        """What `_ready` found; filled in topological order by `end`."""
+        return {}
+
+    @cached_property
+    def share(self) -> Array:
+        """(operators,): for how long at least each occupies whatever device it runs on."""
+        return max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
+
+    @cached_property
+    def copies(self) -> dict[tuple[int, int], float]:
+        """Least time of the copies between two operators on different devices; infinite where nothing joins any."""
+        index = self.problem.graph.index
+        copy = fastest_copies(self.problem)
+        found: dict[tuple[int, int], float] = {}
+        for o, read in enumerate(index.inputs):
+            for t in read:
+                p = index.producer[t]
+                if p >= 0:
+                    found[p, o] = max(found.get((p, o), 0.0), copy[t])
+        return found
+
     @cached_property
     def start(self) -> Array:
         """(operators,): least time at which each operator can start, in whatever mode."""
@@ -192,7 +238,7 @@ class _Relaxation:
         early = (costs.direct_ns != FORBIDDEN).any(axis=1) | ((costs.operator_ns != FORBIDDEN) & shares).any(axis=1)
         start = np.zeros(len(index.inputs))
         for o in index.order:
-            start[o] = max((self.end[p] for p in index.predecessors[o]), default=0.0)
+            start[o] = self._ready(o, self.end)
             if not early[o]:
                 start[o] = max(start[o], max((self.arrival[t] for t in index.host_inputs[o]), default=0.0))
         return start
@@ -302,6 +348,40 @@ class _Relaxation:
                 rest = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
                 result[o] = carried[o] + rest
         return result
+
+
+class _Beside(NamedTuple):
+    """A neighbour of an operator, seen from that operator: times count towards it, whichever way it lies.
+
+    ``head`` is before the neighbour's work at least, ``work`` is that work, ``apart`` is when the operator can go on if the
+    two are on different devices.
+    """
+
+    head: float
+    work: float
+    apart: float
+
+
+def _together_or_apart(neighbours: list[_Beside]) -> float:
+    """Least time at which an operator can go on for the sake of all its neighbours on one side.
+
+    Whatever the set of those on its own device, it waits for the slowest of the others, and the set holds all that are
+    slower apart. These run on one device, each after its head: no less than the least head of some of them and the work of
+    these. The least over all sets is over as many as there are neighbours.
+    """
+    by_apart = sorted(neighbours, key=lambda n: -n.apart)
+    together: list[_Beside] = []
+    best, longest = by_apart[0].apart, 0.0
+    for i, neighbour in enumerate(by_apart):
+        together.append(neighbour)
+        total, longest = 0.0, 0.0
+        for other in sorted(together, key=lambda n: -n.head):
+            total += other.work
+            longest = max(longest, other.head + total)
+        best = min(best, max(longest, by_apart[i + 1].apart if i + 1 < len(by_apart) else 0.0))
+        if longest >= best:
+            break  # more on the device take no less
+    return best
 
 
 def _weigh(sets: list[int], weights: Array) -> Array:

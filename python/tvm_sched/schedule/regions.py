@@ -61,7 +61,7 @@ def spans(problem: Problem, shortest: Array, busy: Array, source: int) -> list[S
     graph.add_edges_from_no_data([(p, o) for o, before in enumerate(index.predecessors) for p in before])
     dominator = rx.immediate_dominators(graph, source)
     position = {o: i for i, o in enumerate(index.order)}
-    copy = _fastest_copies(problem)
+    copy = fastest_copies(problem)
     known: dict[_Region, float] = {}
     found = []
     for v, u in dominator.items():
@@ -77,7 +77,7 @@ def spans(problem: Problem, shortest: Array, busy: Array, source: int) -> list[S
     return found
 
 
-def _fastest_copies(problem: Problem) -> list[float]:
+def fastest_copies(problem: Problem) -> list[float]:
     """By tensor: least time of a copy between any two devices; infinite where nothing joins any."""
     devices, route = range(len(problem.topology.devices)), problem.topology.route
     routes = {(r.bandwidth, r.latency): r for a in devices for b in devices if a != b and (r := route(a, b))}
