@@ -46,7 +46,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     if method == "best":
         found = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
         return min(found, key=lambda s: (_latency(problem, s), count_synchronizations(problem, s)))
-    launches = _launches(problem, schedule)
+    launches = launches_array(problem, schedule)
     compiled(problem).search[_ALLOCATE](ALLOCATORS.index(method), launches)
     placements = tuple(
         msgspec.structs.replace(placement, stream=stream)
@@ -70,10 +70,10 @@ def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
     They are the edges between operators on different streams of one device that are left in the transitive reduction of
     all data dependences and stream orders.
     """
-    return int(compiled(problem).search[_COUNT](_launches(problem, schedule)))
+    return int(compiled(problem).search[_COUNT](launches_array(problem, schedule)))
 
 
-def _launches(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64]:
+def launches_array(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64]:
     """Rows of operators, devices and streams in launch order, after all that they read."""
     index = ScheduleIndex.of(problem, schedule)
     if sorted(index.operator) != list(range(len(problem.graph.operators))):
