@@ -53,9 +53,9 @@ def lower_bound(problem: Problem) -> Bound:
     operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
     operator, its successors, and branches between it and one that it dominates (`tvm_sched.schedule.regions`) share a device
     or pay for copies.
-    *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
-    the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment). Where operators
-    may run together, each counts for the part of a resource that it needs (`Concurrency`), for each resource in turn.
+    *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
+    the devices in between; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment). Where
+    operators may run together, each counts for the part of a resource that it needs (`Concurrency`), for each resource in turn.
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
     direct host access cross them too.
     """
@@ -402,28 +402,39 @@ def _critical_path(relaxation: _Relaxation) -> float:
 
 
 def _device_work(relaxation: _Relaxation) -> float:
-    """Operators sorted by what must follow (or precede) them; each suffix fills the devices between its ends."""
-    sweeps = []
+    """Operators that start late and must be followed by much fill the devices between these two."""
+    best = 0.0
     for busy in relaxation.busy:
         weights = device_weights(busy)
         work = np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)
-        sweeps += [
-            _sweep(work, relaxation.after, relaxation.start),
-            _sweep(work, relaxation.start, relaxation.after),
-        ]
+        best = max(best, _between_ends(work, relaxation.start, relaxation.after))
     if relaxation.problem.costs.concurrency is not None:  # then an operator need not be busy all the time until its end
-        return max(sweeps)
+        return best
     # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
     # device or mode lets it start before; then no more than its shortest time may be counted.
     late = relaxation.end - relaxation.shortest
     least = np.where(np.isfinite(relaxation.best), weights, np.inf).min(axis=1) * relaxation.shortest
-    return max(*sweeps, _sweep(least, relaxation.after, late), _sweep(least, late, relaxation.after))
+    return max(best, _between_ends(least, late, relaxation.after))
 
 
-def _sweep(work: Array, key: Array, other: Array) -> float:
-    """Largest of ``key threshold + work of the operators at or above it + their least other``."""
-    order = np.argsort(-key, kind="stable")
-    return float((key[order] + np.cumsum(work[order]) + np.minimum.accumulate(other[order])).max())
+THRESHOLDS = 256
+"""Starts, at most, from which on `_between_ends` looks at operators."""
+
+
+def _between_ends(work: Array, start: Array, after: Array) -> float:
+    """Largest of ``s + work of the operators that start at s or later and are followed by at least a + a``, over s and a.
+
+    For the starts there are, or as many of them as `THRESHOLDS`, and all ``a``; O(THRESHOLDS x operators).
+    """
+    order = np.argsort(-after, kind="stable")
+    start, work, after = start[order], work[order], after[order]
+    starts = np.unique(start)
+    starts = starts[np.unique(np.linspace(0, len(starts) - 1, THRESHOLDS).astype(np.int64))]
+    best = 0.0
+    for s in starts:
+        late = start >= s
+        best = max(best, float(s + (np.cumsum(work[late]) + after[late]).max()))
+    return best
 
 
 def device_weights(best: Array, rounds: int = 60) -> Array:
