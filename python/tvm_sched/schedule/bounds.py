@@ -1,7 +1,7 @@
 """Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
 
 Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
-taken as free, but for those between branches of one region, and a bus may carry any part of a tensor at any moment.
+taken as free, but for those next to an operator and between branches of one region, and a bus may carry any part of a tensor at any moment.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def lower_bound(problem: Problem) -> Bound:
     operator, its successors, and branches between it and one that it dominates (`tvm_sched.schedule.regions`) share a device
     or pay for copies.
     *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
-    the devices in between; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment). Where
-    operators may run together, each counts for the part of a resource that it needs (`Concurrency`), for each resource in turn.
+    the devices in between; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
+    Where operators may run together, each counts for the part of a resource that it needs (`Concurrency`), for each
+    resource in turn.
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
     direct host access cross them too.
     """
