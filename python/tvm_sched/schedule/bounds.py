@@ -1,7 +1,8 @@
 """Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
 
 Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
-taken as free, but for those next to an operator and between branches of one region, and a bus may carry any part of a tensor at any moment.
+taken as free, but for those next to an operator and between branches of one region, and a bus may carry any part of a
+tensor at any moment.
 """
 
 from __future__ import annotations
