@@ -219,6 +219,16 @@ def annealed(problem):
     return native.anneal(problem, start, native.Effort(200_000, 7, 0, 2, 1e9))
 
 
+@pytest.mark.parametrize(("method", "what"), [("auto", "annealing"), ("hios-mr", "records"), ("hios-lp", "paths")])
+def test_an_interrupt_ends_the_work(method, what):
+    def interrupt(doing, done, total):
+        if doing == what:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(random_layered(0).problem(2), method, progress=interrupt)
+
+
 def test_layered_graphs_are_what_was_asked_for():
     graph = random_layered(1, 50, 7, 90, 0.5)
     assert (len(graph.time), len(graph.edges)) == (50, 90)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,18 @@ Array = npt.NDArray[np.int64]
 
 _LONGEST_NS = 2.0**62
 """Transfers longer than this (146 years) are taken to last this long, so that they stay 64-bit integers."""
+
+
+class SearchFunctions(NamedTuple):
+    """The search algorithms on one problem, in the order of ``cpp/ffi/search.cc``, where each says what it takes."""
+
+    list_schedule: Callable[..., Any]
+    hios: Callable[..., Any]
+    ios: Callable[..., Any]
+    anneal: Callable[..., Any]
+    allocate_streams: Callable[..., Any]
+    count_synchronizations: Callable[..., Any]
+    order_launches: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -34,8 +46,7 @@ class CompiledProblem:
         operator, tensor, device, other device, then the events of a cycle; -1 where a field says nothing.
     holdings, profile : callable
         ``(placements, transfers)`` to rows of tensor, device, begin, end; to rows of device, time, bytes held.
-    search : tuple of callable
-        The search algorithms (``cpp/ffi/search.h``); `tvm_sched.schedulers` knows them by name.
+    search : SearchFunctions
     operator_bytes : list of int
         Bytes that each operator reads and writes.
     """
@@ -44,7 +55,7 @@ class CompiledProblem:
     violations: Callable[[Array, Array, int], Sequence[Sequence[int]]]
     holdings: Callable[[Array, Array], Any]
     profile: Callable[[Array, Array], Any]
-    search: tuple[Callable[..., Any], ...]
+    search: SearchFunctions
     operator_bytes: list[int]
 
 
@@ -82,7 +93,7 @@ def _compile(problem: Problem) -> CompiledProblem:
         sum(size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)
     ]
     run, violations, holdings, profile, *search = functions
-    return CompiledProblem(run, violations, holdings, profile, tuple(search), operator_bytes)
+    return CompiledProblem(run, violations, holdings, profile, SearchFunctions(*search), operator_bytes)
 
 
 def _array(values: Any) -> Array:

@@ -43,18 +43,19 @@ class Effort(NamedTuple):
 
 def list_order(problem: Problem, method: int) -> ScheduleIndex:
     """The schedule of `HEFT` or `PEFT`, memory left aside."""
-    return _index(compiled(problem).search[0](method))
+    return _index(compiled(problem).search.list_schedule(method))
 
 
 def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
     """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
-    return _index(compiled(problem).search[1](by_paths, window, _teller("paths" if by_paths else "records")))
+    tell = _teller("paths" if by_paths else "records")
+    return _index(_call(compiled(problem).search.hios, by_paths, window, progress=tell))
 
 
 def ios(problem: Problem, device: int, limits: Sequence[int]) -> tuple[ScheduleIndex | None, int]:
     """The schedule of IOS, and the operators of its largest block; None where that has more states than allowed."""
     given = np.array(limits, dtype=np.int64)
-    tables = compiled(problem).search[2](device, given, _teller("states"))
+    tables = _call(compiled(problem).search.ios, device, given, progress=_teller("states"))
     operators, states = given[:2].tolist()
     return (None if states == TOO_MANY else _index(tables)), operators
 
@@ -75,7 +76,26 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.seconds, 1e-9)
 
-    return _index(compiled(problem).search[3](sequence, limits, clock))
+    return _index(_call(compiled(problem).search.anneal, sequence, limits, progress=clock))
+
+
+def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:
+    """Call C++ with a callback; what that raises, Ctrl-C above all, comes out as it is, which the boundary does not do."""
+    raised: list[BaseException] = []
+
+    def guarded(done: int, total: int) -> Any:
+        try:
+            return progress(done, total)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        return function(*arguments, guarded)
+    except BaseException:
+        if raised:
+            raise raised[0] from None
+        raise
 
 
 def _teller(what: str) -> Callable[[int, int], None]:

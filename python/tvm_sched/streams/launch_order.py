@@ -16,9 +16,6 @@ from .allocation import priced_anew
 LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara")
 """Names of the launch orders, in the order of ``LaunchOrder`` in C++."""
 
-_ORDER = 6
-"""Position among the functions of ``cpp/ffi/search.h``."""
-
 
 class Demand(msgspec.Struct, frozen=True):
     """What an operator asks of its device.
@@ -69,7 +66,7 @@ def order_launches(
     amount = np.array([demands[operator.name].amount for operator in operators], dtype=np.int64)
     memory_bound = np.array([demands[operator.name].memory_bound for operator in operators], dtype=np.int64)
     order = np.empty(len(operators), dtype=np.int64)
-    compiled(problem).search[_ORDER](LAUNCH_ORDERS.index(method), amount, memory_bound, order)
+    compiled(problem).search.order_launches(LAUNCH_ORDERS.index(method), amount, memory_bound, order)
     where = {placement.operator: placement for placement in schedule.placements}
     placements = tuple(where[operators[o].name] for o in order.tolist())
     transfers = _by_need(problem, schedule, {placement.operator: i for i, placement in enumerate(placements)})
