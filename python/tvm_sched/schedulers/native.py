@@ -92,9 +92,12 @@ def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int
 
     try:
         return function(*arguments, guarded)
-    except BaseException:
+    except BaseException as error:
         if raised:
             raise raised[0] from None
+        if isinstance(error, RuntimeError) and not str(error):
+            # Ctrl-C between the boundary and the first line of the callback, which can catch nothing there.
+            raise KeyboardInterrupt from None
         raise
 
 
