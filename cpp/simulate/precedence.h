@@ -64,6 +64,16 @@ class Precedence {
     return members_[leader];
   }
 
+  /*! \brief From the common start of the stage that begins with `leader` to its common end. */
+  Nanoseconds StageTime(EventId leader) const {
+    std::vector<Member> members;
+    for (int32_t p : Members(leader)) {
+      const Placement& placement = schedule_.placements[p];
+      members.push_back({placement.op, placement.stream, TimeAlone(problem_, placement)});
+    }
+    return problem_.concurrency.StageTime(schedule_.placements[leader].device, members);
+  }
+
  private:
   void Wait(EventId event) {
     if (event >= 0)

@@ -89,13 +89,7 @@ class Sweep {
   }
 
   void CloseStage(EventId leader, Nanoseconds start) {
-    std::vector<Member> members;
-    for (int32_t p : precedence_.Members(leader)) {
-      const Placement& placement = schedule_.placements[p];
-      members.push_back({placement.op, placement.stream, TimeAlone(problem_, placement)});
-    }
-    const DeviceId device = schedule_.placements[leader].device;
-    const Nanoseconds end = start + problem_.concurrency.StageTime(device, members);
+    const Nanoseconds end = start + precedence_.StageTime(leader);
     for (int32_t p : precedence_.Members(leader)) {
       times_.start[p] = start;
       times_.end[p] = end;

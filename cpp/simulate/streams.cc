@@ -159,13 +159,7 @@ class Walk {
   }
 
   void StartStage(EventId leader, Nanoseconds now) {
-    std::vector<Member> members;
-    for (int32_t p : precedence_.Members(leader)) {
-      const Placement& placement = schedule_.placements[p];
-      members.push_back({placement.op, placement.stream, TimeAlone(problem_, placement)});
-    }
-    const DeviceId device = schedule_.placements[leader].device;
-    const Nanoseconds end = now + problem_.concurrency.StageTime(device, members);
+    const Nanoseconds end = now + precedence_.StageTime(leader);
     for (int32_t p : precedence_.Members(leader)) {
       times_.start[p] = now;
       ends_.push({end, p});
