@@ -108,8 +108,8 @@ TEST(Anneal, FindsTheBestOfASmallGraphWhateverTheTimer) {
         Anneal(problem, graph, start, {20'000, 1, 0, 1}, [](int64_t, int64_t) { return 0.0; });
     Builder builder(problem);
     ASSERT_TRUE(Append(best, &builder));
-    // In a queue the copies go out at 10 and 20. The last branch ends at 70 where the join runs, too:
-    // the copies of the others come there at 60 and 70.
+    // In a queue the copies go out at 10 and 20. The last branch ends at 70 where the join runs,
+    // too: the copies of the others come there at 60 and 70.
     EXPECT_EQ(Latency(problem, builder.schedule()), 80);
     EXPECT_EQ(builder.latency().count, 80);
   }
