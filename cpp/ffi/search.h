@@ -11,7 +11,8 @@
 namespace tvm_sched {
 
 /*!
- * \brief The functions of `SearchFunctions` in python/tvm_sched/schedule/_compiled.py, in its order.
+ * \brief The functions of `SearchFunctions` in python/tvm_sched/schedule/_compiled.py, in its
+ * order.
  *
  * Each returns tables of placements and transfers (`TablesOf`), or an empty array where it finds no
  * schedule. `progress` is called with parts done and parts in all; to annealing it
