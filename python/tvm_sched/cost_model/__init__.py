@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 
 from ..errors import InputError
 from ..problem import Costs, OpGraph, Topology
+from .occupancy import occupancy
 from .roofline import roofline
 
 CostModel = Callable[[OpGraph, Topology], Costs]
@@ -19,7 +20,7 @@ GROUP = "tvm_sched.cost_models"
 
 _models: dict[str, CostModel] = {}
 
-__all__ = ["CostModel", "cost_model_names", "costs", "get_cost_model", "register_cost_model", "roofline"]
+__all__ = ["CostModel", "cost_model_names", "costs", "get_cost_model", "occupancy", "register_cost_model", "roofline"]
 
 
 def register_cost_model(name: str) -> Callable[[CostModel], CostModel]:
@@ -74,3 +75,4 @@ def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
 
 
 register_cost_model("roofline")(roofline)
+register_cost_model("occupancy")(occupancy)

@@ -1,5 +1,6 @@
 """What a scheduler may look at: the operator graph, the topology, the latencies. Plain data, no TVM, no solver."""
 
+from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs
 from .decoder_config import DecoderConfig
 from .graph import GraphIndex, Operator, OpGraph, Tensor
@@ -12,6 +13,7 @@ __all__ = [
     "FORBIDDEN",
     "HOST",
     "Bus",
+    "Concurrency",
     "Costs",
     "DecoderConfig",
     "Device",

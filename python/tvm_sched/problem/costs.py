@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CostsError
+from .concurrency import Concurrency
 
 FORBIDDEN = np.iinfo(np.int64).max
 """Latency that stands for "this operator cannot run there"; null in files."""
@@ -33,11 +34,19 @@ class Costs:
         bus while it runs. `FORBIDDEN` where that is impossible or makes no sense.
     source : str
         What made the numbers: ``"roofline"``, ``"measured"``, ...
+    concurrency : Concurrency, optional
+        How long operators take that run together on a device. Without it a device runs one at a time.
     """
 
-    __slots__ = ("direct_ns", "operator_ns", "source")
+    __slots__ = ("concurrency", "direct_ns", "operator_ns", "source")
 
-    def __init__(self, operator_ns: npt.ArrayLike, direct_ns: npt.ArrayLike | None = None, source: str = "") -> None:
+    def __init__(
+        self,
+        operator_ns: npt.ArrayLike,
+        direct_ns: npt.ArrayLike | None = None,
+        source: str = "",
+        concurrency: Concurrency | None = None,
+    ) -> None:
         self.operator_ns = _matrix("operator_ns", operator_ns)
         if direct_ns is None:
             direct_ns = np.full_like(self.operator_ns, FORBIDDEN)
@@ -47,6 +56,9 @@ class Costs:
             raise CostsError(
                 f"operator_ns is {self.operator_ns.shape}, direct_ns {self.direct_ns.shape}; they must agree"
             )
+        self.concurrency = concurrency
+        if concurrency is not None:
+            concurrency.check(self.operator_ns != FORBIDDEN)
 
     @staticmethod
     def from_seconds(operator: npt.ArrayLike, direct: npt.ArrayLike | None = None, source: str = "") -> Costs:
@@ -55,11 +67,14 @@ class Costs:
 
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file; `FORBIDDEN` becomes None."""
-        return {
+        result: dict[str, Any] = {
             "source": self.source,
             "operator_ns": _rows(self.operator_ns),
             "direct_ns": _rows(self.direct_ns),
         }
+        if self.concurrency is not None:  # left out where there is none, so that old problems keep their digests
+            result["concurrency"] = self.concurrency.to_builtins()
+        return result
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -67,6 +82,7 @@ class Costs:
             and np.array_equal(self.operator_ns, other.operator_ns)
             and np.array_equal(self.direct_ns, other.direct_ns)
             and self.source == other.source
+            and self.concurrency == other.concurrency
         )
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs
 from .graph import OpGraph
 from .topology import HOST, Route, Topology
@@ -160,7 +161,11 @@ class Problem:
         """Read and check a document; nothing is returned unless all of it is right."""
         body = convert(decode_document(text, FORMAT, VERSION, where), _ProblemBody, where)
         try:
-            costs = Costs(_matrix(body.costs.operator_ns), _matrix(body.costs.direct_ns), body.costs.source)
+            together = body.costs.concurrency
+            concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
+            costs = Costs(
+                _matrix(body.costs.operator_ns), _matrix(body.costs.direct_ns), body.costs.source, concurrency
+            )
             return Problem(body.graph, body.topology, costs)
         except InputError as error:
             raise type(error)(f"{where}: {error}") from None
@@ -178,10 +183,17 @@ class Problem:
         return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"
 
 
+class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):
+    utilisation: list[list[list[float]]]
+    serial_share: float = 0.0
+    pairs: list[tuple[int, int, int, int]] = []
+
+
 class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
     operator_ns: list[list[int | None]]
     direct_ns: list[list[int | None]]
     source: str = ""
+    concurrency: _ConcurrencyBody | None = None
 
 
 class _ProblemBody(msgspec.Struct, forbid_unknown_fields=True):
