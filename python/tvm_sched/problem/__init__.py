@@ -1,6 +1,6 @@
 """What a scheduler may look at: the operator graph, the topology, the latencies. Plain data, no TVM, no solver."""
 
-from .costs import FORBIDDEN, Costs
+from .costs import FORBIDDEN, Costs, Uncertainty
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .problem import Problem
 from .topology import HOST, Bus, Device, Link, Route, Switch, Topology
@@ -21,6 +21,7 @@ __all__ = [
     "Switch",
     "Tensor",
     "Topology",
+    "Uncertainty",
     "format_topology",
     "load_topology",
     "parse_topology",

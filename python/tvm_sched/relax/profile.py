@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 
 from ..cost_model.devices import properties
+from ..cost_model.predicted import database_key
 from ..cost_model.profile import Database, Machine, Measurement, Profile, this_machine
 from ..cost_model.signature import signatures
 from ..errors import InputError
@@ -65,7 +66,7 @@ def profile_models(
     if any(each.kind != "cpu" for each in topology.devices):
         raise InputError(f"device {device!r}: kernels are measured on this machine's cores; allowed is cpuN")
     machine, tell = this_machine(), progress or (lambda *_: None)
-    key = f"cpu, {max(cores() // len(topology.devices), 1)} threads"
+    key = database_key(max(cores() // len(topology.devices), 1))
     known = database.read(machine, key) if database else {}
     found: dict[str, Measurement] = {}
     latencies: dict[str, float] = {}
