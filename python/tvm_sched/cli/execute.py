@@ -11,6 +11,7 @@ from rich.markup import escape
 from ..errors import InputError
 from .command import Output
 from .inputs import (
+    CostsName,
     InputShapes,
     Model,
     Options,
@@ -23,6 +24,7 @@ from .inputs import (
     TraceFile,
     check_directory,
     check_outputs,
+    cost_warnings,
     load_topology,
     parse_shapes,
     scheduler_options,
@@ -51,6 +53,7 @@ def compile_model(
     parameters: Annotated[
         str, typer.Option("--parameters", metavar="auto|embed|file", help="Parameters: in the artifact or beside it.")
     ] = "auto",
+    costs: CostsName = "roofline",
     report: ReportFile = None,
 ) -> None:
     """Compile a model for a machine into an artifact that runs its schedule."""
@@ -60,12 +63,22 @@ def compile_model(
     sets = parse_shapes(input_shape)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     machine = load_topology(topology)
-    with interruptible(out), out.step(f"Compiling {model.name}") as step:
+    from ..cost_model import get_cost_model
+
+    get_cost_model(costs)  # a wrong name is said before the long work
+    with interruptible(out), out.step(f"Compiling {model.name}") as step, cost_warnings(out):
         from ..relax import compile as compile_scheduled
 
         where = "external" if parameters == "file" else parameters
         compiled = compile_scheduled(
-            model, machine, scheduler, options, input_shapes=sets or None, parameters=where, progress=step
+            model,
+            machine,
+            scheduler,
+            options,
+            input_shapes=sets or None,
+            parameters=where,
+            cost_model=costs,
+            progress=step,
         )
     written = compiled.export(output)
     for path in written:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +48,18 @@ TimeLimit = Annotated[
     float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
+CostsName = Annotated[
+    str,
+    typer.Option(
+        "--costs",
+        metavar="NAME|FILE",
+        help="Latencies: roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model .msgpack.",
+    ),
+]
+OptionalCosts = Annotated[
+    str | None,
+    typer.Option("--costs", metavar="NAME|FILE", help="As in `compile`; a problem file brings its own latencies."),
+]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
 TraceFile = Annotated[
     Path | None,
@@ -175,8 +189,10 @@ def load_topology(name: str) -> Topology:
     return problem.load_topology(name)
 
 
-def load_problem(out: Output, path: Path, topology: str | None, shapes: list[str] | None) -> Problem:
-    """The problem of a model on a topology, or a problem file; a topology beside a problem file replaces its own.
+def load_problem(
+    out: Output, path: Path, topology: str | None, shapes: list[str] | None, costs: str | None = None
+) -> Problem:
+    """The problem of a model on a topology, or a problem file; topology and costs beside one replace its own.
 
     Raises
     ------
@@ -192,28 +208,50 @@ def load_problem(out: Output, path: Path, topology: str | None, shapes: list[str
             raise InputError(
                 f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
             )
-        return import_problem(out, path, load_topology(topology), shapes)
+        return import_problem(out, path, load_topology(topology), shapes, costs or "roofline")
     if shapes:
         raise InputError(f"{path} is a problem file, whose shapes are fixed: --input-shape is for models")
     problem = Problem.load(path)
-    if topology is None:
+    if topology is None and costs is None:
         return problem
-    from ..cost_model.roofline import roofline
+    machine = problem.topology if topology is None else load_topology(topology)
+    if costs is None:
+        out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the roofline model")
+    from ..cost_model import get_cost_model
 
-    machine = load_topology(topology)
-    out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the roofline model")
-    return Problem(problem.graph, machine, roofline(problem.graph, machine))
+    with cost_warnings(out):
+        return Problem(problem.graph, machine, get_cost_model(costs or "roofline")(problem.graph, machine))
 
 
-def import_problem(out: Output, path: Path, topology: Topology, shapes: list[str] | None) -> Problem:
+@contextmanager
+def cost_warnings(out: Output) -> Iterator[None]:
+    """Say what a cost model warns of, as plain messages."""
+    from ..cost_model import CostWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CostWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, CostWarning):
+            out.say(f"warning: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+def import_problem(
+    out: Output, path: Path, topology: Topology, shapes: list[str] | None, costs: str = "roofline"
+) -> Problem:
     """The problem of a model file."""
+    from ..cost_model import get_cost_model
+
+    get_cost_model(costs)  # a wrong name is said before the long work
     sets = parse_shapes(shapes)
     if len(sets) > 1:
         raise InputError("--input-shape gives an input two shapes; a problem has one, only `compile` takes several")
-    with out.step(f"Importing {path.name}"):
+    with out.step(f"Importing {path.name}"), cost_warnings(out):
         from ..relax import make_problem
 
-        return make_problem(path, topology, input_shapes=sets[0] if sets else None)
+        return make_problem(path, topology, input_shapes=sets[0] if sets else None, cost_model=costs)
 
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:

@@ -84,7 +84,10 @@ def get_cost_model(name: str) -> CostModel:
     if name not in _models:
         close = difflib.get_close_matches(name, cost_model_names())
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise InputError(f"no cost model is called {name!r}{hint}; there are {', '.join(cost_model_names())}, and files in {', '.join(_FILES)}")
+        raise InputError(
+            f"no cost model is called {name!r}{hint}; there are {', '.join(cost_model_names())}, "
+            f"and files in {', '.join(_FILES)}"
+        )
     return _models[name]
 
 

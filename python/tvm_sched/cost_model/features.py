@@ -34,6 +34,7 @@ _WORDS = {
 _HEAVIEST_FIRST = (
     "conv2d", "attention", "matmul", "softmax", "normalise", "pool", "reduce", "gather", "elementwise", "move",
 )  # fmt: skip
+_COSTLY = frozenset({"tanh", "exp", "gelu", "silu", "sigmoid", "power", "erf", "sqrt", "rsqrt", "log", "sin", "cos"})
 _WITH_WEIGHTS = ("conv2d", "matmul", "attention", "decode_attention")
 TILES = ((64, 64), (128, 128), (256, 128))
 """Rows and columns of the output that one thread block of a matrix product computes, as libraries choose them."""
@@ -64,6 +65,10 @@ class Workload:
         Weights of a convolution for each pair of channels, 1 for other operators.
     fused : array of float
         Further operations that are computed on the way out.
+    costly : array of float
+        Functions such as tanh among them, which count for no floating-point operation.
+    library : array of float
+        1 for the kernel of a library, 0 for one that a compiler made.
     """
 
     family: npt.NDArray[np.int64]
@@ -78,6 +83,8 @@ class Workload:
     k: Floats
     window: Floats
     fused: Floats
+    costly: Floats
+    library: Floats
 
     def __len__(self) -> int:
         return len(self.family)
@@ -104,7 +111,7 @@ def matrix_products(m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, dtype:
     one, zero, size, result = np.ones(len(m)), np.zeros(len(m)), bits / 8, max(bits, 16) / 8
     family, dtypes = np.full(len(m), FAMILIES.index("matmul")), np.full(len(m), dtype)
     return Workload(
-        family, dtypes, 2 * m * n * k, size * m * k, size * k * n, result * m * n, one, m, n, k, one, zero
+        family, dtypes, 2 * m * n * k, size * m * k, size * k * n, result * m * n, one, m, n, k, one, zero, zero, one
     )  # fmt: skip
 
 
@@ -129,7 +136,7 @@ def describe(graph: OpGraph) -> Workload:
         position[o] = seen[key]
     if not rows:
         empty = np.zeros(0)
-        return Workload(np.zeros(0, np.int64), np.zeros(0, np.str_), *[empty] * 10)
+        return Workload(np.zeros(0, np.int64), np.zeros(0, np.str_), *[empty] * 12)
     columns = list(zip(*rows, strict=True))
     distinct = Workload(
         np.array(columns[0], np.int64), np.array(columns[1], np.str_), *(np.array(c, np.float64) for c in columns[2:])
@@ -164,7 +171,9 @@ def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) 
         table = max((t.size for t in distinct), default=0)
         rows_read = min(table, written)
         parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
-    return (position, dtype, float(flops), others, parameters, written, batch, m, n, k, window, fused)
+    costly = sum(word in _COSTLY for word in kind.rpartition(".")[2].split("_"))
+    library = float("." in kind)
+    return (position, dtype, float(flops), others, parameters, written, batch, m, n, k, window, fused, costly, library)
 
 
 def _extents(
@@ -200,7 +209,8 @@ def _parts(work: Workload, device: DeviceProperties) -> tuple[Floats, Floats]:
 
 
 NAMES = (
-    "family", "bits", "flops", "read", "parameters", "written", "batch", "m", "n", "k", "window", "fused", "intensity",
+    "family", "bits", "flops", "read", "parameters", "written", "batch", "m", "n", "k", "window", "fused",
+    "costly", "library", "intensity",
     "compute", "memory", "compute/memory", "roofline", "peak", "bandwidth", "balance", "processors", "cache",
     "bytes/cache", "parameters/cache", "alignment n", "alignment k", "narrow",
     *(f"{what} {rows}x{columns}" for rows, columns in TILES for what in ("waves", "wave share", "tile share")),
@@ -220,7 +230,7 @@ def features(work: Workload, device: DeviceProperties) -> npt.NDArray[np.float32
     tiny = 1e-12
     columns: list[npt.ArrayLike] = [work.family, _bits(work.dtype)]
     columns += [_log(getattr(work, n)) for n in ("flops", "read", "parameters", "written", "batch", "m", "n", "k")]
-    columns += [work.window, work.fused, _log(work.flops) - _log(work.bytes)]
+    columns += [work.window, work.fused, work.costly, work.library, _log(work.flops) - _log(work.bytes)]
     columns += [np.log2(compute + tiny), np.log2(memory + tiny), np.log2((compute + tiny) / (memory + tiny))]
     names, code = np.unique(work.dtype, return_inverse=True)
     peak = np.array([device.peak(str(name)) for name in names])[code]

@@ -116,9 +116,9 @@ class Part(msgspec.Struct, frozen=True, dict=True):
     def _far(self, columns: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
         """Rows outside the training data: a family or dtype that is not in it, or sizes beyond its range."""
         low, high = (np.full((len(FAMILIES), len(RANGED)), value) for value in (np.inf, -np.inf))
-        for family, (lowest, highest) in self.families.items():
-            if family in FAMILIES:
-                position = FAMILIES.index(family)
+        for name, (lowest, highest) in self.families.items():
+            if name in FAMILIES:
+                position = FAMILIES.index(name)
                 low[position], high[position] = np.subtract(lowest, _MARGIN), np.add(highest, _MARGIN)
         family = columns[:, 0].astype(np.int64)
         values = columns[:, RANGED]

@@ -178,7 +178,7 @@ def _distinct(work: Workload) -> tuple[Workload, npt.NDArray[np.int64]]:
     """Operators without repetitions, and the position of each operator among them."""
     numbers = np.stack(
         [work.family, np.unique(work.dtype, return_inverse=True)[1], work.flops, work.read, work.parameters, work.written,
-         work.batch, work.m, work.n, work.k, work.window, work.fused], axis=1,
+         work.batch, work.m, work.n, work.k, work.window, work.fused, work.costly, work.library], axis=1,
     ).astype(np.float64)  # fmt: skip
     rows = np.ascontiguousarray(numbers).view(np.dtype((np.void, numbers.dtype.itemsize * numbers.shape[1]))).ravel()
     _, first, position = np.unique(rows, return_index=True, return_inverse=True)

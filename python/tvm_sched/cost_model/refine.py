@@ -18,7 +18,12 @@ from .learned import Prediction
 
 _SHAPE = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
 _LENGTH = 2.0  # operators that differ by a factor of four in each size have little in common
-_DEVICE, _FAMILY, _ALIKE, _NOISE = 0.10**2, 0.10**2, 0.20**2, 0.05**2  # variances of the logarithm, as held-out ones are
+_DEVICE, _FAMILY, _ALIKE, _NOISE = (
+    0.10**2,
+    0.10**2,
+    0.20**2,
+    0.05**2,
+)  # variances of the logarithm, as held-out ones are
 _MOST = 1500  # measurements: the equations take the cube of their number
 
 
@@ -58,7 +63,7 @@ def refine(work: Workload, device: DeviceProperties, measured: Floats, predicted
     rows = np.unique(np.linspace(0, len(work) - 1, min(len(work), _MOST)).round().astype(np.int64))
     columns = features(work.take(rows), device)
     error = np.log(measured[rows] / predicted.seconds[rows])
-    inverse = np.linalg.inv(_covariance(columns, columns) + _NOISE * np.eye(len(rows)))
+    inverse = np.asarray(np.linalg.inv(_covariance(columns, columns) + _NOISE * np.eye(len(rows))), np.float64)
     return Refinement(columns, inverse @ error, inverse)
 
 

@@ -46,10 +46,12 @@ def graph_of(texts: Sequence[str]) -> OpGraph:
         if len(parts) != 4 or not parts[1].isdigit():
             raise InputError(f"{text!r} is not the signature of an operator: KIND|FLOPS|INPUTS|OUTPUTS")
         read = [_tensor(each, f"{position}.i{k}") for k, each in enumerate(filter(None, parts[2].split(";")))]
-        made = [_tensor(each, f"{position}.o{k}", "activation") for k, each in enumerate(filter(None, parts[3].split(";")))]
+        made = [
+            _tensor(each, f"{position}.o{k}", "activation") for k, each in enumerate(filter(None, parts[3].split(";")))
+        ]
         tensors += [*read, *made]
-        names = [tuple(tensor.name for tensor in each) for each in (read, made)]
-        operators.append(Operator(f"operator{position}", parts[0], *names, flops=int(parts[1])))
+        inputs, outputs = (tuple(tensor.name for tensor in each) for each in (read, made))
+        operators.append(Operator(f"operator{position}", parts[0], inputs, outputs, int(parts[1])))
     return OpGraph("signatures", tuple(operators), tuple(tensors))
 
 

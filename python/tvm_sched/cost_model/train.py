@@ -28,7 +28,9 @@ _COMMON = {
 }  # fmt: skip
 
 
-def train(samples: Samples, seed: int = 0, progress: Progress | None = None, about: dict[str, str] | None = None) -> LearnedModel:
+def train(
+    samples: Samples, seed: int = 0, progress: Progress | None = None, about: dict[str, str] | None = None
+) -> LearnedModel:
     """Train a model of every kind of devices in the samples.
 
     Parameters
@@ -87,7 +89,9 @@ def choose(samples: Samples, seed: int, most: int) -> Samples:
     return samples.take(np.concatenate(kept))
 
 
-def folds(samples: Samples, seed: int, count: int = FOLDS) -> Iterator[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
+def folds(
+    samples: Samples, seed: int, count: int = FOLDS
+) -> Iterator[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
     """Training and held-out rows, whole groups at a time."""
     groups, code = np.unique(samples.group, return_inverse=True)
     fold = np.random.default_rng(seed).permutation(len(groups)) % count
@@ -114,7 +118,7 @@ def _anonymous(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None) -> Part:
     tell = progress or (lambda *_: None)
-    few = choose(samples, seed, MOST_SAMPLES[kind] // (3 if kind == "cuda" else 1))
+    few = choose(samples, seed, MOST_SAMPLES[kind] // (4 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
     for n, (rest, held) in enumerate(folds(few, seed)):

@@ -15,7 +15,7 @@ from ..cost_model.predicted import database_key
 from ..cost_model.profile import Database, Machine, Measurement, Profile, this_machine
 from ..cost_model.signature import signatures
 from ..errors import InputError
-from ..problem import Topology, load_topology
+from ..problem import load_topology
 from ..runtime.machine import cores
 from ..runtime.tensors import random_value
 from .build import CompiledModel, compile
@@ -41,6 +41,7 @@ def profile_models(
     *,
     input_shapes: InputShapes | None = None,
     database: Database | None = None,
+    again: bool = False,
     alone: bool = True,
     progress: Progress | None = None,
 ) -> Profile:
@@ -54,6 +55,8 @@ def profile_models(
         ``"cpuN"``: the device has the threads that each of N devices gets.
     database : Database, optional
         Kernels that it knows are not measured again, and what is measured goes there.
+    again : bool
+        Measure all kernels all the same.
     alone : bool
         Whether to measure kernels outside of their model, too.
 
@@ -67,12 +70,13 @@ def profile_models(
         raise InputError(f"device {device!r}: kernels are measured on this machine's cores; allowed is cpuN")
     machine, tell = this_machine(), progress or (lambda *_: None)
     key = database_key(max(cores() // len(topology.devices), 1))
-    known = database.read(machine, key) if database else {}
+    known = database.read(machine, key) if database and not again else {}
     found: dict[str, Measurement] = {}
     latencies: dict[str, float] = {}
     for position, (name, model) in enumerate(models.items()):
         tell(f"compiling {name}", position, len(models))
-        mod = LowerToKernels()(load_model(model, input_shapes, name).with_parameters())
+        imported = load_model(model, input_shapes, name).with_parameters()
+        mod = tvm.transform.Sequential([LowerToKernels()])(imported)
         extraction = extract(mod)
         asked = signatures(extraction.graph)
         if set(asked) - known.keys():
@@ -123,7 +127,7 @@ def run_times(compiled: CompiledModel) -> tuple[dict[str, list[float]], float]:
             if event and event.get("kind") == "kernel":
                 times.setdefault(event["name"], []).append((row["end_ns"] - row["start_ns"]) / 1e9)
         spent = time.monotonic() - begin
-        if n >= 12 and (median_and_error(np.array(latencies))[1] <= TOLERANCE and spent > 1 or spent > MOST_SECONDS):
+        if n >= 12 and ((median_and_error(np.array(latencies))[1] <= TOLERANCE and spent > 1) or spent > MOST_SECONDS):
             break
     return times, median_and_error(np.array(latencies))[0]
 

@@ -13,7 +13,19 @@ import tvm
 from tvm import relax
 from tvm.relax.op import add, concat, matmul, mean, permute_dims, reshape
 from tvm.relax.op import multiply as times
-from tvm.relax.op.nn import avg_pool2d, batch_norm, conv2d, gelu, layer_norm, max_pool2d, relu, softmax
+from tvm.relax.op.nn import (
+    avg_pool2d,
+    batch_norm,
+    conv2d,
+    gelu,
+    gelu_tanh,
+    layer_norm,
+    max_pool2d,
+    relu,
+    rms_norm,
+    silu,
+    softmax,
+)
 
 
 def random_networks(count: int = 24, seed: int = 0) -> dict[str, tvm.IRModule]:
@@ -63,7 +75,7 @@ def _convolutional(net: _Network) -> tvm.IRModule:
                 pool = net.pick(max_pool2d, max_pool2d, avg_pool2d)
                 x = net.emit(pool(x, pool_size=(net.pick(2, 3),) * 2, strides=(2, 2), padding=(0, 0, 0, 0)))
             for _ in range(net.pick(2, 3)):
-                x = net.pick(_plain, _residual, _branches, _separable, _dense)(net, x)
+                x = net.pick(_plain, _residual, _branches, _separable, _separable, _dense)(net, x)
         x = net.emit(mean(x, axis=[2, 3]))
         x = net.emit(matmul(x, net.weights(_shape(x)[1], net.pick(10, 100, 1000))))
         return net.emit(softmax(net.emit(add(x, net.weights(_shape(x)[1])))))
@@ -71,7 +83,9 @@ def _convolutional(net: _Network) -> tvm.IRModule:
     return net.module((1, 3, *(net.pick(96, 128, 160, 192, 224, 256, 299),) * 2), body)
 
 
-def _convolve(net: _Network, x: relax.Var, out: int, size: int, stride: int = 1, groups: int = 1, act: bool = True) -> Any:
+def _convolve(
+    net: _Network, x: relax.Var, out: int, size: int, stride: int = 1, groups: int = 1, act: bool = True
+) -> Any:
     channels = _shape(x)[1]
     weight = net.weights(out, channels // groups, size, size)
     x = net.emit(conv2d(x, weight, strides=stride, padding=size // 2, groups=groups))
@@ -105,7 +119,7 @@ def _branches(net: _Network, x: relax.Var) -> relax.Var:
 def _separable(net: _Network, x: relax.Var) -> relax.Var:
     channels = _shape(x)[1]
     y = _convolve(net, x, channels, net.pick(3, 5), groups=channels, act=net.pick(True, False))
-    groups = net.pick(1, 2, 4)
+    groups = net.pick(1, 2, 4, 8)
     y = _convolve(net, y, _width(net, x), 1, groups=groups if channels % groups == 0 else 1)
     if groups > 1 and channels % groups == 0:
         n, c, h, w = _shape(y)
@@ -125,7 +139,7 @@ def _dense(net: _Network, x: relax.Var) -> relax.Var:
 
 def _transformer(net: _Network) -> tvm.IRModule:
     heads, head, tokens = net.pick(2, 4, 8, 12), net.pick(16, 32, 64), net.pick(8, 16, 32, 64, 128, 197)
-    width = heads * head
+    width, gated, approximate, masked = heads * head, *(net.pick(True, False) for _ in range(3))
 
     def project(x: relax.Var, n: int) -> relax.Var:
         return net.emit(add(net.emit(matmul(x, net.weights(_shape(x)[-1], n))), net.weights(n)))
@@ -134,16 +148,26 @@ def _transformer(net: _Network) -> tvm.IRModule:
         return net.emit(permute_dims(net.emit(reshape(x, (1, tokens, heads, head))), axes))
 
     def norm(x: relax.Var) -> relax.Var:
+        if gated:
+            return net.emit(rms_norm(x, net.weights(width), axes=[-1]))
         return net.emit(layer_norm(x, net.weights(width), net.weights(width), axes=[-1]))
+
+    def expand(x: relax.Var) -> relax.Var:
+        hidden = net.pick(2, 3, 4) * width
+        if gated:
+            return net.emit(times(net.emit(silu(project(x, hidden))), project(x, hidden)))
+        x = project(x, hidden)
+        return net.emit(gelu_tanh(x) if approximate else gelu(x))
 
     def layer(x: relax.Var) -> relax.Var:
         q, k, v = (project(x, width) for _ in range(3))
         scores = net.emit(matmul(split(q, [0, 2, 1, 3]), split(k, [0, 2, 3, 1])))
+        if masked:
+            scores = net.emit(add(scores, net.weights(1, 1, tokens, tokens)))
         scores = net.emit(softmax(net.emit(times(scores, relax.const(np.float32(head**-0.5))))))
         mixed = net.emit(permute_dims(net.emit(matmul(scores, split(v, [0, 2, 1, 3]))), [0, 2, 1, 3]))
         x = norm(net.emit(add(project(net.emit(reshape(mixed, (1, tokens, width))), width), x)))
-        hidden = net.emit(gelu(project(x, net.pick(2, 3, 4) * width)))
-        return norm(net.emit(add(project(hidden, width), x)))
+        return norm(net.emit(add(project(expand(x), width), x)))
 
     def body(x: relax.Var) -> relax.Expr:
         for _ in range(2):

@@ -60,7 +60,10 @@ def _is_numpy_name(name: str) -> bool:
 
 
 def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """Values for an argument of a plan: normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too."""
+    """Values for an argument of a plan.
+
+    Normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too.
+    """
     shape, dtype = tuple(argument["shape"]), str(argument["dtype"])
     if dtype == "bool":
         return rng.random(shape) < 0.5

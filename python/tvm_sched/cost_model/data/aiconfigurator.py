@@ -64,7 +64,9 @@ def read_matrix_products(system: str) -> Samples | None:
         if not len(m):
             continue
         group = np.char.add(np.char.add(n.astype(np.str_), "x"), k.astype(np.str_))
-        parts.append(Samples.on(GPUS[SYSTEMS[system]], matrix_products(m, n, k, dtype, bits), milliseconds / 1e3, group))
+        parts.append(
+            Samples.on(GPUS[SYSTEMS[system]], matrix_products(m, n, k, dtype, bits), milliseconds / 1e3, group)
+        )
     return Samples.concatenate(parts) if parts else None
 
 
@@ -106,7 +108,7 @@ def attention(
     outputs = 2 * batch * heads * queries * head
     return Workload(
         np.full(len(batch), FAMILIES.index(family)), np.full(len(batch), "bfloat16"), flops,
-        outputs + 4 * batch * pairs * keys * head, zero, outputs, batch * heads, queries, keys, head, one, zero,
+        outputs + 4 * batch * pairs * keys * head, zero, outputs, batch * heads, queries, keys, head, one, zero, zero, one,
     )  # fmt: skip
 
 
@@ -115,8 +117,10 @@ def _tables(system: str, operation: str, file: str) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet
 
     spec = importlib.util.find_spec("aiconfigurator_core")
-    assert spec and spec.submodule_search_locations  # `available` was asked before
-    root = Path(next(iter(spec.submodule_search_locations))) / "systems" / "data" / system / operation
+    places = spec.submodule_search_locations if spec else None
+    if not places:
+        return
+    root = Path(next(iter(places))) / "systems" / "data" / system / operation
     for framework in FRAMEWORKS:
         files = sorted(root.glob(f"{framework}/*/{file}"), key=lambda path: _version(path.parent.name))
         if files:

@@ -43,7 +43,7 @@ def _read_file(root: Path, file: Path) -> Samples:
     gpu, _, model, _ = file.relative_to(root).parts
     try:
         with file.open(newline="") as stream:
-            rows = [{key: _number(value) for key, value in row.items()} for row in csv.DictReader(stream)]
+            rows: list[Row] = [{key: _number(value) for key, value in row.items()} for row in csv.DictReader(stream)]
         parts = [_operator(name, describe, rows) for name, describe in OPERATORS.items()]
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{file}: not a file of vidur's layer times ({error!r})") from None
@@ -58,7 +58,9 @@ def _number(text: str) -> float:
 
 def _operator(name: str, describe: Callable[[Row], Workload], rows: list[Row]) -> tuple[Workload, np.ndarray]:
     """One operator of every row that has a time for it."""
-    timed = [(row, row[f"time_stats.{name}.median"] / 1e3) for row in rows if row.get(f"time_stats.{name}.median", 0) > 0]
+    timed = [
+        (row, row[f"time_stats.{name}.median"] / 1e3) for row in rows if row.get(f"time_stats.{name}.median", 0) > 0
+    ]
     if not timed:
         return matrix_products([], [], [], "float16", 16), np.zeros(0)
     return Workload.concatenate([describe(row) for row, _ in timed]), np.array([seconds for _, seconds in timed])
@@ -68,13 +70,13 @@ def _product(n: Callable[[Row], float], k: Callable[[Row], float]) -> Callable[[
     return lambda row: matrix_products([row["num_tokens"]], [n(row)], [k(row)], "float16", 16)
 
 
-def _rowwise(family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]):  # noqa: ANN202
+def _rowwise(family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]):
     """An operator on each token, of so many numbers read and written for it."""
 
     def describe(row: Row) -> Workload:
         tokens, read, written = row["num_tokens"], reads(row), writes(row)
         columns = (flops * tokens * written, _BYTES * tokens * read, 0, _BYTES * tokens * written, 1, tokens, written)
-        numbers = [np.array([float(value)]) for value in (*columns, 1, 1, 0)]
+        numbers = [np.array([float(value)]) for value in (*columns, 1, 1, 0, 0, 1)]
         return Workload(np.array([FAMILIES.index(family)]), np.array(["float16"]), *numbers)
 
     return describe
