@@ -118,7 +118,7 @@ def _anonymous(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None) -> Part:
     tell = progress or (lambda *_: None)
-    few = choose(samples, seed, MOST_SAMPLES[kind] // (4 if kind == "cuda" else 1))  # intervals need no more
+    few = choose(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
     for n, (rest, held) in enumerate(folds(few, seed)):

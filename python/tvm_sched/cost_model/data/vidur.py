@@ -70,7 +70,9 @@ def _product(n: Callable[[Row], float], k: Callable[[Row], float]) -> Callable[[
     return lambda row: matrix_products([row["num_tokens"]], [n(row)], [k(row)], "float16", 16)
 
 
-def _rowwise(family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]):
+def _rowwise(
+    family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]
+) -> Callable[[Row], Workload]:
     """An operator on each token, of so many numbers read and written for it."""
 
     def describe(row: Row) -> Workload:
