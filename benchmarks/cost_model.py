@@ -10,6 +10,7 @@ The error is the median of |predicted / measured - 1|; the order is Kendall's ta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -222,6 +223,9 @@ def main() -> None:
     if args.plot:
         plot(points, args.plot)
     report("Accuracy of latencies", rows, args.json, args.markdown)
+    if args.markdown and args.plot:
+        with args.markdown.open("a") as page:
+            page.write(f"\n![Predicted against measured]({os.path.relpath(args.plot, args.markdown.parent)})\n")
 
 
 if __name__ == "__main__":

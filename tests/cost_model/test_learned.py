@@ -16,7 +16,7 @@ from tvm_sched.errors import FormatError, InputError
 from tvm_sched.problem import FORBIDDEN, load_topology
 
 
-def law(device, count=800, seed=0, noise=0.02, factor=1.7):
+def law(device, count=500, seed=0, noise=0.02, factor=1.7):
     """Products that take ``factor`` times their roofline, with a little noise."""
     rng = np.random.default_rng(seed)
     m, n, k = 2 ** rng.integers(4, 12, (3, count))
@@ -27,7 +27,7 @@ def law(device, count=800, seed=0, noise=0.02, factor=1.7):
 
 @pytest.fixture(scope="module")
 def model():
-    return train(Samples.concatenate([law(GPUS["A100"]), law(GPUS["H100"], seed=1)]))
+    return train(Samples.concatenate([law(GPUS["A100"]), law(GPUS["H100"], seed=1)]), rounds=25)
 
 
 def test_it_learns_the_law(model):
@@ -55,7 +55,7 @@ def test_far_from_the_data_it_is_the_roofline_times_a_constant(model):
 
 
 def test_same_data_and_seed_same_file(model, tmp_path):
-    again = train(Samples.concatenate([law(GPUS["A100"]), law(GPUS["H100"], seed=1)]))
+    again = train(Samples.concatenate([law(GPUS["A100"]), law(GPUS["H100"], seed=1)]), rounds=25)
     model.save(tmp_path / "a.msgpack")
     again.save(tmp_path / "b.msgpack")
     assert (tmp_path / "a.msgpack").read_bytes() == (tmp_path / "b.msgpack").read_bytes()
@@ -122,7 +122,7 @@ def test_an_empty_graph():
 
 def test_a_few_measurements_refine_a_device(model):
     slow = law(GPUS["H100"], seed=4, factor=2.5)
-    some, rest = slow.take(np.arange(12)), slow.take(np.arange(12, 800))
+    some, rest = slow.take(np.arange(12)), slow.take(np.arange(12, 500))
     refinement = refine(some.work, GPUS["H100"], some.seconds, model.predict(some.work, GPUS["H100"]))
     plain = model.predict(rest.work, GPUS["H100"])
     better = refinement(rest.work, GPUS["H100"], plain)

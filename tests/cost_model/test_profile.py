@@ -30,7 +30,7 @@ def test_files(profile, tmp_path, name):
 
 
 def test_wrong_files(profile, tmp_path):
-    with pytest.raises(InputError, match="ends in .parquet or .json"):
+    with pytest.raises(InputError, match="the name of a profile ends in"):
         profile.save(tmp_path / "p.txt")
     profile.save(tmp_path / "p.json")
     text = (tmp_path / "p.json").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from .inputs import InputShapes, check_outputs, parse_shapes
 from .interrupt import interruptible
 
 if TYPE_CHECKING:
+    from ..cost_model.learned import Spread
     from ..cost_model.profile import Profile
 
 KERNELS = "kernels"
@@ -136,9 +138,12 @@ def learn(
     from ..report.tables import table
 
     rows = [
-        (kind, str(len(part.devices)), f"{part.known[''].low:+.1%} to {part.known[''].high:+.1%}",
-         f"{part.unknown[''].low:+.1%} to {part.unknown[''].high:+.1%}")
+        (kind, str(len(part.devices)), *(_factors(spreads[""]) for spreads in (part.known, part.unknown)))
         for kind, part in model.parts.items()
-    ]  # fmt: skip
-    out.show(table(("devices", "distinct", "90 % interval, known", "other devices"), rows))
+    ]
+    out.show(table(("devices", "distinct", "90 % of times / predicted", "of other devices"), rows))
     out.result({"about": model.about, "samples": len(samples), "files": {"model": str(output)}})
+
+
+def _factors(spread: Spread) -> str:
+    return f"{math.exp(spread.low):.2f} to {math.exp(spread.high):.2f}"

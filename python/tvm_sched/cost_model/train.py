@@ -29,7 +29,11 @@ _COMMON = {
 
 
 def train(
-    samples: Samples, seed: int = 0, progress: Progress | None = None, about: dict[str, str] | None = None
+    samples: Samples,
+    seed: int = 0,
+    progress: Progress | None = None,
+    about: dict[str, str] | None = None,
+    rounds: int | None = None,
 ) -> LearnedModel:
     """Train a model of every kind of devices in the samples.
 
@@ -42,6 +46,8 @@ def train(
         Called with what is being done, how many parts are done and how many there are.
     about : dict of str to str, optional
         Kept in the model.
+    rounds : int, optional
+        Trees; default `ROUNDS` of the kind of devices.
 
     Raises
     ------
@@ -49,11 +55,11 @@ def train(
         A time that is not above 0 and finite.
     """
     kinds = sorted({device.kind for device in samples.devices})
-    parts = {kind: _train_part(kind, _of_kind(samples, kind), seed, progress) for kind in kinds}
+    parts = {kind: _train_part(kind, _of_kind(samples, kind), seed, progress, rounds or ROUNDS[kind]) for kind in kinds}
     return LearnedModel(parts, dict(about or {}, seed=str(seed)))
 
 
-def fit(samples: Samples, kind: str, seed: int) -> Any:
+def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Any:
     """The booster alone, without intervals; rows of devices that are to be new have their identity missing.
 
     Every sample stands there twice for GPUs, once without the device's identity: so one model serves both.
@@ -65,7 +71,7 @@ def fit(samples: Samples, kind: str, seed: int) -> Any:
         columns = np.concatenate([columns, _anonymous(columns)])
         target = np.concatenate([target, target])
     settings = {**_COMMON, **_TREES[kind], "seed": seed, "nthread": 2}
-    return xgboost.train(settings, xgboost.DMatrix(columns, target), ROUNDS[kind])
+    return xgboost.train(settings, xgboost.DMatrix(columns, target), rounds or ROUNDS[kind])
 
 
 def errors(booster: Any, samples: Samples, known: bool) -> Floats:
@@ -116,26 +122,26 @@ def _anonymous(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return columns
 
 
-def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None) -> Part:
+def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None, rounds: int) -> Part:
     tell = progress or (lambda *_: None)
     few = choose(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
     for n, (rest, held) in enumerate(folds(few, seed)):
         tell(f"{kind}, held-out fold {n + 1}", n, steps)
-        known[held] = errors(fit(few.take(rest), kind, seed), few.take(held), known=True)
+        known[held] = errors(fit(few.take(rest), kind, seed, rounds), few.take(held), known=True)
     tell(f"{kind}, held-out devices", FOLDS, steps)
     left_out = chips(few.devices)[few.device]
     names = np.unique(left_out)
     if len(names) > 1:
         for name in names:
             held = left_out == name
-            unknown[held] = errors(fit(few.take(~held), kind, seed), few.take(held), known=False)
+            unknown[held] = errors(fit(few.take(~held), kind, seed, rounds), few.take(held), known=False)
     else:  # of other devices of this kind nothing is known: twice the error is a guess, and docs/cost_model.md says so
         unknown = 2 * known
     tell(f"{kind}, all samples", FOLDS + 1, steps)
     chosen = choose(samples, seed, MOST_SAMPLES[kind])
-    booster = fit(chosen, kind, seed)
+    booster = fit(chosen, kind, seed, rounds)
     device = np.array([d.name for d in few.devices])[few.device]
     ratio = np.log(few.seconds / few.roofline())
     distinct = {d.name: d for d in (samples.devices[i] for i in np.unique(samples.device))}
