@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +146,7 @@ def describe(graph: OpGraph) -> Workload:
     return distinct.take(position)
 
 
+@lru_cache(maxsize=4096)
 def family_of(kind: str) -> tuple[str, int]:
     """Family of an operator's kind, and how many operations are fused with it.
 
@@ -181,18 +184,18 @@ def _extents(
 ) -> tuple[float, float, float, float, float]:
     """``batch, m, n, k, window`` of one operator."""
     out = made[0].shape if made else ()
-    elements = float(np.prod(out)) if out else float(max(made[0].size, 1) if made else 1)
+    elements = float(prod(out)) if out else float(max(made[0].size, 1) if made else 1)
     n = float(out[-1]) if out else elements
     weights = read[1].shape if family in _WITH_WEIGHTS and len(read) > 1 else ()
     if not weights or not elements or flops < elements:
         return 1.0, elements / max(n, 1.0), n, 1.0, 1.0
     if family == "conv2d" and len(weights) > 2:
-        k = float(np.prod(weights[1:]))
+        k = float(prod(weights[1:]))
         groups = max(round(read[0].shape[-1] / weights[1]), 1) if read[0].shape and weights[1] else 1
         groups = groups if weights[0] % groups == 0 else 1
-        return float(groups), elements / weights[0], weights[0] / groups, k, float(np.prod(weights[2:]))
+        return float(groups), elements / weights[0], weights[0] / groups, k, float(prod(weights[2:]))
     k = max(float(round(flops / (2 * elements))), 1.0)
-    batch = float(np.prod(weights[:-2])) if len(weights) > 2 else 1.0
+    batch = float(prod(weights[:-2])) if len(weights) > 2 else 1.0
     return batch, elements / max(batch * n, 1.0), n, k, 1.0
 
 
