@@ -12,7 +12,7 @@ import tvm
 
 from ..cost_model.devices import properties
 from ..cost_model.predicted import database_key
-from ..cost_model.profile import Database, Machine, Measurement, Profile, this_machine
+from ..cost_model.profile import Database, Measurement, Profile, this_machine
 from ..cost_model.signature import signatures
 from ..errors import InputError
 from ..problem import load_topology
@@ -89,7 +89,7 @@ def profile_models(
             known |= measured
             if database:
                 database.write(machine, key, measured.values())
-        found |= {each: found.get(each, known[each]) for each in asked}
+        found |= {each: known[each] for each in asked if each in known and each not in found}
     return Profile(machine, properties(topology.devices[0]), tuple(found.values()), copy_times(), latencies)
 
 
@@ -185,6 +185,3 @@ def copy_times() -> tuple[tuple[int, float], ...]:
             times.append(time.perf_counter() - begin)
         result.append((size, float(np.median(times))))
     return tuple(result)
-
-
-__all__ = ["Machine", "copy_times", "profile_models", "run_times"]
