@@ -10,6 +10,7 @@ The error is the median of |predicted / measured - 1|; the order is Kendall's ta
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from scipy.stats import kendalltau
 
 from tvm_sched.cost_model.data import Samples, aiconfigurator, vidur
 from tvm_sched.cost_model.features import FAMILIES, NAMES
-from tvm_sched.cost_model.learned import LearnedModel
+from tvm_sched.cost_model.learned import LearnedModel, load_learned
 from tvm_sched.cost_model.profile import Profile
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.cost_model.train import MOST_SAMPLES, chips, choose, errors, fit, folds
@@ -197,8 +198,19 @@ def plot(points: Points, file: Path) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
+def gpus(args: argparse.Namespace, points: Points) -> list[Row]:
+    """Everything on GPUs; nothing where there are no measurements of them."""
+    if not aiconfigurator.available():
+        print("GPUs are left out: the package aiconfigurator-core is not installed (pip install 'tvm-sched[data]')")
+        return []
+    systems = ("a100_sxm", "h100_sxm", "l40s") if args.quick else tuple(aiconfigurator.SYSTEMS)
+    samples = Samples.concatenate([*aiconfigurator.read(systems), *(vidur.read(args.vidur) if args.vidur else ())])
+    return [*products_held_out(samples, args.seed, points), *devices_left_out(samples, args.seed, points)]
+
+
 def main() -> None:
     arguments = parser(__doc__.partition("\n")[0], models=False)
+    arguments.add_argument("--part", choices=("gpu", "cpu"), help="only this part")
     arguments.add_argument("--vidur", type=Path, metavar="DIR", help="train on vidur's compute profiles, too")
     arguments.add_argument(
         "--profile", type=Path, action="append", default=[], help="instead of those in benchmarks/data"
@@ -208,18 +220,12 @@ def main() -> None:
     args = arguments.parse_args()
     rows: list[Row] = []
     points: Points = {}
-    if aiconfigurator.available():
-        systems = ("a100_sxm", "h100_sxm", "l40s") if args.quick else tuple(aiconfigurator.SYSTEMS)
-        samples = Samples.concatenate([*aiconfigurator.read(systems), *(vidur.read(args.vidur) if args.vidur else ())])
-        rows += products_held_out(samples, args.seed, points)
-        rows += devices_left_out(samples, args.seed, points)
-    else:
-        print("GPUs are left out: the package aiconfigurator-core is not installed (pip install 'tvm-sched[data]')")
-    profiles = [Profile.load(path) for path in args.profile or sorted(DATA.glob("cpu*.json"))]
-    rows += cpu_kernels(profiles, args.seed, points)
-    from tvm_sched.cost_model.learned import load_learned
-
-    rows += speed(load_learned())
+    if args.part != "cpu":
+        rows += gpus(args, points)
+    if args.part != "gpu":
+        profiles = [Profile.load(path) for path in args.profile or sorted(DATA.glob("cpu*.json"))]
+        rows += cpu_kernels(profiles, args.seed, points)
+        rows += speed(load_learned())
     if args.plot:
         plot(points, args.plot)
     report("Accuracy of latencies", rows, args.json, args.markdown)
