@@ -113,6 +113,14 @@ Nanoseconds Builder::Run(OperatorId op, DeviceId device) {
 Nanoseconds Builder::RunStage(std::span<const OperatorId> ops, std::span<const int32_t> streams,
                               DeviceId device, int32_t stage) {
   if (ops.size() == 1) return Run(ops[0], device);
+  if (!problem_.concurrency.known()) {  // nothing runs together: one after another, as listed
+    Nanoseconds end{};
+    for (OperatorId op : ops) {
+      end = Run(op, device);
+      if (end == kNever) return kNever;
+    }
+    return end;
+  }
   Nanoseconds start = device_free_[device];
   std::vector<simulate::Member> members;
   for (size_t i = 0; i < ops.size(); ++i) {
