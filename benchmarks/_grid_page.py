@@ -75,7 +75,10 @@ def write_page(plan: list[Case], cells: Cells, markdown: Path | None, rows: Path
 
 def _row(case: Case, cell: Cell) -> dict[str, object]:
     row = {"server": case.server, "model": case.model, "shape": case.shape, "method": case.method.label}
-    return {**row, **{name: getattr(cell, name) for name in cell.__struct_fields__ if name not in ("spans", "warm")}}
+    return {
+        **row,
+        **{name: getattr(cell, name) for name in cell.__struct_fields__ if name not in ("spans", "warm", "schedule")},
+    }
 
 
 def speedups(pairs: Pairs, servers: Iterable[str] = ()) -> dict[str, dict[tuple[str, str, str], float]]:

@@ -109,6 +109,13 @@ class Instance:
         return order
 
     @cached_property
+    def tied(self) -> list[tuple[int, int]]:
+        """Each operator that is placed together with an earlier one, after the first such."""
+        first: dict[int, int] = {}
+        pairs = [(first.setdefault(number, v), v) for v, number in enumerate(self.together)]
+        return [(u, v) for u, v in pairs if u != v]
+
+    @cached_property
     def critical_path(self) -> float:
         """Longest path with each operator where it is fastest: no placement has a lower latency."""
         ends = [0.0] * len(self.operators)
@@ -152,8 +159,9 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> Ends | None:
             followers[j].append(j + 1)
             waiting[j + 1] = 1
     for v, readers in enumerate(instance.after):
-        own, seen = unit[v], set[int]()
-        for other in (unit[r] for r in readers):
+        own, seen = unit[v], set()
+        for r in readers:
+            other = unit[r]
             if other != own and other not in seen:
                 seen.add(other)
                 followers[own].append(other)
@@ -171,7 +179,8 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> Ends | None:
         done += 1
         end[x] = start[x] + busy[x]
         for y in followers[x]:
-            start[y] = max(start[y], end[x])
+            if end[x] > start[y]:
+                start[y] = end[x]
             waiting[y] -= 1
             if not waiting[y]:
                 free.append(y)
@@ -192,6 +201,4 @@ def _compute(instance: Instance, subgraph: Sequence[int]) -> list[float] | None:
             busy[count + v] = instance.cpu[v]
     if max(busy) == inf or any(h > c for h, c in zip(held, instance.capacity, strict=True)):
         return None
-    place: dict[int, int] = {}
-    together = all(place.setdefault(group, j) == j for group, j in zip(instance.together, subgraph, strict=False))
-    return busy if together else None
+    return busy if all(subgraph[v] == subgraph[u] for u, v in instance.tied) else None
