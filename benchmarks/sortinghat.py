@@ -90,6 +90,9 @@ def arguments() -> argparse.Namespace:
         "--no-measure", action="store_true",
         help="predict only; with --resume, a later call without this option runs the schedules emulated",
     )  # fmt: skip
+    result.add_argument(
+        "--shared", action="store_true", help="other work runs on the machine meanwhile: the page says so"
+    )
     result.add_argument("--no-ablation", action="store_true", help="leave out what only Figures 12 and 13 need")
     return result.parse_args()
 
@@ -165,7 +168,7 @@ def main() -> None:
             cells.add(case, cell)
         if not options.no_measure:
             cells.add(case, measure(problem, cell))
-    write_page(plan, cells, options.markdown, options.json, screen)
+    write_page(plan, cells, options.markdown, options.json, screen, options.shared)
 
 
 if __name__ == "__main__":
