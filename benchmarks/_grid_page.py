@@ -28,8 +28,9 @@ Why ours differ from the paper's: latencies here are modelled, not measured on t
 its bytes and operations take on the card's data sheet (the roofline), while the paper measured TVM with cuBLAS; a slower
 kernel leaves more to gain by several devices. Bus and link bandwidths are data sheets' with a usual efficiency. Direct
 host access occupies the bus here (`docs/model.md`), which the paper's program leaves out: at 32 tokens no schedule is
-faster than the buses carry the parameters. Clock and memory of the slow GPUs of the heterogeneous server are modelled, too. Its single GPU loads
-everything before the first kernel; so does `single`."""
+faster than the buses carry the parameters. Clock and memory of the slow GPUs of the heterogeneous server are modelled,
+too. Its single GPU loads everything before the first kernel; so does `single`. A `--quick` run has two of the four models
+and two of the four shapes, so its averages are over other cases than the paper's."""
 
 
 class Page:
