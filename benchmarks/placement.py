@@ -27,7 +27,7 @@ REFERENCES = {
 """Least milliseconds of each workload among the greedy and the throughput split of the authors' code at commit b207b6a, and
 their program on HiGHS and CP-SAT (300 s and 120 s, one thread)."""
 
-ANNEALING = 300_000
+ANNEALING = 220_000
 """Placements that simulated annealing looks at by default."""
 
 

@@ -7,15 +7,12 @@ from random import Random
 
 from .instance import Instance, evaluate
 
-HOT = 0.05
-"""First temperature, as a part of the latency at the start; it falls with the square of what is left."""
-
-WALKS = (0, 0, 0, 1, 2, 4, 8, 16)
+FOLLOWERS = (0, 0, 0, 1, 2, 4, 8, 16)
 """How many neighbours, one after another, may follow an operator to its new place."""
 
 
 def anneal(
-    instance: Instance, groups: list[list[int]], start: list[int], evaluations: int, random: Random
+    instance: Instance, groups: list[list[int]], start: list[int], evaluations: int, random: Random, hot: float = 0.05
 ) -> list[int]:
     """The best placement met on a walk that also takes worse ones, at first more readily than at last.
 
@@ -29,19 +26,21 @@ def anneal(
     evaluations : int
         Placements to look at: a limit that does not depend on the machine.
     random : Random
+    hot : float
+        First temperature, as a part of the latency at the start; it falls with the square of what is left.
     """
     neighbours = _neighbours(instance, groups)
     ends = evaluate(instance, start)
     assert ends is not None
     placement = [start[group[0]] for group in groups]
     latency = least = ends.latency
-    best, hot = placement, HOT * latency
+    best, first = placement, hot * latency
     for k in range(evaluations):
         candidate = _changed(instance, placement, neighbours, random)
         ends = evaluate(instance, _by_operator(instance, groups, candidate))
         if ends is None:
             continue
-        heat = hot * (1 - k / evaluations) ** 2
+        heat = first * (1 - k / evaluations) ** 2
         if ends.latency <= latency or random.random() < math.exp((latency - ends.latency) / heat):
             placement, latency = candidate, ends.latency
             if latency < least:
@@ -74,7 +73,7 @@ def _changed(instance: Instance, placement: list[int], neighbours: list[list[int
     if kind < 0.1 and 0 != result[g] != target:  # a whole subgraph goes: two become one, or one is elsewhere
         return [target if j == result[g] else j for j in result]
     result[g] = target
-    for _ in range(random.choice(WALKS)):
+    for _ in range(random.choice(FOLLOWERS)):
         if not neighbours[g]:
             break
         g = random.choice(neighbours[g])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from itertools import cycle
+from collections.abc import Iterator, Sequence
 from math import inf
 from random import Random
 
@@ -15,6 +14,9 @@ from .instance import Instance, evaluate
 
 WALK = 20_000
 """Placements on one walk of annealing: on the published workloads several such reach further than a long one."""
+
+HOT, COOL = 0.05, 0.025
+"""Temperatures at which walks begin, as a part of the latency at their start."""
 
 STEADY = 0.8
 """How often a random order goes on with the branch that it is on."""
@@ -48,11 +50,23 @@ def best_placement(
         return None
     starts = sorted(found, key=lambda placement: (found[placement], placement))[:3]
     if annealing:
-        walks = [min(WALK, annealing - done) for done in range(0, annealing, WALK)]
-        annealed = [anneal(instance, groups, list(start), n, random) for n, start in zip(walks, cycle(starts))]
-        starts = [tuple(placement) for placement in sorted(annealed, key=lambda p: _latency(instance, p))[:3]]
+        starts = _annealed(instance, groups, starts, annealing, random)
     improved = [improve(instance, groups, list(start), evaluations // len(starts), deadline) for start in starts]
     return min(improved, key=lambda placement: (_latency(instance, placement), placement))
+
+
+def _annealed(
+    instance: Instance, groups: list[list[int]], starts: list[tuple[int, ...]], evaluations: int, random: Random
+) -> list[tuple[int, ...]]:
+    """The three best placements after walks from each start in turn, and as many cooler ones from the best so far."""
+    walks = [min(WALK, evaluations - done) for done in range(0, evaluations, WALK)]
+    found = list(starts)
+    for k, length in enumerate(walks):
+        warm = k < (len(walks) + 1) // 2
+        start = list(starts[k % len(starts)] if warm else found[0])
+        found.append(tuple(anneal(instance, groups, start, length, random, HOT if warm else COOL)))
+        found.sort(key=lambda placement: (_latency(instance, placement), placement))
+    return found[:3]
 
 
 def improve(
@@ -77,7 +91,7 @@ def improve(
     return placement
 
 
-def _latency(instance: Instance, placement: list[int]) -> float:
+def _latency(instance: Instance, placement: Sequence[int]) -> float:
     ends = evaluate(instance, placement)
     return inf if ends is None else ends.latency
 
