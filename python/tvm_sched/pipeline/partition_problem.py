@@ -91,7 +91,9 @@ class PartitionProblem:
                 if not -1 <= v < n or (v < 0 and v != tensor.producer):
                     raise GraphError(f"tensor {t} names node {v}; nodes are 0 to {n - 1}")
             if not 0 <= tensor.transfer < float("inf") or not 0 <= tensor.size < float("inf"):
-                raise GraphError(f"tensor {t} has transfer {tensor.transfer} and size {tensor.size}; 0 or more is allowed")
+                raise GraphError(
+                    f"tensor {t} has transfer {tensor.transfer} and size {tensor.size}; 0 or more is allowed"
+                )
             if tensor.producer in tensor.readers:
                 raise GraphError(f"node {self.names[tensor.producer]!r} reads its own output")
         if not self.memory >= 0:
@@ -194,7 +196,13 @@ class PartitionProblem:
         return self.kahn(np.from_dlpack(keys))
 
     def refine(
-        self, stage_of: npt.ArrayLike, stages: int, *, seed: int = 0, moves: int = 1_000_000, seconds: float = float("inf")
+        self,
+        stage_of: npt.ArrayLike,
+        stages: int,
+        *,
+        seed: int = 0,
+        moves: int = 1_000_000,
+        seconds: float = float("inf"),
     ) -> Integers:
         """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
         return np.from_dlpack(self._compiled[5](_integers(stage_of), stages, seed, moves, float(seconds))).copy()

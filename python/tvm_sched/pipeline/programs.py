@@ -1,0 +1,248 @@
+"""The integer programs of Archer et al. (ICML 2024) for max-throughput partitioning, and their lower bounds.
+
+All three are one program over numbered blocks, Figure 3 of the paper, with some blocks standing for one stage and others
+for several. The variables x are eliminated, and branching is on y, as Section 3.1 recommends. Overflow is in the program
+without the peak memory of activations, which only lowers it, so that bounds stay bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from ortools.math_opt.python import mathopt
+
+from ..errors import InputError
+from .partition_problem import Integers, PartitionProblem
+
+SOLVERS = {"highs": mathopt.SolverType.HIGHS, "scip": mathopt.SolverType.GSCIP, "gurobi": mathopt.SolverType.GUROBI}
+
+_SAFETY = 1e-6
+"""Part of a bound that is given up to the solvers' tolerances."""
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """What a solver found out about a program.
+
+    Attributes
+    ----------
+    bound : float
+        No partition has a cheaper bottleneck.
+    stage_of : array of int or None
+        Block of each node in the best solution, where there is one.
+    proved : bool
+        Whether the program was solved to the end.
+    """
+
+    bound: float
+    stage_of: Integers | None = None
+    proved: bool = False
+
+
+@dataclass
+class BlockProgram:
+    """Figure 3 over ``blocks`` blocks: variables y, c and the costs of the blocks, without an objective."""
+
+    problem: PartitionProblem
+    blocks: int
+    model: Any = field(init=False)
+    bottleneck: Any = field(init=False)
+    y: list[list[Any]] = field(init=False)
+    costs: list[Any] = field(init=False)
+    works: list[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = mathopt.Model(name="max-throughput partitioning")
+        self.bottleneck = self.model.add_variable(lb=0, name="bottleneck")
+        self.y = [self._completed_by(v) for v in range(self.problem.size)]
+        self._dag()
+        cuts = [self._cuts(b) for b in range(self.blocks)]
+        self.works = [self._weighted(self.problem.work, b) for b in range(self.blocks)]
+        self.costs = [self.works[b] + self._transfers(cuts[b]) + self._overflow(b) for b in range(self.blocks)]
+
+    def x(self, v: int, b: int) -> Any:
+        """Equation (11): node v is in block b."""
+        return self.y[v][b] - (self.y[v][b - 1] if b > 0 else 0)
+
+    def _completed_by(self, v: int) -> list[Any]:
+        """y of a node: in block b or earlier; monotone, and 1 in the last."""
+        y: list[Any] = [self.model.add_binary_variable(name=f"y_{v}_{b}") for b in range(self.blocks - 1)]
+        for before, after in zip(y, y[1:], strict=False):
+            self.model.add_linear_constraint(before <= after)
+        return [*y, 1]
+
+    def _dag(self) -> None:
+        """Equation (8): no edge leads to an earlier block."""
+        for u, v in self.problem.edges:
+            for b in range(self.blocks - 1):
+                self.model.add_linear_constraint(self.y[u][b] >= self.y[v][b])
+
+    def _cuts(self, b: int) -> list[Any]:
+        """Equations (9) and (10): whether each tensor enters or leaves block b."""
+        cuts: list[Any] = []
+        for tensor in self.problem.tensors:
+            if tensor.transfer == 0 or (not tensor.readers and not tensor.leaves):
+                cuts.append(0)
+                continue
+            cut = self.model.add_variable(lb=0, ub=1)
+            u = tensor.producer
+            for v in tensor.readers:
+                if u < 0:  # from outside, into each block that reads it
+                    self.model.add_linear_constraint(cut >= self.x(v, b))
+                    continue
+                if b > 0:
+                    self.model.add_linear_constraint(cut >= self.y[u][b - 1] + self.x(v, b) - 1)
+                if b < self.blocks - 1:
+                    self.model.add_linear_constraint(cut >= self.x(u, b) - self.y[v][b])
+            if tensor.leaves:
+                self.model.add_linear_constraint(cut >= self.x(u, b))
+            cuts.append(cut)
+        return cuts
+
+    def _transfers(self, cuts: list[Any]) -> Any:
+        tensors = zip(self.problem.tensors, cuts, strict=True)
+        return mathopt.fast_sum(tensor.transfer * cut for tensor, cut in tensors)
+
+    def _weighted(self, weights: Any, b: int) -> Any:
+        return mathopt.fast_sum(float(weights[v]) * self.x(v, b) for v in range(self.problem.size) if weights[v])
+
+    def _overflow(self, b: int) -> Any:
+        """Equation (2) without peak memory."""
+        if not np.isfinite(self.problem.memory) or self.problem.overflow_time == 0:
+            return 0
+        overflow = self.model.add_variable(lb=0)
+        self.model.add_linear_constraint(overflow >= self._weighted(self.problem.parameters, b) - self.problem.memory)
+        return self.problem.overflow_time * overflow
+
+    def solve(self, solver: str, seconds: float, threads: int, hint: Integers | None = None) -> ProgramResult:
+        """Minimise the bottleneck."""
+        self.model.minimize(self.bottleneck)
+        parameters = mathopt.SolveParameters(
+            time_limit=timedelta(seconds=max(seconds, 0.01)),
+            threads=None if solver == "highs" else threads,  # MathOpt runs HiGHS on one thread
+            relative_gap_tolerance=1e-6,
+        )
+        hints = []
+        if hint is not None:
+            values = {y: float(hint[v] <= b) for v in range(self.problem.size) for b, y in enumerate(self.y[v][:-1])}
+            hints.append(mathopt.SolutionHint(variable_values=values))
+        result = mathopt.solve(
+            self.model,
+            _solver(solver),
+            params=parameters,
+            model_params=mathopt.ModelSolveParameters(solution_hints=hints),
+        )
+        return self._result(result)
+
+    def _result(self, result: Any) -> ProgramResult:
+        reason = result.termination.reason
+        bound = result.termination.objective_bounds.dual_bound
+        if reason in (mathopt.TerminationReason.INFEASIBLE, mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED):
+            return ProgramResult(float("inf"), proved=True)
+        stage_of = None
+        if result.has_primal_feasible_solution():
+            values = result.variable_values()
+            stage_of = np.array(
+                [sum(values[y] < 0.5 for y in self.y[v][:-1]) for v in range(self.problem.size)],
+                dtype=np.int64,
+            )
+        proved = reason is mathopt.TerminationReason.OPTIMAL
+        return ProgramResult(max(bound * (1 - _SAFETY), 0.0) if np.isfinite(bound) else 0.0, stage_of, proved)
+
+
+def simple_bound(problem: PartitionProblem, stages: int) -> float:
+    """Lemma 3.3: some stage has the largest node's work, and some stage the average work."""
+    return max(float(problem.work.max(initial=0)), float(problem.work.sum()) / stages)
+
+
+def bottleneck_bound(
+    problem: PartitionProblem, stages: int, *, solver: str = "highs", seconds: float = 60, threads: int = 1
+) -> ProgramResult:
+    """Section 3.2: a stage with at least the simple bound's work, all earlier and all later stages free of charge.
+
+    The paper prints the objective as the middle block's cost; overflow and transfers of that block are in it.
+    """
+    program = BlockProgram(problem, 3)
+    program.model.add_linear_constraint(program.works[1] >= simple_bound(problem, stages))
+    program.model.add_linear_constraint(program.bottleneck >= program.costs[1])
+    return _no_stages(program.solve(solver, seconds, threads))
+
+
+def bottleneck_guess_bound(
+    problem: PartitionProblem,
+    stages: int,
+    *,
+    solver: str = "highs",
+    seconds: float = 60,
+    threads: int = 1,
+    stop: Callable[[], bool] = lambda: False,
+) -> ProgramResult:
+    """Section 3.3: guess which stage has the simple bound's work; the least bound of all guesses holds.
+
+    Guesses share the time equally; what a guess leaves over, the later ones get.
+    """
+    least, proved = float("inf"), True
+    left = seconds
+    for j in range(stages):
+        if stop():
+            return ProgramResult(simple_bound(problem, stages))
+        program = _guess(problem, stages, j)
+        started = _now()
+        result = program.solve(solver, left / (stages - j), threads)
+        left = max(left - (_now() - started), 0.0)
+        least, proved = min(least, result.bound), proved and result.proved
+        if least <= simple_bound(problem, stages):
+            break
+    return ProgramResult(max(least, simple_bound(problem, stages)), proved=proved)
+
+
+def _guess(problem: PartitionProblem, stages: int, j: int) -> BlockProgram:
+    program = BlockProgram(problem, 3)
+    model = program.model
+    model.add_linear_constraint(program.works[1] >= simple_bound(problem, stages))
+    model.add_linear_constraint(program.bottleneck >= program.costs[1])
+    for block, count in ((0, j), (2, stages - 1 - j)):
+        if count:
+            model.add_linear_constraint(count * program.bottleneck >= program.costs[block])
+        else:
+            for v in range(problem.size):
+                model.add_linear_constraint(program.x(v, block) == 0)
+    return program
+
+
+def exact_program(
+    problem: PartitionProblem,
+    stages: int,
+    *,
+    solver: str = "highs",
+    seconds: float = 60,
+    threads: int = 1,
+    hint: Integers | None = None,
+) -> ProgramResult:
+    """Section 3.1, equations (5) to (12). ``hint`` is a partition to start from: the stage of each node."""
+    program = BlockProgram(problem, stages)
+    for cost in program.costs:
+        program.model.add_linear_constraint(program.bottleneck >= cost)
+    program.model.add_linear_constraint(program.bottleneck >= simple_bound(problem, stages))
+    return program.solve(solver, seconds, threads, hint)
+
+
+def _no_stages(result: ProgramResult) -> ProgramResult:
+    """The blocks of a relaxation are no stages."""
+    return ProgramResult(result.bound, None, result.proved)
+
+
+def _solver(name: str) -> Any:
+    if name not in SOLVERS:
+        raise InputError(f"solver {name!r} is not known; allowed are {', '.join(SOLVERS)}")
+    return SOLVERS[name]
+
+
+def _now() -> float:
+    import time
+
+    return time.monotonic()
