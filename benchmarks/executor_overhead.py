@@ -159,7 +159,7 @@ def main() -> None:
     for name, document, machine in cases:
         seconds, peer = medians([ours(library, document), machine], options.repeats)
         rows.append(Row(name, "tvm_sched", seconds / count * 1e6, "us per operator", peer / count * 1e6, "Relax VM"))
-    report(f"overhead of {count} empty kernels", rows, options.json)
+    report(f"overhead of {count} empty kernels", rows, options.json, options.markdown)
 
 
 if __name__ == "__main__":

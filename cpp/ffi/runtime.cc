@@ -1,11 +1,16 @@
 // Binds the executor: the module kind "tvm_sched" and the functions that make one.
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <memory>
+#include <string>
 
+#include "ffi/runtime/errors.h"
 #include "ffi/runtime/module.h"
+#include "ffi/runtime/process.h"
 #include "ffi/runtime/tensors.h"
+#include "runtime/machine.h"
 
 namespace tvm_sched::runtime {
 
@@ -27,11 +32,26 @@ ffi::Tensor Reinterpret(ffi::Tensor tensor, const ffi::String& dtype) {
   return ViewTensor(spec, std::make_shared<ffi::Tensor>(std::move(tensor)), data);
 }
 
+/// How this machine differs from what an artifact's metadata (JSON) asks for, each with what to do.
+ffi::Array<ffi::String> MachineDifferences(const ffi::String& metadata) {
+  return TranslateErrors([&] {
+    ffi::Array<ffi::String> told;
+    if (metadata.empty()) return told;
+    const JsonCursor document = JsonCursor::Parse(metadata, "metadata");
+    for (const std::string& difference : Differences(document, ThisMachine(NeedsGpus(document)))) {
+      told.push_back(difference);
+    }
+    return told;
+  });
+}
+
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
+      .def("tvm_sched.machine_differences", MachineDifferences)
+      .def("tvm_sched.stop_runs", StopRuns)
       .def("tvm_sched.make_module", &ScheduledModule::Make)
       .def("tvm_sched.reinterpret", Reinterpret)
       .def("ffi.Module.load_from_bytes.tvm_sched", &ScheduledModule::LoadFromBytes);

@@ -309,6 +309,7 @@ Interval Executor::Execute(ActiveRun& run, const Item& item, const Timing& timin
 RunRecord Executor::Record(const ActiveRun& run) const {
   const double scale = run.backend.TimeScale();
   RunRecord record;
+  record.wall = Unscale(run.context.Now(), scale);
   for (int queue : busy_queues_) {
     record.latency = std::max(record.latency, Unscale(queue_end_[queue], scale));
   }

@@ -30,6 +30,8 @@ struct RunRecord {
   std::vector<Interval> steps;  // empty where the run was not timed
   /// From the start of the run to the end of its last step.
   Nanoseconds latency{0};
+  /// From the start of the run until the caller knew that all steps had ended.
+  Nanoseconds wall{0};
   /// The longest that a step began after its predecessors had ended and its queue was free: the
   /// cost of waking threads, and how far an emulated run is from ideal devices.
   Nanoseconds largest_delay{0};

@@ -12,6 +12,7 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -66,6 +67,15 @@ std::vector<ffi::Tensor> MakeInputs(const ffi::Module& scheduled) {
   return inputs;
 }
 
+/// How this machine differs from what the artifact was made for.
+void PrintWarnings(const char* file, const ffi::Module& scheduled) {
+  const ffi::Any metadata = scheduled->GetFunction("info").value()();
+  const auto differences = ffi::Function::GetGlobalRequired("tvm_sched.machine_differences");
+  for (const ffi::String& told : differences(metadata).cast<ffi::Array<ffi::String>>()) {
+    std::cerr << file << ": warning: " << told << '\n';
+  }
+}
+
 void Print(const ffi::Tensor& tensor) {
   std::cout << "output of " << tensor.numel() << " elements:";
   if (tensor.dtype().code == kDLFloat && tensor.dtype().bits == 32) {
@@ -82,6 +92,7 @@ int Run(int argc, char** argv) {
     std::cerr << argv[1] << ": no module of kind tvm_sched is in it\n";
     return 1;
   }
+  PrintWarnings(argv[1], *scheduled);
   if (argc > 2) (*scheduled)->GetFunction("load_parameters").value()(ffi::String(argv[2]));
   std::vector<ffi::Tensor> inputs = MakeInputs(*scheduled);
   std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());

@@ -6,8 +6,10 @@ there, sees the same registry.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,20 @@ def load_library() -> Any:
     """Load ``libtvm_sched.so`` once and keep it loaded; return its ``tvm_ffi`` module."""
     import tvm_ffi
 
-    return tvm_ffi.load_module(library_path(), keep_module_alive=True)
+    module = tvm_ffi.load_module(library_path(), keep_module_alive=True)
+    if (stop_runs := tvm_ffi.get_global_func("tvm_sched.stop_runs", allow_missing=True)) is not None:
+        atexit.register(_end_runs, stop_runs)
+    return module
+
+
+def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
+    """Let the runs of daemon threads end before the interpreter does, which would tear their threads apart.
+
+    A kernel that hangs is not waited for any longer than ``seconds``.
+    """
+    give_up = time.monotonic() + seconds
+    while stop_runs() and time.monotonic() < give_up:
+        time.sleep(0.005)
 
 
 def function(name: str) -> Callable[..., Any]:

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <random>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
+#include "ffi/runtime/errors.h"
 #include "runtime/cpu/cpu_backend.h"
 #include "runtime/executor.h"
 #include "runtime_plans.h"
@@ -117,6 +119,54 @@ TEST(Executor, ErrorStopsTheRunAndTheNextOneWorks) {
     }
     test.memory.bindings.kernels[bad] = good;
     EXPECT_EQ(test.RunOnce(), 64);
+  }
+}
+
+/// A backend whose copies fail as long as it is told to: a driver that reports an error.
+class FailingCopies final : public Backend {
+ public:
+  std::shared_ptr<std::byte> Allocate(Bytes size) override { return cpu_.Allocate(size); }
+  Interval Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) override {
+    return cpu_.Launch(kernel, timing, run);
+  }
+  Interval Copy(void* to, const void* from, Bytes size, const Timing& timing,
+                const RunContext& run) override {
+    if (failing) throw std::runtime_error("unspecified launch failure");
+    return cpu_.Copy(to, from, size, timing, run);
+  }
+  Interval Occupy(const Timing& timing, const RunContext& run) override {
+    return cpu_.Occupy(timing, run);
+  }
+
+  bool failing = true;
+
+ private:
+  CpuBackend cpu_;
+};
+
+TEST(Executor, ACopyThatFailsIsNamedAndTheNextRunWorks) {
+  ForkJoin test;
+  FailingCopies backend;
+  for (int round = 0; round < 20; ++round) {
+    backend.failing = true;
+    try {
+      test.executor.Run(backend, test.memory.bindings, nullptr);
+      FAIL() << "the error was lost";
+    } catch (const StepError& error) {
+      EXPECT_EQ(test.plan->steps[error.step()].kind, StepKind::kCopy);
+      try {
+        RethrowStepError(*test.plan, error);
+      } catch (const tvm::ffi::Error& told) {
+        const std::string message = told.message();
+        EXPECT_NE(message.find("transfer of \"op1\" (step 1, queue \"queue4\", device \"dev0\")"),
+                  std::string::npos)
+            << message;
+        EXPECT_NE(message.find("failed: unspecified launch failure"), std::string::npos) << message;
+      }
+    }
+    backend.failing = false;
+    test.executor.Run(backend, test.memory.bindings, nullptr);
+    EXPECT_EQ(test.memory.At(test.result), 64);
   }
 }
 

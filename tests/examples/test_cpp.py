@@ -57,6 +57,27 @@ def test_the_example_runs_an_artifact(program, tmp_path, parameters):
     assert result.returncode == 0, result.stderr
     expected = " ".join(f"{value:g}" for value in np.tile(2 * weight.sum(0), 2))
     assert f"output of 6 elements: {expected}\n" in result.stdout
+    assert "warning" not in result.stderr
     damaged = subprocess.run([str(program), "/nowhere.so"], capture_output=True, text=True, timeout=60, check=False)
     assert damaged.returncode == 1
     assert "nowhere.so" in damaged.stderr
+
+
+def test_the_example_says_how_the_machine_differs(program, tmp_path):
+    """As Python does when it loads the artifact."""
+    from tvm import relax
+
+    from tvm_sched.relax import compile
+    from tvm_sched.runtime import MachineWarning, load
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.add(x, x)))
+    (file,) = compile(builder.get(), "cpu300", "single").export(tmp_path / "model.so")
+    result = subprocess.run([str(program), str(file)], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    said = "it is scheduled over 300 CPU devices, and this process may use "
+    assert f"{file}: warning: {said}" in result.stderr
+    with pytest.warns(MachineWarning, match=said):
+        load(file)

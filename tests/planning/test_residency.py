@@ -4,11 +4,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
 from tvm_sched.planning import ShapesOnly, emit_plan
-from tvm_sched.problem import Problem
+from tvm_sched.problem import HOST, Operator, OpGraph, Problem, Tensor, load_topology
 from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import moved_parameters, resident_parameters, simulate
+from tvm_sched.schedule import moved_parameters, resident_parameters, simulate, verify
+from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 
 PARTS = (0.0, 0.3, 0.7, 1.0)
@@ -94,3 +96,56 @@ def test_the_executor_leaves_out_what_the_simulator_leaves_out(part):
     assert events() == expected(part)
     module.configure(resident=[])
     assert events() == expected(0.0)
+
+
+def layers(count, megabytes):
+    """Two branches of matmuls a layer, each with a parameter of its own, joined at the end of the layer."""
+    size, tensors, operators, value = megabytes << 20, [Tensor("x", 4096, "input", (4096,), "uint8")], [], "x"
+
+    def add(name, inputs, weight=0):
+        tensors.append(Tensor(name, 4096, "activation", (4096,), "uint8"))
+        if weight:
+            tensors.append(Tensor(f"{name}.w", weight, "parameter", (weight,), "uint8"))
+            inputs = (*inputs, f"{name}.w")
+        operators.append(Operator(f"{name}.op", "matmul" if weight else "add", inputs, (name,), 2 * weight))
+        return name
+
+    for k in range(count):
+        value = add(f"join{k}", tuple(add(f"{side}{k}", (value,), size) for side in ("left", "right")))
+    return OpGraph("layers", tuple(operators), tuple(tensors), (value,))
+
+
+def test_figure_14_ratios_of_remaining_parameters():
+    """SortingHat's figure 14: the same schedule is run again with a part of its parameters left on the GPUs.
+
+    The more remain, the shorter is the run, on one GPU and on several; the executor moves what the simulator says.
+    """
+    graph, topology = layers(6, 8), load_topology("v100-server")
+    problem = Problem(graph, topology, costs(graph, topology))
+    schedules = {
+        name: solve(problem, name, {"time_limit": 1.0} if name == "exact" else {}) for name in ("single", "exact")
+    }
+    latencies = {}
+    for name, schedule in schedules.items():
+        plan = plan_of(problem, schedule)
+        module = ScheduledModule(make_module([plan], {}))
+        module.configure(trace=True, emulation_scale=1)
+        inputs = [np.zeros(spec["shape"], "uint8") for spec in plan["arguments"]]
+        for ratio in (0.0, 0.25, 0.5, 0.75, 1.0):
+            verify(problem, schedule, resident=ratio)
+            predicted = simulate(problem, schedule, resident=ratio)
+            assert planned_latency(plan, resident_parameters(problem, schedule, ratio)) == predicted.latency_ns
+            module.configure(resident=ratio)
+            module.run(*inputs)
+            module.run(*inputs)
+            events = [e["event"] for e in module.timeline()["events"] if e["event"]]
+            assert sorted((e["kind"], e["name"]) for e in events) == sorted((e.kind, e.name) for e in predicted.events)
+            assert module.timeline()["wall_ns"] >= predicted.latency_ns
+            latencies.setdefault(name, []).append(predicted.latency_ns)
+        assert latencies[name] == sorted(latencies[name], reverse=True)
+        assert latencies[name][-1] < latencies[name][0]
+    assert latencies["exact"][0] < latencies["single"][0]  # two buses instead of one
+    single = schedules["single"].placements[0].device
+    device = next(d for d, found in enumerate(topology.devices) if found.name == single)
+    load = problem.route(HOST, device).nanoseconds(4096)  # of the input, which does not remain
+    assert latencies["single"][-1] == load + int(problem.costs.operator_ns[:, device].sum())

@@ -45,6 +45,12 @@ KERNELS = {
     "sum over rows": (lambda a: op.sum(a, axis=0), (17, 40)),
     "sum over columns": (lambda a: op.sum(a, axis=1), (17, 40)),
     "sum of all": (lambda a: op.sum(a), (17, 40)),
+    "concat": (lambda a, b, c: op.concat([a, b, c], axis=1), (2, 3, 5, 4), (2, 7, 5, 4), (2, 1, 5, 4)),
+    "concat of rows": (lambda a, b: op.concat([a, b], axis=0), (3, 16), (5, 16)),
+    "normalisation": (lambda a, b, c: op.nn.relu(op.add(op.multiply(op.concat([a, a]), b), c)), (4, 16), (16,), (8, 1)),
+    "used twice": (lambda a: op.multiply(op.abs(a), op.negative(op.abs(a))), (6, 33)),
+    "broadcast": (lambda a, b: op.add(op.negative(a), b), (1, 33), (6, 33)),
+    "pad": (lambda a: op.nn.pad(a, (1, 2, 0, 3)), (5, 7)),
     "cumsum": (lambda a: op.cumsum(a, axis=1), (17, 40)),
 }
 
@@ -72,6 +78,19 @@ def test_rule_fits(name):
     emit, *shapes = KERNELS[name]
     function, _, _ = single_kernel(emit, *shapes)
     assert not schedule_for_cpu(function).same_as(function)
+
+
+@pytest.mark.parametrize("name", ["concat", "normalisation"])
+def test_elementwise_steps_are_one_pass_without_conditions(name):
+    emit, *shapes = KERNELS[name]
+    text = schedule_for_cpu(single_kernel(emit, *shapes)[0]).script()
+    assert "sblock_alloc_buffer" not in text
+    assert text.count(" in range(") >= 2
+
+
+def test_nothing_is_computed_twice():
+    emit, *shapes = KERNELS["broadcast"]
+    assert "sblock_alloc_buffer" in schedule_for_cpu(single_kernel(emit, *shapes)[0]).script()
 
 
 @pytest.mark.parametrize("name", ["sum over columns", "cumsum"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import threading
 
 import numpy as np
@@ -12,6 +13,7 @@ from runtime_plans import PlanBuilder, add_and_double
 
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.runtime import load, make_module
+from tvm_sched.runtime.artifact import check_library, seal
 from tvm_sched.runtime.machine import cores, differences
 
 ONES = np.ones(4, "float32")
@@ -82,6 +84,30 @@ def test_truncated_and_altered_artifacts_are_refused(artifact, tmp_path):
     altered.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     with pytest.raises(InputError, match="altered"):
         load(altered).run(X)
+
+
+def kernel_code(path):
+    """Where the section of machine code lies in a 64-bit ELF file: first byte, bytes."""
+    content = path.read_bytes()
+    (sections,) = struct.unpack_from("<Q", content, 40)
+    size, count, names = struct.unpack_from("<HHH", content, 58)
+    headers = [struct.unpack_from("<IIQQQQ", content, sections + k * size) for k in range(count)]
+    offset = headers[names][4]
+    return next(h[4:6] for h in headers if content[offset + h[0] :].startswith(b".text\0"))
+
+
+def test_altered_kernel_code_is_refused(artifact, tmp_path):
+    sealed = tmp_path / "sealed.so"
+    sealed.write_bytes(artifact.read_bytes())
+    start, size = kernel_code(sealed)
+    seal(sealed)
+    check_library(sealed)
+    content = bytearray(sealed.read_bytes())
+    content[start + size // 2] ^= 1
+    altered = tmp_path / "altered.so"
+    altered.write_bytes(content)
+    with pytest.raises(InputError, match=r"altered.so: was altered after it was compiled: its checksum is another"):
+        load(altered)
 
 
 def test_another_machine_is_told(artifact):
@@ -195,24 +221,3 @@ def test_parameters_that_share_memory_cannot_remain():
     other = ScheduledModule(make_module([plan], {}, {"w": ONES}))
     with pytest.raises(InputError, match='can\'t remain on device "cpu0": tensor "other"'):
         other.configure(resident=1.0)
-
-
-def resident_bytes():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
-
-
-@pytest.mark.slow
-def test_many_runs_leave_memory_where_it_was(artifact):
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = load(artifact)
-    main, x = module.module["main"], tvm_ffi.from_dlpack(X)
-    for _ in range(2000):
-        main(x)
-    before = resident_bytes()
-    for _ in range(100_000):
-        main(x)
-    assert resident_bytes() - before < 1 << 20

@@ -92,6 +92,18 @@ def test_wrong_files(tmp_path):
     assert not module.parameters()[0]["loaded"]
 
 
+def test_a_wrong_shape(tmp_path):
+    module = add_and_double().module()
+    path = tmp_path / "p.safetensors"
+    save_file({"w": np.ones((2, 2), "float32")}, path)
+    with pytest.raises(InputError, match=r'parameter "w" is float32\[2, 2\], expected float32\[4\]'):
+        module.load_parameters(path)
+    with pytest.raises(InputError, match=r'parameter "w" is float32\[5\], expected float32\[4\]'):
+        module.set_parameter("w", np.ones(5, "float32"))
+    module.set_parameter("w", ONES)
+    np.testing.assert_array_equal(module.run(ONES)[0], 4 * ONES)
+
+
 def test_dtypes_without_a_name_are_refused(tmp_path):
     with pytest.raises(ValueError, match="parameter 'w' is complex64"):
         write_parameters(tmp_path / "p.safetensors", {"w": np.ones(2, "complex64")})

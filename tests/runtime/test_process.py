@@ -73,6 +73,139 @@ if child:
     assert result.stdout == values * 3 + "child 0\n", result.stderr
 
 
+def test_interrupt_ends_a_run_of_many_kernels_after_the_one_that_runs():
+    result = run_python(
+        PREPARE
+        + """
+import tvm_ffi
+from runtime_plans import PlanBuilder
+ran = []
+def slow(a, out):
+    ran.append(1)
+    time.sleep(0.05)
+tvm_ffi.register_global_func("tvm_sched.test.slow", slow)
+builder = PlanBuilder()
+value = builder.argument("x", [4])
+for k in range(2000):  # 100 s
+    out = builder.output([4]) if k == 1999 else builder.arena(0, [4])
+    builder.kernel(0, "tvm_sched.test.slow", [value], [out])
+    value = out
+module = builder.module()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    module.run(x)
+except KeyboardInterrupt:
+    print("interrupted", 0 < len(ran) < 1000)
+"""
+    )
+    assert result.stdout == "interrupted True\n", result.stderr
+    assert result.returncode == 0
+
+
+FORK = """
+child = os.fork()
+if child == 0:
+    print(module.run(x)[0].tolist(), flush=True)
+    os._exit(0)
+print("child", os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+def test_a_fork_between_loading_and_the_first_run():
+    result = run_python(
+        PREPARE
+        + "module = add_and_double().module({'w': np.ones(4, 'float32')})"
+        + FORK
+        + "print(module.run(x)[0].tolist())"
+    )
+    values = "[2.0, 4.0, 6.0, 8.0]\n"
+    assert result.stdout == values + "child 0\n" + values, result.stderr
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_fork_during_a_run(instances):
+    """The child runs the module while the run that it was forked from is nobody's; the parent's goes on."""
+    result = run_python(
+        PREPARE
+        + f"""
+import tvm_ffi
+started, go_on, parent = threading.Event(), threading.Event(), os.getpid()
+def wait(a, b, out):
+    started.set()
+    if os.getpid() == parent:
+        go_on.wait(60)
+    np.from_dlpack(out)[...] = np.from_dlpack(a) + np.from_dlpack(b)
+tvm_ffi.register_global_func("tvm_sched.test.wait", wait)
+module = add_and_double(function="tvm_sched.test.wait").module({{"w": np.ones(4, "float32")}})
+module.configure(instances={instances})
+results = []
+thread = threading.Thread(target=lambda: results.extend(module.run(2 * x)))
+thread.start()
+started.wait(60)
+"""
+        + FORK
+        + "go_on.set()\nthread.join()\nprint(results[0].tolist(), module.run(x)[0].tolist())\n"
+    )
+    values = "[2.0, 4.0, 6.0, 8.0]"
+    assert result.stdout == f"{values}\nchild 0\n[2.0, 6.0, 10.0, 14.0] {values}\n", result.stderr
+    assert result.returncode == 0
+
+
+def test_a_process_ends_while_a_run_is_under_way():
+    result = run_python(
+        PREPARE
+        + """
+module = add_and_double("emulated").module()
+module.configure(emulation_scale=1e9)  # a step takes 1000 s
+threading.Thread(target=module.run, args=(x,), daemon=True).start()
+time.sleep(0.3)
+print("leaving", flush=True)
+"""
+    )
+    assert result.stdout == "leaving\n", result.stderr
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.slow
+def test_many_runs_leave_memory_where_it_was():
+    """Counted in a process of its own, by what malloc has given out and not got back.
+
+    The resident memory of a process that has done other things says less: it grows when the allocator takes pages anew
+    that lie scattered, with nothing lost.
+    """
+    result = run_python(
+        PREPARE
+        + """
+import ctypes, tvm_ffi
+FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in FIELDS.split()]
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Mallinfo2
+def used():
+    said = libc.mallinfo2()
+    return said.uordblks + said.hblkhd  # in the heaps, and mapped
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+module = add_and_double().module({"w": np.ones(4, "float32")})
+main, tensor = module.module["main"], tvm_ffi.from_dlpack(x)
+def runs(count):
+    for _ in range(count):
+        main(tensor)
+runs(2000)
+before = used(), resident()
+runs(100_000)
+print(used() - before[0], resident() - before[1])
+""",
+        PYTHONMALLOC="malloc",  # Python's own objects are counted, too
+    )
+    lost, grown = map(int, result.stdout.split())
+    assert lost < 50_000  # half a byte a run
+    assert grown < 4 << 20
+
+
 def test_a_process_ends_with_modules_alive_or_gone():
     result = run_python(
         PREPARE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schedule.cases import bus, device, graph, problem, schedule, topology
 from schedule.reference import Deadlock, reference_run
 from strategies import SEEDS, problems, scheduled_problems
-from tvm_sched.errors import ScheduleError
+from tvm_sched.errors import InputError, ScheduleError
 from tvm_sched.schedule import RULES, Certificate, ScheduleIndex, price, verify, violations
 from tvm_sched.testing import random_problem, random_schedule
 
@@ -25,6 +25,26 @@ def small():
 
 
 GOOD = (["p d0", "q d1"], ["load w1 d0", "copy a d0 d1", "load w2 d1"])
+
+
+def test_a_warm_run_may_need_more_memory_than_a_cold_one():
+    """Cold, d0 holds at most x and a: w comes when a is gone. Warm, w is there while they are."""
+    sizes = {"x": 60, "x2": 1000, "w": 100, "a": 100, "b": 10, "c": 10, "e": 10}
+    g = graph(sizes, [("p", "x", "a"), ("q", "a", "b"), ("r", "b w", "c"), ("s", "x2", "e")], ["c", "e"])
+    p = problem(g, topology(device("d0", "pcie", 200), device("d1", "pcie"), buses=[bus("pcie")]), [[10, 10]] * 4)
+    s = schedule(p, ["p d0", "q d0", "r d0", "s d1"], ["load x d0", "load x2 d1", "load w d0"])
+    verify(p, s)
+    verify(p, s, resident=0.5)  # half of the bytes has no room for w
+    for resident in (1.0, ["w"]):
+        (found,) = violations(p, s, resident=resident)
+        assert (found.rule, found.device) == ("memory", "d0")
+        assert (
+            "'d0' holds 260 bytes at 60 ns of a warm run with 1 parameters there, while operator 'p'" in found.message
+        )
+        with pytest.raises(ScheduleError, match="warm run"):
+            verify(p, s, resident=resident)
+    with pytest.raises(InputError, match="from 0 to 1"):
+        verify(p, s, resident=2.0)
 
 
 def test_the_good_one_is_good():

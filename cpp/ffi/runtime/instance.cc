@@ -1,7 +1,5 @@
 #include "ffi/runtime/instance.h"
 
-#include <tvm/ffi/extra/c_env_api.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <new>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "ffi/runtime/errors.h"
+#include "ffi/runtime/process.h"
 #include "ffi/runtime/tensors.h"
 #include "runtime/cpu/cpu_backend.h"
 #include "runtime/emulated/emulated_backend.h"
@@ -19,11 +18,6 @@ namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
 namespace {
-
-/// Throws what Python has raised meanwhile: KeyboardInterrupt, mostly.
-void PollSignals() {
-  if (TVMFFIEnvCheckSignals() != 0) throw ffi::EnvErrorAlreadySet();
-}
 
 bool WantsValues(const Plan& plan, const RunOptions& options) {
   return plan.backend != BackendKind::kEmulated || options.emulate_values;
@@ -110,7 +104,7 @@ const BoundPlan::Arenas& Instance::Arenas() {
 RunRecord Instance::Execute(const Request& request, Backend& backend, const Bindings& bindings,
                             const std::vector<bool>& skipped) {
   RunSettings settings;
-  settings.poll = PollSignals;
+  settings.poll = Poll;
   settings.skipped = skipped;
   // Emulated devices need the times of their steps, for they have no other clock.
   settings.timed = request.options.trace || bindings.kernels.empty();

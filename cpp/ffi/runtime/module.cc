@@ -1,7 +1,6 @@
 #include "ffi/runtime/module.h"
 
 #include <tvm/ffi/container/array.h>
-#include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/extra/json.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "ffi/runtime/errors.h"
+#include "ffi/runtime/process.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
 #include "runtime/plan_reader.h"
@@ -20,11 +20,6 @@ namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
 namespace {
-
-/// Throws what Python has raised meanwhile: KeyboardInterrupt, mostly.
-void PollSignals() {
-  if (TVMFFIEnvCheckSignals() != 0) throw ffi::EnvErrorAlreadySet();
-}
 
 void ExpectArguments(const ffi::PackedArgs& args, int count, const char* signature) {
   if (args.size() == count) return;
@@ -159,6 +154,7 @@ class ScheduledModule::Lease {
 };
 
 void ScheduledModule::Main(ffi::PackedArgs args, ffi::Any* result) {
+  RunUnderWay under_way;
   Request request;
   request.arguments = TensorArguments(args);
   request.plan = Choose(request.arguments);
@@ -200,7 +196,7 @@ int ScheduledModule::Acquire() {
     }
     if (gate_->freed.wait_for(lock, std::chrono::milliseconds(20)) == std::cv_status::timeout) {
       lock.unlock();
-      PollSignals();
+      Poll();
       lock.lock();
     }
   }

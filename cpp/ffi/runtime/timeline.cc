@@ -64,6 +64,7 @@ ffi::String WriteTimeline(const LastRun& run) {
                      (plan.backend == BackendKind::kCpu ? "cpu" : "emulated") +
                      "\",\"scale\":" + std::string(ffi::json::Stringify(run.scale)) +
                      ",\"latency_ns\":" + std::to_string(run.record.latency.count()) +
+                     ",\"wall_ns\":" + std::to_string(run.record.wall.count()) +
                      ",\"largest_delay_ns\":" + std::to_string(run.record.largest_delay.count()) +
                      ",\"events\":[";
   bool first = true;

@@ -37,9 +37,9 @@ struct LastRun {
   bool traced = false;
 };
 
-/// JSON: `{"plan", "backend", "scale", "latency_ns", "largest_delay_ns", "events": [{"step",
-/// "queue", "start_ns", "end_ns", "event"}]}`; times from the start of the run, in the plan's
-/// time; "queue" is the queue's name and "event" what the plan says of the step.
+/// JSON: `{"plan", "backend", "scale", "latency_ns", "wall_ns", "largest_delay_ns", "events":
+/// [{"step", "queue", "start_ns", "end_ns", "event"}]}`; times from the start of the run, in the
+/// plan's time; "queue" is the queue's name and "event" what the plan says of the step.
 tvm::ffi::String WriteTimeline(const LastRun& run);
 
 }  // namespace tvm_sched::runtime

@@ -14,7 +14,8 @@ namespace {
 // How late a thread may notice that its step could begin and still be taken as in time. A device's
 // queue begins the next kernel by itself; here a thread plays the device, and the scheduler of
 // this machine wakes it up to several time slices late when cores are short. Steps that wait for
-// the wrong thing are seen all the same, since a step is ready when those it waits for ended.
+// the wrong thing are seen all the same, since a step is ready when those it waits for ended. What
+// is forgiven here is not forgiven in RunRecord::wall, which the machine's clock measures.
 constexpr Nanoseconds kTolerance{20'000'000};
 
 // A wait is cut into slices so that a run that was given up ends soon.

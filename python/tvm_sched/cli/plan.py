@@ -211,6 +211,9 @@ def verify(
     problem_file: ProblemFile,
     schedule_file: ScheduleFile,
     contiguous: Annotated[bool, typer.Option("--contiguous", help="Ask for contiguous submodels, too.")] = False,
+    resident: Annotated[
+        float, typer.Option(help="Judge the memory of warm runs, too, in which this part of the parameters remains.")
+    ] = 0.0,
 ) -> None:
     """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one."""
     from ..problem import Problem
@@ -218,7 +221,7 @@ def verify(
     from ..schedule.verify import violations
 
     made = Problem.load(problem_file)
-    found = violations(made, Schedule.load(schedule_file), contiguous)
+    found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident)
     for violation in found:
         out.show(escape(violation.message))
     if not found:

@@ -16,6 +16,7 @@ import tvm
 from ..errors import InputError
 from ..problem import Problem, Topology
 from ..runtime import ScheduledModule, write_parameters
+from ..runtime.artifact import seal
 from ..schedule import Schedule
 from .attributes import NAME, get_problem, get_schedule
 from .emit import make_executor
@@ -121,6 +122,7 @@ class CompiledModel:
             with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
                 made = Path(folder) / target.name
                 self.executable.export_library(str(made))
+                seal(made)
                 written = [target]
                 if self.parameters:
                     written.append(target.with_suffix(".safetensors"))

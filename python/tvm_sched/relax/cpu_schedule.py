@@ -1,11 +1,15 @@
 """Loops that suit one core of a CPU: sums over a tile of accumulators in registers, vectorised along memory.
 
 TVM's default for the CPU computes one output at a time, with a stride through memory: 2 GFLOP/s where the core can do
-50 times as many. This one rule covers convolutions, matrix products and pooling; what it does not fit stays as it is.
+50 times as many. One rule covers convolutions, matrix products and pooling. Elementwise steps become one loop, and a
+concatenation a loop for each of its inputs. What nothing fits stays as it is.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import tvm
@@ -15,15 +19,20 @@ MAX_LANES = 32
 """Longest vector, in elements: two registers of AVX-512 in float32."""
 TILE = 4
 """Rows of accumulators that share each vector that is read."""
+MAX_PARTS = 100
+"""Most loops into which one is cut."""
 _DTYPES = ("float32", "float64", "int32", "int64")
 _SPATIAL, _REDUCTION = 0, 2
 
 
 def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Rearrange the loops of a kernel's reductions.
+    """Rearrange the loops of a kernel.
 
-    A reduction is rearranged if its output's last dimension is also the last dimension, with whatever step, of one of its
+    A step whose one reader computes as many elements is computed there: one pass through memory instead of two. A
+    reduction is rearranged if its output's last dimension is also the last dimension, with whatever step, of one of its
     inputs and occurs in no other: the vector then runs along memory. The order in which terms are added stays the same.
+    The loop of a step that asks on which side of a constant it is (a concatenation) is cut at these constants, so that
+    it asks no more.
 
     Returns
     -------
@@ -32,11 +41,72 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     try:
         schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
-        blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-        changed = [_schedule_block(schedule, block) for block in blocks]
+        root = schedule.get_sblock("root")
+        changed = [_compute_in_reader(schedule, block) for block in schedule.get_child_blocks(root)]
+        for block in schedule.get_child_blocks(root):
+            changed.append(_schedule_block(schedule, block) or _cut_loop(schedule, block))
     except (RuntimeError, ValueError):  # what a primitive refuses stays unscheduled
         return function
     return schedule.mod["main"] if any(changed) else function
+
+
+def _compute_in_reader(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Inline a step into its one reader, where that computes nothing twice."""
+    readers = schedule.get_consumers(block)
+    if len(readers) != 1 or not _spatial(schedule, block) or not _spatial(schedule, readers[0]):
+        return False
+    loops, others = schedule.get_loops(block), schedule.get_loops(readers[0])
+    if not _constant(schedule, [*loops, *others]) or _volume(schedule, loops) != _volume(schedule, others):
+        return False
+    try:
+        schedule.compute_inline(block)
+    except s_tir.ScheduleError:  # it writes several tensors, say
+        return False
+    return True
+
+
+def _spatial(schedule: s_tir.Schedule, block: Any) -> bool:
+    return all(int(item.iter_type) == _SPATIAL for item in schedule.get(block).iter_vars)
+
+
+def _volume(schedule: s_tir.Schedule, loops: list[Any]) -> int:
+    return math.prod(_extent(schedule, loop) for loop in loops)
+
+
+def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Cut the loop whose position is compared with constants into loops between these."""
+    found, loops = schedule.get(block), schedule.get_loops(block)
+    if len(loops) != len(found.iter_vars) or not isinstance(found.body, tirx.BufferStore) or not loops:
+        return False
+    if not _spatial(schedule, block) or not _constant(schedule, loops):
+        return False
+    for item, loop in zip(found.iter_vars, loops, strict=True):
+        extent = _extent(schedule, loop)
+        cuts = sorted(cut for cut in set(_thresholds(found.body.value, item.var)) if 0 < cut < extent)
+        if cuts and len(cuts) < MAX_PARTS:
+            sizes = [after - before for before, after in pairwise([0, *cuts, extent])]
+            schedule.loop_partition(loop, [*sizes[:-1], None])
+            return True
+    return False
+
+
+def _thresholds(expression: Any, variable: Any) -> Iterator[int]:
+    """Constants c of the comparisons ``variable < c`` and ``c <= variable`` in conditions of an expression."""
+    if isinstance(expression, (tirx.LT, tirx.LE)):
+        smaller, larger = expression.a, expression.b
+        reaches = isinstance(expression, tirx.LE)
+        if smaller.same_as(variable) and isinstance(larger, tirx.IntImm):
+            yield int(larger) + reaches
+        elif larger.same_as(variable) and isinstance(smaller, tirx.IntImm):
+            yield int(smaller) + (not reaches)
+    for name in ("a", "b", "value", "condition", "true_value", "false_value"):
+        child = getattr(expression, name, None)
+        if isinstance(child, tvm.ir.Expr):
+            yield from _thresholds(child, variable)
+    for name in ("args", "indices"):
+        for child in getattr(expression, name, None) or ():
+            if isinstance(child, tvm.ir.Expr):
+                yield from _thresholds(child, variable)
 
 
 def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:

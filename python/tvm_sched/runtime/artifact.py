@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import mmap
 import os
 import shutil
@@ -16,6 +17,9 @@ from ..errors import InputError
 _WHAT = "an artifact is what `tvm-sched compile` or `export_library` wrote (.so)"
 _SYMBOL = b"__tvm_ffi__library_bin"
 """Symbol of the modules inside of a library that TVM exported."""
+_SEAL = b"\ntvm_sched.sha256:"
+"""Behind the library, where the dynamic loader does not look; then comes the digest of all that stands before."""
+_DIGEST_SIZE = hashlib.sha256().digest_size
 
 _Version = tuple[int, int, int, int]
 _loaded: dict[str, _Version] = {}
@@ -45,8 +49,39 @@ def check_library(file: Path) -> None:
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 if content.find(_SYMBOL) < 0:
                     raise InputError(f"{file}: a shared library, but not of TVM; {_WHAT}")
+                if not _is_whole(content):
+                    raise InputError(
+                        f"{file}: was altered after it was compiled: its checksum is another; copy or compile it again"
+                    )
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
+
+
+def seal(file: Path) -> None:
+    """Append a checksum of the whole library, its kernels' code too, for `check_library` to look at.
+
+    It tells damage, not malice. What TVM's own ``export_library`` wrote has none; the checksum of the plans and the
+    parameters in it, which the executor looks at, is there in either case.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read or written.
+    """
+    with file.open("r+b") as opened:
+        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            digest = hashlib.sha256(content).digest()
+        opened.seek(0, os.SEEK_END)
+        opened.write(_SEAL + digest)
+
+
+def _is_whole(content: mmap.mmap) -> bool:
+    """Whether a file is what it was when it was sealed; so is one that never was."""
+    end = len(content) - _DIGEST_SIZE - len(_SEAL)
+    if end < 0 or content[end : end + len(_SEAL)] != _SEAL:
+        return True
+    with memoryview(content) as view, view[:end] as body:
+        return hashlib.sha256(body).digest() == content[end + len(_SEAL) :]
 
 
 def _needed_bytes(head: bytes, opened: Any) -> int:

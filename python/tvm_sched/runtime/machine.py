@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
+
+from .. import _library
 
 _PACKAGES = ("tvm-sched", "apache-tvm", "apache-tvm-ffi")
 
@@ -43,24 +46,7 @@ def describe(backend: str, devices: list[Mapping[str, Any]], target: str) -> dic
 
 def differences(info: Mapping[str, Any]) -> list[str]:
     """How this machine differs from what an artifact says of itself, each with what to do; nothing where it says nothing."""
-    result = []
-    made = info.get("machine", {})
-    architecture = made.get("architecture", platform.machine())
-    if architecture != platform.machine():
-        result.append(
-            f"it was compiled on {architecture}, this machine is {platform.machine()}: compile it here, or with this "
-            "machine's target"
-        )
-    needs = info.get("needs", {})
-    devices = needs.get("devices", [])
-    if needs.get("backend") == "cpu" and len(devices) > cores():
-        result.append(
-            f"it is scheduled over {len(devices)} CPU devices, and this process may use {cores()} cores, so devices take "
-            f"turns: schedule it for cpu{cores()}, or give the process more cores"
-        )
-    memory = sum(device.get("arena_bytes", 0) for device in devices)
-    if needs.get("backend") == "cpu" and memory > _memory():
-        result.append(f"it needs {memory} bytes of memory for its buffers, and this machine has {_memory()}")
+    result = [str(told) for told in _library.function("tvm_sched.machine_differences")(json.dumps(dict(info)))]
     here = versions()
     for package, version in info.get("versions", {}).items():
         if here.get(package, version).split(".")[:2] != version.split(".")[:2]:
@@ -68,7 +54,3 @@ def differences(info: Mapping[str, Any]) -> list[str]:
                 f"it was made with {package} {version}, here is {here[package]}: compile it again if it fails"
             )
     return result
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

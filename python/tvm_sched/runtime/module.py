@@ -186,8 +186,9 @@ class ScheduledModule:
     def timeline(self) -> dict[str, Any]:
         """Return when each step of the last run began and ended, in nanoseconds from the run's start.
 
-        ``{"plan", "backend", "scale", "latency_ns", "largest_delay_ns", "events": [{"step", "queue", "start_ns",
-        "end_ns", "event"}]}``; ``event`` is what the plan says of the step.
+        ``{"plan", "backend", "scale", "latency_ns", "wall_ns", "largest_delay_ns", "events": [{"step", "queue",
+        "start_ns", "end_ns", "event"}]}``; ``event`` is what the plan says of the step, ``wall_ns`` the time until the
+        caller knew that all had ended. All times are the plan's: an emulation's scale is divided out.
 
         Raises
         ------

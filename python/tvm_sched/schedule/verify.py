@@ -11,6 +11,7 @@ from ..errors import ScheduleError
 from ..problem import Problem
 from ._compiled import compiled, placements_array, transfers_array
 from .contiguity import contiguity_violations
+from .residency import Resident, resident_parameters, when_warm
 from .rules import RULES, Violation, describe
 from .schedule import Schedule, ScheduleIndex
 from .simulate import Times, price
@@ -18,7 +19,7 @@ from .simulate import Times, price
 __all__ = ["RULES", "Violation", "verify", "violations"]
 
 
-def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False) -> None:
+def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False, resident: Resident = 0.0) -> None:
     """Check that a schedule is feasible and that its certificate is true.
 
     Parameters
@@ -26,27 +27,38 @@ def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False)
     contiguous : bool or int
         Check too that the operators which a device runs within a submodel form one contiguous subgraph, or at most
         this many: no path leaves one and comes back (SortingHat, equations 6 to 8, where a device has several).
+    resident : float or collection of str
+        Check too that the memory suffices for warm runs, in which these parameters remain on the devices (see
+        `simulate`). The certificate is that of a cold run.
 
     Raises
     ------
     ScheduleError
         At the first broken rule; the message names the rule, the operator and the device.
+    InputError
+        ``resident`` is no part from 0 to 1 and no list of parameters.
     """
-    for violation in _find(problem, schedule, contiguous, limit=1):
+    for violation in _find(problem, schedule, contiguous, resident, limit=1):
         raise ScheduleError(violation.message)
 
 
 def violations(
-    problem: Problem, schedule: Schedule, contiguous: bool | int = False, limit: int = 100
+    problem: Problem,
+    schedule: Schedule,
+    contiguous: bool | int = False,
+    limit: int = 100,
+    resident: Resident = 0.0,
 ) -> list[Violation]:
     """Every broken rule, up to ``limit``; an empty list for a schedule that `verify` accepts.
 
     Rules that need times (memory, the certificate) are judged only where no rule before them is broken.
     """
-    return list(islice(_find(problem, schedule, contiguous, limit), limit))
+    return list(islice(_find(problem, schedule, contiguous, resident, limit), limit))
 
 
-def _find(problem: Problem, schedule: Schedule, contiguous: bool | int, limit: int) -> Iterator[Violation]:
+def _find(
+    problem: Problem, schedule: Schedule, contiguous: bool | int, resident: Resident, limit: int
+) -> Iterator[Violation]:
     if schedule.problem != problem.digest:
         yield Violation(
             "problem",
@@ -57,6 +69,7 @@ def _find(problem: Problem, schedule: Schedule, contiguous: bool | int, limit: i
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")
         return
+    names = resident_parameters(problem, schedule, resident)
     rows = compiled(problem).violations(placements_array(index), transfers_array(index), limit)
     yield from (describe(problem, index, row) for row in rows)
     if contiguous:
@@ -65,10 +78,15 @@ def _find(problem: Problem, schedule: Schedule, contiguous: bool | int, limit: i
         times = price(problem, index)
         yield from _memory(problem, index, times)
         yield from _certificate(schedule, times)
+        if names:
+            warm = when_warm(problem, index, names)
+            yield from _memory(
+                problem, warm, price(problem, warm), f" of a warm run with {len(names)} parameters there"
+            )
 
 
-def _memory(problem: Problem, index: ScheduleIndex, times: Times) -> Iterator[Violation]:
-    """Rule 5: for each device that overflows, the first moment at which it does."""
+def _memory(problem: Problem, index: ScheduleIndex, times: Times, run: str = "") -> Iterator[Violation]:
+    """Rule 5: for each device that overflows, the first moment (of the ``run``, in words) at which it does."""
     over = [d for d, device in enumerate(problem.topology.devices) if times.peak_memory[d] > device.memory]
     if not over:
         return
@@ -85,7 +103,7 @@ def _memory(problem: Problem, index: ScheduleIndex, times: Times) -> Iterator[Vi
         operator = _running(problem, index, times, d, moment)
         during = f", while operator {operator!r} runs" if operator else ""
         message = (
-            f"rule 'memory': device {device.name!r} holds {held} bytes at {moment} ns{during}; "
+            f"rule 'memory': device {device.name!r} holds {held} bytes at {moment} ns{run}{during}; "
             f"that is {held - device.memory} more than its memory of {device.memory} bytes. "
             f"It holds {len(tensors)} tensors, the largest are {largest}"
         )

@@ -1,8 +1,17 @@
 """Random problems and schedules from a seed, for tests of schedulers, bounds and executors, ours or other people's."""
 
+from .bus_order import in_pieces, in_turns, reorder_loads
 from .graphs import random_graph
 from .problems import random_problem
 from .schedules import random_schedule
 from .topologies import random_topology
 
-__all__ = ["random_graph", "random_problem", "random_schedule", "random_topology"]
+__all__ = [
+    "in_pieces",
+    "in_turns",
+    "random_graph",
+    "random_problem",
+    "random_schedule",
+    "random_topology",
+    "reorder_loads",
+]

@@ -1,0 +1,27 @@
+// The runs of this process, open to signals and to the end of the process.
+#ifndef TVM_SCHED_FFI_RUNTIME_PROCESS_H_
+#define TVM_SCHED_FFI_RUNTIME_PROCESS_H_
+
+namespace tvm_sched::runtime {
+
+/// Throws what Python has raised meanwhile (KeyboardInterrupt, mostly), and ffi::Error
+/// (RuntimeError) once StopRuns was called.
+void Poll();
+
+/// Give up all runs of this process, now and later: each fails as soon as no kernel works for it.
+/// Returns how many are still under way. For the end of an interpreter, after which no thread may
+/// ask it for anything: Python would end that thread in the midst of a run.
+int StopRuns();
+
+/// Counts as a run under way while it lives.
+class RunUnderWay {
+ public:
+  RunUnderWay();
+  ~RunUnderWay();
+  RunUnderWay(const RunUnderWay&) = delete;
+  RunUnderWay& operator=(const RunUnderWay&) = delete;
+};
+
+}  // namespace tvm_sched::runtime
+
+#endif  // TVM_SCHED_FFI_RUNTIME_PROCESS_H_

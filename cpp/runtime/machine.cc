@@ -1,0 +1,230 @@
+#include "runtime/machine.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <thread>
+#include <utility>
+
+namespace tvm_sched::runtime {
+
+namespace {
+
+/// The few functions of CUDA's driver API that tell what GPUs there are; all return 0 or an error.
+struct Driver {
+  int (*init)(unsigned flags);
+  int (*count)(int* count);
+  int (*get)(int* device, int ordinal);
+  int (*name)(char* name, int length, int device);
+  int (*memory)(std::size_t* bytes, int device);
+  int (*can_access_peer)(int* can, int device, int peer);
+};
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+/// Asks the driver; the library stays open, as CUDA's do.
+std::optional<Driver> OpenDriver() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  Driver driver{};
+  if (library == nullptr || !Find(library, "cuInit", &driver.init) ||
+      !Find(library, "cuDeviceGetCount", &driver.count) ||
+      !Find(library, "cuDeviceGet", &driver.get) ||
+      !Find(library, "cuDeviceGetName", &driver.name) ||
+      !Find(library, "cuDeviceTotalMem_v2", &driver.memory) ||
+      !Find(library, "cuDeviceCanAccessPeer", &driver.can_access_peer)) {
+    return std::nullopt;
+  }
+  return driver;
+}
+
+Gpus FindGpus() {
+  Gpus gpus;
+  const std::optional<Driver> driver = OpenDriver();
+  int count = 0;
+  if (!driver) {
+    gpus.trouble = "no NVIDIA driver (libcuda.so.1) is installed";
+  } else if (int code = driver->init(0); code != 0 || (code = driver->count(&count)) != 0) {
+    gpus.trouble = "the NVIDIA driver says error " + std::to_string(code);
+  }
+  std::vector<int> devices(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    std::array<char, 256> name{};
+    std::size_t memory = 0;
+    if (driver->get(&devices[i], i) != 0 || driver->memory(&memory, devices[i]) != 0) continue;
+    driver->name(name.data(), static_cast<int>(name.size()) - 1, devices[i]);
+    gpus.list.push_back({name.data(), {static_cast<std::int64_t>(memory)}});
+  }
+  for (int reader : devices) {
+    std::vector<bool>& row = gpus.peers.emplace_back();
+    for (int holder : devices) {
+      int can = reader == holder ? 1 : 0;
+      if (reader != holder) driver->can_access_peer(&can, reader, holder);
+      row.push_back(can != 0);
+    }
+  }
+  return gpus;
+}
+
+/// What the metadata says of a device.
+struct Needed {
+  std::string name;
+  Bytes arena;
+};
+
+std::vector<Needed> ReadNeeded(const JsonCursor& needs) {
+  std::vector<Needed> devices;
+  const auto list = needs.OptionalField("devices");
+  if (!list) return devices;
+  for (const JsonCursor& item : list->Items()) {
+    const auto arena = item.OptionalField("arena_bytes");
+    devices.push_back({item.Field("name").String(), {arena ? arena->NonNegative() : 0}});
+  }
+  return devices;
+}
+
+std::string Count(std::size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+void CompareCores(const std::vector<Needed>& devices, const Machine& machine,
+                  std::vector<std::string>* found) {
+  if (static_cast<int>(devices.size()) > machine.cores) {
+    found->push_back("it is scheduled over " + std::to_string(devices.size()) +
+                     " CPU devices, and this process may use " +
+                     Count(static_cast<std::size_t>(machine.cores), "core") +
+                     ", so devices take turns: schedule it for cpu" +
+                     std::to_string(machine.cores) + ", or give the process more cores");
+  }
+  Bytes memory;
+  for (const Needed& device : devices) memory = memory + device.arena;
+  if (memory > machine.memory) {
+    found->push_back("it needs " + std::to_string(memory.count) +
+                     " bytes of memory for its buffers, and this machine has " +
+                     std::to_string(machine.memory.count) + ": schedule it for smaller inputs");
+  }
+}
+
+/// Pairs of devices, as positions in the list, between which the topology copies directly.
+std::set<std::pair<std::size_t, std::size_t>> JoinedPairs(const JsonCursor& topology,
+                                                          const std::vector<Needed>& devices) {
+  std::set<std::pair<std::size_t, std::size_t>> pairs;
+  auto join_all = [&](const std::set<std::string>& names) {
+    for (std::size_t a = 0; a < devices.size(); ++a) {
+      for (std::size_t b = a + 1; b < devices.size(); ++b) {
+        if (names.count(devices[a].name) && names.count(devices[b].name)) pairs.insert({a, b});
+      }
+    }
+  };
+  const auto peer_access = topology.OptionalField("peer_access");
+  if (peer_access && peer_access->Bool()) {
+    std::set<std::string> all;
+    for (const Needed& device : devices) all.insert(device.name);
+    join_all(all);
+  }
+  for (const char* kind : {"links", "switches"}) {
+    const auto list = topology.OptionalField(kind);
+    if (!list) continue;
+    for (const JsonCursor& item : list->Items()) {
+      std::set<std::string> names;
+      for (const JsonCursor& name : item.Field("devices").Items()) names.insert(name.String());
+      join_all(names);
+    }
+  }
+  return pairs;
+}
+
+void ComparePeers(const JsonCursor& topology, const std::vector<Needed>& devices, const Gpus& gpus,
+                  std::vector<std::string>* found) {
+  std::string pairs;
+  for (const auto& [a, b] : JoinedPairs(topology, devices)) {
+    const std::size_t first = a % gpus.list.size(), second = b % gpus.list.size();
+    if (gpus.peers[first][second] && gpus.peers[second][first]) continue;
+    pairs += (pairs.empty() ? "\"" : ", \"") + devices[a].name + "\" and \"" + devices[b].name +
+             "\" (GPUs " + std::to_string(first) + " and " + std::to_string(second) + ")";
+  }
+  if (pairs.empty()) return;
+  found->push_back("its schedule counts on copies straight between " + pairs +
+                   ", and these have no peer access here, so that copies take the way through host "
+                   "memory: schedule it for a topology without these links and with peer_access = "
+                   "false");
+}
+
+void CompareGpus(const JsonCursor& metadata, const std::vector<Needed>& devices, const Gpus& gpus,
+                 std::vector<std::string>* found) {
+  if (gpus.list.empty()) {
+    const std::string why = gpus.trouble.empty() ? "the driver finds none" : gpus.trouble;
+    found->push_back("it runs on " + Count(devices.size(), "GPU") + ", and " + why +
+                     ": run it on a machine with NVIDIA GPUs and their driver, or schedule it for "
+                     "cpuN or for emulated devices");
+    return;
+  }
+  if (gpus.list.size() < devices.size()) {
+    found->push_back("it is scheduled over " + Count(devices.size(), "GPU") +
+                     ", and this process may use " + std::to_string(gpus.list.size()) +
+                     ", so devices share them and runs take longer than predicted: schedule it for "
+                     "this machine's topology, or see CUDA_VISIBLE_DEVICES");
+  }
+  std::vector<Bytes> load(gpus.list.size());
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    load[d % load.size()] = load[d % load.size()] + devices[d].arena;
+  }
+  for (std::size_t g = 0; g < load.size(); ++g) {
+    if (load[g] <= gpus.list[g].memory) continue;
+    found->push_back("it needs " + std::to_string(load[g].count) + " bytes on GPU " +
+                     std::to_string(g) + " (" + gpus.list[g].name + "), which has " +
+                     std::to_string(gpus.list[g].memory.count) +
+                     ": schedule it for devices with that much memory");
+  }
+  const auto topology = metadata.OptionalField("topology_description");
+  if (topology) ComparePeers(*topology, devices, gpus, found);
+}
+
+std::string Backend(const JsonCursor& metadata) {
+  const auto needs = metadata.OptionalField("needs");
+  const auto backend = needs ? needs->OptionalField("backend") : std::nullopt;
+  return backend ? backend->String() : "";
+}
+
+}  // namespace
+
+Machine ThisMachine(bool with_gpus) {
+  Machine machine;
+  utsname said{};
+  if (uname(&said) == 0) machine.architecture = said.machine;
+  cpu_set_t allowed;
+  machine.cores = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
+                      ? CPU_COUNT(&allowed)
+                      : static_cast<int>(std::thread::hardware_concurrency());
+  machine.memory = {sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)};
+  if (with_gpus) machine.gpus = FindGpus();
+  return machine;
+}
+
+bool NeedsGpus(const JsonCursor& metadata) { return Backend(metadata) == "cuda"; }
+
+std::vector<std::string> Differences(const JsonCursor& metadata, const Machine& machine) {
+  std::vector<std::string> found;
+  const auto made = metadata.OptionalField("machine");
+  const auto architecture = made ? made->OptionalField("architecture") : std::nullopt;
+  if (architecture && architecture->String() != machine.architecture) {
+    found.push_back("it was compiled on " + architecture->String() + ", this machine is " +
+                    machine.architecture + ": compile it here, or with this machine's target");
+  }
+  const std::string backend = Backend(metadata);
+  if (backend.empty()) return found;
+  const std::vector<Needed> devices = ReadNeeded(metadata.Field("needs"));
+  if (backend == "cpu") CompareCores(devices, machine, &found);
+  if (backend == "cuda") CompareGpus(metadata, devices, machine.gpus, &found);
+  return found;
+}
+
+}  // namespace tvm_sched::runtime
