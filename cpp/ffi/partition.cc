@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "search/partition/ideals.h"
 #include "search/partition/orders.h"
 #include "search/partition/refine.h"
 #include "search/partition/segment_costs.h"
@@ -158,6 +159,28 @@ class Partitioner {
         partition::Refine(graph_, std::move(assignment), settings, Deadline(seconds)));
   }
 
+  /*! \brief Costs of all segments [l, r] of an order, row after row; r from l on. */
+  ffi::Tensor SegmentCosts(ffi::TensorView order) const {
+    const partition::Order nodes = Checked(order);
+    partition::SegmentCosts costs(graph_, nodes);
+    std::vector<double> rows;
+    for (size_t first = 0; first < nodes.size(); ++first) {
+      const std::span<const double> row = costs.Row(first, std::numeric_limits<double>::infinity());
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    return NewRow<double>(rows);
+  }
+
+  /*! \brief Number of ideals, whether time was over, cost, then the stage of each node if any. */
+  ffi::Tensor Ideals(int64_t stages, int64_t most, double limit, double seconds) const {
+    const partition::IdealPartition found = partition::PartitionByIdeals(
+        graph_, {Positive("stages", stages), Positive("most", most), limit}, Deadline(seconds));
+    std::vector<double> row{static_cast<double>(found.ideals), found.stopped ? 1.0 : 0.0,
+                            found.cost};
+    row.insert(row.end(), found.stages.begin(), found.stages.end());
+    return NewRow<double>(row);
+  }
+
  private:
   NodeId Node(int64_t v) const {
     TVM_FFI_CHECK(v >= 0 && v < static_cast<int64_t>(graph_.nodes()), IndexError)
@@ -182,7 +205,8 @@ class Partitioner {
 };
 
 /*!
- * \brief Makes the functions of a graph: slice, stage_cost, kahn, arrangement, evolve, refine.
+ * \brief Makes the functions of a graph: slice, stage_cost, kahn, arrangement, evolve, refine,
+ * segment_costs, ideals.
  *
  * `producers` has the node that makes each tensor, or -1; `leaves` is 0 or 1.
  */
@@ -215,7 +239,8 @@ ffi::Array<ffi::Function> MakePartitioner(ffi::TensorView work, ffi::TensorView 
     before = offset;
   }
   for (size_t t = 0; t < producer.size(); ++t) {
-    TVM_FFI_CHECK(producer[t] >= kNone && producer[t] < n, IndexError) << "producer " << producer[t];
+    TVM_FFI_CHECK(producer[t] >= kNone && producer[t] < n, IndexError)
+        << "producer " << producer[t];
     graph.tensors.push_back(
         {static_cast<NodeId>(producer[t]), transfer[t], size[t], leaving[t] != 0});
   }
@@ -240,6 +265,10 @@ ffi::Array<ffi::Function> MakePartitioner(ffi::TensorView work, ffi::TensorView 
           [bound](View stages, int64_t count, int64_t seed, int64_t moves, double seconds) {
             return bound->Refine(stages, count, seed, moves, seconds);
           }),
+      ffi::Function::FromTyped([bound](View order) { return bound->SegmentCosts(order); }),
+      ffi::Function::FromTyped([bound](int64_t stages, int64_t most, double limit, double seconds) {
+        return bound->Ideals(stages, most, limit, seconds);
+      }),
   };
 }
 

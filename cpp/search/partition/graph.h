@@ -28,10 +28,10 @@ struct Graph {
   std::vector<double> work;        // time of each node
   std::vector<double> parameters;  // bytes of each node's parameters
   std::vector<Tensor> tensors;
-  Rows<NodeId> readers;       // of each tensor, distinct
-  Rows<int32_t> made, read;   // tensors of each node
-  Rows<NodeId> predecessors;  // distinct
-  Rows<NodeId> successors;    // distinct
+  Rows<NodeId> readers;                                     // of each tensor, distinct
+  Rows<int32_t> made, read;                                 // tensors of each node
+  Rows<NodeId> predecessors;                                // distinct
+  Rows<NodeId> successors;                                  // distinct
   double memory = std::numeric_limits<double>::infinity();  // bytes of a stage's fast memory
   double overflow_time = 0;  // time to stream a byte of parameters that does not fit
 

@@ -112,7 +112,8 @@ GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings
     return std::clamp<size_t>(static_cast<size_t>(fraction * static_cast<double>(size)), 1,
                               size - 1);
   };
-  const size_t elite = part(settings.elite), mutants = std::min(part(settings.mutants), size - elite);
+  const size_t elite = part(settings.elite),
+               mutants = std::min(part(settings.mutants), size - elite);
   std::vector<Chromosome> population(size);
   for (size_t i = 0; i < size; ++i) {
     population[i].keys = i < start.size() ? std::move(start[i]) : RandomKeys(nodes, random);

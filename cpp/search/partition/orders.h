@@ -27,7 +27,8 @@ Order KahnOrder(const Graph& graph, std::span<const double> keys);
 Keys KeysOf(std::span<const NodeId> order);
 
 /*!
- * \brief Minimum linear arrangement: sum over edges of distance in the order, each times its weight.
+ * \brief Minimum linear arrangement: sum over edges of distance in the order, each times its
+ * weight.
  *
  * \param weighted Weight an edge by its tensor's transfer time, else by 1.
  */

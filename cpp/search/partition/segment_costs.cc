@@ -86,8 +86,7 @@ void SegmentCosts::AddOverflow(size_t first, std::span<double> row) {
       if (tensor.producer != kNone && position_[tensor.producer] >= first) continue;
       const std::span<const int32_t> readers = reader_positions_[t];
       const auto here = std::lower_bound(readers.begin(), readers.end(), static_cast<int32_t>(r));
-      const bool earlier =
-          here != readers.begin() && static_cast<size_t>(*(here - 1)) >= first;
+      const bool earlier = here != readers.begin() && static_cast<size_t>(*(here - 1)) >= first;
       peak_.Hold(earlier ? static_cast<size_t>(*(here - 1)) - first + 1 : 0, length, tensor.size);
     }
     for (int32_t t : graph_.made[v]) {

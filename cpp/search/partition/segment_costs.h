@@ -40,7 +40,7 @@ class SegmentCosts {
   const Graph& graph_;
   std::span<const NodeId> order_;
   std::vector<size_t> position_;
-  Rows<int32_t> reader_positions_;  // of each tensor, ascending
+  Rows<int32_t> reader_positions_;   // of each tensor, ascending
   std::vector<size_t> next_reader_;  // of each tensor: the first reader that is not left behind
   std::vector<double> difference_;   // of transfer times, by the segment's last position
   std::vector<double> row_;

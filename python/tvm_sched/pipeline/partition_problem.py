@@ -94,6 +94,8 @@ class PartitionProblem:
                 raise GraphError(
                     f"tensor {t} has transfer {tensor.transfer} and size {tensor.size}; 0 or more is allowed"
                 )
+            if len(set(tensor.readers)) < len(tensor.readers):
+                raise GraphError(f"tensor {t} names a reader twice")
             if tensor.producer in tensor.readers:
                 raise GraphError(f"node {self.names[tensor.producer]!r} reads its own output")
         if not self.memory >= 0:
@@ -113,7 +115,7 @@ class PartitionProblem:
 
     @cached_property
     def _compiled(self) -> tuple[Any, ...]:
-        """The C++ half: slice, stage_cost, kahn, arrangement, evolve, refine."""
+        """The C++ half, see ``MakePartitioner`` in ``cpp/ffi/partition.cc``."""
         offsets = np.zeros(len(self.tensors) + 1, dtype=np.int64)
         np.cumsum([len(t.readers) for t in self.tensors], out=offsets[1:])
         return tuple(
@@ -157,7 +159,7 @@ class PartitionProblem:
         return float(self._compiled[1](_integers(nodes)))
 
     def kahn(self, keys: npt.ArrayLike) -> Integers:
-        """The topological order that Kahn's algorithm gives; among free nodes the one with the largest key comes first."""
+        """Kahn's topological order: among free nodes the one with the largest key comes first."""
         return np.from_dlpack(self._compiled[2](_floats(keys))).copy()
 
     def arrangement(self, order: npt.ArrayLike, weighted: bool) -> float:
@@ -206,6 +208,62 @@ class PartitionProblem:
     ) -> Integers:
         """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
         return np.from_dlpack(self._compiled[5](_integers(stage_of), stages, seed, moves, float(seconds))).copy()
+
+    def segment_costs(self, order: npt.ArrayLike) -> Floats:
+        """Costs of all stages that are segments of a topological order.
+
+        Returns
+        -------
+        array of shape (nodes + 1, nodes + 1)
+            ``[l, r]``: of the nodes at the positions from l to r - 1; 0 where l = r, infinite where l > r.
+        """
+        rows = np.from_dlpack(self._compiled[6](_integers(order)))
+        costs = np.full((self.size + 1, self.size + 1), np.inf)
+        first, last = np.triu_indices(self.size)
+        costs[first, last + 1] = rows
+        np.fill_diagonal(costs, 0)
+        return costs
+
+    def ideals(
+        self, stages: int, *, most: int = 100_000, limit: float = float("inf"), seconds: float = float("inf")
+    ) -> tuple[int, bool, Integers | None]:
+        """The best partition by dynamic programming over ideals (Tarnawski et al., NeurIPS 2020); no peak memory.
+
+        Returns
+        -------
+        (int, bool, array of int or None)
+            The number of ideals (more than ``most``: given up), whether time was over, and the stage of each node
+            where there is a partition that costs less than ``limit``.
+        """
+        row = np.from_dlpack(self._compiled[7](stages, most, float(limit), float(seconds)))
+        found = row[3:].astype(np.int64) if np.isfinite(row[2]) else None
+        return int(row[0]), bool(row[1]), found
+
+    def stages_of(self, order: npt.ArrayLike, ends: Sequence[int]) -> Integers:
+        """The stage of each node where an order is cut at ``ends``."""
+        stage_of = np.zeros(self.size, dtype=np.int64)
+        lengths = np.diff([0, *ends])
+        stage_of[np.asarray(order, dtype=np.int64)] = np.repeat(np.arange(len(lengths)), lengths)
+        return stage_of
+
+    def stage_lists(self, stage_of: npt.ArrayLike) -> list[list[int]]:
+        """The nodes of each stage that has any, in Kahn's order.
+
+        Raises
+        ------
+        GraphError
+            An edge leads to an earlier stage.
+        """
+        stages = np.asarray(stage_of, dtype=np.int64)
+        for u, v in self.edges:
+            if stages[u] > stages[v]:
+                raise GraphError(f"node {self.names[v]!r} is in an earlier stage than {self.names[u]!r}, which it reads")
+        order = self.kahn(-stages.astype(np.float64))
+        return [[int(v) for v in order if stages[v] == s] for s in np.unique(stages)]
+
+    def bottleneck(self, stage_of: npt.ArrayLike) -> float:
+        """Cost of the dearest stage of a partition: the objective, equation (4)."""
+        return max((self.stage_cost(nodes) for nodes in self.stage_lists(stage_of)), default=0.0)
 
 
 def _floats(values: npt.ArrayLike) -> Floats:

@@ -7,6 +7,9 @@ without the peak memory of activations, which only lowers it, so that bounds sta
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from ortools.math_opt.python import mathopt
+from ortools.util.python.solve_interrupter import SolveInterrupter
 
 from ..errors import InputError
 from .partition_problem import Integers, PartitionProblem
@@ -118,6 +122,15 @@ class BlockProgram:
         self.model.add_linear_constraint(overflow >= self._weighted(self.problem.parameters, b) - self.problem.memory)
         return self.problem.overflow_time * overflow
 
+    def restrict(self, first: Integers, last: Integers) -> None:
+        """Allow each node the blocks from ``first`` to ``last`` only."""
+        for v, y in enumerate(self.y):
+            for b, done in enumerate(y[:-1]):
+                if b < first[v]:
+                    done.upper_bound = 0
+                elif b >= last[v]:
+                    done.lower_bound = 1
+
     def solve(self, solver: str, seconds: float, threads: int, hint: Integers | None = None) -> ProgramResult:
         """Minimise the bottleneck."""
         self.model.minimize(self.bottleneck)
@@ -126,17 +139,12 @@ class BlockProgram:
             threads=None if solver == "highs" else threads,  # MathOpt runs HiGHS on one thread
             relative_gap_tolerance=1e-6,
         )
-        hints = []
+        hints: list[Any] = []
         if hint is not None:
             values = {y: float(hint[v] <= b) for v in range(self.problem.size) for b, y in enumerate(self.y[v][:-1])}
             hints.append(mathopt.SolutionHint(variable_values=values))
-        result = mathopt.solve(
-            self.model,
-            _solver(solver),
-            params=parameters,
-            model_params=mathopt.ModelSolveParameters(solution_hints=hints),
-        )
-        return self._result(result)
+        model_parameters = mathopt.ModelSolveParameters(solution_hints=hints)
+        return self._result(_interruptible(self.model, _solver(solver), parameters, model_parameters))
 
     def _result(self, result: Any) -> ProgramResult:
         reason = result.termination.reason
@@ -191,9 +199,9 @@ def bottleneck_guess_bound(
         if stop():
             return ProgramResult(simple_bound(problem, stages))
         program = _guess(problem, stages, j)
-        started = _now()
+        started = time.monotonic()
         result = program.solve(solver, left / (stages - j), threads)
-        left = max(left - (_now() - started), 0.0)
+        left = max(left - (time.monotonic() - started), 0.0)
         least, proved = min(least, result.bound), proved and result.proved
         if least <= simple_bound(problem, stages):
             break
@@ -222,13 +230,52 @@ def exact_program(
     seconds: float = 60,
     threads: int = 1,
     hint: Integers | None = None,
+    cutoff: float = math.inf,
+    least: float = 0.0,
 ) -> ProgramResult:
-    """Section 3.1, equations (5) to (12). ``hint`` is a partition to start from: the stage of each node."""
+    """Section 3.1, equations (5) to (12), and windows of stages that are not in the paper.
+
+    Parameters
+    ----------
+    hint : array of int, optional
+        A partition to start from: the stage of each node.
+    cutoff : float
+        Cost of a partition. Cheaper ones only are looked for, in which each node has a window of stages (`windows`);
+        where there are none, the bound is the cutoff.
+    least : float
+        A bound known before.
+    """
     program = BlockProgram(problem, stages)
     for cost in program.costs:
         program.model.add_linear_constraint(program.bottleneck >= cost)
-    program.model.add_linear_constraint(program.bottleneck >= simple_bound(problem, stages))
-    return program.solve(solver, seconds, threads, hint)
+    program.bottleneck.lower_bound = max(simple_bound(problem, stages), least)
+    if math.isfinite(cutoff):
+        first, last = windows(problem, stages, cutoff)
+        if (first > last).any():
+            return ProgramResult(cutoff, proved=True)
+        program.restrict(first, last)
+    result = program.solve(solver, seconds, threads, hint)
+    bound = min(max(result.bound, simple_bound(problem, stages), least), cutoff)
+    return ProgramResult(bound, result.stage_of, result.proved)
+
+
+def windows(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Integers, Integers]:
+    """First and last stage of each node in any partition that costs at most ``cutoff``.
+
+    All that a node depends on runs in its stage or earlier ones, and there is room for ``cutoff`` of work in each.
+    """
+    related = np.eye(problem.size, dtype=bool)  # [v, u]: u is v or before it
+    order = problem.kahn(np.zeros(problem.size))
+    before: list[list[int]] = [[] for _ in range(problem.size)]
+    for u, v in problem.edges:
+        before[v].append(u)
+    for v in order:
+        for u in before[v]:
+            related[v] |= related[u]
+    work, room = problem.work, max(cutoff, 1e-300) * (1 + 1e-9)
+    first = np.maximum(np.ceil(related @ work / room) - 1, 0)
+    last = stages - np.maximum(np.ceil(related.T @ work / room), 1)
+    return first.astype(np.int64), last.astype(np.int64)
 
 
 def _no_stages(result: ProgramResult) -> ProgramResult:
@@ -242,7 +289,29 @@ def _solver(name: str) -> Any:
     return SOLVERS[name]
 
 
-def _now() -> float:
-    import time
+def _interruptible(model: Any, solver: Any, parameters: Any, model_parameters: Any) -> Any:
+    """Solve in a thread, so that Ctrl-C reaches the caller, who stops the solver."""
+    interrupter = SolveInterrupter()
+    results: list[Any] = []
+    errors: list[BaseException] = []
 
-    return time.monotonic()
+    def work() -> None:
+        try:
+            results.append(
+                mathopt.solve(model, solver, params=parameters, model_params=model_parameters, interrupter=interrupter)
+            )
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="solver")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+    except BaseException:
+        interrupter.interrupt()
+        thread.join()
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
