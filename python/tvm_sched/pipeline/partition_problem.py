@@ -160,7 +160,7 @@ class PartitionProblem:
 
     def kahn(self, keys: npt.ArrayLike) -> Integers:
         """Kahn's topological order: among free nodes the one with the largest key comes first."""
-        return np.from_dlpack(self._compiled[2](_floats(keys))).copy()
+        return _integers(np.from_dlpack(self._compiled[2](_floats(keys))))
 
     def arrangement(self, order: npt.ArrayLike, weighted: bool) -> float:
         """Minimum-linear-arrangement objective: distances over all edges, times the transfers where ``weighted``."""
@@ -207,7 +207,7 @@ class PartitionProblem:
         seconds: float = float("inf"),
     ) -> Integers:
         """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
-        return np.from_dlpack(self._compiled[5](_integers(stage_of), stages, seed, moves, float(seconds))).copy()
+        return _integers(np.from_dlpack(self._compiled[5](_integers(stage_of), stages, seed, moves, float(seconds))))
 
     def segment_costs(self, order: npt.ArrayLike) -> Floats:
         """Costs of all stages that are segments of a topological order.
@@ -257,7 +257,9 @@ class PartitionProblem:
         stages = np.asarray(stage_of, dtype=np.int64)
         for u, v in self.edges:
             if stages[u] > stages[v]:
-                raise GraphError(f"node {self.names[v]!r} is in an earlier stage than {self.names[u]!r}, which it reads")
+                raise GraphError(
+                    f"node {self.names[v]!r} is in an earlier stage than {self.names[u]!r}, which it reads"
+                )
         order = self.kahn(-stages.astype(np.float64))
         return [[int(v) for v in order if stages[v] == s] for s in np.unique(stages)]
 

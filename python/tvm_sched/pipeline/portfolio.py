@@ -95,9 +95,7 @@ def pipeline_exact(problem: PartitionProblem, stages: int, options: PipelineExac
     return Partition(best.stage_of, best.bound, best.bound_name)
 
 
-def _search(
-    problem: PartitionProblem, stages: int, options: PipelineExactOptions, threads: int, end: float
-) -> _Best:
+def _search(problem: PartitionProblem, stages: int, options: PipelineExactOptions, threads: int, end: float) -> _Best:
     """A third of the time at most: genetic search, then annealing twice, each from several seeds."""
     begin = time.monotonic()
     limit = begin + (end - begin) / 3

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,9 @@ class BlockProgram:
         return self.y[v][b] - (self.y[v][b - 1] if b > 0 else 0)
 
     def _completed_by(self, v: int) -> list[Any]:
-        """y of a node: in block b or earlier; monotone, and 1 in the last."""
+        """Variables y of a node: in block b or earlier; monotone, and 1 in the last."""
         y: list[Any] = [self.model.add_binary_variable(name=f"y_{v}_{b}") for b in range(self.blocks - 1)]
-        for before, after in zip(y, y[1:], strict=False):
+        for before, after in pairwise(y):
             self.model.add_linear_constraint(before <= after)
         return [*y, 1]
 

@@ -118,7 +118,8 @@ def partition(
         found = replace(found, bound=simple, bound_name="simple")
     if found.bound > cost * (1 + 1e-9):
         raise SchedulerError(
-            f"bound {found.bound_name!r} of partitioner {name!r}, {found.bound}, exceeds a cost of {cost}: please report this"
+            f"bound {found.bound_name!r} of partitioner {name!r}, {found.bound}, exceeds a cost of {cost}: "
+            "please report this"
         )
     return replace(found, bound=min(found.bound, cost), cost=cost, seconds=seconds)
 
@@ -128,4 +129,6 @@ def _check(problem: PartitionProblem, stages: int, name: str, found: Any) -> Non
         raise SchedulerError(f"partitioner {name!r} returned a {type(found).__name__}; a Partition is expected")
     stage_of = np.asarray(found.stage_of)
     if stage_of.shape != (problem.size,) or not ((stage_of >= 0) & (stage_of < stages)).all():
-        raise SchedulerError(f"the answer of partitioner {name!r} does not give each node a stage from 0 to {stages - 1}")
+        raise SchedulerError(
+            f"the answer of partitioner {name!r} does not give each node a stage from 0 to {stages - 1}"
+        )

@@ -220,11 +220,12 @@ def make_problem(
 ) -> Problem:
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     imported = load_model(model, input_shapes, name)
-    mod = _named(imported)
+    mod = model_with_name(imported)
     return get_problem(tvm.transform.Sequential([LowerToKernels(), EstimateLatencies(topology, cost_model)])(mod))
 
 
-def _named(imported: ImportedModel) -> tvm.IRModule:
+def model_with_name(imported: ImportedModel) -> tvm.IRModule:
+    """The module with its parameters' values and its name."""
     return imported.with_parameters().with_attr(NAME, imported.name)
 
 
@@ -241,8 +242,8 @@ def _scheduled(
 
     passes = schedule_passes(topology, scheduler, options, cost_model, progress)
     if given is None:
-        return tvm.transform.Sequential(passes)(_named(imported))
-    mod = tvm.transform.Sequential(passes[:2])(_named(imported))
+        return tvm.transform.Sequential(passes)(model_with_name(imported))
+    mod = tvm.transform.Sequential(passes[:2])(model_with_name(imported))
     problem = get_problem(mod)
     if given.problem != problem.digest:
         raise InputError(
