@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +67,7 @@ def pipeline(
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
 
-    with interruptible(out), out.step(f"Partitioning with {partitioner}") as step:
+    with interruptible(out), _solvers_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(
             made,
             count,  # type: ignore[arg-type]
@@ -84,6 +88,19 @@ def pipeline(
         out.wrote(trace, "trace")
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
     out.result(_about(plan, run.steady_ns, {"plan": output, "trace": trace}))
+
+
+@contextmanager
+def _solvers_aside() -> Iterator[None]:
+    """What solvers write to standard output by themselves goes to standard error; results stay alone there."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _stages(text: str) -> int | str:

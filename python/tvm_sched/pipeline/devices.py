@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -70,13 +70,15 @@ class Goal:
         best = least_bottleneck(costs)
         if self.latency_ceiling_ns is None or not best.ends:
             return best
-        low, high = best.value, float(sum(cost[0, -1] for cost in costs[:1]))
-        chosen = least_sum(costs, low)
-        for _ in range(_STEPS):
-            if chosen.ends and chosen.value <= self.latency_ceiling_ns:
-                break
-            low = (low + high) / 2 if np.isfinite(high) else 2 * low
-            chosen = least_sum(costs, low)
+        low, chosen = best.value, least_sum(costs, float("inf"))
+        high = max(float(cost[a, b]) for cost, (a, b) in zip(costs, pairwise((0, *chosen.ends)), strict=True))
+        for _ in range(_STEPS):  # the least bottleneck whose cut meets the ceiling, as near as the steps get
+            middle = (low + high) / 2
+            found = least_sum(costs, middle)
+            if found.ends and found.value <= self.latency_ceiling_ns:
+                high, chosen = middle, found
+            else:
+                low = middle
         return chosen
 
 

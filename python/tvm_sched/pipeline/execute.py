@@ -109,6 +109,8 @@ class PipelineExecutor:
         self.inputs = tuple(tensor.name for tensor in problem.graph.tensors if tensor.kind == "input")
         self.outputs = problem.graph.outputs
         self.emulated, self.scale = emulated, scale if emulated else 1.0
+        if len(self.programs) != len(self.wiring.devices):
+            raise InputError(f"{len(self.programs)} programs are given for {len(self.wiring.devices)} stages")
         if not any(hop.target == len(self.programs) for hop in self.wiring.hops):
             raise InputError("the model returns nothing that a stage makes, so there is nothing to run")
         parameters = {tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"}
@@ -271,10 +273,9 @@ class _Run:
         """Take each batch when all of it has arrived and there is room for what comes of it."""
         wiring = self.executor.wiring
         entering, leaving = wiring.entering(s), wiring.leaving(s)
-        to_stages = [h for h in leaving if wiring.hops[h].target < len(self.executor.programs)]
         while True:
             items = [self.lanes[h].arrived.get() for h in entering]
-            if any(item is _END for item in items) or not self._acquire(to_stages):
+            if any(item is _END for item in items) or not self._acquire(leaving):
                 self._send(leaving, _END)
                 return
             for h in entering:
@@ -317,6 +318,8 @@ class _Run:
             found = [item for item in items if item is not None]
             if len(found) < len(items):
                 return
+            for lane in lanes:
+                lane.room.release()
             self.done.append(self._now())
             given = self.fed.popleft()
             error = next((item.error for item in found if item.error is not None), None)

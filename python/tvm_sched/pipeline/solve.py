@@ -117,8 +117,10 @@ def _on_devices(
     search = DeviceSearch(problem, relaxed, devices, count, goal)
     lists = relaxed.stage_lists(found.stage_of)
     search.offer(list(zip(devices, lists, strict=False)))
-    if goal != Goal() or not are_equal(problem, devices) or search.best is None:
-        end = time.monotonic() + min(_DEVICE_SECONDS, _time_limit(options))
+    equal = are_equal(problem, devices)
+    if goal != Goal() or not equal or search.best is None:
+        # Sequences of equal devices are all alike: one is enough.
+        end = time.monotonic() + (0 if equal else min(_DEVICE_SECONDS, _time_limit(options)))
         search.run(_orders(relaxed, lists), end)
     if search.best is None:
         raise InfeasibleError(

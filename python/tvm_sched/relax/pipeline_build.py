@@ -119,7 +119,7 @@ def compile_pipeline(
 
 
 def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
-    known = mod.attrs[PARAMETERS] if PARAMETERS in mod.attrs else {}
+    known = mod.attrs.get(PARAMETERS, {})
     for tensor in problem.graph.tensors:
         if tensor.kind == "parameter" and tensor.name not in known:
             raise InputError(f"parameter {tensor.name!r} has no value; bind it before the model is cut into stages")
