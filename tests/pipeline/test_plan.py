@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
-from strategies import SEEDS, problems
 
+from strategies import SEEDS, problems
 from tvm_sched.errors import FormatError, InfeasibleError, InputError, ProblemError, ScheduleError
 from tvm_sched.pipeline import PipelinePlan, plan_pipeline, verify, violations
 from tvm_sched.pipeline.pricing import price

@@ -105,8 +105,8 @@ class _Simulation:
                     if len(task.spans) < self.batches and self._may_start(i, len(task.spans), now):
                         ready.setdefault(i, now)
                 started = self._start_first(tasks, ready, now)
-            ends = [end for task in tasks for _, end in task.spans[-1:] if end > now]
-            now = min(ends, default=now)
+            later = [end for task in tasks for _, end in task.spans[-1:] if end > now]
+            now = min(later, default=now)
         ends = [self.hops[h].spans for h, hop in enumerate(self.wiring.hops) if hop.target == len(self.stages)]
         for b in range(self.batches):
             self.done[b] = max((spans[b][1] for spans in (ends or [s.spans for s in self.stages])), default=0)
