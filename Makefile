@@ -38,7 +38,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: help demo test test-python test-cpp sanitize sanitize-python bench lint format build clean
+.PHONY: help demo test test-python test-cpp test-gpu sanitize sanitize-python bench lint format build clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -52,6 +52,9 @@ test: test-cpp test-python ## Install what the tests need and run them all
 
 test-python: $(STAMPS)/dev $(STAMPS)/library ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
 	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and nvcc), in one process
+	$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/cuda
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"

@@ -116,7 +116,7 @@ def report(title: str, rows: list[Row], file: Path | None, markdown: Path | None
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if markdown is not None:
-        lines = [f"# {title}", "", *_circumstances(), "", "| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+        lines = [f"# {title}", "", *circumstances(), "", "| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
         lines += ["| " + " | ".join(line) + " |" for line in body]
         markdown.parent.mkdir(parents=True, exist_ok=True)
         markdown.write_text("\n".join(lines) + "\n")
@@ -129,16 +129,16 @@ def _pivot(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
         line = lines.setdefault((row.case, row.method), {})
-        line[row.unit] = f"{row.figure:.4g}"
+        line[row.unit] = f"{row.figure:.6g}"
         if row.peer is not None:
-            line[f"{row.unit}, {row.peer_name}"] = f"{row.peer:.4g}"
+            line[f"{row.unit}, {row.peer_name}"] = f"{row.peer:.6g}"
     columns = [*units, *peers]
     return ["case", "method", *columns], [
         [*key, *(line.get(column, "") for column in columns)] for key, line in lines.items()
     ]
 
 
-def _circumstances() -> list[str]:
+def circumstances() -> list[str]:
     """What made a page of results: the command, the machine, the date, the versions."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")

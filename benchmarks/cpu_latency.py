@@ -1,13 +1,15 @@
 """Latency of real networks on this machine's cores: ours, ONNX Runtime and plain TVM, in one run, batch 1.
 
 Everybody gets the same number of threads. Ours on one device (``cpu1``) computes each kernel with all of them; ours
-scheduled (``cpuN``, N the number of threads) computes N kernels side by side. The methods take turns, so that other work
-on the machine meets all of them; the figure is the median of all rounds. What ours computes is compared with the peer.
-MiniLM has no ONNX file here: its peer is PyTorch.
+scheduled (``cpuN``, N the number of threads) computes N kernels side by side. Each method has a process of its own, for
+idle threads of one that wait in a loop would take the cores from the next; the processes take turns, so that other work on
+the machine meets all of them. The figure is the median of all rounds. What ours computes is compared with the peer. MiniLM
+has no ONNX file here: its peer is PyTorch.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import time
@@ -19,28 +21,26 @@ from _common import Row, parser, report
 
 ONNX = ("inception_v1", "inception_v2", "squeezenet", "resnet50", "densenet121", "shufflenet")
 TOLERANCE = 1e-4
+ROUNDS = 4
 Run = Callable[[], np.ndarray]
 
 
-def onnx_runtime(model: Any, x: np.ndarray, threads: int) -> dict[str, Run]:
-    """ONNX Runtime in its two modes."""
+def onnx_runtime(model: Any, x: np.ndarray, threads: int, mode: str) -> Run:
+    """ONNX Runtime; ``mode`` is "sequential" or "parallel"."""
     import onnxruntime as ort
 
-    runs: dict[str, Run] = {}
-    for name, mode in (("sequential", "ORT_SEQUENTIAL"), ("parallel", "ORT_PARALLEL")):
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = threads
-        options.execution_mode = getattr(ort.ExecutionMode, mode)
-        if name == "parallel":
-            options.inter_op_num_threads = threads
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        feed = {session.get_inputs()[0].name: x}
-        runs[f"ONNX Runtime, {name}"] = lambda session=session, feed=feed: session.run(None, feed)[0]
-    return runs
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    options.execution_mode = getattr(ort.ExecutionMode, f"ORT_{mode.upper()}")
+    if mode == "parallel":
+        options.inter_op_num_threads = threads
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: x}
+    return lambda: session.run(None, feed)[0]
 
 
-def torch_eager(model: Any, x: np.ndarray, threads: int) -> dict[str, Run]:
+def torch_eager(model: Any, x: np.ndarray, threads: int) -> Run:
     """PyTorch, operator by operator."""
     import torch
 
@@ -51,28 +51,24 @@ def torch_eager(model: Any, x: np.ndarray, threads: int) -> dict[str, Run]:
         with torch.no_grad():
             return module(tensor).numpy()
 
-    return {"PyTorch": run}
+    return run
 
 
-def ours(model: Any, x: np.ndarray, threads: int, quick: bool) -> dict[str, Run]:
-    """On one device, and scheduled over as many as there are threads."""
+def ours(model: Any, x: np.ndarray, topology: str, quick: bool) -> Run:
+    """On one device, or scheduled over several."""
     import tvm
 
     from tvm_sched.relax import compile
 
     tensor = tvm.runtime.tensor(x)
-    runs: dict[str, Run] = {}
-    options = {"time_limit": 10 if quick else 60}
-    for name, topology, scheduler in (
-        ("ours, one device", "cpu1", "single"),
-        ("ours, scheduled", f"cpu{threads}", "exact"),
-    ):
-        compiled = compile(model, topology, scheduler, options if scheduler == "exact" else None)
-        runs[name] = lambda compiled=compiled: first(compiled.run(tensor))
-    return runs
+    one = topology == "cpu1"
+    compiled = compile(
+        model, topology, "single" if one else "exact", None if one else {"time_limit": 10 if quick else 60}
+    )
+    return lambda: first(compiled.run(tensor))
 
 
-def plain_tvm(model: Any, x: np.ndarray) -> dict[str, Run]:
+def plain_tvm(model: Any, x: np.ndarray) -> Run:
     """TVM's default pipeline."""
     import tvm
     from tvm import relax
@@ -83,7 +79,7 @@ def plain_tvm(model: Any, x: np.ndarray) -> dict[str, Run]:
     mod = relax.transform.BindParams("main", imported.parameters)(imported.mod)
     machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
     tensor = tvm.runtime.tensor(x)
-    return {"plain TVM": lambda: first(machine["main"](tensor))}
+    return lambda: first(machine["main"](tensor))
 
 
 def first(result: Any) -> np.ndarray:
@@ -93,43 +89,86 @@ def first(result: Any) -> np.ndarray:
     return result.numpy() if hasattr(result, "numpy") else result
 
 
-def medians(runs: dict[str, Run], seconds: float, rounds: int) -> dict[str, float]:
-    """Median milliseconds of each method; in each round each runs for its share of the time, after one run to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            run()
-            end = time.perf_counter() + seconds / rounds
-            while time.perf_counter() < end or not times[name]:
-                start = time.perf_counter()
-                run()
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) * 1e3 for name, each in times.items()}
-
-
-def measure(name: str, threads: int, quick: bool) -> list[Row]:
-    """The rows of one network."""
+def make(name: str, method: str, threads: int, quick: bool) -> Run:
+    """What one run of a method on a network is."""
     from tvm_sched.testing import models
 
     if name == "MiniLM":
         model = models.minilm()
         x = models.token_ids(model)
-        runs = torch_eager(model, x, threads)
     else:
         model = models.onnx_model(name, seed=1)
         x = np.random.default_rng(2).standard_normal(models.input_shape(model)[1]).astype("float32")
-        runs = onnx_runtime(model, x, threads)
-    peer_name = next(iter(runs))
-    expected = runs[peer_name]()
-    runs |= ours(model, x, threads, quick)
-    if not quick:
-        runs |= plain_tvm(model, x)
-    for method, run in runs.items():
-        error = float(np.abs(run() - expected).max() / np.abs(expected).max())
+    if method.startswith("ONNX Runtime"):
+        return onnx_runtime(model, x, threads, method.rpartition(" ")[2])
+    if method == "PyTorch":
+        return torch_eager(model, x, threads)
+    if method == "plain TVM":
+        return plain_tvm(model, x)
+    return ours(model, x, "cpu1" if method == "ours, one device" else f"cpu{threads}", quick)
+
+
+def serve(pipe: Any, name: str, method: str, threads: int, quick: bool) -> None:
+    """A method's process: says what it computes, then measures for as long as it is told, until told nothing."""
+    run = make(name, method, threads, quick)
+    pipe.send(run())
+    for seconds in iter(pipe.recv, None):
+        run()
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or not times:
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        pipe.send(times)
+
+
+class Method:
+    """A method in a process of its own."""
+
+    def __init__(self, name: str, method: str, threads: int, quick: bool) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, name, method, threads, quick), daemon=True)
+        self.process.start()
+        other.close()
+        self.result = self.receive()
+        self.times: list[float] = []
+
+    def receive(self) -> Any:
+        """What the process sends next."""
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            raise SystemExit("a method's process ended; its error stands above") from None
+
+    def measure(self, seconds: float) -> None:
+        """Run for a while and note the times."""
+        self.pipe.send(seconds)
+        self.times += self.receive()
+
+    def end(self) -> None:
+        """Let the process go."""
+        self.pipe.send(None)
+        self.process.join()
+
+
+def measure(name: str, threads: int, quick: bool) -> list[Row]:
+    """The rows of one network."""
+    peers = ["PyTorch"] if name == "MiniLM" else ["ONNX Runtime, sequential", "ONNX Runtime, parallel"]
+    names = [*peers, "ours, one device", "ours, scheduled", *([] if quick else ["plain TVM"])]
+    methods = {method: Method(name, method, threads, quick) for method in names}
+    expected = methods[peers[0]].result
+    for method, process in methods.items():
+        error = float(np.abs(process.result - expected).max() / np.abs(expected).max())
         if error > TOLERANCE:
-            raise SystemExit(f"{name}: {method} differs from {peer_name} by {error:.2g}")
-    found = medians(runs, 2.0 if quick else 6.0, 4)
-    peers = [method for method in found if method.startswith(("ONNX", "PyTorch"))]
+            raise SystemExit(f"{name}: {method} differs from {peers[0]} by {error:.2g}")
+    for _ in range(ROUNDS):
+        for process in methods.values():
+            process.measure((2.0 if quick else 6.0) / ROUNDS)
+    found = {method: statistics.median(process.times) * 1e3 for method, process in methods.items()}
+    for process in methods.values():
+        process.end()
     best = min(peers, key=lambda method: found[method])
     rows = [Row(name, method, figure, "ms", found[best], best) for method, figure in found.items()]
     mine = [Row(name, f"{m} / {best}", found[m] / found[best], "ratio") for m in found if m.startswith("ours")]
@@ -147,7 +186,7 @@ def main() -> None:
     for name in args.case or [*ONNX, "MiniLM"]:
         rows += measure(name, args.threads, args.quick)
         print("; ".join(f"{r.case}: {r.method} {r.figure:.4g} {r.unit}" for r in rows if r.case == name), flush=True)
-    report(f"Latency on {args.threads} threads, batch 1", rows, args.json)
+    report(f"Latency on {args.threads} threads, batch 1", rows, args.json, args.markdown)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Predicted latency, lower bound, gap and scheduling time of every scheduler, on real models and all presets."""
+"""Predicted latency, lower bound, gap, scheduling time and memory of every scheduler, on real models and all presets."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 from _common import Row, instances, parser, report
@@ -54,7 +56,21 @@ def rows_of(case: str, problem: Problem, scheduler: str, options: dict[str, Any]
         Row(case, scheduler, certificate.lower_bound * 1e3, "ms lower bound"),
         Row(case, scheduler, certificate.gap * 100, "% gap"),
         Row(case, scheduler, schedule.seconds, "s to schedule"),
+        Row(case, scheduler, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MiB, most so far"),
     ]
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Median and largest gap, and longest time, of each scheduler."""
+    found = []
+    for scheduler in dict.fromkeys(row.method for row in rows):
+        gaps = [row.figure for row in rows if row.method == scheduler and row.unit == "% gap"]
+        seconds = [row.figure for row in rows if row.method == scheduler and row.unit == "s to schedule"]
+        found.append(Row(f"median of {len(gaps)}", scheduler, median(gaps), "% gap"))
+        found.append(Row(f"median of {len(gaps)}", scheduler, median(seconds), "s to schedule"))
+        found.append(Row("largest", scheduler, max(gaps), "% gap"))
+        found.append(Row("largest", scheduler, max(seconds), "s to schedule"))
+    return found
 
 
 def main() -> None:
@@ -76,6 +92,7 @@ def main() -> None:
             if scheduler == "single" and found:
                 single = found[0].figure
             rows += found
+    rows += summary(rows)
     report("Schedulers", rows, options.json, options.markdown)
 
 

@@ -10,3 +10,16 @@ get_target_property(tvm_sched_ffi_library tvm_ffi::shared IMPORTED_LOCATION)
 get_filename_component(tvm_sched_ffi_folder "${tvm_sched_ffi_library}" DIRECTORY)
 set_target_properties(tvm_sched_tests PROPERTIES BUILD_RPATH "${tvm_sched_ffi_folder}")
 add_test(NAME tvm_sched_tests COMMAND tvm_sched_tests)
+
+# A CUDA driver without a GPU, which the tests of that backend open in place of NVIDIA's.
+add_library(tvm_sched_fake_cuda SHARED ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/fake_cuda/fake_cuda.cc)
+target_link_libraries(tvm_sched_fake_cuda PRIVATE Threads::Threads)
+target_compile_options(tvm_sched_fake_cuda PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
+if(TVM_SCHED_SANITIZE)
+  target_compile_options(tvm_sched_fake_cuda PRIVATE -fsanitize=${TVM_SCHED_SANITIZE})
+  target_link_options(tvm_sched_fake_cuda PRIVATE -fsanitize=${TVM_SCHED_SANITIZE})
+endif()
+add_dependencies(tvm_sched_tests tvm_sched_fake_cuda)
+target_include_directories(tvm_sched_tests PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp)
+target_compile_definitions(tvm_sched_tests PRIVATE
+  TVM_SCHED_FAKE_CUDA="$<TARGET_FILE:tvm_sched_fake_cuda>")

@@ -4,11 +4,12 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "search.h"
 #include "simulate/memory.h"
+#include "tables.h"
 
 namespace tvm_sched {
 namespace {
@@ -16,25 +17,6 @@ namespace {
 namespace ffi = tvm::ffi;
 using simulate::Bytes;
 using simulate::Nanoseconds;
-
-/*! \brief The elements of a contiguous int64 tensor on the host. */
-std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor) {
-  const DLDataType dtype = tensor.dtype();
-  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kDLInt && dtype.bits == 64 &&
-                    dtype.lanes == 1 && tensor.IsContiguous(),
-                TypeError)
-      << name << " must be a contiguous int64 array in host memory";
-  auto* data =
-      reinterpret_cast<int64_t*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
-  return {data, static_cast<size_t>(tensor.numel())};
-}
-
-std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor, size_t size) {
-  std::span<int64_t> elements = Elements(name, tensor);
-  TVM_FFI_CHECK(elements.size() == size, ValueError)
-      << name << " has " << elements.size() << " elements, " << size << " are needed";
-  return elements;
-}
 
 /*! \brief A table of times from an array of rows x columns. */
 simulate::Matrix<Nanoseconds> TimesOf(const char* name, const ffi::TensorView& tensor, size_t rows,
@@ -63,10 +45,10 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
 simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
   const std::span<int64_t> p = Elements("placements", placements),
                            x = Elements("transfers", transfers);
-  TVM_FFI_CHECK(p.size() % 3 == 0 && x.size() % 4 == 0, ValueError)
-      << "placements has 3 rows (operator, device, direct), transfers has 4 (kind, item, source, "
-         "device)";
-  const size_t np = p.size() / 3, nx = x.size() / 4;
+  TVM_FFI_CHECK(p.size() % 3 == 0 && x.size() % 5 == 0, ValueError)
+      << "placements has 3 rows (operator, device, direct), transfers has 5 (kind, item, source, "
+         "device, evict)";
+  const size_t np = p.size() / 3, nx = x.size() / 5;
   simulate::Schedule schedule;
   schedule.placements.resize(np);
   schedule.transfers.resize(nx);
@@ -77,20 +59,9 @@ simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::Tens
   for (size_t i = 0; i < nx; ++i) {
     schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]),
                              static_cast<int32_t>(x[nx + i]), static_cast<int32_t>(x[2 * nx + i]),
-                             static_cast<int32_t>(x[3 * nx + i])};
+                             static_cast<int32_t>(x[3 * nx + i]), x[4 * nx + i] != 0};
   }
   return schedule;
-}
-
-struct HostMemory {
-  void AllocData(DLTensor* tensor) { tensor->data = std::malloc(ffi::GetDataSize(*tensor) + 1); }
-  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
-};
-
-/*! \brief A new rows x columns int64 tensor. */
-ffi::Tensor NewTable(int64_t rows, int64_t columns) {
-  return ffi::Tensor::FromNDAlloc(HostMemory(), ffi::Shape({rows, columns}),
-                                  DLDataType{kDLInt, 64, 1}, DLDevice{kDLCPU, 0});
 }
 
 /*! \brief The functions that Python calls on one problem. Errors of the core become Python's own
@@ -98,6 +69,8 @@ ffi::Tensor NewTable(int64_t rows, int64_t columns) {
 class BoundSimulator {
  public:
   explicit BoundSimulator(simulate::Problem problem) : problem_(std::move(problem)) {}
+
+  const simulate::Problem& problem() const { return problem_; }
 
   /*! \brief Fills `times` (starts, then ends) and `peak` (by device); returns the latency in
    * nanoseconds. */
@@ -205,7 +178,8 @@ std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
   return result;
 }
 
-/*! \brief Makes the functions of a problem: run, violations, holdings, profile. */
+/*! \brief Makes the functions of a problem: run, violations, holdings, profile, and what makes its
+ * searches. */
 ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::TensorView inputs,
                                         ffi::TensorView output_offsets, ffi::TensorView outputs,
                                         ffi::TensorView tensors, ffi::TensorView devices,
@@ -255,6 +229,7 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
           [bound](View p, View x, int64_t limit) { return bound->Violations(p, x, limit); }),
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Holdings(p, x); }),
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Profile(p, x); }),
+      ffi::Function::FromTyped([bound]() { return BindSearch(bound->problem()); }),
   };
 }
 

@@ -35,14 +35,50 @@ struct RunContext {
 struct Timing {
   Nanoseconds ready{0};
   Nanoseconds duration{0};
+  int step = -1;
+};
+
+/// What a backend has whose devices run queues by themselves: the host only issues steps, each
+/// after those that it waits for have been issued, and the devices wait for each other's events.
+/// A step of such a backend has ended when its event has.
+///
+/// Within one queue, calls follow each other; those of different queues come from any thread.
+class Streams {
+ public:
+  virtual ~Streams() = default;
+
+  /// Before the first step of a run.
+  virtual void Begin(const RunContext& run) = 0;
+  /// What `step` issues begins only after `earlier` has ended. Called before `step` is issued.
+  virtual void Wait(int step, int earlier) = 0;
+  /// Mark where `step` ends. Called after it was issued, if anybody looks at its end.
+  virtual void Record(int step) = 0;
+  /// Whether all that was issued has ended. Throws where a device failed.
+  virtual bool Finished() = 0;
+  /// Whether a recorded step has ended.
+  virtual bool Ended(int step) = 0;
+  /// When a recorded step of a finished, timed run began and ended.
+  virtual Interval TimesOf(int step) = 0;
+
+  /// From here to EndCapture steps are noted rather than done, all on one thread. What EndCapture
+  /// returns does them all at each call, as a step of the host does: it issues and returns.
+  virtual void BeginCapture() = 0;
+  virtual std::function<void()> EndCapture() = 0;
+  /// Forget a capture that failed.
+  virtual void AbandonCapture() noexcept = 0;
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Memory for one device's arena, aligned to kAlignment and freed with the last reference.
-  virtual std::shared_ptr<std::byte> Allocate(Bytes size) = 0;
+  /// Memory for the arena of one of the plan's devices, aligned to kAlignment and freed with the
+  /// last reference.
+  virtual std::shared_ptr<std::byte> Allocate(int device, Bytes size) = 0;
+
+  /// The queues of a backend that waits on events; null where a step has ended when its call
+  /// returns.
+  virtual Streams* streams() { return nullptr; }
 
   /// Called on each queue's thread at the start of a run.
   virtual void EnterQueue() {}

@@ -30,9 +30,16 @@ Nanoseconds Unscale(Nanoseconds time, double scale) {
 
 /// The state of one run.
 struct Executor::ActiveRun {
+  ActiveRun(Backend& on, const Bindings& with, const RunSettings& as)
+      : backend(on), bindings(with), settings(as), streams(on.streams()) {
+    context.timed = as.timed;
+  }
+
   Backend& backend;
   const Bindings& bindings;
   const RunSettings& settings;
+  Streams* streams;
+  bool replayed = false;  // all steps at once, from a captured graph
   RunContext context;
   std::mutex mutex;
   int failed_step = -1;
@@ -61,8 +68,7 @@ class Executor::Watchdog {
   void Check() {
     const Nanoseconds limit = run_.settings.watchdog;
     if (limit.count() == 0) return;
-    std::uint64_t ended = 0;
-    for (int queue : executor_.busy_queues_) ended += executor_.queues_[queue].next.load();
+    const std::uint64_t ended = executor_.CountEnded(run_);
     const Clock::time_point now = Clock::now();
     if (ended != ended_) {
       ended_ = ended;
@@ -71,8 +77,9 @@ class Executor::Watchdog {
     if (now - since_ < limit) return;
     std::string text = "no step has ended for " +
                        std::to_string(std::chrono::duration<double>(now - since_).count()) + " s:";
+    if (run_.replayed) text += " the captured graph of the whole plan runs";
     for (int queue : executor_.busy_queues_) {
-      text += executor_.DescribeQueue(queue, run_.settings.skipped);
+      if (!run_.replayed) text += executor_.DescribeQueue(queue, run_);
     }
     if (run_.settings.report) run_.settings.report(text);
     throw StalledError(text);
@@ -127,10 +134,10 @@ void Executor::EnsureThreads() {
 
 RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSettings& settings) {
   EnsureThreads();
-  ActiveRun run{backend, bindings, settings, {}, {}, -1, nullptr};
+  ActiveRun run(backend, bindings, settings);
   Reset();
-  run.context.timed = settings.timed;
   run.context.began = Clock::now();
+  if (run.streams) run.streams->Begin(run.context);
   Watchdog watchdog(*this, run);
   std::function<void()> poll;
   if (settings.poll || settings.watchdog.count() > 0) {
@@ -139,9 +146,109 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
       watchdog.Check();
     };
   }
-  threads_->Run([&](int thread) { Work(run, busy_queues_[thread]); }, poll,
-                [&] { run.context.stopped.store(true); });
+  const auto work = [&] {
+    threads_->Run([&](int thread) { Work(run, busy_queues_[thread]); }, poll,
+                  [&] { run.context.stopped.store(true); });
+  };
+  if (run.streams) {
+    // Also when the issue of steps was given up: what was issued still uses the run's memory.
+    std::exception_ptr interrupt;
+    try {
+      work();
+    } catch (...) {
+      interrupt = std::current_exception();
+    }
+    AwaitStreams(run, watchdog);
+    if (interrupt) std::rethrow_exception(interrupt);
+  } else {
+    work();
+  }
   if (run.failure) throw StepError(run.failed_step, run.failure);
+  return Record(run);
+}
+
+void Executor::AwaitStreams(ActiveRun& run, Watchdog& watchdog) {
+  constexpr Nanoseconds kSpin{200'000}, kNap{50'000}, kPollEvery{20'000'000};
+  std::exception_ptr interrupt;
+  const Nanoseconds issued = run.context.Now();
+  Nanoseconds polled = issued;
+  try {
+    while (!run.streams->Finished()) {
+      const Nanoseconds now = run.context.Now();
+      if (now - issued > kSpin) std::this_thread::sleep_for(kNap);
+      if (interrupt || now - polled < kPollEvery) continue;
+      polled = now;
+      try {
+        if (run.settings.poll) run.settings.poll();
+        watchdog.Check();
+      } catch (...) {
+        // A device cannot be stopped: the run ends when what was issued has.
+        interrupt = std::current_exception();
+      }
+    }
+  } catch (...) {
+    if (!run.failure) throw;
+  }
+  if (interrupt) std::rethrow_exception(interrupt);
+  const Nanoseconds now = run.context.Now();
+  for (int queue : busy_queues_) queue_end_[queue] = now;
+  if (run.context.timed && !run.failure) ReadTimes(run);
+}
+
+void Executor::ReadTimes(const ActiveRun& run) {
+  std::fill(queue_end_.begin(), queue_end_.end(), Nanoseconds{0});
+  for (std::size_t index = 0; index < plan_->steps.size(); ++index) {
+    const int step = static_cast<int>(index);
+    ready_[index] = {};
+    intervals_[index] = {};
+    if (run.Skips(step)) continue;
+    intervals_[index] = run.streams->TimesOf(step);
+    Nanoseconds& free_at = queue_end_[plan_->steps[index].queue];
+    ready_[index] = free_at;
+    for (int wait : plan_->steps[index].waits) {
+      ready_[index] = std::max(ready_[index], intervals_[wait].end);
+    }
+    free_at = intervals_[index].end;
+  }
+}
+
+std::function<void()> Executor::Capture(Backend& backend, const Bindings& bindings,
+                                        const std::vector<bool>& skipped) {
+  RunSettings settings;
+  settings.skipped = skipped;
+  settings.timed = false;
+  ActiveRun run(backend, bindings, settings);
+  run.streams->BeginCapture();
+  int step = 0;
+  try {
+    std::vector<std::size_t> position(items_.size());
+    for (; step < static_cast<int>(plan_->steps.size()); ++step) {
+      const int queue = plan_->steps[step].queue;
+      const Item& item = items_[queue][position[queue]++];
+      if (!run.Skips(step)) Issue(run, item, {{}, item.duration, step});
+    }
+  } catch (...) {
+    run.streams->AbandonCapture();
+    throw StepError(step, std::current_exception());
+  }
+  try {
+    return run.streams->EndCapture();
+  } catch (...) {
+    run.streams->AbandonCapture();
+    throw;
+  }
+}
+
+RunRecord Executor::Replay(Backend& backend, const std::function<void()>& captured,
+                           const RunSettings& settings) {
+  static const Bindings kNone;
+  ActiveRun run(backend, kNone, settings);
+  run.replayed = true;
+  run.context.timed = false;
+  run.context.began = Clock::now();
+  Watchdog watchdog(*this, run);
+  captured();
+  AwaitStreams(run, watchdog);
   return Record(run);
 }
 
@@ -212,22 +319,34 @@ void Executor::RunItem(ActiveRun& run, Queue& queue, const Item& item) {
   }
   // A stopped run still announces its steps, so that no thread waits for one that won't come.
   if (run.context.stopped.load(std::memory_order_acquire)) return;
-  Timing timing{queue.free_at, item.duration};
-  if (run.context.timed) {
+  Timing timing{queue.free_at, item.duration, item.step};
+  if (run.context.timed && !run.streams) {
     for (const Wait& wait : item.waits) {
       if (run.Skips(wait.step)) continue;
       timing.ready = std::max(timing.ready, intervals_[wait.step].end);
     }
   }
   try {
-    const Interval interval = Execute(run, item, timing);
-    if (!run.context.timed) return;
+    const Interval interval = Issue(run, item, timing);
+    if (!run.context.timed || run.streams) return;
     ready_[item.step] = timing.ready;
     intervals_[item.step] = interval;
     queue.free_at = interval.end;
   } catch (...) {
     run.Fail(item.step, std::current_exception());
   }
+}
+
+/// Do a step, or put it on its stream, after those that it waits for.
+Interval Executor::Issue(ActiveRun& run, const Item& item, const Timing& timing) const {
+  if (!run.streams) return Execute(run, item, timing);
+  for (const Wait& wait : item.waits) {
+    if (!run.Skips(wait.step)) run.streams->Wait(item.step, wait.step);
+  }
+  const Interval interval = Execute(run, item, timing);
+  const bool watched = run.context.timed || run.settings.watchdog.count() > 0;
+  if (watched || !item.followers.empty()) run.streams->Record(item.step);
+  return interval;
 }
 
 /// Whether the queue's next step waits for nothing. Who has not taken the queue gets a hint.
@@ -324,15 +443,37 @@ RunRecord Executor::Record(const ActiveRun& run) const {
   return record;
 }
 
-std::string Executor::DescribeQueue(int queue, const std::vector<bool>& skipped) const {
-  const std::uint32_t position = queues_[queue].next.load();
+/// How many steps of a queue have ended. On streams, those that were issued are asked one by one.
+std::uint32_t Executor::EndedOf(int queue, const ActiveRun& run) const {
+  const std::uint32_t issued = queues_[queue].next.load();
+  if (!run.streams) return issued;
+  std::uint32_t ended = 0;
+  while (ended < issued) {
+    const int step = items_[queue][ended].step;
+    if (!run.Skips(step) && !run.streams->Ended(step)) break;
+    ++ended;
+  }
+  return ended;
+}
+
+std::uint64_t Executor::CountEnded(const ActiveRun& run) const {
+  std::uint64_t ended = 0;
+  if (run.replayed) return ended;
+  for (int queue : busy_queues_) ended += EndedOf(queue, run);
+  return ended;
+}
+
+std::string Executor::DescribeQueue(int queue, const ActiveRun& run) const {
+  const std::uint32_t position = EndedOf(queue, run);
   if (position >= items_[queue].size()) return "";
   const Item& item = items_[queue][position];
   std::string text = "\n  " + plan_->DescribeStep(item.step);
   std::string waits;
   for (const Wait& wait : item.waits) {
-    if (!skipped.empty() && skipped[wait.step]) continue;
-    if (queues_[wait.queue].ended.load() > wait.position) continue;
+    if (run.Skips(wait.step)) continue;
+    const bool ended = run.streams ? EndedOf(wait.queue, run) > wait.position
+                                   : queues_[wait.queue].ended.load() > wait.position;
+    if (ended) continue;
     waits += (waits.empty() ? " waits for " : ", ") + plan_->DescribeStep(wait.step);
   }
   return text + (waits.empty() ? " is running" : waits);

@@ -87,6 +87,14 @@ class Executor {
     return Run(backend, bindings, settings);
   }
 
+  /// Note all steps but the skipped ones, for a backend with streams, and return what does them
+  /// anew: a run with the same bindings and backend, issued at once. Throws StepError.
+  std::function<void()> Capture(Backend& backend, const Bindings& bindings,
+                                const std::vector<bool>& skipped);
+  /// A run of what Capture returned. Times of steps are not measured.
+  RunRecord Replay(Backend& backend, const std::function<void()>& captured,
+                   const RunSettings& settings);
+
  private:
   struct ActiveRun;
   class Watchdog;
@@ -123,6 +131,9 @@ class Executor {
   bool Take(int queue);
   void Drain(ActiveRun& run, int queue);
   void RunItem(ActiveRun& run, Queue& queue, const Item& item);
+  Interval Issue(ActiveRun& run, const Item& item, const Timing& timing) const;
+  void AwaitStreams(ActiveRun& run, Watchdog& watchdog);
+  void ReadTimes(const ActiveRun& run);
   Interval Execute(ActiveRun& run, const Item& item, const Timing& timing) const;
   bool IsReady(const ActiveRun& run, int queue) const;
   int FindReady(const ActiveRun& run, int from, bool* more) const;
@@ -131,7 +142,9 @@ class Executor {
   void Idle(const ActiveRun& run);
 
   RunRecord Record(const ActiveRun& run) const;
-  std::string DescribeQueue(int queue, const std::vector<bool>& skipped) const;
+  std::uint32_t EndedOf(int queue, const ActiveRun& run) const;
+  std::uint64_t CountEnded(const ActiveRun& run) const;
+  std::string DescribeQueue(int queue, const ActiveRun& run) const;
 
   std::shared_ptr<const Plan> plan_;
   std::vector<std::vector<Item>> items_;  // of each queue, in its order

@@ -7,6 +7,18 @@
 
 namespace tvm_sched::runtime {
 
+const char* BackendName(BackendKind backend) {
+  switch (backend) {
+    case BackendKind::kCpu:
+      return "cpu";
+    case BackendKind::kEmulated:
+      return "emulated";
+    case BackendKind::kCuda:
+      break;
+  }
+  return "cuda";
+}
+
 bool SameDtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }

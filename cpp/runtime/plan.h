@@ -11,7 +11,7 @@
 
 namespace tvm_sched::runtime {
 
-enum class BackendKind { kCpu, kEmulated };
+enum class BackendKind { kCpu, kEmulated, kCuda };
 enum class SourceKind { kArena, kArgument, kParameter, kOutput };
 enum class StepKind { kKernel, kCopy, kHostRead };
 enum class Calling { kDps, kPacked };
@@ -55,6 +55,7 @@ struct Step {
   std::vector<int> outputs;
   std::vector<int> waits;
   Nanoseconds duration{0};
+  bool evict = false;  // of a copy: the parameter that it brings leaves after its last reader
   std::string event_json;  // returned with the timeline as it came
 };
 
@@ -76,6 +77,9 @@ struct Plan {
   /// `operator "conv1" (step 3, queue "cpu0", device "cpu0")`, for messages.
   std::string DescribeStep(int step) const;
 };
+
+/// "cpu", "emulated" or "cuda", as plans write it.
+const char* BackendName(BackendKind backend);
 
 bool SameDtype(DLDataType a, DLDataType b);
 /// "float32", "bool", "bfloat16", ...

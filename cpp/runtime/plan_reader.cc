@@ -173,7 +173,7 @@ void CheckOutputsAreWritable(const JsonCursor& cursor, const Plan& plan, const S
 
 Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
   cursor.AllowFields({"queue", "kind", "name", "function", "calling", "inputs", "outputs", "waits",
-                      "duration_ns", "event"});
+                      "duration_ns", "event", "evict"});
   Step step;
   step.queue = cursor.Field("queue").Index(plan.queues.size(), "queues");
   step.kind = static_cast<StepKind>(cursor.Field("kind").Word({"kernel", "copy", "host_read"}));
@@ -196,6 +196,7 @@ Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
     step.waits.push_back(wait.Index(earlier, "the steps before this one"));
   }
   step.duration = Nanoseconds(cursor.Field("duration_ns").NonNegative());
+  if (auto evict = cursor.OptionalField("evict"); evict) step.evict = evict->Bool();
   auto event = cursor.OptionalField("event");
   step.event_json =
       event ? std::string(tvm::ffi::json::Stringify(event->value())) : std::string("null");
@@ -233,7 +234,8 @@ Plan ReadPlan(const JsonCursor& cursor) {
                       "parameters", "buffers", "outputs", "steps"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
-  plan.backend = static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated"}));
+  plan.backend =
+      static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated", "cuda"}));
   plan.devices = ReadDevices(cursor.Field("devices"));
   plan.queues = ReadQueues(cursor.Field("queues"));
   plan.arguments = ReadTensors(cursor.Field("arguments"), "");

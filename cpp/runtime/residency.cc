@@ -57,6 +57,7 @@ void CheckAlone(const Plan& plan, int buffer) {
 std::vector<std::vector<int>> StepsOfParameters(const Plan& plan) {
   std::vector<std::vector<int>> steps(plan.parameters.size());
   std::vector<int> parameter(plan.buffers.size(), -1);
+  std::vector<bool> evicted(plan.parameters.size());
   for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
     const Source& source = plan.buffers[b].source;
     if (source.kind == SourceKind::kParameter) parameter[b] = source.index;
@@ -69,6 +70,10 @@ std::vector<std::vector<int>> StepsOfParameters(const Plan& plan) {
     if (moved < 0 || plan.buffers[step.outputs[0]].source.kind != SourceKind::kArena) continue;
     parameter[step.outputs[0]] = moved;
     steps[moved].push_back(static_cast<int>(i));
+    if (step.evict) evicted[moved] = true;
+  }
+  for (std::size_t p = 0; p < steps.size(); ++p) {
+    if (evicted[p]) steps[p].clear();
   }
   return steps;
 }

@@ -42,9 +42,9 @@ std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedu
   const Matrix<Nanoseconds> last = LastReads(problem, schedule, times);
   std::vector<Holding> holdings;
   holdings.reserve(schedule.events());
-  auto hold = [&](TensorId tensor, DeviceId device, size_t event) {
-    const Nanoseconds end =
-        problem.tensors[tensor].stays ? kNever : std::max(times.end[event], last(tensor, device));
+  auto hold = [&](TensorId tensor, DeviceId device, size_t event, bool evict = false) {
+    const bool stays = problem.tensors[tensor].stays && !evict;
+    const Nanoseconds end = stays ? kNever : std::max(times.end[event], last(tensor, device));
     if (problem.tensors[tensor].size > Bytes{} && times.start[event] < end) {
       holdings.push_back({tensor, device, times.start[event], end});
     }
@@ -56,7 +56,7 @@ std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedu
   for (size_t x = 0; x < schedule.transfers.size(); ++x) {
     const Transfer& transfer = schedule.transfers[x];
     if (transfer.kind == TransferKind::kHostRead) continue;
-    hold(transfer.item, transfer.device, schedule.placements.size() + x);
+    hold(transfer.item, transfer.device, schedule.placements.size() + x, transfer.evict);
   }
   return holdings;
 }

@@ -71,7 +71,7 @@ class Checker {
   }
 
   void Move(size_t x) {
-    const auto& [kind, item, source, device] = schedule_.transfers[x];
+    const auto& [kind, item, source, device, evict] = schedule_.transfers[x];
     const auto event = static_cast<EventId>(schedule_.placements.size() + x);
     if (kind == TransferKind::kHostRead) return HostRead(x);
     if (kind == TransferKind::kResident) return Bring(item, device, event);

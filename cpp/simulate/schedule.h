@@ -25,6 +25,8 @@ struct Transfer {
   int32_t item = kNone;
   DeviceId source = kHost;
   DeviceId device = kNone;
+  /*! \brief Whether a parameter leaves the device after its last reader there. */
+  bool evict = false;
 };
 
 struct Schedule {

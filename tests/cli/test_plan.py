@@ -143,3 +143,12 @@ def test_simulate_trusts_no_certificate(run, problem_file, schedule_file):
     assert [said[key] for key in ("latency_ns", "lower_bound_ns", "bound")] == [
         true[key] for key in ("latency_ns", "lower_bound_ns", "bound")
     ]
+
+
+def test_the_time_limit_is_that_of_the_whole(run, problem_file):
+    result = run("compare", problem_file, "--schedulers", "sortinghat", "--time-limit", 2, "--json")
+    assert [entry["scheduler"] for entry in result.json["schedulers"]] == ["sortinghat"]
+    assert [entry["name"] for entry in result.json["references"]] == ["critical-path"]
+    chosen = run("schedule", problem_file, "--scheduler", "sortinghat", "--time-limit", 2, "--json").json
+    assert chosen["options"]["total_time_limit"] == 2
+    assert chosen["options"]["time_limit"] == 30

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tvm_sched import __version__
+from tvm_sched.schedule import Schedule
 from tvm_sched.testing import random_problem
 
 COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "problem", "schedulers", "demo"]
@@ -38,18 +39,34 @@ def test_every_command_teaches_by_example(run, command):
     assert "--json" in shown
 
 
-def test_ctrl_c_while_the_solver_works(tmp_path):
+def interrupted(tmp_path, word):
+    """What is left of a schedule that was interrupted when its progress spoke of ``word``."""
     random_problem(1, operators=150, devices=4, memory="generous").save(tmp_path / "p.json")
-    options = ["--option", "operators=150", "--option", "submodel_time_limit=100", "-o", tmp_path / "s.json"]
+    options = ["--option", "improve_time_limit=1000", "--option", "submodel_time_limit=0", "-o", tmp_path / "s.json"]
     process = subprocess.Popen(
         [*PROGRAM, "schedule", tmp_path / "p.json", *map(str, options)], stderr=subprocess.PIPE, text=True
     )
-    assert process.stderr.readline().startswith("Scheduling with exact"), "the first line of progress"
+    line = process.stderr.readline()
+    assert line.startswith("Scheduling with exact"), "the first line of progress"
+    while word not in line:
+        line = process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=60)[1]
+    return process, process.communicate(timeout=60)[1]
+
+
+def test_ctrl_c_before_there_is_a_schedule(tmp_path):
+    process, rest = interrupted(tmp_path, "Scheduling")
+    if process.returncode == 0:
+        pytest.skip("the first schedule was there before the signal")
     assert process.returncode == 130
     assert "interrupted; nothing was saved" in rest
     assert not (tmp_path / "s.json").exists()
+
+
+def test_ctrl_c_while_local_search_works_gives_the_best_schedule_so_far(tmp_path):
+    process, _ = interrupted(tmp_path, "local search")
+    assert process.returncode == 0
+    assert Schedule.load(tmp_path / "s.json").certificate.latency_ns > 0
 
 
 def test_a_closed_standard_output():

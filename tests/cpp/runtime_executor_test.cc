@@ -258,7 +258,7 @@ TEST(Executor, RandomGraphsEqualSequentialExecution) {
 TEST(CpuBackend, ArenasAreAligned) {
   CpuBackend backend;
   for (std::int64_t size : {0, 1, 100, 100000}) {
-    EXPECT_TRUE(IsAligned(backend.Allocate({size}).get()));
+    EXPECT_TRUE(IsAligned(backend.Allocate(0, {size}).get()));
   }
 }
 

@@ -66,7 +66,9 @@ class PlanBuilder {
 /// Arenas and bindings of such a plan; kernels are filled in by the test.
 struct Memory {
   Memory(const Plan& plan, Backend& backend) {
-    for (const Device& device : plan.devices) arenas.push_back(backend.Allocate(device.arena));
+    for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+      arenas.push_back(backend.Allocate(static_cast<int>(d), plan.devices[d].arena));
+    }
     for (const Buffer& buffer : plan.buffers) {
       bindings.buffers.push_back(arenas[buffer.source.index].get() + buffer.source.offset.count);
     }

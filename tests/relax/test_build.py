@@ -66,7 +66,7 @@ def test_wrong_arguments(tmp_path):
         compile(cases.Branches, "cpu2", parameters="elsewhere")
     with pytest.raises(InputError, match="there is no scheduler 'nosuch'"):
         compile(cases.Branches, "cpu2", "nosuch")
-    with pytest.raises(InputError, match="'cpu' or 'emulated' is allowed"):
+    with pytest.raises(InputError, match="allowed are 'cpu', 'emulated', 'cuda'"):
         compile(cases.Branches, "cpu2", "single", backend="gpu")
     with pytest.raises(InputError, match="two sets of input shapes are the same"):
         compile(small_model(w=W, b=B), "cpu2", "nosuch", input_shapes=[{"x": (1, 4)}, {"x": (1, 4)}])

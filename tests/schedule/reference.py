@@ -50,6 +50,7 @@ class Machine:
             if t.kind != "activation" and d.shares_host_memory
         }
         self.readers = {}
+        self.evicted = {(t.tensor, t.device) for t in schedule.transfers if t.evict}
         self.held = {device.name: {} for device in self.topology.devices}
         self.finishes = []  # heap of (time, number, what to do)
         self.run = Run(peak=[0] * len(self.topology.devices))
@@ -83,6 +84,7 @@ class Machine:
 
     def release_if_idle(self, name, device):
         stays = self.tensors[name].kind == "parameter" or name in self.problem.graph.outputs
+        stays = stays and (name, device) not in self.evicted
         if self.readers.get((name, device), 0) == 0 and not stays:
             self.held[device].pop(name, None)
 

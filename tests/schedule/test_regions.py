@@ -3,6 +3,7 @@
 import numpy as np
 
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.schedule import regions
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.regions import spans
 
@@ -19,10 +20,22 @@ def fan(copy_ns: int, work: int = 100) -> Problem:
 
 def test_branches_share_a_device_or_pay_for_copies():
     # Copies of 10: a branch elsewhere ends at 110, as the other's copy arrives there for the join. Copies of 110: stay.
-    assert spans(fan(10), np.full(4, 100.0), 0) == [(0, 3, 210.0)]
-    assert spans(fan(110), np.full(4, 100.0), 0) == [(0, 3, 300.0)]
+    assert spans(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 210.0)]
+    assert spans(fan(110), np.full((4, 2), 100.0), 0) == [(0, 3, 300.0)]
 
 
 def test_the_bound_is_the_optimum_of_a_fan():
     assert lower_bound(fan(10)).ns in (309, 310)
     assert lower_bound(fan(110)).ns in (399, 400)
+
+
+def test_operators_over_which_copies_lead_take_their_time(monkeypatch):
+    # Only the longest share devices: with none of the branches among them each runs beside the other, and the way over a
+    # branch takes its time, and no copy, for it may be where both its neighbours are.
+    monkeypatch.setattr(regions, "DECIDED", 1)
+    assert spans(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 200.0)]
+
+
+def test_a_slow_device_does_not_help():
+    # The second device takes ten times as long: both branches and the join on the first one.
+    assert spans(fan(10), np.array([[100.0, 1000.0]] * 4), 0) == [(0, 3, 300.0)]

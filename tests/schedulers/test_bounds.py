@@ -1,11 +1,12 @@
 """No bound is above the latency of any feasible schedule; some are worked out by hand."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.problem import Costs, Problem
-from tvm_sched.schedule import simulate
+from tvm_sched.schedule import regions, simulate
 from tvm_sched.schedule.bounds import all_bounds, device_weights, lower_bound
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
@@ -33,6 +34,17 @@ def test_no_bound_exceeds_a_schedule(seed, operators, devices):
     latency = simulate(problem, random_schedule(problem, seed)).latency_ns
     for bound in all_bounds(problem) if operators else [lower_bound(problem)]:
         assert bound.ns <= latency, bound
+
+
+@pytest.mark.parametrize(("most_devices", "decided"), [(1, 10), (16, 2)])
+def test_no_bound_exceeds_a_schedule_where_regions_are_simplified(monkeypatch, most_devices, decided):
+    monkeypatch.setattr(regions, "MOST_DEVICES", most_devices)
+    monkeypatch.setattr(regions, "DECIDED", decided)
+    for seed in range(40):
+        problem = random_problem(seed, 12, 3, memory="generous")
+        options = {"submodel_time_limit": 0, "improve_time_limit": 0.05}
+        latency = solve(problem, "exact", options).certificate.latency_ns
+        assert all(bound.ns <= latency for bound in all_bounds(problem))
 
 
 def test_bounds_of_a_diamond_by_hand():

@@ -136,8 +136,26 @@ def test_memory_limits_spread_the_model():
     assert {load.device for load in loads} == {"gpu0", "gpu1"}
 
 
-def test_memory_that_cannot_suffice_is_refused_with_the_shortfall():
+def test_parameters_leave_where_memory_is_short():
     problem = Problem(diamonds(3), two_gpus(memory=2500), Costs([[10, 10]] * 9))
+    schedule = solve(problem, "exact", FAST)
+    verify(problem, schedule)
+    assert any(transfer.evict for transfer in schedule.transfers)
+
+
+def test_memory_that_cannot_suffice_is_refused_with_the_shortfall():
+    """The first operator's result is held while the next two need 2000 bytes more; no operator alone needs over 2008."""
+    sizes = {"x": 1000, "s": 8, "y": 1000, "z": 1000, "end": 8}
+    tensors = [Tensor("in", 8, "input"), *(Tensor(name, size) for name, size in sizes.items())]
+    operators = [
+        Operator("a", inputs=("in",), outputs=("x", "s")),
+        Operator("b", inputs=("s",), outputs=("y",)),
+        Operator("c", inputs=("y",), outputs=("z",)),
+        Operator("d", inputs=("z", "x"), outputs=("end",)),
+    ]
+    graph = OpGraph("held", tuple(operators), tuple(tensors), ("end",))
+    one = two_gpus(memory=2500)
+    problem = Problem(graph, Topology("one", one.devices[:1], one.buses[:1]), Costs([[10]] * 4))
     with pytest.raises(InfeasibleError, match=r"short of \d+ bytes"):
         solve(problem, "exact", FAST)
 
@@ -189,3 +207,19 @@ def test_what_schedulers_believe_is_what_the_simulator_says(seed, operators, dev
     state = PartialSchedule(problem)
     list_schedule(state, range(operators), priorities(problem))
     assert simulate(problem, state.to_index().to_schedule(problem)).latency_ns == state.latency
+
+
+def test_an_interrupt_gives_the_best_schedule_so_far(monkeypatch):
+    from tvm_sched.schedulers.exact import scheduler
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    problem = random_problem(3, 16, 3)
+    monkeypatch.setattr(scheduler._Search, "_improve", interrupted)
+    verify(problem, solve(problem, "exact", FAST))
+
+
+def test_a_time_limit_of_nothing_gives_a_schedule():
+    problem = random_problem(3, 16, 3)
+    verify(problem, solve(problem, "exact", {"time_limit": 0}))

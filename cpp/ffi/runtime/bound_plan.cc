@@ -2,19 +2,23 @@
 
 #include <tvm/ffi/container/array.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "ffi/runtime/tensors.h"
+#include "runtime/cuda/step_routes.h"
 
 namespace tvm_sched::runtime {
 
 namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
-BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup)
-    : plan_(std::move(plan)) {
+BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
+                     std::shared_ptr<const cuda::Devices> devices)
+    : plan_(std::move(plan)), devices_(std::move(devices)), device_of_step_(plan_->steps.size()) {
   BindArenas(arenas);
+  if (devices_) BindPinned();
   arguments_.resize(plan_->steps.size());
   bindings_.kernels.resize(plan_->steps.size());
   for (int step = 0; step < static_cast<int>(plan_->steps.size()); ++step) {
@@ -38,12 +42,46 @@ void BoundPlan::BindArenas(const Arenas& arenas) {
     if (buffer.source.kind != SourceKind::kArena) continue;
     const auto& arena = arenas[buffer.source.index];
     bindings_.buffers[i] = arena.get() + buffer.source.offset.count;
-    tensors_[i] = ViewTensor(buffer.spec, arena, bindings_.buffers[i]);
+    const DLDevice device =
+        devices_ ? DLDevice{kDLCUDA, devices_->Gpu(buffer.source.index)} : DLDevice{kDLCPU, 0};
+    tensors_[i] = ViewTensor(buffer.spec, arena, bindings_.buffers[i], device);
   }
+}
+
+void BoundPlan::BindPinned() {
+  std::vector<int> gpus;
+  for (int d = 0; d < devices_->count(); ++d) gpus.push_back(devices_->Gpu(d));
+  const cuda::StepRoutes routes = cuda::MakeStepRoutes(*plan_, gpus);
+  for (std::size_t step = 0; step < routes.steps.size(); ++step) {
+    device_of_step_[step] = routes.streams[routes.steps[step].stream].device;
+  }
+  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
+    const Buffer& buffer = plan_->buffers[i];
+    const auto [kind, index] = std::pair(buffer.source.kind, buffer.source.index);
+    if (kind != SourceKind::kArgument && kind != SourceKind::kOutput) continue;
+    auto& memory = pinned_[{kind, index}];
+    if (!memory) memory = devices_->AllocateHost(buffer.spec.size());
+    bindings_.buffers[i] = memory.get();
+  }
+}
+
+Tensor& BoundPlan::ViewFor(int buffer, int device) {
+  if (!devices_) return tensors_[buffer];
+  Tensor& view = views_[{buffer, devices_->Gpu(device)}];
+  std::byte* memory = bindings_.buffers[buffer];
+  if (!view.defined() || view.data_ptr() != memory) {
+    view =
+        ViewTensor(plan_->buffers[buffer].spec, nullptr, memory, {kDLCUDA, devices_->Gpu(device)});
+  }
+  return view;
 }
 
 void BoundPlan::BindKernel(int index, ffi::Function function) {
   const Step& step = plan_->steps[index];
+  if (devices_ && step.calling == Calling::kPacked) {
+    TVM_FFI_THROW(RuntimeError) << plan_->DescribeStep(index) << " calls the function \""
+                                << step.function << "\" of the host, which cannot run on a GPU";
+  }
   std::vector<int> buffers = step.inputs;
   if (step.calling == Calling::kDps) {
     buffers.insert(buffers.end(), step.outputs.begin(), step.outputs.end());
@@ -54,7 +92,7 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
     if (plan_->buffers[buffers[i]].source.kind == SourceKind::kArena) {
       arguments[i] = tensors_[buffers[i]];
     } else {
-      patches_.push_back({&arguments[i], buffers[i]});
+      patches_.push_back({&arguments[i], buffers[i], device_of_step_[index]});
     }
   }
   const ffi::AnyView* list = arguments.data();
@@ -101,24 +139,38 @@ void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
   }
 }
 
-void BoundPlan::AttachParameters(const ParameterStore& parameters) {
+void BoundPlan::AttachParameters(ParameterStore& parameters) {
   for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Source& source = plan_->buffers[i].source;
     if (source.kind != SourceKind::kParameter) continue;
-    tensors_[i] = parameters.Get(plan_->parameters[source.index].name);
+    const std::string& name = plan_->parameters[source.index].name;
+    tensors_[i] = devices_ ? parameters.GetPinned(name, *devices_) : parameters.Get(name);
     bindings_.buffers[i] = DataOf(tensors_[i]);
   }
 }
 
 void BoundPlan::Attach(const std::vector<Tensor>& arguments, const std::vector<Tensor>& outputs) {
-  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
+  for (std::size_t i = 0; i < plan_->buffers.size() && !devices_; ++i) {
     const Source& source = plan_->buffers[i].source;
     if (source.kind != SourceKind::kArgument && source.kind != SourceKind::kOutput) continue;
     const auto& list = source.kind == SourceKind::kArgument ? arguments : outputs;
     tensors_[i] = list[source.index];
     bindings_.buffers[i] = DataOf(tensors_[i]);
   }
-  for (const Patch& patch : patches_) *patch.slot = tensors_[patch.buffer];
+  for (const auto& [place, memory] : pinned_) {
+    if (place.first != SourceKind::kArgument) continue;
+    std::copy_n(DataOf(arguments[place.second]), plan_->arguments[place.second].size().count,
+                memory.get());
+  }
+  for (const Patch& patch : patches_) *patch.slot = ViewFor(patch.buffer, patch.device);
+}
+
+void BoundPlan::CollectOutputs(const std::vector<Tensor>& outputs) const {
+  for (const auto& [place, memory] : pinned_) {
+    if (place.first != SourceKind::kOutput) continue;
+    std::copy_n(memory.get(), plan_->outputs[place.second].size().count,
+                DataOf(outputs[place.second]));
+  }
 }
 
 void BoundPlan::Detach() {

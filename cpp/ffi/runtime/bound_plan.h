@@ -7,12 +7,15 @@
 #include <tvm/ffi/function.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ffi/runtime/parameters.h"
+#include "runtime/cuda/devices.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
 
@@ -26,13 +29,20 @@ class BoundPlan {
 
   /// Lay the buffers into the arenas (one a device) and look up the kernels. Throws ffi::Error
   /// (RuntimeError) where a function is not there; the message names it and the operator.
-  BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup);
+  ///
+  /// With `devices`, kernels run on GPUs: arguments, parameters and outputs lie in pinned host
+  /// memory, whose addresses stay, so that copies are asynchronous, kernels may read it, and a
+  /// captured graph holds in later runs.
+  BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
+            std::shared_ptr<const cuda::Devices> devices = nullptr);
 
   /// Put the parameters' values in their places.
-  void AttachParameters(const ParameterStore& parameters);
+  void AttachParameters(ParameterStore& parameters);
   /// Put one run's tensors in their places.
   void Attach(const std::vector<tvm::ffi::Tensor>& arguments,
               const std::vector<tvm::ffi::Tensor>& outputs);
+  /// After a run on GPUs: fill the outputs from pinned memory.
+  void CollectOutputs(const std::vector<tvm::ffi::Tensor>& outputs) const;
   /// Let go of what Attach brought.
   void Detach();
 
@@ -43,9 +53,13 @@ class BoundPlan {
   struct Patch {
     tvm::ffi::AnyView* slot;
     int buffer;
+    int device;  // the kernel's
   };
 
   void BindArenas(const Arenas& arenas);
+  void BindPinned();
+  /// The tensor that a kernel of `device` is given for a buffer outside the arenas.
+  tvm::ffi::Tensor& ViewFor(int buffer, int device);
   void BindKernel(int step, tvm::ffi::Function function);
   /// Copy what a kernel of the "packed" calling convention returned into its output buffers.
   void StoreResults(int step, const tvm::ffi::Any& result) const;
@@ -55,6 +69,12 @@ class BoundPlan {
   std::vector<std::vector<tvm::ffi::AnyView>> arguments_;  // of each step's kernel
   std::vector<Patch> patches_;
   Bindings bindings_;
+
+  std::shared_ptr<const cuda::Devices> devices_;  // null on CPUs
+  std::vector<int> device_of_step_;
+  std::map<std::pair<SourceKind, int>, std::shared_ptr<std::byte>> pinned_;  // by list and index
+  // On GPUs, a tensor says on which one it is used; of buffers outside the arenas, by GPU.
+  std::map<std::pair<int, int>, tvm::ffi::Tensor> views_;
 };
 
 }  // namespace tvm_sched::runtime

@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "runtime/cuda/driver.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
 
@@ -21,6 +22,8 @@ auto TranslateErrors(Body&& body) -> decltype(body()) {
     throw;
   } catch (const std::invalid_argument& error) {
     throw tvm::ffi::Error("ValueError", error.what(), "");
+  } catch (const cuda::CudaMemoryError& error) {
+    throw tvm::ffi::Error("MemoryError", error.what(), "");
   } catch (const std::bad_alloc&) {
     throw tvm::ffi::Error("MemoryError", "not enough memory for the plan's arenas or outputs", "");
   } catch (const std::exception& error) {

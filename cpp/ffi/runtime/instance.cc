@@ -44,8 +44,28 @@ void Instance::Prepare(const Request& request, ParameterStore& parameters,
   if (!runnable.executor) runnable.executor = std::make_unique<Executor>(plan);
   if (!WantsValues(*plan, request.options)) return;
   parameters.Require(*plan);
-  if (!runnable.bound) runnable.bound = std::make_unique<BoundPlan>(plan, Arenas(), lookup);
+  const bool cuda = plan->backend == BackendKind::kCuda;
+  if (cuda) OpenDevices(*plan, request.options);
+  if (!runnable.bound) {
+    runnable.bound = std::make_unique<BoundPlan>(plan, Arenas(), lookup, devices_);
+  }
   runnable.bound->AttachParameters(parameters);
+  if (cuda && !runnable.cuda) runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
+}
+
+void Instance::OpenDevices(const Plan& plan, const RunOptions& options) {
+  if (devices_ && options.devices == opened_) return;
+  captured_.reset();
+  warm_.reset();
+  for (Runnable& runnable : runnables_) {
+    runnable.cuda.reset();
+    runnable.bound.reset();
+  }
+  arenas_.clear();
+  devices_.reset();
+  devices_ =
+      std::make_shared<const cuda::Devices>(static_cast<int>(plan.devices.size()), options.devices);
+  opened_ = options.devices;
 }
 
 LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
@@ -57,7 +77,8 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
   Warm warm{request.plan, request.parameters_version, request.skipped_when_warm};
   LastRun last{plan, {}, {}, 1.0, request.options.trace};
   // A run that fails leaves the arenas in an unknown state, so the next one is cold.
-  if (std::exchange(warm_, std::nullopt) == warm) last.skipped = request.skipped_when_warm;
+  const bool repeated = std::exchange(warm_, std::nullopt) == warm;
+  if (repeated) last.skipped = request.skipped_when_warm;
   if (emulated) {
     last.scale = request.options.emulation_scale.value_or(ChooseScale(*plan));
     EmulatedBackend backend(last.scale);
@@ -70,12 +91,45 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
     BoundPlan& bound = *runnables_[request.plan].bound;
     Attachment attachment(bound);
     bound.Attach(request.arguments, *outputs);
-    CpuBackend backend;
-    RunRecord real = Execute(request, backend, bound.bindings(), last.skipped);
-    if (!emulated) last.record = std::move(real);
+    if (plan->backend == BackendKind::kCuda) {
+      last.record = RunOnGpus(request, last.skipped, warm, repeated, *outputs);
+    } else {
+      CpuBackend backend;
+      RunRecord real = Execute(request, backend, bound.bindings(), last.skipped);
+      if (!emulated) last.record = std::move(real);
+    }
   }
   warm_ = std::move(warm);
   return last;
+}
+
+RunRecord Instance::RunOnGpus(const Request& request, const std::vector<bool>& skipped,
+                              const Warm& warm, bool repeated, const std::vector<Tensor>& outputs) {
+  Runnable& runnable = runnables_[request.plan];
+  RunRecord record;
+  // The run before was of the same kind, so that kernels are loaded and parameters in their places.
+  if (repeated && request.options.graph && !request.options.trace) {
+    record = RunGraph(request, skipped, warm);
+  } else {
+    record = Execute(request, *runnable.cuda, runnable.bound->bindings(), skipped);
+  }
+  runnable.bound->CollectOutputs(outputs);
+  return record;
+}
+
+RunRecord Instance::RunGraph(const Request& request, const std::vector<bool>& skipped,
+                             const Warm& warm) {
+  Runnable& runnable = runnables_[request.plan];
+  if (!captured_ || captured_->of != warm) {
+    captured_.reset();
+    try {
+      captured_ = {warm,
+                   runnable.executor->Capture(*runnable.cuda, runnable.bound->bindings(), skipped)};
+    } catch (const StepError& error) {
+      RethrowStepError(*plans_[request.plan], error);
+    }
+  }
+  return runnable.executor->Replay(*runnable.cuda, captured_->launch, Settings(request, skipped));
 }
 
 const BoundPlan::Arenas& Instance::Arenas() {
@@ -88,10 +142,17 @@ const BoundPlan::Arenas& Instance::Arenas() {
     }
   }
   BoundPlan::Arenas arenas;
-  CpuBackend backend;
-  for (const Device& device : largest) {
+  CpuBackend cpu;
+  for (std::size_t d = 0; d < largest.size(); ++d) {
+    const Device& device = largest[d];
+    const auto index = static_cast<int>(d);
     try {
-      arenas.push_back(backend.Allocate(device.arena));
+      arenas.push_back(devices_ ? devices_->Allocate(index, device.arena)
+                                : cpu.Allocate(index, device.arena));
+    } catch (const cuda::CudaMemoryError& error) {
+      TVM_FFI_THROW(MemoryError) << "not enough memory for the " << device.arena.count
+                                 << " bytes that the plan needs on device \"" << device.name
+                                 << "\": " << error.what();
     } catch (const std::bad_alloc&) {
       TVM_FFI_THROW(MemoryError) << "not enough memory for the " << device.arena.count
                                  << " bytes that the plan needs on device \"" << device.name
@@ -101,17 +162,23 @@ const BoundPlan::Arenas& Instance::Arenas() {
   return arenas_ = std::move(arenas);
 }
 
-RunRecord Instance::Execute(const Request& request, Backend& backend, const Bindings& bindings,
-                            const std::vector<bool>& skipped) {
+RunSettings Instance::Settings(const Request& request, const std::vector<bool>& skipped) {
   RunSettings settings;
   settings.poll = Poll;
   settings.skipped = skipped;
-  // Emulated devices need the times of their steps, for they have no other clock.
-  settings.timed = request.options.trace || bindings.kernels.empty();
+  settings.timed = request.options.trace;
   settings.watchdog = request.options.watchdog;
   settings.report = [](const std::string& text) {
     std::fprintf(stderr, "tvm_sched watchdog: %s\n", text.c_str());
   };
+  return settings;
+}
+
+RunRecord Instance::Execute(const Request& request, Backend& backend, const Bindings& bindings,
+                            const std::vector<bool>& skipped) {
+  RunSettings settings = Settings(request, skipped);
+  // Emulated devices need the times of their steps, for they have no other clock.
+  settings.timed = settings.timed || bindings.kernels.empty();
   try {
     return runnables_[request.plan].executor->Run(backend, bindings, settings);
   } catch (const StepError& error) {

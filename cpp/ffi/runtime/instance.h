@@ -13,6 +13,7 @@
 #include "ffi/runtime/bound_plan.h"
 #include "ffi/runtime/parameters.h"
 #include "ffi/runtime/timeline.h"
+#include "runtime/cuda/cuda_backend.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
 
@@ -43,6 +44,7 @@ class Instance {
   struct Runnable {
     std::unique_ptr<Executor> executor;
     std::unique_ptr<BoundPlan> bound;
+    std::unique_ptr<CudaBackend> cuda;
   };
   /// Whose parameters lie in the arenas since the last run.
   struct Warm {
@@ -51,16 +53,30 @@ class Instance {
     std::vector<bool> skipped;
     bool operator==(const Warm&) const = default;
   };
+  /// A graph of runs like one that was warm.
+  struct Captured {
+    Warm of;
+    std::function<void()> launch;
+  };
 
   const BoundPlan::Arenas& Arenas();
+  /// Open the GPUs that the options name; others than before: let go of what lies there.
+  void OpenDevices(const Plan& plan, const RunOptions& options);
+  RunRecord RunOnGpus(const Request& request, const std::vector<bool>& skipped, const Warm& warm,
+                      bool repeated, const std::vector<tvm::ffi::Tensor>& outputs);
+  RunRecord RunGraph(const Request& request, const std::vector<bool>& skipped, const Warm& warm);
+  static RunSettings Settings(const Request& request, const std::vector<bool>& skipped);
   RunRecord Execute(const Request& request, Backend& backend, const Bindings& bindings,
                     const std::vector<bool>& skipped);
 
   const PlanList& plans_;
-  std::vector<Runnable> runnables_;  // of each plan, made at its first run
   // One arena a device, large enough for every plan: an instance's runs follow each other.
   BoundPlan::Arenas arenas_;
+  std::vector<Runnable> runnables_;  // of each plan, made at its first run
   std::optional<Warm> warm_;
+  std::shared_ptr<const cuda::Devices> devices_;  // of plans for GPUs
+  std::vector<int> opened_;                       // the option that named them
+  std::optional<Captured> captured_;
 };
 
 }  // namespace tvm_sched::runtime

@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/extra/json.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -61,7 +62,20 @@ ParameterStore::Entry& ParameterStore::Find(const std::string& name, const Tenso
 
 void ParameterStore::Set(const std::string& name, const Tensor& tensor) {
   ++version_;
-  Find(name, SpecOf(tensor)).value = ReadyForKernel(tensor, "parameter \"" + name + "\"");
+  Entry& entry = Find(name, SpecOf(tensor));
+  entry.value = ReadyForKernel(tensor, "parameter \"" + name + "\"");
+  entry.pinned.reset();
+}
+
+const Tensor& ParameterStore::GetPinned(const std::string& name, const cuda::Devices& devices) {
+  Entry& entry = entries_.at(name);
+  if (!entry.pinned) {
+    const Bytes size = entry.spec.size();
+    const std::shared_ptr<std::byte> memory = devices.AllocateHost(size);
+    std::copy_n(DataOf(*entry.value), size.count, memory.get());
+    entry.pinned = ViewTensor(entry.spec, memory, memory.get());
+  }
+  return *entry.pinned;
 }
 
 int ParameterStore::Load(const std::string& path) {
@@ -87,6 +101,7 @@ int ParameterStore::Load(const std::string& path) {
     // The pages stay the file's: they are read at first use, and only misaligned ones are copied.
     auto* data = const_cast<std::byte*>(found->second.data);
     entry.value = ReadyForKernel(ViewTensor(entry.spec, stored.file, data), name);
+    entry.pinned.reset();
     ++taken;
   }
   return taken;

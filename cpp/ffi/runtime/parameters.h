@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/devices.h"
 #include "runtime/plan.h"
 
 namespace tvm_sched::runtime {
@@ -36,6 +37,9 @@ class ParameterStore {
   void Require(const Plan& plan);
 
   const tvm::ffi::Tensor& Get(const std::string& name) const { return *entries_.at(name).value; }
+  /// The value in pinned memory, which is made and filled at the first call after a change; one for
+  /// all instances.
+  const tvm::ffi::Tensor& GetPinned(const std::string& name, const cuda::Devices& devices);
   bool Has(const std::string& name) const { return entries_.count(name) > 0; }
   /// Changes with every change of a value.
   std::uint64_t version() const { return version_; }
@@ -48,6 +52,7 @@ class ParameterStore {
     TensorSpec spec;
     bool embedded = false;
     std::optional<tvm::ffi::Tensor> value;
+    std::optional<tvm::ffi::Tensor> pinned;  // a copy of it that GPUs can read
   };
 
   Entry& Find(const std::string& name, const TensorSpec& found);

@@ -60,9 +60,10 @@ Tensor AllocateTensor(const TensorSpec& spec, bool zero) {
   return tensor;
 }
 
-Tensor ViewTensor(const TensorSpec& spec, std::shared_ptr<const void> owner, void* data) {
+Tensor ViewTensor(const TensorSpec& spec, std::shared_ptr<const void> owner, void* data,
+                  DLDevice device) {
   return Tensor::FromNDAlloc(BorrowedMemory{std::move(owner), data}, ShapeOf(spec), spec.dtype,
-                             kCpu);
+                             device);
 }
 
 std::byte* DataOf(const Tensor& tensor) {

@@ -15,7 +15,8 @@ namespace tvm_sched::runtime {
 tvm::ffi::Tensor AllocateTensor(const TensorSpec& spec, bool zero = false);
 
 /// A tensor over memory that `owner` keeps alive.
-tvm::ffi::Tensor ViewTensor(const TensorSpec& spec, std::shared_ptr<const void> owner, void* data);
+tvm::ffi::Tensor ViewTensor(const TensorSpec& spec, std::shared_ptr<const void> owner, void* data,
+                            DLDevice device = {kDLCPU, 0});
 
 /// `tensor` itself if a kernel can take it as it is, else a compact, aligned copy.
 /// Throws ffi::Error where the tensor is not in CPU memory; `what` names it in the message.

@@ -30,8 +30,8 @@ Resident ReadResident(const JsonCursor& cursor) {
 
 RunOptions ReadOptions(const std::string& json, RunOptions options) {
   const JsonCursor cursor = JsonCursor::Parse(json, "options");
-  cursor.AllowFields(
-      {"trace", "emulate_values", "emulation_scale", "resident", "instances", "watchdog"});
+  cursor.AllowFields({"trace", "emulate_values", "emulation_scale", "resident", "instances",
+                      "watchdog", "devices", "graph"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
   if (auto values = cursor.OptionalField("emulate_values"); values) {
     options.emulate_values = values->Bool();
@@ -55,18 +55,25 @@ RunOptions ReadOptions(const std::string& json, RunOptions options) {
     if (!(seconds >= 0 && seconds < 1e9)) watchdog->Unexpected("seconds, 0 or more, or null");
     options.watchdog = Nanoseconds(std::llround(seconds * 1e9));
   }
+  if (auto devices = cursor.OptionalField("devices"); devices) {
+    options.devices.clear();
+    const bool listed = !devices->IsNull();
+    for (const JsonCursor& gpu : listed ? devices->Items() : std::vector<JsonCursor>{}) {
+      options.devices.push_back(static_cast<int>(gpu.Int(0, 1 << 16)));
+    }
+  }
+  if (auto graph = cursor.OptionalField("graph"); graph) options.graph = graph->Bool();
   return options;
 }
 
 ffi::String WriteTimeline(const LastRun& run) {
   const Plan& plan = *run.plan;
-  std::string text = "{\"plan\":" + Quote(plan.name) + ",\"backend\":\"" +
-                     (plan.backend == BackendKind::kCpu ? "cpu" : "emulated") +
-                     "\",\"scale\":" + std::string(ffi::json::Stringify(run.scale)) +
-                     ",\"latency_ns\":" + std::to_string(run.record.latency.count()) +
-                     ",\"wall_ns\":" + std::to_string(run.record.wall.count()) +
-                     ",\"largest_delay_ns\":" + std::to_string(run.record.largest_delay.count()) +
-                     ",\"events\":[";
+  std::string text =
+      "{\"plan\":" + Quote(plan.name) + ",\"backend\":\"" + BackendName(plan.backend) +
+      "\",\"scale\":" + std::string(ffi::json::Stringify(run.scale)) +
+      ",\"latency_ns\":" + std::to_string(run.record.latency.count()) +
+      ",\"wall_ns\":" + std::to_string(run.record.wall.count()) +
+      ",\"largest_delay_ns\":" + std::to_string(run.record.largest_delay.count()) + ",\"events\":[";
   bool first = true;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     if (!run.skipped.empty() && run.skipped[i]) continue;

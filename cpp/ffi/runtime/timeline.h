@@ -21,8 +21,10 @@ struct RunOptions {
   bool emulate_values = false;
   std::optional<double> emulation_scale;  // nothing: chosen for each plan
   Resident resident = 0.0;
-  int instances = 1;        // runs that may proceed at once
-  Nanoseconds watchdog{0};  // 0: none
+  int instances = 1;         // runs that may proceed at once
+  Nanoseconds watchdog{0};   // 0: none
+  std::vector<int> devices;  // GPU of each of the plan's devices; empty: in their order
+  bool graph = false;        // warm runs on GPUs replay a captured graph
 };
 
 /// Read options; those that are not there keep their value. Throws FormatError.

@@ -5,7 +5,7 @@
 
 namespace tvm_sched::runtime {
 
-std::shared_ptr<std::byte> CpuBackend::Allocate(Bytes size) {
+std::shared_ptr<std::byte> CpuBackend::Allocate(int, Bytes size) {
   // At least one byte, so that an empty arena has an address of its own.
   const std::size_t count = size.count > 0 ? static_cast<std::size_t>(size.count) : 1;
   constexpr std::align_val_t kPage{4096};

@@ -16,7 +16,7 @@ class EmulatedBackend final : public Backend {
   explicit EmulatedBackend(double scale) : scale_(scale) {}
 
   /// There are no values, so there is no memory.
-  std::shared_ptr<std::byte> Allocate(Bytes) override { return nullptr; }
+  std::shared_ptr<std::byte> Allocate(int, Bytes) override { return nullptr; }
   void EnterQueue() override;
   Interval Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) override;
   Interval Copy(void* to, const void* from, Bytes size, const Timing& timing,

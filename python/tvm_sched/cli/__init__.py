@@ -74,6 +74,8 @@ command(
         "tvm-sched schedule googlenet.onnx --topology v100-server --report report.html",
         "tvm-sched schedule problem.json --scheduler exact --time-limit 30 --seed 1 -o schedule.json",
         "tvm-sched schedule problem.json --topology p4d --trace trace.json --json",
+        "tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server",
+        "tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d",
     ),
 )(plan.schedule)
 command(
@@ -109,6 +111,7 @@ command(
     (
         "tvm-sched problem googlenet.onnx --topology v100-server -o problem.json",
         "tvm-sched problem bert.onnx -t h200x8 --input-shape ids:1,128 -o problem.json",
+        "tvm-sched problem openllama-7b --shape 1x512 --phase decode -t h200x8 -o decode.json",
     ),
 )(plan.problem)
 app.add_typer(machine.topology, name="topology")

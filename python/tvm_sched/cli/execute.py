@@ -51,6 +51,14 @@ def compile_model(
     parameters: Annotated[
         str, typer.Option("--parameters", metavar="auto|embed|file", help="Parameters: in the artifact or beside it.")
     ] = "auto",
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            metavar="cpu|emulated|cuda",
+            help="What runs it. Default: cpu for a topology of CPUs, else emulated; cuda compiles for GPUs with nvcc.",
+        ),
+    ] = None,
     report: ReportFile = None,
 ) -> None:
     """Compile a model for a machine into an artifact that runs its schedule."""
@@ -65,7 +73,14 @@ def compile_model(
 
         where = "external" if parameters == "file" else parameters
         compiled = compile_scheduled(
-            model, machine, scheduler, options, input_shapes=sets or None, parameters=where, progress=step
+            model,
+            machine,
+            scheduler,
+            options,
+            input_shapes=sets or None,
+            parameters=where,
+            backend=backend,
+            progress=step,
         )
     written = compiled.export(output)
     for path in written:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,14 +16,27 @@ from ..errors import InputError
 from .command import Output
 
 if TYPE_CHECKING:
-    from ..problem import Problem, Topology
+    from ..problem import DecoderConfig, OpGraph, Problem, Topology
     from ..schedule import Schedule, Timeline
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model: .onnx, .pt2 (torch.export), .json or .py (Relax).")
 ]
-ModelOrProblem = Annotated[
-    Path, typer.Argument(metavar="MODEL|PROBLEM", help="Model (.onnx, .pt2, .json or .py) or problem file (.json).")
+Models = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="MODEL...",
+        help="Models: .onnx, .pt2, .json or .py; a config.json of Hugging Face; or one of gpt2-large, gpt2-xl, "
+        "openllama-3b, openllama-7b. Several run at once.",
+    ),
+]
+ModelsOrProblems = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="MODEL|PROBLEM...",
+        help="Models (.onnx, .pt2, .json or .py; a config.json of Hugging Face; gpt2-large, gpt2-xl, openllama-3b, "
+        "openllama-7b) or problem files (.json). Several run at once.",
+    ),
 ]
 ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file (.json).")]
 ScheduleFile = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="Schedule file (.json).")]
@@ -40,6 +55,23 @@ InputShapes = Annotated[
     list[str] | None,
     typer.Option(
         "--input-shape", metavar="NAME:DIMS", help="Shape of an input, e.g. data:1,3,224,224. May be repeated."
+    ),
+]
+TokenShape = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="BATCHxTOKENS",
+        help="Of a language model given by its name or config.json, e.g. 1x32. One for all, or one for each.",
+    ),
+]
+Phase = Annotated[
+    str,
+    typer.Option(
+        "--phase",
+        metavar="full|prefill|decode",
+        help="Of such a model: all tokens at once; the same, keeping keys and values; or one more token, with those of "
+        "--shape's tokens as parameters.",
     ),
 ]
 TimeLimit = Annotated[
@@ -128,18 +160,22 @@ def scheduler_options(
     out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
 ) -> dict[str, Any]:
     """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two are dropped where unknown."""
-    common = common_options(time_limit, seed)
     known = known_options(name)
+    common = common_options(time_limit, seed, known)
     for key in common.keys() - known:
         out.say(f"scheduler {name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 
 
-def common_options(time_limit: float | None, seed: int | None) -> dict[str, Any]:
-    """``--time-limit`` and ``--seed`` as options, where given."""
+def common_options(time_limit: float | None, seed: int | None, known: set[str]) -> dict[str, Any]:
+    """``--time-limit`` and ``--seed`` as options of a scheduler that knows ``known``, where given.
+
+    The time limit is that of the whole: where a scheduler has one for each submodel too, its ``total_time_limit``.
+    """
     if time_limit is not None and not 0 < time_limit < float("inf"):
         raise InputError(f"--time-limit {time_limit}: a number of seconds above 0 is allowed")
-    given = {"time_limit": time_limit, "seed": seed}
+    whole = "total_time_limit" if "total_time_limit" in known else "time_limit"
+    given = {whole: time_limit, "seed": seed}
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -175,24 +211,106 @@ def load_topology(name: str) -> Topology:
     return problem.load_topology(name)
 
 
-def load_problem(out: Output, path: Path, topology: str | None, shapes: list[str] | None) -> Problem:
-    """The problem of a model on a topology, or a problem file; a topology beside a problem file replaces its own.
+def parse_token_shapes(texts: Sequence[str] | None, count: int) -> list[tuple[int, int]]:
+    """``1x32`` texts as (batch, tokens), one for each of ``count`` models; a single text is for all of them."""
+    shapes = []
+    for text in texts or ():
+        match = re.fullmatch(r"(\d+)x(\d+)", text.strip())
+        if match is None:
+            raise InputError(f"--shape {text}: expected BATCHxTOKENS, e.g. 1x32")
+        shapes.append((int(match[1]), int(match[2])))
+    if len(shapes) not in (1, count):
+        raise InputError(
+            f"--shape stands {len(shapes)} times for {count} language models given by name or config.json; "
+            "give one for all of them (BATCHxTOKENS, e.g. 1x32), or one for each in their order"
+        )
+    return shapes * count if len(shapes) == 1 else shapes
+
+
+def decoder_config(path: Path) -> DecoderConfig | None:
+    """The language model that a name or a ``config.json`` stands for; None for all other files."""
+    from ..problem.decoder_config import PRESETS, is_config, read_config
+
+    if path.is_file():
+        return read_config(path) if is_config(path) else None
+    return PRESETS.get(str(path))
+
+
+def load_problem(
+    out: Output,
+    sources: Sequence[Path],
+    topology: str | None,
+    input_shapes: list[str] | None = None,
+    shapes: list[str] | None = None,
+    phase: str = "full",
+) -> Problem:
+    """The problem of models and problem files on a machine; several of them run at once (`merge_problems`).
 
     Raises
     ------
     InputError
-        A model without a topology, a problem with input shapes, and all that reading can find wrong.
+        A model without a topology, shapes for what has none, and all that reading can find wrong.
     """
+    from ..problem import merge_problems
+
+    configs = {path: config for path in sources if (config := decoder_config(path)) is not None}
+    named = [path for path in sources if path in configs]
+    if shapes and not named:
+        raise InputError(
+            "--shape is for language models given by name or config.json; --input-shape is for model files"
+        )
+    if phase != "full" and not named:
+        raise InputError("--phase is for language models given by name or config.json")
+    if input_shapes and len(sources) > 1:
+        raise InputError(
+            "--input-shape is for one model; make a problem file of each model first (`tvm-sched problem`)"
+        )
+    sizes = iter(parse_token_shapes(shapes, len(named)) if named else [])
+    problems = []
+    for path in sources:
+        config = configs.get(path)
+        if config is not None:
+            graph_of = partial(_decoder_graph, out, config, next(sizes), phase)
+            problems.append(_on_machine(path, topology, graph_of))
+        else:
+            problems.append(_load_file(out, path, topology, input_shapes))
+    return merge_problems(problems)
+
+
+def _decoder_graph(out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str) -> OpGraph:
+    with out.step(f"Making {config.name}"):
+        from ..relax.decoders import decoder_graph
+
+        return decoder_graph(config, *shape, phase=phase)
+
+
+def _on_machine(path: Path, topology: str | None, graph_of: Callable[[], OpGraph]) -> Problem:
+    from ..cost_model import costs
+    from ..problem import Problem
+
+    machine = _machine_for(path, topology)
+    graph = graph_of()
+    return Problem(graph, machine, costs(graph, machine))
+
+
+def _machine_for(path: Path, topology: str | None) -> Topology:
+    if topology is None:
+        raise InputError(
+            f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
+        )
+    return load_topology(topology)
+
+
+def _load_file(out: Output, path: Path, topology: str | None, shapes: list[str] | None) -> Problem:
+    """The problem of a model file, or a problem file; a topology beside a problem file replaces its own."""
     from ..problem import Problem
 
     if not is_problem(path):
         if not path.is_file():
-            raise InputError(f"{path}: no such file")
-        if topology is None:
-            raise InputError(
-                f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
-            )
-        return import_problem(out, path, load_topology(topology), shapes)
+            from ..problem.decoder_config import PRESETS
+
+            raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
+        return import_problem(out, path, _machine_for(path, topology), shapes)
     if shapes:
         raise InputError(f"{path} is a problem file, whose shapes are fixed: --input-shape is for models")
     problem = Problem.load(path)

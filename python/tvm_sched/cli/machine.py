@@ -98,8 +98,10 @@ def list_schedulers(out: Output) -> None:
 
 
 def option_descriptions(options: type[msgspec.Struct]) -> list[dict[str, Any]]:
-    """Name, type, default and description (of the class's numpydoc ``Parameters``) of each option."""
-    texts = _parameter_texts(options.__doc__ or "")
+    """Name, type, default and description (numpydoc ``Parameters`` of the class and its bases) of each option."""
+    texts: dict[str, str] = {}
+    for base in reversed(options.__mro__):
+        texts |= _parameter_texts(base.__dict__.get("__doc__") or "")
     described = []
     for field in msgspec.structs.fields(options):
         default = field.default if field.default is not msgspec.NODEFAULT else None

@@ -15,10 +15,12 @@ from ..errors import InputError
 from .command import Output
 from .inputs import (
     InputShapes,
-    ModelOrProblem,
+    ModelsOrProblems,
     Options,
+    Phase,
     Seed,
     TimeLimit,
+    TokenShape,
     TraceFile,
     check_outputs,
     common_options,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 def pipeline(
     out: Output,
-    source: ModelOrProblem,
+    sources: ModelsOrProblems,
     topology: OptionalTopology = None,
     stages: Annotated[
         str, typer.Option("--stages", "-k", metavar="K|auto", help="Most stages; auto: one for each device.")
@@ -45,6 +47,8 @@ def pipeline(
     ] = "pipeline-exact",
     option: Options = None,
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
     latency_ceiling: Annotated[
@@ -59,10 +63,10 @@ def pipeline(
     trace: TraceFile = None,
 ) -> None:
     """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be."""
-    check_outputs({"--output": (output, JSON), "--trace": (trace, JSON)}, [source])
+    check_outputs({"--output": (output, JSON), "--trace": (trace, JSON)}, sources)
     count = _stages(stages)
     options = _options(out, partitioner, option, time_limit, seed)
-    made = load_problem(out, source, topology, input_shape)
+    made = load_problem(out, sources, topology, input_shape, shape, phase)
     from ..pipeline import plan_pipeline
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
@@ -118,7 +122,7 @@ def _options(
     from ..pipeline import get
 
     known = set(get(name).options.__struct_fields__)
-    common = common_options(time_limit, seed)
+    common = common_options(time_limit, seed, known)
     for key in common.keys() - known:
         out.say(f"partitioner {name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}

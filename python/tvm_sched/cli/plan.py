@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,10 @@ from ..errors import InputError, TvmSchedError
 from .command import BAD_INPUT, FAILURE, Output
 from .inputs import (
     InputShapes,
-    Model,
-    ModelOrProblem,
+    Models,
+    ModelsOrProblems,
     Options,
+    Phase,
     ProblemFile,
     ReportFile,
     ScheduleFile,
@@ -22,6 +24,7 @@ from .inputs import (
     Seed,
     TimeLimit,
     TimelineFile,
+    TokenShape,
     TopologyName,
     TraceFile,
     check_outputs,
@@ -49,14 +52,16 @@ OptionalTopology = Annotated[
 
 def problem(
     out: Output,
-    model: Model,
+    models: Models,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
 ) -> None:
-    """Write the scheduling problem of a model on a machine: operators, tensors, topology, latencies."""
-    check_outputs({"--output": (output, JSON)}, [model])
-    made = load_problem(out, model, topology, input_shape)
+    """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
+    check_outputs({"--output": (output, JSON)}, models)
+    made = load_problem(out, models, topology, input_shape, shape, phase)
     made.save(output)
     out.wrote(output, "problem")
     graph = made.graph
@@ -77,11 +82,13 @@ def problem(
 
 def schedule(
     out: Output,
-    source: ModelOrProblem,
+    sources: ModelsOrProblems,
     topology: OptionalTopology = None,
     scheduler: SchedulerName = "exact",
     option: Options = None,
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
     output: Annotated[
@@ -90,10 +97,10 @@ def schedule(
     report: ReportFile = None,
     trace: TraceFile = None,
 ) -> None:
-    """Schedule a model, or a problem file, and say how good the schedule is."""
-    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, [source])
+    """Schedule models or problem files, several of them at once, and say how good the schedule is."""
+    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    made = load_problem(out, source, topology, input_shape)
+    made = load_problem(out, sources, topology, input_shape, shape, phase)
     chosen = _solve(out, made, scheduler, options)
     if output:
         chosen.save(output)
@@ -102,9 +109,11 @@ def schedule(
 
 
 def _solve(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
-    from ..schedulers import solve
+    from ..schedulers import get, solve
 
-    with interruptible(out), out.step(f"Scheduling with {scheduler}") as step:
+    # A scheduler that answers Ctrl-C gives what it has by then; a second one ends the process all the same.
+    stopping = nullcontext() if get(scheduler).answers_interrupt else interruptible(out)
+    with stopping, out.step(f"Scheduling with {scheduler}") as step:
         return solve(made, scheduler, options, progress=step)
 
 
@@ -234,7 +243,7 @@ def verify(
 
 def compare(
     out: Output,
-    source: ModelOrProblem,
+    sources: ModelsOrProblems,
     schedulers: Annotated[
         str, typer.Option("--schedulers", metavar="A,B,C", help="Names; all of them when not given.")
     ] = "",
@@ -244,15 +253,20 @@ def compare(
         typer.Option("--option", metavar="[NAME.]KEY=VALUE", help="Option of one scheduler, or of all that know it."),
     ] = None,
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
     report: ReportFile = None,
 ) -> None:
-    """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`."""
-    check_outputs({"--report": (report, HTML)}, [source])
+    """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
+
+    The last row is the papers' critical path: what model parallelism alone could reach; no schedule, and no bound.
+    """
+    check_outputs({"--report": (report, HTML)}, sources)
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
-    made = load_problem(out, source, topology, input_shape)
+    made = load_problem(out, sources, topology, input_shape, shape, phase)
     found: dict[str, Schedule] = {}
     failed: dict[str, str] = {}
     for name in names:
@@ -294,8 +308,8 @@ def _own_options(
         An option that none of them takes.
     """
     known = {name: known_options(name) for name in names}
-    common = common_options(time_limit, seed)
-    options = {name: {key: value for key, value in common.items() if key in known[name]} for name in names}
+    common = {name: common_options(time_limit, seed, known[name]) for name in names}
+    options = {name: {key: common[name][key] for key in common[name].keys() & known[name]} for name in names}
     for key, value in parse_options(texts).items():
         owner, _, own = key.rpartition(".")
         takers = [name for name in names if own in known[name] and owner in ("", name)]
@@ -309,6 +323,7 @@ def _own_options(
 def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> None:
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
+    from ..schedulers import REFERENCES
 
     certificates = {name: chosen.certificate for name, chosen in found.items() if chosen.certificate}
     base = certificates["single"].latency_ns if "single" in certificates else None
@@ -326,6 +341,14 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
         )  # fmt: skip
     rows += [(name, "failed", "", "", "", "", "") for name in failed]
     data += [{"scheduler": name, "error": message} for name, message in failed.items()]
+    references = {name: latency(made) for name, latency in REFERENCES.items()}
+    rows += [
+        (f"({name})", format_ns(ns), "", "", "", "no schedule", f"{base / ns:.2f}×" if base and ns else "-")
+        for name, ns in references.items()
+    ]
     title = f"{made.graph.name} on {made.topology.name}"
     out.show(table(("scheduler", "latency", "lower bound", "gap", "bound by", "found in", "speed-up"), rows, title))
-    out.result({"problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data})
+    out.result(
+        {"problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data,
+         "references": [{"name": name, "latency_ns": ns} for name, ns in references.items()]}
+    )  # fmt: skip

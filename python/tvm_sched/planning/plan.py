@@ -30,7 +30,7 @@ def emit_plan(
         ``schedule`` is a feasible schedule of ``problem``, whose graph is ``extraction.graph``.
     name : str
         Of the plan, unique in its artifact.
-    backend : {"cpu", "emulated"}
+    backend : {"cpu", "emulated", "cuda"}
     functions : mapping of str to str
         Name in the artifact of each function that it holds; others are global functions.
     values : sequence of str
@@ -135,7 +135,7 @@ class _Emitter:
         for step in steps:
             for key in step.outputs:
                 if key.device >= 0 and key not in self.output_keys:
-                    pinned = self.tensors[key.tensor].kind == "parameter"
+                    pinned = self.tensors[key.tensor].kind == "parameter" and not step.evict
                     self.blocks[key] = Block(index.size[key.tensor], step, pinned=pinned)
             for key in step.inputs:
                 if key in self.blocks:
@@ -168,6 +168,8 @@ class _Emitter:
         result["outputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.outputs]
         result["waits"] = plan_waits(step)
         result["duration_ns"] = step.duration_ns
+        if step.evict:
+            result["evict"] = True
         if step.event:
             result["event"] = {"kind": step.event, "name": step.name, "lanes": list(step.lanes), "bytes": step.size}
         return result

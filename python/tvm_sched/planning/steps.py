@@ -29,6 +29,7 @@ class Step:
     event: str = ""
     operator: int = -1
     optional: bool = False  # it moves a parameter, which may be there already
+    evict: bool = False  # it moves a parameter that does not stay
     inputs: list[BufferKey] = field(default_factory=list)
     outputs: list[BufferKey] = field(default_factory=list)
     waits: list[Step] = field(default_factory=list)
@@ -83,6 +84,7 @@ class StepMaker:
 
     def _make_transfers(self) -> None:
         graph, channels = self.problem.graph, self.problem.topology.channels
+        gone = {t for t, _ in self.at.evicted}  # they are brought in every run
         for j, (kind, item) in enumerate(zip(self.at.transfer_kind, self.at.transfer_item, strict=True)):
             source, target = self.at.transfer_source[j], self.at.transfer_device[j]
             route = self.problem.route(source, target)
@@ -100,7 +102,10 @@ class StepMaker:
                 event = "load" if kind == ScheduleIndex.LOAD else "copy"
             step = Step(step_kind, name, f"channel {lanes[0]}", start, end, end - start, lanes, size, event)
             self.transfers.append(step)
-            step.optional = kind != ScheduleIndex.HOST_READ and graph.tensors[item].kind == "parameter"
+            step.evict = kind != ScheduleIndex.HOST_READ and (item, target) in self.at.evicted
+            step.optional = (
+                kind != ScheduleIndex.HOST_READ and graph.tensors[item].kind == "parameter" and item not in gone
+            )
             if kind != ScheduleIndex.HOST_READ:
                 self.arrival[BufferKey(item, target)] = step
                 step.outputs = [BufferKey(item, target)]

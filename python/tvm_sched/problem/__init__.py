@@ -1,7 +1,9 @@
 """What a scheduler may look at: the operator graph, the topology, the latencies. Plain data, no TVM, no solver."""
 
 from .costs import FORBIDDEN, Costs
+from .decoder_config import DecoderConfig
 from .graph import GraphIndex, Operator, OpGraph, Tensor
+from .merge import merge_graphs, merge_problems
 from .problem import Problem
 from .topology import HOST, Bus, Device, Link, Route, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
@@ -11,6 +13,7 @@ __all__ = [
     "HOST",
     "Bus",
     "Costs",
+    "DecoderConfig",
     "Device",
     "GraphIndex",
     "Link",
@@ -23,6 +26,8 @@ __all__ = [
     "Topology",
     "format_topology",
     "load_topology",
+    "merge_graphs",
+    "merge_problems",
     "parse_topology",
     "preset_names",
     "read_topology",

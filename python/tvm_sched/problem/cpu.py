@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
+from .._library import function as library_function
 from .topology import Device, Switch, Topology
 
-# Measured on one core of an AMD EPYC server CPU at 2.6 GHz (AVX-512) with oneDNN 3.2, in one thread, each operator's best
-# of 15 runs while the machine was busy with other work, and rounded:
-PEAK_FLOPS = 240e9  # convolutions of GoogLeNet: 255 GFLOP/s; squeezenet: 254, resnet50: 246
-MEMORY_BANDWIDTH = 40e9  # pooling and concatenation: GoogLeNet 55 GB/s read and written; squeezenet 80, resnet50 30
-THREAD_GAIN = 0.3  # of each further thread of a device: resnet50's convolutions 322 GFLOP/s with two; more when quiet
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Speed of the CPU kernels on one core, and what another thread adds (`cpu_topology` says where measured)."""
+
+    peak_flops: float
+    memory_bandwidth: float
+    thread_gain: float
+    source: str
+
+
+# Measured on an AMD EPYC server CPU at 2.6 GHz (AVX-512) and rounded.
+_ONEDNN = _Kernels(
+    peak_flops=255e9,  # convolutions of squeezenet, quiet machine: 250 GFLOP/s; with two threads 480 to 530
+    memory_bandwidth=40e9,  # pooling and concatenation: GoogLeNet 55 GB/s read and written; squeezenet 80, resnet50 30
+    thread_gain=0.95,  # of each further thread of a device
+    source="oneDNN 3.2",
+)
+_TVM = _Kernels(
+    peak_flops=40e9,  # GoogLeNet in all: 41 GFLOP/s; squeezenet: 64, resnet50: 31, densenet121: 15
+    memory_bandwidth=40e9,  # elementwise addition of two arrays of 64 MiB: 40 GB/s read and written
+    thread_gain=0.0,  # they use one thread
+    source="apache-tvm 0.27",
+)
 LAUNCH_OVERHEAD = 5e-6  # the smallest kernels: 0.2 to 5 us; waking a thread that waits for its inputs: a few more
 COPY_BANDWIDTH = 20e9  # memcpy of 64 MiB: 22 GB/s
 COPY_LATENCY = 10e-6  # two events between threads; assumed
@@ -26,7 +47,6 @@ def cpu_count_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-@lru_cache
 def cpu_topology(count: int) -> Topology:
     """``count`` logical devices that share this machine's memory.
 
@@ -35,18 +55,23 @@ def cpu_topology(count: int) -> Topology:
     that is none), so the topology differs from machine to machine. With more devices than cores each device has its
     share of the cores' speed; with fewer, each device computes its kernels with several threads.
     """
+    return _topology(count, _kernels())
+
+
+@lru_cache
+def _topology(count: int, kernels: _Kernels) -> Topology:
     ram = _physical_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = min(1.0, cores / count)
-    speed = share * (1 + THREAD_GAIN * (max(cores // count, 1) - 1))
+    speed = share * (1 + kernels.thread_gain * (max(cores // count, 1) - 1))
     step = _GIB if ram // count >= _GIB else 1 << 20
     devices = tuple(
         Device(
             name=f"cpu{d}",
             kind="cpu",
             memory=max(ram // count // step, 1) * step,
-            memory_bandwidth=MEMORY_BANDWIDTH * share,
-            peak_flops={"float32": PEAK_FLOPS * speed},
+            memory_bandwidth=kernels.memory_bandwidth * share,
+            peak_flops={"float32": kernels.peak_flops * speed},
             launch_overhead=LAUNCH_OVERHEAD,
             model="logical CPU device",
         )
@@ -59,8 +84,20 @@ def cpu_topology(count: int) -> Topology:
         devices=devices,
         switches=switches,
         host_memory=ram // _GIB * _GIB,
-        source="memory and cores of this machine; speeds of our CPU kernels on one core, measured and rounded",
+        source=f"memory and cores of this machine; speeds of CPU kernels ({kernels.source}), measured and rounded",
     )
+
+
+def _kernels() -> _Kernels:
+    """oneDNN's, where the compiler will take them; TVM's own otherwise."""
+    asked = os.environ.get("TVM_SCHED_KERNEL_LIBRARIES")
+    if asked is not None:
+        return _ONEDNN if "onednn" in [name.strip() for name in asked.split(",")] else _TVM
+    try:
+        missing = library_function("tvm_sched.why_not_onednn")()
+    except (FileNotFoundError, RuntimeError):  # no C++ library, or an old one: then nothing runs here at all
+        return _TVM
+    return _TVM if missing else _ONEDNN
 
 
 def _physical_memory() -> int:

@@ -19,16 +19,16 @@ from ..runtime import ScheduledModule, write_parameters
 from ..runtime.artifact import seal
 from ..schedule import Schedule
 from .attributes import NAME, get_problem, get_schedule
+from .cuda import find_nvcc
 from .emit import make_executor
 from .importers import ImportedModel, load_model
 from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
 from .kernels import host_target
 from .passes.emit_executor import attach_executor
-from .passes.estimate import EstimateLatencies
-from .passes.lower import LowerToKernels
 from .pipelines import build_rest, schedule_passes
 
+BACKENDS = ("cpu", "emulated", "cuda")
 EMBED_LIMIT = 16 << 20
 """Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
 
@@ -173,7 +173,7 @@ def compile(
         module without named parameters count as parameters, too.
     cost_model : str or callable
         As for `EstimateLatencies`.
-    backend : {"cpu", "emulated"}, optional
+    backend : {"cpu", "emulated", "cuda"}, optional
         As for `EmitExecutor`.
     schedule : Schedule, optional
         Take this schedule, made for the same problem, instead of calling the scheduler.
@@ -189,8 +189,10 @@ def compile(
     """
     if parameters not in ("auto", "embed", "external"):
         raise InputError(f"parameters is {parameters!r}; 'auto', 'embed' or 'external' is allowed")
-    if backend not in (None, "cpu", "emulated"):
-        raise InputError(f"backend is {backend!r}; 'cpu' or 'emulated' is allowed")
+    if backend not in (None, *BACKENDS):
+        raise InputError(f"backend is {backend!r}; allowed are {', '.join(map(repr, BACKENDS))}")
+    if backend == "cuda":
+        find_nvcc()  # before the long work
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
@@ -199,7 +201,7 @@ def compile(
     mods = []
     for each in imported:
         given = schedule if len(imported) == 1 else None
-        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress))
+        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress, backend))
     embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
     executor = make_executor(mods, backend=backend, embed=embed)
     mod = attach_executor(mods[0], executor.module, executor.main)
@@ -217,11 +219,13 @@ def make_problem(
     input_shapes: InputShapes | None = None,
     cost_model: Any = "roofline",
     name: str | None = None,
+    backend: str | None = None,
 ) -> Problem:
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     imported = load_model(model, input_shapes, name)
     mod = model_with_name(imported)
-    return get_problem(tvm.transform.Sequential([LowerToKernels(), EstimateLatencies(topology, cost_model)])(mod))
+    passes = schedule_passes(topology, cost_model=cost_model, backend=backend)[:2]
+    return get_problem(tvm.transform.Sequential(passes)(mod))
 
 
 def model_with_name(imported: ImportedModel) -> tvm.IRModule:
@@ -237,10 +241,11 @@ def _scheduled(
     cost_model: Any,
     given: Schedule | None,
     progress: Any,
+    backend: str | None = None,
 ) -> tvm.IRModule:
     from .attributes import SCHEDULE
 
-    passes = schedule_passes(topology, scheduler, options, cost_model, progress)
+    passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend)
     if given is None:
         return tvm.transform.Sequential(passes)(model_with_name(imported))
     mod = tvm.transform.Sequential(passes[:2])(model_with_name(imported))

@@ -35,22 +35,22 @@ def pipeline(
     ----------
     topology, scheduler, options, cost_model
         Those that are not given are taken from the current target.
-    backend : {"cpu", "emulated"}, optional
+    backend : {"cpu", "emulated", "cuda"}, optional
         See `EmitExecutor`.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         current = tvm.target.Target.current(allow_none=True)
-        machine, method, settings, costs = topology, scheduler, options, cost_model
+        machine, method, settings, costs, where = topology, scheduler, options, cost_model, backend
         if current is not None and ("tvm_sched" in current.keys or machine is None):
             said = read_target(current)
             machine = said.topology if machine is None else machine
             settings = said.options if settings is None and method is None else settings
-            method, costs = method or said.scheduler, costs or said.cost_model
+            method, costs, where = method or said.scheduler, costs or said.cost_model, where or said.backend
         passes = [
-            *schedule_passes(machine or "cpu1", method or "exact", settings, costs or "roofline"),
-            EmitExecutor(backend),
+            *schedule_passes(machine or "cpu1", method or "exact", settings, costs or "roofline", backend=where),
+            EmitExecutor(where),
         ]
         return build_rest(tvm.transform.Sequential(passes)(mod))
 
@@ -63,10 +63,11 @@ def schedule_passes(
     options: Mapping[str, Any] | None = None,
     cost_model: Any = "roofline",
     progress: Any = None,
+    backend: str | None = None,
 ) -> list[tvm.transform.Pass]:
     """The passes up to a schedule. Schedulers split the graph themselves, so `SplitByDominators` is not among them."""
     return [
-        LowerToKernels(),
+        LowerToKernels(device_kind="cuda" if backend == "cuda" else "cpu"),
         EstimateLatencies(topology, cost_model),
         Place(scheduler, options, progress),
         AllocateStreams(),

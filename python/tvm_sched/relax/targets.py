@@ -28,12 +28,15 @@ class TargetOptions:
     options : dict
         Of the scheduler.
     cost_model : str
+    backend : str or None
+        None: by the topology, see `tvm_sched.relax.passes.EmitExecutor`.
     """
 
     topology: Topology
     scheduler: str = "exact"
     options: dict[str, Any] = field(default_factory=dict)
     cost_model: str = "roofline"
+    backend: str | None = None
 
 
 def target(
@@ -41,6 +44,7 @@ def target(
     scheduler: str = "exact",
     options: Mapping[str, Any] | None = None,
     cost_model: str = "roofline",
+    backend: str | None = None,
 ) -> tvm.target.Target:
     """A target for ``tvm.compile``.
 
@@ -53,6 +57,8 @@ def target(
     options : mapping, optional
         Of the scheduler.
     cost_model : str
+    backend : {"cpu", "emulated", "cuda"}, optional
+        ``"cuda"`` compiles for GPUs and runs there; without it, topologies of GPUs are emulated.
 
     Raises
     ------
@@ -67,6 +73,8 @@ def target(
         model = os.fspath(topology)
         model = os.path.abspath(model) if os.path.isfile(model) else model
     libs = [f"scheduler={scheduler}", f"cost_model={cost_model}"]
+    if backend:
+        libs.append(f"backend={backend}")
     if options:
         libs.append(f"options={json.dumps(dict(options))}")
     return tvm.target.Target(config(model, tuple(libs)))
@@ -86,4 +94,5 @@ def read_target(found: tvm.target.Target) -> TargetOptions:
         fields.get("scheduler", "exact"),
         json.loads(fields.get("options", "{}")),
         fields.get("cost_model", "roofline"),
+        fields.get("backend"),
     )

@@ -104,6 +104,8 @@ class ScheduledModule:
         resident: float | Sequence[str] | None = None,
         instances: int | None = None,
         watchdog: float | None = None,
+        devices: Sequence[int] | None = None,
+        graph: bool | None = None,
     ) -> None:
         """Set options of the runs to come; what is not given stays as it is.
 
@@ -123,9 +125,16 @@ class ScheduledModule:
         watchdog
             Seconds after which a run in which no step has ended is given up, with an error (and a line on stderr)
             that names the operators that run and wait; 0 for never. A kernel that hangs cannot be stopped.
+        devices
+            The GPU, by its number, of each of the plan's devices; several may share one (``[0, 0, 0, 0]``). An empty list,
+            the default: the machine's GPUs in their order.
+        graph
+            Capture the second of several equal runs on GPUs as a CUDA graph and replay it from then on. Not while
+            ``trace`` is set.
         """
         options: dict[str, Any] = {
             "trace": trace, "emulate_values": emulate_values, "instances": instances, "watchdog": watchdog,
+            "devices": None if devices is None else list(devices), "graph": graph,
             "resident": resident if resident is None or isinstance(resident, (int, float)) else list(resident),
         }  # fmt: skip
         options = {name: value for name, value in options.items() if value is not None}

@@ -34,6 +34,8 @@ class CompiledProblem:
         operator, tensor, device, other device, then the events of a cycle; -1 where a field says nothing.
     holdings, profile : callable
         ``(placements, transfers)`` to rows of tensor, device, begin, end; to rows of device, time, bytes held.
+    make_searches : callable
+        Makes the functions that `tvm_sched.schedulers.search` calls.
     operator_bytes : list of int
         Bytes that each operator reads and writes.
     """
@@ -42,6 +44,7 @@ class CompiledProblem:
     violations: Callable[[Array, Array, int], Sequence[Sequence[int]]]
     holdings: Callable[[Array, Array], Any]
     profile: Callable[[Array, Array], Any]
+    make_searches: Callable[[], Any]
     operator_bytes: list[int]
 
 
@@ -77,8 +80,8 @@ def _compile(problem: Problem) -> CompiledProblem:
     operator_bytes = [
         sum(size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)
     ]
-    run, violations, holdings, profile = functions
-    return CompiledProblem(run, violations, holdings, profile, operator_bytes)
+    run, violations, holdings, profile, make_searches = functions
+    return CompiledProblem(run, violations, holdings, profile, make_searches, operator_bytes)
 
 
 def _array(values: Any) -> Array:
@@ -137,8 +140,9 @@ def placements_array(index: ScheduleIndex) -> Array:
 
 
 def transfers_array(index: ScheduleIndex) -> Array:
-    """Rows: kind, item, source, device."""
-    return _stack((index.transfer_kind, index.transfer_item, index.transfer_source, index.transfer_device))
+    """Rows: kind, item, source, device, whether the tensor is evicted there."""
+    evict = [key in index.evicted for key in zip(index.transfer_item, index.transfer_device, strict=True)]
+    return _stack((index.transfer_kind, index.transfer_item, index.transfer_source, index.transfer_device, evict))
 
 
 def _stack(columns: Iterable[Sequence[int]]) -> Array:

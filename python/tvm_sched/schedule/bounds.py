@@ -51,7 +51,8 @@ def lower_bound(problem: Problem) -> Bound:
     -----
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
     operator ends no earlier than all buses together can carry the parameters of its ancestors, and branches between an
-    operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`).
+    operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`). The times of such
+    regions add up along the model, and what follows the last byte of a prefix of the parameters is counted by them too.
     *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
     the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
@@ -117,7 +118,7 @@ class _Relaxation:
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
-        return spans(self.problem, self.shortest, int(rank.argmax()))
+        return spans(self.problem, self.best, int(rank.argmax()))
 
     @cached_property
     def arrival(self) -> list[float]:

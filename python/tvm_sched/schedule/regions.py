@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import rustworkx as rx
 
+from .._library import function
 from ..problem import Problem
 
 Array = npt.NDArray[np.float64]
 
-LARGEST = 10
-"""Operators of a region at most: its bound looks at every subset of them."""
+LARGEST = 64
+"""Operators of a region at most."""
+
+DECIDED = 10
+"""Of these so many, those that take longest, share devices; the others only take time on the way."""
+
+MOST_DEVICES = 16
+"""With more devices than this the fastest copy and the fastest device stand for all."""
+
+NODES = 200_000
+"""Places of a region's operators to look at."""
 
 
 class Span(NamedTuple):
@@ -25,26 +36,46 @@ class Span(NamedTuple):
     ns: float
 
 
-class _Region(NamedTuple):
-    """Operators between two others, in topological order, the last included; it names equal regions of a graph equal.
+@dataclass
+class _Region:
+    """Operators between two others, in topological order, the last included.
 
-    ``edges[i]`` are the predecessors of operator ``i`` in the region (-1 is the operator before it) and the least times
-    of copies from them.
+    Attributes
+    ----------
+    time : list of array, (devices,)
+        Of each operator on each device.
+    lag : dict of (from, to) to array, (devices, devices)
+        Least time between the end of one operator and the start of another, by the devices on which they run; ``from`` is
+        -1 for the operator before the region.
     """
 
-    shortest: tuple[float, ...]
-    edges: tuple[tuple[tuple[int, float], ...], ...]
+    time: list[Array]
+    lag: dict[tuple[int, int], Array]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal regions."""
+        return tuple(t.tobytes() for t in self.time), tuple((e, w.tobytes()) for e, w in sorted(self.lag.items()))
 
 
-def spans(problem: Problem, shortest: Array, source: int) -> list[Span]:
+def spans(problem: Problem, best: Array, source: int) -> list[Span]:
     """A span for each operator with several predecessors, from its immediate dominator.
+
+    Parameters
+    ----------
+    problem : Problem
+    best : array, (operators, devices)
+        Least time of each operator on each device, infinite where it cannot run.
+    source : int
+        Dominators are those of paths from this operator.
 
     Notes
     -----
     Let ``u`` dominate ``v``. All operators of the region, on paths from ``u`` to ``v``, run between the end of ``u`` and
-    the end of ``v``. For each set that may run on the device of ``u``: those run one after another, and each edge between
-    the set and the others pays the fastest copy that there is. Operators outside of the set wait for nothing else, and
-    each takes its shortest time. The least over all sets is a bound; O(2^LARGEST LARGEST^2) for each different region.
+    the end of ``v``. For every way to place the `DECIDED` longest of them on the devices: those of one device run one after
+    another, and each edge between two devices pays for the copy, through a third device where that is faster. The other
+    operators take their time on the best device between their neighbours and disturb nobody. Buses, links and memory are
+    taken as free. The least over all placements is a bound (``cpp/search/region.cc``).
     """
     index = problem.graph.index
     graph = rx.PyDiGraph()
@@ -52,8 +83,10 @@ def spans(problem: Problem, shortest: Array, source: int) -> list[Span]:
     graph.add_edges_from_no_data([(p, o) for o, before in enumerate(index.predecessors) for p in before])
     dominator = rx.immediate_dominators(graph, source)
     position = {o: i for i, o in enumerate(index.order)}
-    copy = _fastest_copies(problem)
-    known: dict[_Region, float] = {}
+    copies = _Copies(problem)
+    if copies.merged:
+        best = best.min(axis=1, keepdims=True).repeat(2, axis=1)
+    known: dict[object, float] = {}
     found = []
     for v, u in dominator.items():
         if u == v or sum(p in dominator for p in index.predecessors[v]) < 2:
@@ -61,18 +94,42 @@ def spans(problem: Problem, shortest: Array, source: int) -> list[Span]:
         members = _between(problem, u, v, dominator)
         if members:
             members.sort(key=position.__getitem__)
-            region = _region(problem, u, members, shortest, copy)
-            if region not in known:
-                known[region] = _least_time(region)
-            found.append(Span(u, v, known[region]))
+            region = _region(problem, u, members, best, copies)
+            if region.key not in known:
+                known[region.key] = _least_time(region)
+            found.append(Span(u, v, known[region.key]))
     return found
 
 
-def _fastest_copies(problem: Problem) -> list[float]:
-    """By tensor: least time of a copy between any two devices; infinite where nothing joins any."""
-    devices, route = range(len(problem.topology.devices)), problem.topology.route
-    routes = {(r.bandwidth, r.latency): r for a in devices for b in devices if a != b and (r := route(a, b))}
-    return [min((float(r.nanoseconds(t)) for r in routes.values()), default=np.inf) for t in problem.graph.index.size]
+class _Copies:
+    """Least times of copies between devices, by size; through other devices where that is faster."""
+
+    def __init__(self, problem: Problem) -> None:
+        topology, devices = problem.topology, range(len(problem.topology.devices))
+        self.merged = len(devices) > MOST_DEVICES
+        self._routes = {(a, b): r for a in devices for b in devices if a != b and (r := topology.route(a, b))}
+        self._devices = len(devices)
+        self._known: dict[int, Array] = {}
+
+    def __call__(self, size: int) -> Array:
+        """(devices, devices): nanoseconds; where devices are merged, of two that stand for a device and any other."""
+        if size not in self._known:
+            self._known[size] = self._merged(size) if self.merged else self._matrix(size)
+        return self._known[size]
+
+    def _merged(self, size: int) -> Array:
+        kinds = {(r.bandwidth, r.latency): r for r in self._routes.values()}
+        least = min((float(r.nanoseconds(size)) for r in kinds.values()), default=np.inf)
+        return np.array([[0.0, least], [least, 0.0]])
+
+    def _matrix(self, size: int) -> Array:
+        matrix = np.full((self._devices, self._devices), np.inf)
+        np.fill_diagonal(matrix, 0.0)
+        for pair, route in self._routes.items():
+            matrix[pair] = route.nanoseconds(size)
+        for middle in range(self._devices):
+            matrix = np.minimum(matrix, matrix[:, middle, None] + matrix[None, middle, :])
+        return matrix
 
 
 def _between(problem: Problem, u: int, v: int, reached: Mapping[int, int]) -> list[int]:
@@ -88,42 +145,48 @@ def _between(problem: Problem, u: int, v: int, reached: Mapping[int, int]) -> li
     return list(members)
 
 
-def _region(problem: Problem, u: int, members: list[int], shortest: Array, copy: list[float]) -> _Region:
+def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _Copies) -> _Region:
     index = problem.graph.index
     place = {u: -1} | {o: i for i, o in enumerate(members)}
-    edges = []
+    region = _Region([best[o] for o in members], {})
     for o in members:
-        carried: dict[int, float] = {}
         for t in index.inputs[o]:
             p = place.get(index.producer[t])
             if p is not None:
-                carried[p] = max(carried.get(p, 0.0), copy[t])
-        edges.append(tuple(sorted(carried.items())))
-    return _Region(tuple(float(shortest[o]) for o in members), tuple(edges))
+                _widen(region.lag, (p, place[o]), copies(index.size[t]))
+    lightest = sorted(range(len(members) - 1), key=lambda i: (float(region.time[i].min()), i))
+    for i in lightest[: max(0, len(members) - DECIDED)]:
+        _bridge(region, i)
+    return _renumber(region)
+
+
+def _widen(lag: dict[tuple[int, int], Array], edge: tuple[int, int], least: Array) -> None:
+    lag[edge] = np.maximum(lag[edge], least) if edge in lag else least
+
+
+def _bridge(region: _Region, i: int) -> None:
+    """Take an operator out: what led over it pays its time on the best device between, and the copies to and from it."""
+    before = {edge[0]: lag for edge, lag in region.lag.items() if edge[1] == i}
+    after = {edge[1]: lag for edge, lag in region.lag.items() if edge[0] == i}
+    region.lag = {edge: lag for edge, lag in region.lag.items() if i not in edge}
+    for p, to in before.items():
+        for s, on in after.items():
+            through = (to + region.time[i])[:, :, None] + on[None, :, :]
+            _widen(region.lag, (p, s), through.min(axis=1))
+
+
+def _renumber(region: _Region) -> _Region:
+    """Only the operators that are left: those with an edge, and the last."""
+    last = len(region.time) - 1
+    left = sorted({i for edge in region.lag for i in edge if i >= 0} | {last})
+    number = {-1: -1} | {i: k for k, i in enumerate(left)}
+    lag = {(number[p], number[s]): matrix for (p, s), matrix in region.lag.items()}
+    return _Region([region.time[i] for i in left], lag)
 
 
 def _least_time(region: _Region) -> float:
-    """Least over all sets of operators on the first one's device; rows of the arrays are operators, columns sets."""
-    count = len(region.shortest)
-    here = np.array([(np.arange(2**count) >> i) & 1 for i in range(count)], dtype=bool)
-    start = np.zeros(here.shape)
-    tail = np.zeros(here.shape)
-    for i, before in enumerate(region.edges):
-        for p, copy in before:
-            ended = start[p] + region.shortest[p] if p >= 0 else 0.0
-            same = here[p] if p >= 0 else True
-            start[i] = np.maximum(start[i], ended + np.where(here[i] == same, 0.0, copy))
-    for i in reversed(range(count)):
-        for p, copy in region.edges[i]:
-            if p >= 0:
-                paid = np.where(here[i] == here[p], 0.0, copy)
-                tail[p] = np.maximum(tail[p], paid + region.shortest[i] + tail[i])
-    least = start[-1] + region.shortest[-1]
-    for i in range(count):  # operators here that start no earlier than this one run one after another
-        work, follows = np.zeros(2**count), np.full(2**count, np.inf)
-        for k in range(count):
-            late = here[i] & here[k] & (start[k] >= start[i])
-            work += np.where(late, region.shortest[k], 0.0)
-            follows = np.where(late, np.minimum(follows, tail[k]), follows)
-        least = np.where(here[i], np.maximum(least, start[i] + work + follows), least)
-    return float(least.min())
+    edges = sorted(region.lag)
+    time = np.array(region.time, dtype=np.float64)
+    lag = np.array([region.lag[edge] for edge in edges], dtype=np.float64)
+    least = function("tvm_sched.region_least_time")
+    return float(least(time, [end for edge in edges for end in edge], lag, *time.shape, NODES))

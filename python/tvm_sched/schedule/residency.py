@@ -19,9 +19,13 @@ _RESIDENT = 3
 
 
 def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
-    """Parameters that the schedule loads, in the order of their first transfer."""
+    """Parameters that the schedule loads and that can remain, in the order of their first transfer.
+
+    One that is evicted from a device has to be brought again in each run.
+    """
     index = problem.graph.index
-    names = dict.fromkeys(t.tensor for t in schedule.transfers if t.kind != "host_read")
+    evicted = {t.tensor for t in schedule.transfers if t.evict}
+    names = dict.fromkeys(t.tensor for t in schedule.transfers if t.kind != "host_read" and t.tensor not in evicted)
     return [n for n in names if problem.graph.tensors[index.tensor_id[n]].kind == "parameter"]
 
 
@@ -38,7 +42,7 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
         unknown = [n for n in resident if n not in tensor_id or tensors[tensor_id[n]].kind != "parameter"]
         if unknown or isinstance(resident, str):
             raise InputError(f"resident names {unknown or resident!r}; a list of the graph's parameters is allowed")
-        return frozenset(resident)
+        return frozenset(resident) - {t.tensor for t in schedule.transfers if t.evict}
     if not 0 <= resident <= 1:
         raise InputError(f"resident is {resident}; a part from 0 to 1, or a list of parameters is allowed")
     moved = moved_parameters(problem, schedule) if resident > 0 else []  # 0 leaves out empty ones, too

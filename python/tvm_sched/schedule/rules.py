@@ -28,7 +28,7 @@ COMPILED_RULES = (
 )
 """Rules that C++ checks, in the order of ``Rule`` in ``cpp/simulate/rules.h``."""
 
-RULES = ("problem", *COMPILED_RULES, "memory", "certificate", "contiguity")
+RULES = ("problem", *COMPILED_RULES, "evict", "memory", "certificate", "contiguity")
 """All rules that `verify` knows."""
 
 

@@ -49,6 +49,9 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         ``copy``: ``tensor`` from device ``source`` to ``device``: an activation, or a parameter that was loaded
         through a neighbour (parallel transmission).
         ``host_read``: the bus time of ``operator``, which runs on ``device`` with direct host access.
+    evict : bool
+        Of a load or copy of a parameter: it leaves ``device`` after the last kernel or copy that reads it there, and
+        does not stay to the end of the run.
     """
 
     kind: TransferKind
@@ -56,6 +59,7 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     tensor: str = ""
     source: str = ""
     operator: str = ""
+    evict: bool = False
 
     def __post_init__(self) -> None:
         needed = {"load": ("tensor",), "copy": ("tensor", "source"), "host_read": ("operator",)}[self.kind]
@@ -64,6 +68,8 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
                 raise ScheduleError(
                     f"a {self.kind} has the fields {', '.join(('kind', 'device', *needed))}; {field} is wrong"
                 )
+        if self.evict and self.kind == "host_read":
+            raise ScheduleError("a host_read brings nothing to its device that could be evicted; evict is wrong")
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,6 +162,8 @@ class ScheduleIndex:
         The tensor of a load or copy, the operator of a host_read.
     transfer_source, transfer_device : list of int
         Devices; the source of a load or host_read is `HOST`.
+    evicted : frozenset of (int, int)
+        Tensor and device of the loads and copies whose parameter leaves the device after its last reader.
     """
 
     operator: list[int]
@@ -165,6 +173,7 @@ class ScheduleIndex:
     transfer_item: list[int]
     transfer_source: list[int]
     transfer_device: list[int]
+    evicted: frozenset[tuple[int, int]] = frozenset()
 
     LOAD = 0
     COPY = 1
@@ -185,6 +194,7 @@ class ScheduleIndex:
                 transfer_item=[operators[t.operator] if t.operator else tensors[t.tensor] for t in schedule.transfers],
                 transfer_source=[devices[t.source] if t.source else HOST for t in schedule.transfers],
                 transfer_device=[devices[t.device] for t in schedule.transfers],
+                evicted=frozenset((tensors[t.tensor], devices[t.device]) for t in schedule.transfers if t.evict),
             )
         except KeyError as error:
             name = error.args[0]
@@ -204,10 +214,11 @@ class ScheduleIndex:
         for kind, item, source, device in zip(
             self.transfer_kind, self.transfer_item, self.transfer_source, self.transfer_device, strict=True
         ):
+            to, evict = devices[device].name, (item, device) in self.evicted
             if kind == self.LOAD:
-                transfers.append(Transfer("load", devices[device].name, tensors[item].name))
+                transfers.append(Transfer("load", to, tensors[item].name, evict=evict))
             elif kind == self.COPY:
-                transfers.append(Transfer("copy", devices[device].name, tensors[item].name, devices[source].name))
+                transfers.append(Transfer("copy", to, tensors[item].name, devices[source].name, evict=evict))
             else:
-                transfers.append(Transfer("host_read", devices[device].name, operator=operators[item].name))
+                transfers.append(Transfer("host_read", to, operator=operators[item].name))
         return Schedule(problem.digest, placements, tuple(transfers), **fields)

@@ -72,6 +72,7 @@ def _find(
     names = resident_parameters(problem, schedule, resident)
     rows = compiled(problem).violations(placements_array(index), transfers_array(index), limit)
     yield from (describe(problem, index, row) for row in rows)
+    yield from _evictions(problem, index)
     if contiguous:
         yield from contiguity_violations(problem, schedule, index, int(contiguous))
     if not rows:
@@ -83,6 +84,18 @@ def _find(
             yield from _memory(
                 problem, warm, price(problem, warm), f" of a warm run with {len(names)} parameters there"
             )
+
+
+def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
+    """What may leave a device before the end is a parameter that the model does not return."""
+    for t, d in sorted(index.evicted):
+        tensor, device = problem.graph.tensors[t], problem.topology.devices[d].name
+        if tensor.kind != "parameter" or t in problem.graph.index.graph_outputs:
+            what = f"of kind {tensor.kind!r}" if tensor.kind != "parameter" else "which the model returns"
+            message = (
+                f"rule 'evict': tensor {tensor.name!r}, {what}, is evicted from {device!r}; only other parameters are"
+            )
+            yield Violation("evict", message, "", device)
 
 
 def _memory(problem: Problem, index: ScheduleIndex, times: Times, run: str = "") -> Iterator[Violation]:

@@ -18,10 +18,14 @@ from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..schedule import Certificate, Schedule
 from ..schedule.bounds import lower_bound
+from ..schedule.critical_path import critical_path
 from ..schedule.simulate import simulate
 from ..schedule.verify import verify
 
 ENTRY_POINTS = "tvm_sched.schedulers"
+
+REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_path}
+"""Latencies in nanoseconds to draw beside those of schedulers, by name: no schedule stands behind them."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many parts are done and how many there are."""
@@ -44,12 +48,15 @@ class Scheduler:
         A frozen `msgspec.Struct` with defaults.
     summary : str
         First line of the function's docstring.
+    answers_interrupt : bool
+        On Ctrl-C it returns the best schedule that it has, soon, if it has one.
     """
 
     name: str
     function: Callable[[Problem, Any], Schedule]
     options: type[msgspec.Struct]
     summary: str
+    answers_interrupt: bool = False
 
 
 _registry: dict[str, Scheduler] = {}
@@ -57,7 +64,7 @@ _progress: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", defaul
 
 
 def register(
-    name: str, options: type[msgspec.Struct] = NoOptions
+    name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
 ) -> Callable[[Callable[[Problem, Any], Schedule]], Any]:
     """Decorator that makes a function a scheduler.
 
@@ -67,6 +74,8 @@ def register(
         How it is called on the command line and in `solve`.
     options : type of msgspec.Struct
         Frozen, every field with a default.
+    answers_interrupt : bool
+        See `Scheduler`.
 
     Raises
     ------
@@ -79,7 +88,7 @@ def register(
         if taken is not None and taken.function.__qualname__ != function.__qualname__:
             raise InputError(f"scheduler {name!r} is registered already, by {taken.function.__module__}")
         summary = (function.__doc__ or "").strip().split("\n")[0]
-        _registry[name] = Scheduler(name, function, options, summary)
+        _registry[name] = Scheduler(name, function, options, summary, answers_interrupt)
         return function
 
     return add
@@ -108,6 +117,11 @@ def names() -> list[str]:
 def get(name: str) -> Scheduler:
     """The scheduler of that name; raises `InputError` that lists those there are."""
     _load_entry_points()
+    if name in REFERENCES:
+        raise InputError(
+            f"{name!r} is a latency to compare with, no scheduler: `tvm-sched compare` shows it; there are the "
+            f"schedulers {', '.join(sorted(_registry))}"
+        )
     if name not in _registry:
         raise InputError(f"there is no scheduler {name!r}; there are {', '.join(sorted(_registry))}")
     return _registry[name]

@@ -19,6 +19,7 @@ from ...problem import Problem
 from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS, get_problem, get_schedule
+from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS, make_modules
 from ..kernels import compile_kernels, host_target
@@ -74,7 +75,7 @@ def make_executor(
     ----------
     mods : sequence of tvm.IRModule
         Each with problem and schedule in its attributes.
-    backend : {"cpu", "emulated"}, optional
+    backend : {"cpu", "emulated", "cuda"}, optional
         Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
     embed : bool
         Whether the module holds the values of the parameters.
@@ -86,6 +87,9 @@ def make_executor(
     library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
     variants = [_variant(mod, k, len(mods)) for k, mod in enumerate(mods)]
     _check_alike(variants)
+    if backend == "cuda":
+        for variant in variants:
+            _check_runs_on_gpus(variant)
     plans: list[dict[str, Any]] = []
     kernels: dict[str, tvm.tirx.PrimFunc] = {}
     parameters: dict[str, Any] = {}
@@ -116,7 +120,10 @@ def make_executor(
     make = tvm.get_global_func("tvm_sched.make_module")
     module = make(json.dumps(plans), info, parameters if embed else {})
     if kernels:
-        module.import_module(compile_kernels(kernels, target or host_target()))
+        if plans[0]["backend"] == "cuda":
+            module.import_module(compile_cuda_kernels(kernels, [d.arch for d in variants[0].problem.topology.devices]))
+        else:
+            module.import_module(compile_kernels(kernels, target or host_target()))
     for library in libraries:
         module.import_module(library)
     return Executor(module, main, {} if embed else parameters, plans)
@@ -163,6 +170,22 @@ def _structure(variant: Variant) -> Any:
 def choose_backend(problem: Problem) -> str:
     """The backend of a problem's devices: real where all are CPUs, else emulated."""
     return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
+
+
+def _check_runs_on_gpus(variant: Variant) -> None:
+    others = [device.name for device in variant.problem.topology.devices if device.kind != "cuda"]
+    if others:
+        raise InputError(
+            f"the backend 'cuda' runs on GPUs, and {', '.join(map(repr, others))} of the topology "
+            f"{variant.problem.topology.name!r} are CPUs; compile for a topology of GPUs, or for the backend 'cpu'"
+        )
+    claimed = claimed_functions(variant.mod)
+    for call in variant.extraction.calls:
+        if call.packed or (call.external and call.function not in claimed):
+            raise InputError(
+                f"operator {call.operator!r} calls {call.function!r}, a function of the host, which has no kernel for GPUs; "
+                "compile for a topology of CPUs, or leave it out of the model"
+            )
 
 
 def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:

@@ -20,7 +20,7 @@ VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
 """Environment variable: the libraries to use, with commas between them; empty for none."""
 
 Names = dict[int, str]
-_BUILT_IN = {"onednn": ".onednn"}
+_BUILT_IN = {"onednn": ".onednn", "nvidia": ".nvidia"}
 _libraries: dict[str, KernelLibrary] = {}
 
 

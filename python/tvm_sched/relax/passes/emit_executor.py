@@ -19,8 +19,9 @@ class EmitExecutor:
 
     Parameters
     ----------
-    backend : {"cpu", "emulated"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    backend : {"cpu", "emulated", "cuda"}, optional
+        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``. For ``"cuda"`` the kernels
+        must have been lowered for GPUs (`LowerToKernels`), and nvcc is needed.
     target : tvm.target.Target, optional
         For the kernels; default: this machine's CPU.
     """

@@ -36,6 +36,8 @@ class LowerToKernels:
         the module attribute ``tvm_sched.kernels``. Default: those that can be used here (`available_libraries`).
     schedule : bool
         Whether kernels get loops that suit a CPU (`tvm_sched.relax.kernels`); without it they are TVM's default.
+    device_kind : {"cpu", "cuda"}
+        What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
 
     Raises
     ------
@@ -43,8 +45,15 @@ class LowerToKernels:
         The module has no Relax function ``main``.
     """
 
-    def __init__(self, fold: bool = True, schedule: bool = True, libraries: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        fold: bool = True,
+        schedule: bool = True,
+        libraries: Sequence[str] | None = None,
+        device_kind: str = "cpu",
+    ) -> None:
         self.fold = fold
+        self.device_kind = device_kind
         self.libraries = libraries
         self.schedule = schedule
 
@@ -60,13 +69,13 @@ class LowerToKernels:
         with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
             mod = simplify(mod)
             mod, kept = fold_parameters(mod, names)
-            libraries = available_libraries() if self.libraries is None else self.libraries
+            libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             mod, claimed = _claim(mod, libraries, names)
             mod = _lower(mod)
         mod, constants = _lift(mod, names)
         del kept
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
-        mod = _prepare_kernels(mod, self.schedule)
+        mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
 

@@ -1,4 +1,4 @@
-"""Scheduler `exact`: constraint programming on submodels split at dominators."""
+"""Scheduler `exact`: a portfolio of list schedules, constraint programming on submodels, local search."""
 
 from .scheduler import ExactOptions, exact
 from .submodels import dominator_chain, split

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
@@ -88,7 +88,11 @@ def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSol
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(solver.solve, model)
         try:
-            return running.result()
+            # In short portions: a signal that another thread took reaches this one only between them.
+            while True:
+                done, _ = wait([running], timeout=0.2)
+                if done:
+                    return running.result()
         except BaseException:
             solver.stop_search()
             raise

@@ -1,34 +1,59 @@
-"""Scheduler `exact`: submodels at dominators, each solved with CP-SAT from the state that the one before left."""
+"""Scheduler `exact`: a portfolio of list schedules, submodels solved with CP-SAT, and local search from the best."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from ...errors import InfeasibleError, InputError
-from ...problem import HOST, Problem
+from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
 from ...schedule.simulate import price
-from ..greedy import list_schedule, priorities, tails
-from ..local_search import Effort, improve
-from ..partial import PartialSchedule, Run
+from ..blocks import BlockSearch, Found
+from ..deepplan import DeepPlanOptions, deepplan
+from ..greedy import list_schedule, priorities
+from ..partial import PartialSchedule
+from ..pipelined import PipelinedOptions, pipelined
+from ..portfolio import groups, starts
 from ..registry import register, report_progress
+from ..search import Array, Searches, rows_of, schedule_index
 from ..single import SingleOptions, single
-from .model import Limits, solve_submodel
+from .model import Limits
+from .rolling import roll
 from .submodels import split
-from .variables import Submodel
 
 WORK_PER_SECOND = 0.5
 """Deterministic seconds of CP-SAT in a second of the clock, roughly, on one core of a server."""
 
-EVENTS_PER_SECOND = 250_000
+EVENTS_PER_SECOND = 10_000_000
 """Events that local search replays in a second of the clock, roughly, on one core of a server."""
 
-ROLLING_SHARE = 0.3
-"""Share of the time limit in which the submodels are solved; local search has the rest."""
+SLICE = EVENTS_PER_SECOND // 10
+"""Events that are replayed between two looks at the clock."""
+
+SUBMODELS_TIME = 8.0
+"""Seconds for all submodels together on an idle machine."""
+
+LEAST_SUBMODEL_TIME = 0.5
+"""Seconds below which solving a submodel finds nothing that local search does not."""
+
+NEAR = 0.02
+"""Gap of a list schedule at which submodels are not solved: local search gets the rest."""
+
+BLOCKS = 0.7
+"""Share of the local search that moves blocks of operators between groups of devices, where there are several groups."""
+
+PLACES_PER_SECOND = 1_500_000
+"""Operators times devices that list scheduling tries in a second of the clock, roughly, on one core of a server."""
+
+RACERS = 4
+"""Schedules from which local search starts; the one that leads after a while goes on alone."""
+
+RACE = 0.3
+"""Share of the local search that is the race."""
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which it is tried: the times at which memory is held are known only afterwards."""
@@ -49,11 +74,11 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     submodel_time_limit : float
         Seconds for one submodel on an idle machine. What is limited is the solver's deterministic work, so that a busy
         machine takes longer and gives the same schedule; ten times as many seconds by the clock end it all the same.
+        Where all submodels together would take more than `SUBMODELS_TIME`, each has less, or none is solved.
     improve_time_limit : float
         Seconds of local search over the whole schedule, on an idle machine; what is limited is again the work.
     time_limit : float
-        Seconds in all, by the clock. Submodels that are left when a part of it has passed are scheduled by list scheduling,
-        so that local search has its share.
+        Seconds in all, by the clock. The best schedule that was found by then is the answer, and so it is after Ctrl-C.
     workers : int
         Threads of the solver. Any number gives the same schedule again as long as no clock limit strikes.
     seed : int
@@ -76,201 +101,199 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"{name} is {getattr(self, name)}; 0 or more seconds are allowed")
 
 
-@register("exact", options=ExactOptions)
+@register("exact", options=ExactOptions, answers_interrupt=True)
 def exact(problem: Problem, options: ExactOptions) -> Schedule:
-    """Submodels at the dominators, each solved by constraint programming; then local search over the whole schedule.
+    """List schedules of many kinds, submodels at dominators solved by constraint programming, then local search.
 
-    Each submodel decides with CP-SAT's interval variables the device and mode of each operator, the bus and transit device
-    of each parameter (parallel transmission), the peer copies and the order on every device, bus and link, from the state
-    that the submodels before left. After SortingHat, Sections 3.1 and 3.3, with times instead of slots: no limit ``q`` on
-    subgraphs, no contiguity, and direct reads charged to the bus. Local search then starts from the best that is known;
-    so the answer is never worse than list scheduling or `single`.
+    The list schedules differ in where operators may go (`tvm_sched.schedulers.portfolio`). Where none of them is near the
+    bound and the model is small enough, each submodel decides with CP-SAT's interval variables the device and mode of each
+    operator, the bus and transit device of each parameter (parallel transmission), the peer copies and the order on every
+    device, bus and link, from the state that the submodels before left; after SortingHat, Sections 3.1 and 3.3, with times
+    instead of slots: no limit ``q`` on subgraphs, no contiguity, and direct reads charged to the bus. Local search over the
+    whole schedule then starts from the best few. So the answer is never worse than list scheduling or `single`.
 
     Raises
     ------
     InfeasibleError
         No schedule within the devices' memory was found.
     """
-    deadline = time.monotonic() + options.time_limit
-    candidates: list[_Candidate] = []
-    refusal: InfeasibleError | None = None
-    for scale in SCALES + BOLD_SCALES:
+    search = _Search(problem, options)
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        if search.best is None:
+            raise
+    return search.answer()
+
+
+_QUICK: tuple[Callable[[Problem], Schedule], ...] = (
+    lambda problem: single(problem, SingleOptions()),
+    lambda problem: pipelined(problem, PipelinedOptions()),
+    lambda problem: deepplan(problem, DeepPlanOptions()),
+)
+"""Methods that answer in a moment, so that `exact` is never worse than these."""
+
+
+class _Search:
+    """What has been found so far; the best of it is there at any moment."""
+
+    def __init__(self, problem: Problem, options: ExactOptions) -> None:
+        self.problem, self.options = problem, options
+        self.deadline = time.monotonic() + options.time_limit
+        self.searches = Searches(problem)
+        self.bound = lower_bound(problem).ns
+        # Bounds are rounded down by a margin; what is as near is optimal.
+        self._goal = int(self.bound * (1 + 2 * MARGIN)) + 1
+        self.best: tuple[int, ScheduleIndex] | None = None
+        self.groups = split(problem, options.dominators, options.operators)
+        self._refusals: list[tuple[int, str]] = []
+        self._refusal: InfeasibleError | None = None
+        self._found: dict[bytes, tuple[int, Array, float]] = {}
+        self._listed: Found | None = None
+
+    def run(self) -> None:
+        """Everything, in turn; may be interrupted."""
+        for scale in SCALES + BOLD_SCALES:
+            self._start(scale)
+            if self._found:
+                break
+        self._whole()
+        self._roll(scale)
+        used = self._move_blocks(scale)
+        self._improve(self.options.improve_time_limit - used)
+
+    def answer(self) -> Schedule:
+        """The best schedule; raises `InfeasibleError` where there is none."""
+        if self.best is not None:
+            submodel = [0] * len(self.problem.graph.operators)
+            for i, operators in enumerate(self.groups):
+                for o in operators:
+                    submodel[o] = i
+            return self.best[1].to_schedule(self.problem, submodel)
+        if self._refusals:
+            short, device = min(self._refusals)
+            raise InfeasibleError(
+                f"memory does not suffice: device {device!r} is short of {short} bytes in the best schedule found; use "
+                "devices with more memory, or more of them"
+            )
+        raise self._refusal or InfeasibleError("no schedule was found")
+
+    def _late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def _add(self, sequence: Array, scale: float) -> int | None:
+        """A schedule that was found, and its latency; None if it does not fit into memory and so does not count."""
+        index = schedule_index(sequence)
+        if len(index.operator) < len(self.problem.graph.operators):
+            return None
+        times = price(self.problem, index)
+        devices = self.problem.topology.devices
+        short = max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
+        if short[0] > 0:
+            self._refusals.append(short)
+            return None
+        self._found.setdefault(sequence.tobytes(), (times.latency_ns, sequence, scale))
+        if self.best is None or times.latency_ns < self.best[0]:
+            self.best = times.latency_ns, index
+        return times.latency_ns
+
+    def _start(self, scale: float) -> None:
+        """The portfolio within a share of the memory; the frugal list schedule where memory suffices for none of it."""
+        report_progress("list schedules", 0, 1)
+        for sequence, rule in starts(self.problem, self.searches, scale):
+            latency = self._add(sequence, scale)
+            if latency is not None and (self._listed is None or latency < self._listed.latency_ns):
+                self._listed = Found(latency, sequence, rule)
+            if self._found and self._late():
+                return
+        if not self._found:
+            state = PartialSchedule(self.problem, scale)
+            try:
+                list_schedule(state, range(len(state.placed)), priorities(self.problem), frugal=True)
+            except InfeasibleError as error:
+                self._refusal = self._refusal or error
+            else:
+                self._add(rows_of(state.events), scale)
+
+    def _roll(self, scale: float) -> None:
+        """One submodel after the other, where that can be expected to help."""
+        seconds = min(self.options.submodel_time_limit, SUBMODELS_TIME / max(len(self.groups), 1))
+        least = min(LEAST_SUBMODEL_TIME, self.options.submodel_time_limit)
+        near = self.best is not None and self.best[0] <= (1 + NEAR) * self.bound
+        if near or seconds <= 0 or seconds < least or self._late():
+            return
+        now = time.monotonic()
+        # By the clock no more than half of the time, and no more than a busy machine takes for this work.
+        until = now + min((self.deadline - now) / 2, 10 * seconds * len(self.groups))
+        limits = Limits(seconds * WORK_PER_SECOND, until, self.options.workers, self.options.seed)
         try:
-            candidates += _candidates(problem, options, scale, deadline)
-            break
+            self._add(rows_of(roll(self.problem, self.groups, scale, limits).events), scale)
         except InfeasibleError as error:
-            refusal = refusal or error
-    try:
-        alone = ScheduleIndex.of(problem, single(problem, SingleOptions()))
-        candidates.append(_Candidate(price(problem, alone).latency_ns, alone))
-    except InfeasibleError as error:
-        refusal = refusal or error
-    if not candidates:
-        raise refusal or InfeasibleError("no schedule was found")
-    best = min(candidates, key=lambda candidate: candidate.latency_ns)
-    return best.index.to_schedule(problem, best.submodel)
+            self._refusal = self._refusal or error
 
+    def _whole(self) -> None:
+        """What the quick methods answer; nothing is searched from there, for they may evict."""
+        for method in _QUICK:
+            try:
+                index = ScheduleIndex.of(self.problem, method(self.problem))
+            except InfeasibleError as error:
+                self._refusal = self._refusal or error
+                continue
+            latency = price(self.problem, index).latency_ns
+            if self.best is None or latency < self.best[0]:
+                self.best = latency, index
+            if self._late():
+                return
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A schedule that fits into memory."""
-
-    latency_ns: int
-    index: ScheduleIndex
-    submodel: list[int] | None = None
-
-
-def _candidates(problem: Problem, options: ExactOptions, scale: float, deadline: float) -> list[_Candidate]:
-    """What list scheduling, the submodels and local search find within a share of the memory.
-
-    Raises
-    ------
-    InfeasibleError
-        They find nothing, or hold too much at some moment.
-    """
-    submodel, states = _rolling(problem, options, scale, deadline)
-    start = min(states, key=lambda state: state.latency)
-    # Bounds are rounded down by a margin; what is as near is optimal.
-    goal = int(lower_bound(problem).ns * (1 + 2 * MARGIN)) + 1
-    effort = Effort(int(options.improve_time_limit * EVENTS_PER_SECOND), deadline, options.seed, goal)
-    states.append(improve(PartialSchedule(problem, scale), start, effort))
-    candidates = []
-    refusals: list[tuple[int, str]] = []
-    for state in states:
-        index = state.to_index()
-        times = price(problem, index)
-        short = [(int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, problem.topology.devices, strict=True)]
-        refusals.append(max(short))
-        if max(short)[0] <= 0:
-            candidates.append(_Candidate(times.latency_ns, index, submodel))
-    if not candidates:
-        raise InfeasibleError(
-            f"memory does not suffice: device {min(refusals)[1]!r} is short of {min(refusals)[0]} bytes in the best "
-            "schedule found; use devices with more memory, or more of them"
-        )
-    return candidates
-
-
-@dataclass(frozen=True)
-class _Ahead:
-    """What still lies ahead after each operator, and in all."""
-
-    tail: list[int]
-    shortest: list[int]
-
-    @staticmethod
-    def of(problem: Problem) -> _Ahead:
-        tail = tails(problem)
-        return _Ahead(tail, [rank - ahead for rank, ahead in zip(priorities(problem), tail, strict=True)])
-
-
-def _listed(problem: Problem, scale: float, rank: list[int]) -> PartialSchedule:
-    """The list schedule of the whole graph; the frugal one where memory does not suffice for the usual one."""
-    state = PartialSchedule(problem, scale)
-    try:
-        list_schedule(state, range(len(rank)), rank)
-    except InfeasibleError as error:
-        state = PartialSchedule(problem, scale)
+    def _move_blocks(self, scale: float) -> float:
+        """Search over the parts of groups of devices, where there are several; returns the seconds that it may take."""
+        if self._listed is None or len(groups(self.problem)) < 2 or self._listed.latency_ns <= self._goal:
+            return 0.0
+        seconds = BLOCKS * self.options.improve_time_limit
+        places = len(self.problem.graph.operators) * len(self.problem.topology.devices)
+        tries = int(seconds * PLACES_PER_SECOND / max(places, 1))
+        search = BlockSearch(self.problem, self.searches, self._listed, scale, self.options.seed)
         try:
-            list_schedule(state, range(len(rank)), rank, frugal=True)
-        except InfeasibleError:
-            raise error from None
-    return state
+            for i in range(tries):
+                if self._late() or search.best.latency_ns <= self._goal:
+                    break
+                search.step()
+                if i % 100 == 0:
+                    report_progress("blocks", i, tries)
+        finally:
+            self._add(search.best.sequence, scale)
+        return seconds
 
-
-def _rolling(
-    problem: Problem, options: ExactOptions, scale: float, deadline: float
-) -> tuple[list[int], list[PartialSchedule]]:
-    """Submodel of each operator; the schedule of one submodel after the other, and the list schedule of the whole graph."""
-    begin = time.monotonic()
-    rank, ahead = priorities(problem), _Ahead.of(problem)
-    whole, state = _listed(problem, scale, rank), PartialSchedule(problem, scale)
-    groups = split(problem, options.dominators, options.operators)
-    share = begin + ROLLING_SHARE * (deadline - begin) if options.improve_time_limit > 0 else deadline
-    number = [0] * len(rank)
-    for i, operators in enumerate(groups):
-        for o in operators:
-            number[o] = i
-    for i, operators in enumerate(groups):
-        report_progress("submodels", i, len(groups))
-        left = share - time.monotonic()
-        if left <= 0 or options.submodel_time_limit <= 0:
-            break
+    def _improve(self, seconds: float) -> None:
+        """A race from the best starts, then the leader alone."""
+        total = int(seconds * EVENTS_PER_SECOND)
+        starting = sorted(self._found.values(), key=lambda found: found[0])[:RACERS]
+        racers = []
+        done = 0
+        for i, (_, sequence, scale) in enumerate(starting):
+            racer = self.searches.improve(sequence, scale, self.options.seed + i, self._goal)
+            for events in self._slices(int(total * RACE / len(starting)), done, total):
+                if not racer.step(events):
+                    break
+            done += int(total * RACE / len(starting))
+            best = racer.best
+            if len(best):  # by the order of its events a start may seem to need more memory than it does
+                racers.append((racer.latency_ns, i, racer, scale))
+                self._add(best, scale)
+        if not racers:
+            return
+        _, _, leader, scale = min(racers, key=lambda entry: entry[:2])
         try:
-            # Each submodel has an equal part of what is left, or two if those before did not use theirs.
-            until = time.monotonic() + min(left, 2 * left / (len(groups) - i), 10 * options.submodel_time_limit)
-            state = _best_step(state, operators, rank, ahead, options, until)
-        except InfeasibleError:
-            # Earlier submodels used memory that this one needs; the list schedule of the whole graph stands.
-            return number, [whole]
-    report_progress("submodels", len(groups), len(groups))
-    try:
-        list_schedule(state, [o for o, d in enumerate(state.placed) if d < 0], rank)
-    except InfeasibleError:
-        return number, [whole]
-    return number, [state, whole]
+            for events in self._slices(total - done, done, total):
+                if not leader.step(events):
+                    break
+        finally:
+            self._add(leader.best, scale)
 
-
-def _best_step(
-    state: PartialSchedule, operators: list[int], rank: list[int], ahead: _Ahead, options: ExactOptions, deadline: float
-) -> PartialSchedule:
-    """The state after a submodel: the solver's answer, or the heuristic's where that is better."""
-    hint = state.clone()
-    list_schedule(hint, operators, rank)
-    submodel = _submodel(state, hint, operators, ahead)
-    if not submodel.fits_solver:
-        return hint
-    work = options.submodel_time_limit * WORK_PER_SECOND
-    answer = solve_submodel(submodel, hint, Limits(work, deadline, options.workers, options.seed))
-    if answer.events is None:
-        return hint
-    solved = state.clone()
-    for event in answer.events:
-        solved.append(event)
-    return min(solved, hint, key=lambda after: _estimate(after, submodel))
-
-
-def _submodel(state: PartialSchedule, hint: PartialSchedule, operators: list[int], ahead: _Ahead) -> Submodel:
-    problem = state.problem
-    index, topology = problem.graph.index, problem.topology
-    base = min([*state.device_free, *state.channel_free])
-    now = set(operators)
-    later = [o for o, d in enumerate(state.placed) if d < 0 and o not in now]
-    coming = {t for o in later for t in index.host_inputs[o] if t not in state.holders} - {
-        t for o in operators for t in index.host_inputs[o]
-    }
-    buses = {route.channels: route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))}
-    slowness = sum(1e9 / route.bandwidth for route in buses.values()) / max(len(buses), 1)
-    tail = {o: ahead.tail[o] for o in operators}
-    horizon = max(hint.ends[len(state.events) :], default=base) - base
-    horizon = max([horizon, *(free - base for free in (*state.device_free, *state.channel_free))])
-    return Submodel(
-        state=state,
-        operators=operators,
-        tail=tail,
-        horizon=horizon + max(tail.values(), default=0) - min(tail.values(), default=0),
-        base=base,
-        bus_ahead=int(sum(index.size[t] for t in coming) * slowness) if buses else 0,
-        work_ahead=sum(ahead.shortest[o] for o in later),
-    )
-
-
-def _estimate(after: PartialSchedule, submodel: Submodel) -> tuple[int, int]:
-    """The submodel's objective, of a finished step."""
-    first = len(submodel.state.events)
-    end = max(
-        (
-            when + submodel.tail[event.operator]
-            for event, when in zip(after.events[first:], after.ends[first:], strict=True)
-            if isinstance(event, Run)
-        ),
-        default=0,
-    )
-    topology = after.problem.topology
-    routes = (topology.route(HOST, d) for d in range(len(topology.devices)))
-    buses = sorted({c for route in routes if route is not None for c in route.channels})
-    frees = [after.channel_free[c] for c in buses]
-    if frees:
-        end = max(end, (sum(frees) + submodel.bus_ahead) // len(frees))
-    end = max(end, (sum(after.device_free) + submodel.work_ahead) // len(after.device_free))
-    return end, sum(frees) + sum(after.device_free)
+    def _slices(self, events: int, done: int, total: int) -> Iterator[int]:
+        """Portions of so many events until the time is over."""
+        for first in range(0, events, SLICE):
+            if self._late():
+                return
+            report_progress("local search", done + first, total)
+            yield min(SLICE, events - first)

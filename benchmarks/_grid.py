@@ -1,0 +1,202 @@
+"""The cells of the grid of `sortinghat.py`: one model, shape, machine and method each, kept in a file as they are done."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tvm_sched.cost_model import costs
+from tvm_sched.errors import InfeasibleError, TvmSchedError
+from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.problem import Problem, load_topology
+from tvm_sched.problem.decoder_config import PRESETS
+from tvm_sched.runtime import ScheduledModule, make_module
+from tvm_sched.schedule import Schedule, simulate
+from tvm_sched.schedulers import get, names, solve
+
+WARM = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Parts of the parameters that remain, as on the axis of Figure 14."""
+
+
+class Method(msgspec.Struct, frozen=True):
+    """A scheduler with options, under the name that the pictures give it.
+
+    Attributes
+    ----------
+    servers : tuple of str
+        Only on these; empty: on all.
+    limit : {"", "all", "submodel"}
+        What its option ``time_limit`` limits, if it has one.
+    """
+
+    label: str
+    scheduler: str
+    options: dict[str, Any] = {}
+    servers: tuple[str, ...] = ()
+    limit: str = ""
+
+    def why_not(self) -> str:
+        """Why it cannot be run here; empty where it can."""
+        if self.scheduler not in names():
+            return f"there is no scheduler {self.scheduler!r}"
+        known = {field.name for field in msgspec.structs.fields(get(self.scheduler).options)}
+        unknown = [option for option in self.options if option not in known]
+        return f"scheduler {self.scheduler!r} has no option {', '.join(unknown)}" if unknown else ""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """What is scheduled, and how."""
+
+    server: str
+    model: str
+    batch: int
+    tokens: int
+    method: Method
+
+    @property
+    def shape(self) -> str:
+        return f"{self.batch}x{self.tokens}"
+
+    def key(self) -> str:
+        """Names the case in the file of finished cells; other options are another case."""
+        options = msgspec.json.encode(self.method.options, order="sorted").decode()
+        return f"{self.server} {self.model} {self.shape} {self.method.scheduler} {options}"
+
+
+class Cell(msgspec.Struct):
+    """What came out; times in seconds, None where there is none.
+
+    Attributes
+    ----------
+    error : str
+        Why there is no schedule: memory that does not suffice, say.
+    latency, bound, bound_name
+        By the simulator; no schedule is faster than the bound.
+    critical_path : float
+        See `critical_path`.
+    record, wall : float
+        Of the emulated run: by its record, and by the wall clock with the dilation divided out.
+    found_in : float
+        Time that the scheduler took.
+    warm : list of float
+        Latency where a part of the parameters (`WARM`) remains from a run before.
+    spans : list of (lane, kind, begin, end)
+        The timeline, where it was asked for.
+    """
+
+    error: str = ""
+    latency: float | None = None
+    bound: float | None = None
+    bound_name: str = ""
+    critical_path: float | None = None
+    record: float | None = None
+    wall: float | None = None
+    found_in: float = 0.0
+    warm: list[float] = []
+    spans: list[tuple[str, str, float, float]] = []
+
+
+class Cells:
+    """Finished cells by key; with a file, each is written as soon as it is there."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.done = path, dict[str, Cell]()
+        if path is not None and path.is_file():
+            self.done = msgspec.json.decode(path.read_bytes(), type=dict[str, Cell])
+
+    def add(self, case: Case, cell: Cell) -> None:
+        self.done[case.key()] = cell
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self.path.with_suffix(".tmp")
+            beside.write_bytes(msgspec.json.encode(self.done))
+            os.replace(beside, self.path)
+
+    def get(self, case: Case) -> Cell | None:
+        return self.done.get(case.key())
+
+
+def make_problem(model: str, batch: int, tokens: int, server: str) -> Problem:
+    """The problem of a preset's graph on a machine; a second is what the graph takes."""
+    from tvm_sched.relax.decoders import decoder_graph
+
+    graph, topology = decoder_graph(PRESETS[model], batch, tokens), load_topology(server)
+    return Problem(graph, topology, costs(graph, topology))
+
+
+def critical_path(problem: Problem) -> float:
+    """Longest path of loads and kernels, in seconds: all operators side by side that can be, loads before their readers.
+
+    The paper's Critical Path (Section 4.2): what model parallelism alone can reach with enough devices, each operator
+    being loaded and run in one go, as the single device does it. Loading ahead of time can do better, so it is no bound.
+    """
+    index, fastest = problem.graph.index, problem.costs.operator_ns.min(axis=1)
+    device = int(np.argmin(problem.costs.operator_ns.sum(axis=0)))
+    loaded: set[int] = set()
+    ends = [0] * len(index.inputs)
+    for o in index.order:
+        new = [t for t in index.host_inputs[o] if t not in loaded]
+        loaded.update(new)
+        begin = max((ends[p] for p in index.predecessors[o]), default=0)
+        ends[o] = begin + sum(problem.load_ns(t, device) for t in new) + int(fastest[o])
+    return max(ends, default=0) / 1e9
+
+
+def run(case: Case, problem: Problem, measure: bool, spans: bool, progress: Any = None) -> Cell:
+    """Schedule a case, price it and run it emulated."""
+    try:
+        schedule = solve(problem, case.method.scheduler, case.method.options, progress)
+    except InfeasibleError as error:
+        return Cell(f"out of memory: {error}", critical_path=critical_path(problem))
+    except TvmSchedError as error:
+        return Cell(f"{type(error).__name__}: {error}")
+    known = schedule.certificate
+    assert known is not None
+    cell = Cell(
+        "", known.latency, known.lower_bound, known.bound, critical_path(problem), found_in=schedule.seconds,
+        warm=[simulate(problem, schedule, resident=part).latency for part in WARM],
+    )  # fmt: skip
+    if measure:
+        cell.record, cell.wall = emulate(problem, schedule)
+    if spans:
+        cell.spans = list(timeline_spans(problem, schedule))
+    return cell
+
+
+def emulate(problem: Problem, schedule: Schedule) -> tuple[float, float]:
+    """Latency of a run by the executor, with kernels and copies that only wait: by its record and by the wall clock."""
+    calls = ShapesOnly(problem.graph)
+    plan = emit_plan(
+        problem, schedule, calls, name="p", backend="emulated", functions={}, values=tuple(calls.parameters)
+    )
+    module = ScheduledModule(make_module([plan], {}))
+    module.configure(trace=True)
+    inputs = [np.zeros(spec["shape"], spec["dtype"]) for spec in plan["arguments"]]
+    module.configure(emulation_scale=1)
+    module.run(*inputs)  # makes threads and buffers; parameters do not remain, so the next run loads them, too
+    module.configure(emulation_scale="auto")
+    begin = time.perf_counter()
+    module.run(*inputs)
+    return module.latency(), (time.perf_counter() - begin) / module.timeline()["scale"]
+
+
+def timeline_spans(problem: Problem, schedule: Schedule) -> Iterator[tuple[str, str, float, float]]:
+    """What each lane does when; neighbours of one kind that a picture cannot show apart are one span."""
+    timeline = simulate(problem, schedule)
+    least = timeline.latency_ns / 600
+    last: dict[tuple[str, str], tuple[int, int]] = {}
+    for event in sorted(timeline.events, key=lambda event: event.start_ns):
+        for lane in event.lanes:
+            begin, end = last.get((lane, event.kind), (event.start_ns, event.start_ns))
+            if event.start_ns - end > least:
+                yield lane, event.kind, begin / 1e9, end / 1e9
+                begin = event.start_ns
+            last[lane, event.kind] = begin, max(end, event.end_ns)
+    for (lane, kind), (begin, end) in last.items():
+        yield lane, kind, begin / 1e9, end / 1e9

@@ -1,0 +1,159 @@
+"""The evaluation of SortingHat (ICS 2025, Sections 4 and 6) with our schedulers: Figures 9 to 14 as tables and pictures.
+
+GPT2-large, GPT2-xl, OpenLLaMA-3B and OpenLLaMA-7B, made from their configurations, in float32, at the paper's four input
+shapes on its servers; each case is predicted by the simulator and run by the executor with emulated devices. A full run
+takes hours: with ``--resume FILE`` finished cells are kept there, and a run that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from _common import parser
+from _grid import Case, Cells, Method, make_problem, run
+from _grid_page import write_page
+from rich.console import Console
+
+from tvm_sched.problem.decoder_config import PRESETS
+
+SERVERS = ("v100-server", "v100-hetero", "a6000-server", "p4d")
+SHAPES = ("1x32", "1x1024", "4x128", "32x64")
+ABLATED = ("v100-server", "v100-hetero")
+SEARCHED = ("v100-server", "a6000-server")
+METHODS = (
+    Method("single", "single"),
+    Method("EfficientMIP", "efficient-mip", {"q": 6}, limit="submodel"),
+    Method("DeepPlan", "deepplan"),
+    Method("SortingHat", "sortinghat", {"q": 6, "dominators": 1}, limit="submodel"),
+    Method("exact", "exact", limit="all"),
+    Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "submodel"),
+    Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "submodel"),
+    Method("SortingHat, a third of the time", "sortinghat", {"q": 6, "dominators": 1}, SEARCHED, "third"),
+    Method(
+        "SortingHat without contention avoidance", "sortinghat",
+        {"q": 6, "dominators": 1, "contention": False}, ABLATED, "submodel",
+    ),
+    Method(
+        "SortingHat without topology", "sortinghat",
+        {"q": 6, "dominators": 1, "topology_aware": False}, ABLATED, "submodel",
+    ),
+)  # fmt: skip
+PICTURED = ("openllama-3b", "1x1024")
+"""Model and shape whose timelines are drawn, as in Figure 10."""
+
+screen = Console(stderr=True)
+
+
+def words(allowed: tuple[str, ...], open_end: bool = False) -> Any:
+    """An argument of names with commas between them."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(",") if word.strip())
+        unknown = [word for word in found if word not in allowed and not open_end]
+        if unknown or not found:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r} is not among {', '.join(allowed)}")
+        return found
+
+    return parse
+
+
+def shapes(text: str) -> tuple[str, ...]:
+    found = tuple(word.strip() for word in text.split(","))
+    if not all(re.fullmatch(r"\d+x\d+", word) for word in found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not BATCHxTOKENS, e.g. 1x32,1x1024")
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    result = parser(__doc__ or "", models=False)
+    result.add_argument("--models", type=words(tuple(PRESETS)), default=tuple(PRESETS), metavar="A,B")
+    result.add_argument("--topologies", type=words(SERVERS, open_end=True), default=SERVERS, metavar="A,B")
+    result.add_argument("--shapes", type=shapes, default=SHAPES, metavar="BxT,BxT")
+    schedulers = tuple(dict.fromkeys(method.scheduler for method in METHODS))
+    result.add_argument("--schedulers", type=words(schedulers), default=schedulers, metavar="A,B")
+    result.add_argument("--time-limit", type=float, default=60.0, help="seconds for `exact`, a case")
+    result.add_argument(
+        "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods"
+    )
+    result.add_argument(
+        "--resume", type=Path, metavar="FILE", help="finished cells (JSON): read if there, and added to"
+    )
+    result.add_argument("--no-measure", action="store_true", help="predict only; no emulated runs")
+    result.add_argument("--no-ablation", action="store_true", help="leave out what only Figures 12 and 13 need")
+    return result.parse_args()
+
+
+def with_limits(method: Method, options: argparse.Namespace) -> Method:
+    each = options.submodel_time_limit
+    limits = {"all": options.time_limit, "submodel": each, "third": each / 3}
+    if method.limit not in limits:
+        return method
+    return msgspec.structs.replace(method, options={**method.options, "time_limit": limits[method.limit]})
+
+
+def methods(options: argparse.Namespace) -> list[Method]:
+    """Those asked for that can be run; the others are named, with the reason."""
+    chosen = []
+    for method in METHODS:
+        if method.scheduler not in options.schedulers or (options.no_ablation and method.servers):
+            continue
+        why_not = method.why_not()
+        if why_not:
+            screen.print(f"left out: {method.label}: {why_not}")
+        else:
+            chosen.append(with_limits(method, options))
+    return chosen
+
+
+def cases(options: argparse.Namespace) -> Iterator[Case]:
+    chosen = methods(options)
+    for model in options.models:
+        for shape in options.shapes:
+            batch, tokens = map(int, shape.split("x"))
+            for server in options.topologies:
+                for method in chosen:
+                    if not method.servers or server in method.servers:
+                        yield Case(server, model, batch, tokens, method)
+
+
+def quick(options: argparse.Namespace) -> None:
+    """Two models, two shapes, short limits; what was asked for in words stays."""
+    defaults = {"models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "submodel_time_limit": 30.0}
+    short = {
+        "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 10.0,
+        "submodel_time_limit": 0.5,
+    }  # fmt: skip
+    for name, value in short.items():
+        if getattr(options, name) == defaults[name]:
+            setattr(options, name, value)
+
+
+def main() -> None:
+    options = arguments()
+    if options.quick:
+        quick(options)
+    cells, plan = Cells(options.resume), list(cases(options))
+    problem, made_for = None, None
+    for n, case in enumerate(plan):
+        if cells.get(case) is not None:
+            continue
+        name = f"{case.model} {case.shape} on {case.server}"
+        screen.print(f"{n + 1} of {len(plan)}: {name}, {case.method.label}")
+        if name != made_for:
+            problem, made_for = make_problem(case.model, case.batch, case.tokens, case.server), name
+        assert problem is not None
+        pictured = (case.model, case.shape) == PICTURED
+        cells.add(case, run(case, problem, not options.no_measure, pictured))
+    write_page(plan, cells, options.markdown, options.json, screen)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; cells that are done are in the file of --resume, if there is one") from None

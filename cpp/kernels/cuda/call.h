@@ -1,0 +1,29 @@
+// What the functions of this folder are called with: tensors on one GPU, and its current stream.
+#ifndef TVM_SCHED_KERNELS_CUDA_CALL_H_
+#define TVM_SCHED_KERNELS_CUDA_CALL_H_
+
+#include <tvm/ffi/function.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/driver.h"
+
+namespace tvm_sched::cuda_kernels {
+
+struct CallOnGpu {
+  runtime::cuda::Context context = nullptr;
+  runtime::cuda::Stream stream = nullptr;
+  std::vector<void*> data;  // of each tensor
+
+  /// Throws ffi::Error unless `args` are `count` tensors on one GPU; `name` is the function's.
+  CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedArgs& args);
+};
+
+/// Memory of the current context, kept until the last reference goes.
+std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name);
+
+}  // namespace tvm_sched::cuda_kernels
+
+#endif  // TVM_SCHED_KERNELS_CUDA_CALL_H_

@@ -1,0 +1,125 @@
+#include "kernels/cuda/image.h"
+
+#include "kernels/cuda/call.h"
+#include "runtime/json_cursor.h"
+
+namespace tvm_sched::cuda_kernels {
+
+using driver::Check;
+using driver::Driver;
+using runtime::JsonCursor;
+
+namespace {
+
+constexpr std::int64_t kVersion = 1;
+constexpr unsigned kDefaultSharedLimit = 48 << 10;
+
+std::array<unsigned, 3> ReadExtents(const JsonCursor& list) {
+  const std::vector<JsonCursor> items = list.Items();
+  if (items.size() != 3) list.Fail("three extents are expected");
+  std::array<unsigned, 3> extents{};
+  for (int i = 0; i < 3; ++i) extents[i] = static_cast<unsigned>(items[i].Int(1, (1LL << 31) - 1));
+  return extents;
+}
+
+LaunchDescription ReadLaunch(const JsonCursor& item, const FunctionDescription& function) {
+  item.AllowFields({"symbol", "grid", "block", "shared_bytes", "pointers"});
+  LaunchDescription launch{item.Field("symbol").Name(), ReadExtents(item.Field("grid")),
+                           ReadExtents(item.Field("block"))};
+  launch.shared_bytes = static_cast<unsigned>(item.Field("shared_bytes").Int(0, 1 << 30));
+  for (const JsonCursor& pointer : item.Field("pointers").Items()) {
+    const std::vector<JsonCursor> pair = pointer.Items();
+    if (pair.size() != 2) pointer.Fail("a kind and an index are expected");
+    const bool workspace = pair[0].Word({"tensor", "workspace"}) == 1;
+    const std::size_t size =
+        workspace ? function.workspaces.size() : static_cast<std::size_t>(function.tensors);
+    launch.pointers.push_back(
+        {workspace, pair[1].Index(size, workspace ? "workspaces" : "tensors")});
+  }
+  return launch;
+}
+
+}  // namespace
+
+std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json) {
+  const JsonCursor document = JsonCursor::Parse(json, "CUDA kernels");
+  document.AllowFields({"version", "functions"});
+  const JsonCursor version = document.Field("version");
+  if (version.NonNegative() > kVersion) {
+    version.Unexpected("at most " + std::to_string(kVersion) +
+                       ": the artifact was written by a newer tvm_sched than this library");
+  }
+  std::map<std::string, FunctionDescription> functions;
+  for (const auto& [name, item] : document.Field("functions").Fields()) {
+    item.AllowFields({"tensors", "workspaces", "launches"});
+    FunctionDescription& function = functions[name];
+    function.tensors = static_cast<int>(item.Field("tensors").Int(1, 1 << 16));
+    for (const JsonCursor& size : item.Field("workspaces").Items()) {
+      function.workspaces.push_back(static_cast<std::size_t>(size.Int(1, 1LL << 50)));
+    }
+    for (const JsonCursor& launch : item.Field("launches").Items()) {
+      function.launches.push_back(ReadLaunch(launch, function));
+    }
+  }
+  return functions;
+}
+
+driver::Function Image::Find(const std::string& symbol, unsigned shared_bytes) {
+  driver::Context context = nullptr;
+  Check(Driver().ContextGetCurrent(&context), "asking for the context failed");
+  const std::lock_guard lock(mutex_);
+  auto found = modules_.find(context);
+  if (found == modules_.end()) {
+    driver::Module module = nullptr;
+    Check(Driver().ModuleLoadData(&module, bytes_.data()),
+          "the artifact's kernels cannot be loaded; if they are for other GPUs, compile again with "
+          "these GPUs' architecture in TVM_SCHED_CUDA_ARCHS");
+    found = modules_.emplace(context, driver::ModuleHandle(module)).first;
+  }
+  driver::Function function = nullptr;
+  Check(Driver().ModuleGetFunction(&function, found->second.get(), symbol.c_str()),
+        "the artifact's binary has no kernel \"" + symbol + "\"");
+  if (shared_bytes > kDefaultSharedLimit) {
+    Check(Driver().FunctionSetAttribute(function, driver::kFunctionMaxDynamicSharedMemory,
+                                        static_cast<int>(shared_bytes)),
+          "the kernel \"" + symbol + "\" needs " + std::to_string(shared_bytes) +
+              " bytes of shared memory");
+  }
+  return function;
+}
+
+ImageFunction::OnStream& ImageFunction::Prepare(driver::Context context, driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  auto found = streams_.find({context, stream});
+  if (found != streams_.end()) return found->second;
+  OnStream made;
+  for (const LaunchDescription& launch : description_.launches) {
+    made.kernels.push_back(image_->Find(launch.symbol, launch.shared_bytes));
+  }
+  for (std::size_t size : description_.workspaces) {
+    made.workspaces.push_back(AllocateWorkspace(size, name_));
+  }
+  return streams_.emplace(std::pair(context, stream), std::move(made)).first->second;
+}
+
+void ImageFunction::Call(tvm::ffi::PackedArgs args) {
+  CallOnGpu call(name_, description_.tensors, args);
+  OnStream& here = Prepare(call.context, call.stream);
+  std::vector<void*> workspaces;
+  for (const auto& memory : here.workspaces) workspaces.push_back(memory.get());
+  for (std::size_t k = 0; k < description_.launches.size(); ++k) {
+    const LaunchDescription& launch = description_.launches[k];
+    std::vector<void*> parameters;  // the addresses of the kernel's arguments
+    parameters.reserve(launch.pointers.size());
+    for (const PointerSource& pointer : launch.pointers) {
+      parameters.push_back(&(pointer.workspace ? workspaces : call.data)[pointer.index]);
+    }
+    const auto& [gx, gy, gz] = launch.grid;
+    const auto& [bx, by, bz] = launch.block;
+    Check(Driver().LaunchKernel(here.kernels[k], gx, gy, gz, bx, by, bz, launch.shared_bytes,
+                                call.stream, parameters.data(), nullptr),
+          "the kernel \"" + launch.symbol + "\" was refused");
+  }
+}
+
+}  // namespace tvm_sched::cuda_kernels

@@ -1,0 +1,87 @@
+// Kernels that nvcc compiled: a fat binary, and for each function how its kernels are launched.
+#ifndef TVM_SCHED_KERNELS_CUDA_IMAGE_H_
+#define TVM_SCHED_KERNELS_CUDA_IMAGE_H_
+
+#include <tvm/ffi/function.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/handles.h"
+
+namespace tvm_sched::cuda_kernels {
+
+namespace driver = runtime::cuda;
+
+/// Where a kernel's pointer comes from: a tensor of the call, or memory between two kernels.
+struct PointerSource {
+  bool workspace = false;
+  int index = 0;
+};
+
+struct LaunchDescription {
+  std::string symbol;
+  std::array<unsigned, 3> grid{1, 1, 1}, block{1, 1, 1};
+  unsigned shared_bytes = 0;  // that the launch asks for beside what the kernel declares
+  std::vector<PointerSource> pointers{};
+};
+
+/// A function of the plan: one kernel or several in a row.
+struct FunctionDescription {
+  int tensors = 0;
+  std::vector<std::size_t> workspaces;  // bytes of each
+  std::vector<LaunchDescription> launches;
+};
+
+/// Reads `{"version": 1, "functions": {name: {"tensors", "workspaces", "launches": [{"symbol",
+/// "grid", "block", "shared_bytes", "pointers": [["tensor" or "workspace", index]]}]}}}`.
+std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json);
+
+/// The binary, loaded into each context that calls it.
+class Image {
+ public:
+  explicit Image(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  /// A kernel in the calling thread's context. Throws ffi::Error where the binary has no code for
+  /// that GPU.
+  driver::Function Find(const std::string& symbol, unsigned shared_bytes);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+  std::mutex mutex_;
+  std::map<driver::Context, driver::ModuleHandle> modules_;
+};
+
+/// One function, callable from several devices at once: on the calling thread's stream.
+class ImageFunction {
+ public:
+  ImageFunction(std::string name, FunctionDescription description, std::shared_ptr<Image> image)
+      : name_(std::move(name)), description_(std::move(description)), image_(std::move(image)) {}
+
+  void Call(tvm::ffi::PackedArgs args);
+
+ private:
+  /// What a stream needs for its calls; made at the first.
+  struct OnStream {
+    std::vector<driver::Function> kernels;
+    std::vector<std::shared_ptr<std::byte>> workspaces;
+  };
+
+  OnStream& Prepare(driver::Context context, driver::Stream stream);
+
+  std::string name_;
+  FunctionDescription description_;
+  std::shared_ptr<Image> image_;
+  std::mutex mutex_;
+  std::map<std::pair<driver::Context, driver::Stream>, OnStream> streams_;
+};
+
+}  // namespace tvm_sched::cuda_kernels
+
+#endif  // TVM_SCHED_KERNELS_CUDA_IMAGE_H_

@@ -1,0 +1,144 @@
+// The runtime module of kind "tvm_sched_nvidia": functions that cuBLASLt and cuDNN compute. Its
+// bytes are their descriptions.
+#include "kernels/cuda/library_kernel.h"
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include "ffi/runtime/errors.h"
+#include "kernels/cuda/libraries.h"
+
+namespace tvm_sched::cuda_kernels {
+
+namespace ffi = tvm::ffi;
+using runtime::JsonCursor;
+
+namespace {
+
+constexpr std::int64_t kVersion = 1;
+
+Activation ReadActivation(const JsonCursor& item) {
+  return static_cast<Activation>(item.Field("activation").Word({"", "relu", "gelu_tanh"}));
+}
+
+std::vector<int> ReadIntegers(const JsonCursor& list) {
+  std::vector<int> result;
+  for (const JsonCursor& item : list.Items()) {
+    result.push_back(static_cast<int>(item.Int(0, (1LL << 31) - 1)));
+  }
+  return result;
+}
+
+MatmulDescription ReadMatmul(const JsonCursor& item) {
+  item.AllowFields({"kind", "dtype", "batch", "m", "n", "k", "one_b", "bias", "activation"});
+  constexpr std::int64_t kLargest = 1LL << 31;
+  return {item.Field("dtype").Name(),       item.Field("batch").Int(1, kLargest),
+          item.Field("m").Int(1, kLargest), item.Field("n").Int(1, kLargest),
+          item.Field("k").Int(1, kLargest), item.Field("one_b").Bool(),
+          item.Field("bias").Bool(),        ReadActivation(item)};
+}
+
+ConvolutionDescription ReadConvolution(const JsonCursor& item) {
+  item.AllowFields({"kind", "dtype", "input", "weights", "output", "padding", "strides", "dilation",
+                    "groups", "bias", "activation"});
+  return {item.Field("dtype").Name(),
+          ReadIntegers(item.Field("input")),
+          ReadIntegers(item.Field("weights")),
+          ReadIntegers(item.Field("output")),
+          ReadIntegers(item.Field("padding")),
+          ReadIntegers(item.Field("strides")),
+          ReadIntegers(item.Field("dilation")),
+          static_cast<int>(item.Field("groups").Int(1, 1 << 30)),
+          item.Field("bias").Bool(),
+          ReadActivation(item)};
+}
+
+}  // namespace
+
+LibraryKernel::LibraryKernel(std::string name, const JsonCursor& item) : name_(std::move(name)) {
+  tensors_ += item.Field("bias").Bool() ? 1 : 0;
+  if (item.Field("kind").Word({"matmul", "conv2d"}) == 0) {
+    prepare_ = [this, found = ReadMatmul(item)] { return PrepareMatmul(found, name_); };
+  } else {
+    prepare_ = [this, found = ReadConvolution(item)] { return PrepareConvolution(found, name_); };
+  }
+}
+
+void LibraryKernel::Call(ffi::PackedArgs args) {
+  const CallOnGpu call(name_, tensors_, args);
+  Prepared* ready = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Prepared>& prepared = prepared_[{call.context, call.stream}];
+    if (!prepared) prepared = prepare_();
+    ready = prepared.get();
+  }
+  ready->Run(call.data, call.stream);
+}
+
+namespace {
+
+class LibraryModule final : public ffi::ModuleObj {
+ public:
+  explicit LibraryModule(std::string json) : json_(std::move(json)) {
+    const JsonCursor document = JsonCursor::Parse(json_, "NVIDIA kernels");
+    document.AllowFields({"version", "kernels"});
+    const JsonCursor version = document.Field("version");
+    if (version.NonNegative() > kVersion) {
+      version.Unexpected("at most " + std::to_string(kVersion) +
+                         ": the artifact was written by a newer tvm_sched than this library");
+    }
+    for (const auto& [name, item] : document.Field("kernels").Fields()) {
+      kernels_[name] = std::make_shared<LibraryKernel>(name, item);
+    }
+  }
+
+  const char* kind() const final { return "tvm_sched_nvidia"; }
+  int GetPropertyMask() const final {
+    return ffi::Module::kBinarySerializable | ffi::Module::kRunnable;
+  }
+  ffi::Bytes SaveToBytes() const final { return ffi::Bytes(json_); }
+
+  ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
+    const auto found = kernels_.find(name);
+    if (found == kernels_.end()) return std::nullopt;
+    return ffi::Function::FromPacked([kernel = found->second](ffi::PackedArgs args, ffi::Any*) {
+      runtime::TranslateErrors([&] { kernel->Call(args); });
+    });
+  }
+
+ private:
+  std::string json_;
+  std::map<std::string, std::shared_ptr<LibraryKernel>> kernels_;
+};
+
+ffi::Module Make(const ffi::String& json) {
+  return runtime::TranslateErrors(
+      [&] { return ffi::Module(ffi::make_object<LibraryModule>(json)); });
+}
+
+ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data(), bytes.size())); }
+
+/// Why the libraries cannot be used here; empty where they can.
+ffi::String WhyNot() {
+  try {
+    CublasLt();
+    Cudnn();
+    return "";
+  } catch (const ffi::Error& error) {
+    return error.message();
+  }
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::GlobalDef()
+      .def("tvm_sched.make_nvidia_module", Make)
+      .def("tvm_sched.why_not_nvidia", WhyNot)
+      .def("ffi.Module.load_from_bytes.tvm_sched_nvidia", Load);
+}
+
+}  // namespace tvm_sched::cuda_kernels

@@ -1,0 +1,73 @@
+// A function that cuBLASLt or cuDNN computes. What a library needs for it (descriptors, algorithm,
+// workspace) is made once for each stream, at the first call.
+#ifndef TVM_SCHED_KERNELS_CUDA_LIBRARY_KERNEL_H_
+#define TVM_SCHED_KERNELS_CUDA_LIBRARY_KERNEL_H_
+
+#include <tvm/ffi/function.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/call.h"
+#include "runtime/json_cursor.h"
+
+namespace tvm_sched::cuda_kernels {
+
+enum class Activation { kNone, kRelu, kGelu };
+
+/// `batch` products of row-major matrices m x k and k x n; `b` may be one for all.
+struct MatmulDescription {
+  std::string dtype;
+  std::int64_t batch = 1, m = 1, n = 1, k = 1;
+  bool one_b = false;
+  bool bias = false;  // of n elements
+  Activation activation = Activation::kNone;
+};
+
+/// A convolution in NCHW; extents in this order, the weights' as output, input / groups, height,
+/// width.
+struct ConvolutionDescription {
+  std::string dtype;
+  std::vector<int> input, weights, output;
+  std::vector<int> padding, strides, dilation;
+  int groups = 1;
+  bool bias = false;
+  Activation activation = Activation::kNone;
+};
+
+/// A kernel made ready for one stream.
+class Prepared {
+ public:
+  virtual ~Prepared() = default;
+  /// `data`: the two inputs, the bias where there is one, the result.
+  virtual void Run(const std::vector<void*>& data, runtime::cuda::Stream stream) = 0;
+};
+
+std::unique_ptr<Prepared> PrepareMatmul(const MatmulDescription& description,
+                                        const std::string& name);
+std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& description,
+                                             const std::string& name);
+
+class LibraryKernel {
+ public:
+  /// Reads `{"kind": "matmul" or "conv2d", ...}` with the fields above. Throws FormatError.
+  LibraryKernel(std::string name, const runtime::JsonCursor& description);
+
+  void Call(tvm::ffi::PackedArgs args);
+
+ private:
+  std::string name_;
+  int tensors_ = 3;
+  std::function<std::unique_ptr<Prepared>()> prepare_;
+  std::mutex mutex_;
+  std::map<std::pair<runtime::cuda::Context, runtime::cuda::Stream>, std::unique_ptr<Prepared>>
+      prepared_;
+};
+
+}  // namespace tvm_sched::cuda_kernels
+
+#endif  // TVM_SCHED_KERNELS_CUDA_LIBRARY_KERNEL_H_

@@ -1,0 +1,132 @@
+// Matrix products by cuBLASLt.
+#include <tvm/ffi/error.h>
+
+#include <array>
+
+#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/library_kernel.h"
+#include "runtime/units.h"
+
+namespace tvm_sched::cuda_kernels {
+
+namespace {
+
+constexpr std::size_t kLargestWorkspace = 32 << 20;
+
+/// An object of the library that a function destroys.
+using Object = std::unique_ptr<void, int (*)(void*)>;
+
+Object Own(void* made, int (*destroy)(void*)) { return Object(made, destroy); }
+
+int DataType(const std::string& dtype) {
+  return dtype == "float16" ? kReal16 : dtype == "bfloat16" ? kBfloat16 : kReal32;
+}
+
+/// The library's handle belongs to a context.
+void* HandleOfContext() {
+  static std::mutex mutex;
+  static std::map<runtime::cuda::Context, void*> handles;
+  runtime::cuda::Context context = nullptr;
+  runtime::cuda::Check(runtime::cuda::Driver().ContextGetCurrent(&context), "no context");
+  const std::lock_guard lock(mutex);
+  void*& handle = handles[context];
+  if (handle == nullptr) CheckStatus(CublasLt().Create(&handle), "cuBLASLt cannot be initialised");
+  return handle;
+}
+
+/// The library counts columns first; so it is asked for the transposed result, B' A', whose columns
+/// are our rows, and whose rows are the n columns that share a bias.
+class Matmul final : public Prepared {
+ public:
+  Matmul(const MatmulDescription& d, const std::string& name)
+      : description_(d),
+        name_(name),
+        handle_(HandleOfContext()),
+        first_(Layout(d.n, d.k, d.one_b ? 0 : d.k * d.n)),
+        second_(Layout(d.k, d.m, d.m * d.k)),
+        result_(Layout(d.n, d.m, d.m * d.n)),
+        operation_(Operation()) {
+    Choose();
+  }
+
+  void Run(const std::vector<void*>& data, Stream stream) override {
+    const float one = 1, zero = 0;
+    if (description_.bias) SetBias(data[2]);
+    CheckStatus(CublasLt().Matmul(handle_, operation_.get(), &one, data[1], first_.get(), data[0],
+                                  second_.get(), &zero, data.back(), result_.get(), data.back(),
+                                  result_.get(), &chosen_.algorithm, workspace_.get(),
+                                  chosen_.workspace, stream),
+                "cuBLASLt failed in the kernel \"" + name_ + "\"");
+  }
+
+ private:
+  Object Layout(std::int64_t rows, std::int64_t columns, std::int64_t stride) const {
+    void* made = nullptr;
+    const auto& d = description_;
+    CheckStatus(CublasLt().LayoutCreate(&made, DataType(d.dtype), rows, columns, rows),
+                "a layout of cuBLASLt");
+    Object layout = Own(made, CublasLt().LayoutDestroy);
+    const auto count = static_cast<std::int32_t>(d.batch);
+    CheckStatus(CublasLt().LayoutSet(made, kLayoutBatchCount, &count, sizeof(count)), "a layout");
+    CheckStatus(CublasLt().LayoutSet(made, kLayoutBatchStride, &stride, sizeof(stride)),
+                "a layout");
+    return layout;
+  }
+
+  Object Operation() const {
+    void* made = nullptr;
+    CheckStatus(CublasLt().DescCreate(&made, kCompute32, kReal32), "a product of cuBLASLt");
+    Object operation = Own(made, CublasLt().DescDestroy);
+    const int bias = description_.bias ? kEpilogueBias : 0;
+    const int activation = description_.activation == Activation::kRelu   ? kEpilogueRelu
+                           : description_.activation == Activation::kGelu ? kEpilogueGelu
+                                                                          : 0;
+    const int epilogue = bias + activation == 0 ? kEpilogueDefault : bias + activation;
+    CheckStatus(CublasLt().DescSet(made, kDescEpilogue, &epilogue, sizeof(epilogue)),
+                "an epilogue of cuBLASLt");
+    return operation;
+  }
+
+  void SetBias(void* bias) {
+    CheckStatus(CublasLt().DescSet(operation_.get(), kDescBiasPointer, &bias, sizeof(bias)),
+                "a bias of cuBLASLt");
+  }
+
+  void Choose() {
+    void* made = nullptr;
+    CheckStatus(CublasLt().PreferenceCreate(&made), "a preference of cuBLASLt");
+    const Object preference = Own(made, CublasLt().PreferenceDestroy);
+    CheckStatus(CublasLt().PreferenceSet(made, kPreferWorkspace, &kLargestWorkspace,
+                                         sizeof(kLargestWorkspace)),
+                "a preference");
+    // Buffers lie at multiples of 64 in their arena; the library expects 256.
+    const std::uint32_t alignment = runtime::kAlignment;
+    for (int operand = 0; operand < 4; ++operand) {
+      CheckStatus(CublasLt().PreferenceSet(made, kPreferAlignmentA + operand, &alignment,
+                                           sizeof(alignment)),
+                  "a preference");
+    }
+    int found = 0;
+    CheckStatus(CublasLt().Heuristic(handle_, operation_.get(), first_.get(), second_.get(),
+                                     result_.get(), result_.get(), made, 1, &chosen_, &found),
+                "cuBLASLt has no algorithm for the kernel \"" + name_ + "\"");
+    if (found == 0) TVM_FFI_THROW(RuntimeError) << "cuBLASLt has no algorithm for " << name_;
+    if (chosen_.workspace > 0) workspace_ = AllocateWorkspace(chosen_.workspace, name_);
+  }
+
+  MatmulDescription description_;
+  std::string name_;
+  void* handle_;
+  Object first_, second_, result_, operation_;
+  MatmulHeuristic chosen_{};
+  std::shared_ptr<std::byte> workspace_;
+};
+
+}  // namespace
+
+std::unique_ptr<Prepared> PrepareMatmul(const MatmulDescription& description,
+                                        const std::string& name) {
+  return std::make_unique<Matmul>(description, name);
+}
+
+}  // namespace tvm_sched::cuda_kernels

@@ -1,0 +1,241 @@
+#include "runtime/cuda/cuda_backend.h"
+
+#include <dlpack/dlpack.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <cmath>
+#include <string>
+
+namespace tvm_sched::runtime {
+
+using cuda::Check;
+using cuda::DevicePointer;
+using cuda::Driver;
+using cuda::kHostMemory;
+using cuda::StepRoute;
+
+namespace {
+
+/// For the time of a kernel's call: the stream on which it launches.
+class CurrentStream {
+ public:
+  CurrentStream(int gpu, cuda::Stream stream) : gpu_(gpu) {
+    TVMFFIEnvSetStream(kDLCUDA, gpu_, stream, &former_);
+  }
+  ~CurrentStream() { TVMFFIEnvSetStream(kDLCUDA, gpu_, former_, nullptr); }
+  CurrentStream(const CurrentStream&) = delete;
+  CurrentStream& operator=(const CurrentStream&) = delete;
+
+ private:
+  int gpu_;
+  TVMFFIStreamHandle former_ = nullptr;
+};
+
+std::vector<int> GpusOf(const cuda::Devices& devices) {
+  std::vector<int> gpus;
+  for (int d = 0; d < devices.count(); ++d) gpus.push_back(devices.Gpu(d));
+  return gpus;
+}
+
+}  // namespace
+
+CudaBackend::CudaBackend(std::shared_ptr<const Plan> plan,
+                         std::shared_ptr<const cuda::Devices> devices)
+    : plan_(std::move(plan)),
+      devices_(std::move(devices)),
+      routes_(cuda::MakeStepRoutes(*plan_, GpusOf(*devices_))),
+      last_stream_(plan_->queues.size(), -1) {
+  MakeStreams();
+  for (const StepRoute& route : routes_.steps) {
+    devices_->Enter(streams_[route.stream].device);
+    ends_.push_back(cuda::MakeEvent(cuda::kEventDisableTiming));
+  }
+  MakeStagedCopies();
+}
+
+CudaBackend::~CudaBackend() {
+  // What a failed run left on the streams still uses events and staging memory.
+  for (const StreamOfQueue& stream : streams_) {
+    try {
+      Driver().StreamSynchronize(stream.handle.get());
+    } catch (const cuda::CudaError&) {
+      return;
+    }
+  }
+}
+
+void CudaBackend::MakeStreams() {
+  for (const cuda::StreamKey& key : routes_.streams) {
+    devices_->Enter(key.device);
+    int least = 0, greatest = 0;
+    Check(Driver().StreamPriorityRange(&least, &greatest), "asking for priorities failed");
+    // A copy that waits for a free engine holds up kernels elsewhere, so copies go first.
+    streams_.push_back({cuda::MakeStream(key.copies ? greatest : least),
+                        cuda::MakeEvent(cuda::kEventDisableTiming), key.device});
+  }
+}
+
+void CudaBackend::MakeStagedCopies() {
+  for (const StepRoute& route : routes_.steps) {
+    if (route.from == kHostMemory || route.to == kHostMemory) continue;
+    if (devices_->Reaches(route.from, route.to)) continue;
+    auto& staged = staged_[{route.stream, route.from}];
+    if (!staged) {
+      staged = std::make_unique<cuda::StagedCopy>(*devices_, route.from, route.to);
+    }
+  }
+}
+
+void CudaBackend::MakeTimers() {
+  if (!starts_.empty()) return;
+  for (const StepRoute& route : routes_.steps) {
+    devices_->Enter(streams_[route.stream].device);
+    starts_.push_back(cuda::MakeEvent(cuda::kEventDefault));
+    timed_ends_.push_back(cuda::MakeEvent(cuda::kEventDefault));
+  }
+  for (std::size_t s = 0; s < streams_.size(); ++s) {
+    const int gpu = devices_->Gpu(streams_[s].device);
+    if (anchors_.count(gpu) > 0) continue;
+    devices_->Enter(streams_[s].device);
+    anchors_[gpu] = {cuda::MakeEvent(cuda::kEventDefault), {}, static_cast<int>(s)};
+  }
+}
+
+void CudaBackend::Begin(const RunContext& run) {
+  timed_ = run.timed;
+  last_stream_.assign(last_stream_.size(), -1);
+  if (!timed_) return;
+  MakeTimers();
+  for (auto& [gpu, anchor] : anchors_) {
+    const cuda::Stream stream = streams_[anchor.stream].handle.get();
+    Check(Driver().EventRecord(anchor.event.get(), stream), "a clock cannot be read");
+    Check(Driver().StreamSynchronize(stream), "a clock cannot be read");
+    anchor.time = run.Now();
+  }
+}
+
+/// The step's stream, in its place after the steps of its queue before it.
+cuda::Stream CudaBackend::Enter(int step) {
+  const StepRoute& route = routes_.steps[step];
+  const StreamOfQueue& mine = streams_[route.stream];
+  devices_->Enter(mine.device);
+  int& last = last_stream_[route.queue];
+  if (last >= 0 && last != route.stream) Follow(mine.handle.get(), streams_[last]);
+  last = route.stream;
+  if (timed_) {
+    Check(Driver().EventRecord(starts_[step].get(), mine.handle.get()), "an event was refused");
+  }
+  return mine.handle.get();
+}
+
+void CudaBackend::Follow(cuda::Stream stream, const StreamOfQueue& earlier) {
+  Check(Driver().EventRecord(earlier.mark.get(), earlier.handle.get()), "an event was refused");
+  Check(Driver().StreamWaitEvent(stream, earlier.mark.get(), 0), "a stream cannot wait");
+}
+
+Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext&) {
+  const int device = streams_[routes_.steps[timing.step].stream].device;
+  const CurrentStream current(devices_->Gpu(device), Enter(timing.step));
+  kernel();
+  return {};
+}
+
+Interval CudaBackend::Copy(void* to, const void* from, Bytes size, const Timing& timing,
+                           const RunContext&) {
+  const StepRoute& route = routes_.steps[timing.step];
+  const cuda::Stream stream = Enter(timing.step);
+  if (size.count == 0 || to == from) return {};
+  const auto target = reinterpret_cast<DevicePointer>(to);
+  const auto source = reinterpret_cast<DevicePointer>(from);
+  const auto count = static_cast<std::size_t>(size.count);
+  const bool between = route.from != kHostMemory && route.to != kHostMemory;
+  if (!between || devices_->Gpu(route.from) == devices_->Gpu(route.to)) {
+    Check(Driver().CopyAsync(target, source, count, stream), "the copy was refused");
+  } else if (devices_->Reaches(route.from, route.to)) {
+    Check(Driver().CopyPeerAsync(target, devices_->ContextOf(route.to), source,
+                                 devices_->ContextOf(route.from), count, stream),
+          "the peer copy was refused");
+  } else {
+    staged_.at({route.stream, route.from})->Issue(target, source, size, stream);
+  }
+  return {};
+}
+
+Interval CudaBackend::Occupy(const Timing& timing, const RunContext&) {
+  // The bytes cross the bus inside the kernel that reads them.
+  Enter(timing.step);
+  return {};
+}
+
+void CudaBackend::Wait(int step, int earlier) {
+  const StreamOfQueue& mine = streams_[routes_.steps[step].stream];
+  Check(Driver().StreamWaitEvent(mine.handle.get(), EndOf(earlier), 0), "a stream cannot wait");
+}
+
+void CudaBackend::Record(int step) {
+  const StreamOfQueue& mine = streams_[routes_.steps[step].stream];
+  Check(Driver().EventRecord(EndOf(step), mine.handle.get()), "an event was refused");
+}
+
+bool CudaBackend::Finished() {
+  for (const StreamOfQueue& stream : streams_) {
+    const cuda::Result result = Driver().StreamQuery(stream.handle.get());
+    if (result == cuda::kNotReady) return false;
+    Check(result, "a kernel or copy failed on GPU " + std::to_string(devices_->Gpu(stream.device)));
+  }
+  return true;
+}
+
+bool CudaBackend::Ended(int step) { return Driver().EventQuery(EndOf(step)) != cuda::kNotReady; }
+
+Interval CudaBackend::TimesOf(int step) {
+  const int device = streams_[routes_.steps[step].stream].device;
+  const Anchor& anchor = anchors_.at(devices_->Gpu(device));
+  const auto at = [&](cuda::Event event) {
+    float milliseconds = 0;
+    Check(Driver().EventElapsedTime(&milliseconds, anchor.event.get(), event),
+          "the time of a step cannot be read");
+    return anchor.time + Nanoseconds(std::llround(static_cast<double>(milliseconds) * 1e6));
+  };
+  return {at(starts_[step].get()), at(timed_ends_[step].get())};
+}
+
+void CudaBackend::BeginCapture() {
+  timed_ = false;
+  last_stream_.assign(last_stream_.size(), -1);
+  const StreamOfQueue& origin = streams_.front();
+  devices_->Enter(origin.device);
+  // Relaxed: libraries may make what they need at a kernel's first call.
+  Check(Driver().StreamBeginCapture(origin.handle.get(), cuda::kCaptureRelaxed),
+        "a graph cannot be captured");
+  Check(Driver().EventRecord(origin.mark.get(), origin.handle.get()), "a graph cannot be captured");
+  for (std::size_t s = 1; s < streams_.size(); ++s) {
+    Check(Driver().StreamWaitEvent(streams_[s].handle.get(), origin.mark.get(), 0),
+          "a graph cannot be captured");
+  }
+}
+
+std::function<void()> CudaBackend::EndCapture() {
+  const StreamOfQueue& origin = streams_.front();
+  for (std::size_t s = 1; s < streams_.size(); ++s) Follow(origin.handle.get(), streams_[s]);
+  devices_->Enter(origin.device);
+  cuda::Graph captured = nullptr;
+  Check(Driver().StreamEndCapture(origin.handle.get(), &captured), "a graph cannot be captured");
+  const cuda::GraphHandle graph(captured);
+  cuda::GraphExec made = nullptr;
+  Check(Driver().GraphInstantiate(&made, captured, 0), "a captured graph cannot be made to run");
+  return [this, exec = std::make_shared<cuda::GraphExecHandle>(made)] {
+    devices_->Enter(streams_.front().device);
+    Check(Driver().GraphLaunch(exec->get(), streams_.front().handle.get()),
+          "the captured graph was refused");
+  };
+}
+
+void CudaBackend::AbandonCapture() noexcept {
+  cuda::Graph graph = nullptr;
+  if (Driver().StreamEndCapture(streams_.front().handle.get(), &graph) == cuda::kSuccess) {
+    Driver().GraphDestroy(graph);
+  }
+}
+
+}  // namespace tvm_sched::runtime

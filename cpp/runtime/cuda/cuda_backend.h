@@ -1,0 +1,83 @@
+// GPUs through CUDA's driver: the host issues the steps of a plan on streams and goes on; streams
+// wait for each other's events. docs/architecture.md, "CUDA", says what lies where.
+#ifndef TVM_SCHED_RUNTIME_CUDA_CUDA_BACKEND_H_
+#define TVM_SCHED_RUNTIME_CUDA_CUDA_BACKEND_H_
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/backend.h"
+#include "runtime/cuda/devices.h"
+#include "runtime/cuda/handles.h"
+#include "runtime/cuda/staged_copy.h"
+#include "runtime/cuda/step_routes.h"
+#include "runtime/plan.h"
+
+namespace tvm_sched::runtime {
+
+/// Streams and events of one plan, for one run at a time; they are made here, none in a run, but
+/// for those that measure times, which the first timed run makes.
+class CudaBackend final : public Backend, public Streams {
+ public:
+  CudaBackend(std::shared_ptr<const Plan> plan, std::shared_ptr<const cuda::Devices> devices);
+  ~CudaBackend() override;
+
+  std::shared_ptr<std::byte> Allocate(int device, Bytes size) override {
+    return devices_->Allocate(device, size);
+  }
+  /// The kernel finds its stream in tvm_ffi's table (TVMFFIEnvGetStream) and its GPU's context
+  /// entered.
+  Interval Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) override;
+  Interval Copy(void* to, const void* from, Bytes size, const Timing& timing,
+                const RunContext& run) override;
+  Interval Occupy(const Timing& timing, const RunContext& run) override;
+  Streams* streams() override { return this; }
+
+  void Begin(const RunContext& run) override;
+  void Wait(int step, int earlier) override;
+  void Record(int step) override;
+  bool Finished() override;
+  bool Ended(int step) override;
+  Interval TimesOf(int step) override;
+  void BeginCapture() override;
+  std::function<void()> EndCapture() override;
+  void AbandonCapture() noexcept override;
+
+ private:
+  struct StreamOfQueue {
+    cuda::StreamHandle handle;
+    cuda::EventHandle mark;  // where another stream takes over: of the queue, or of a capture
+    int device;
+  };
+  /// Two clocks read at one time: an event on a GPU, and the run's.
+  struct Anchor {
+    cuda::EventHandle event;
+    Nanoseconds time{0};
+    int stream;  // that it is recorded on
+  };
+
+  void MakeStreams();
+  void MakeStagedCopies();
+  void MakeTimers();
+  cuda::Stream Enter(int step);
+  cuda::Event EndOf(int step) const { return (timed_ ? timed_ends_ : ends_)[step].get(); }
+  void Follow(cuda::Stream stream, const StreamOfQueue& earlier);
+
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const cuda::Devices> devices_;
+  cuda::StepRoutes routes_;
+  std::vector<StreamOfQueue> streams_;
+  std::vector<int> last_stream_;  // of each queue in this run, or -1
+  std::vector<cuda::EventHandle> ends_;
+  std::map<std::pair<int, int>, std::unique_ptr<cuda::StagedCopy>> staged_;  // by stream, sender
+
+  bool timed_ = false;
+  std::vector<cuda::EventHandle> starts_, timed_ends_;
+  std::map<int, Anchor> anchors_;  // by GPU
+};
+
+}  // namespace tvm_sched::runtime
+
+#endif  // TVM_SCHED_RUNTIME_CUDA_CUDA_BACKEND_H_

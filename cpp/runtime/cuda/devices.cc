@@ -1,0 +1,126 @@
+#include "runtime/cuda/devices.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace tvm_sched::runtime::cuda {
+
+namespace {
+
+constexpr const char* kMapping =
+    "; several devices may share a GPU: configure(devices=[0, 0, ...]) says which GPU each takes";
+
+std::vector<int> Choose(int count, std::vector<int> gpus, int present) {
+  if (gpus.empty()) {
+    if (present < count) {
+      throw CudaError("the plan is for " + std::to_string(count) + " GPUs, and this machine has " +
+                      std::to_string(present) + kMapping);
+    }
+    gpus.resize(count);
+    std::iota(gpus.begin(), gpus.end(), 0);
+  }
+  if (static_cast<int>(gpus.size()) != count) {
+    throw std::invalid_argument("options.devices names " + std::to_string(gpus.size()) +
+                                " GPUs, expected one for each of the plan's " +
+                                std::to_string(count) + " devices");
+  }
+  for (int gpu : gpus) {
+    if (gpu >= 0 && gpu < present) continue;
+    throw std::invalid_argument("options.devices names GPU " + std::to_string(gpu) +
+                                ", and this machine has " + std::to_string(present) + ", from 0");
+  }
+  return gpus;
+}
+
+}  // namespace
+
+Devices::Devices(int count, std::vector<int> gpus) {
+  int present = 0;
+  Check(Driver().DeviceGetCount(&present), "counting the GPUs failed");
+  gpus_ = Choose(count, std::move(gpus), present);
+  contexts_.resize(present);
+  for (int gpu : gpus_) {
+    if (contexts_[gpu] == nullptr) OpenGpu(gpu);
+  }
+  ConnectPeers();
+}
+
+void Devices::OpenGpu(int gpu) {
+  // The primary context, which CUDA's runtime and every library shares. It is kept to the end of
+  // the process: opening it again would cost a second, and memory may outlive this object.
+  DeviceId id = 0;
+  Check(Driver().DeviceGet(&id, gpu), "GPU " + std::to_string(gpu) + " cannot be opened");
+  Check(Driver().PrimaryContextRetain(&contexts_[gpu], id),
+        "GPU " + std::to_string(gpu) + " cannot be used");
+}
+
+void Devices::ConnectPeers() {
+  peers_.assign(contexts_.size(), std::vector<bool>(contexts_.size()));
+  for (std::size_t from = 0; from < contexts_.size(); ++from) {
+    for (std::size_t to = 0; to < contexts_.size(); ++to) {
+      if (from == to || contexts_[from] == nullptr || contexts_[to] == nullptr) continue;
+      int reachable = 0;
+      Check(Driver().DeviceCanAccessPeer(&reachable, static_cast<DeviceId>(from),
+                                         static_cast<DeviceId>(to)),
+            "asking for peer access failed");
+      if (reachable == 0) continue;
+      Check(Driver().ContextSetCurrent(contexts_[from]), "a GPU's context cannot be entered");
+      const Result result = Driver().ContextEnablePeerAccess(contexts_[to], 0);
+      // A GPU has a limited number of peers; beyond it, copies are staged.
+      peers_[from][to] = result == kSuccess || result == kPeerAccessAlreadyEnabled;
+    }
+  }
+}
+
+void Devices::Enter(int device) const {
+  Check(Driver().ContextSetCurrent(ContextOf(device)), "a GPU's context cannot be entered");
+}
+
+bool Devices::Reaches(int from, int to) const {
+  return gpus_[from] == gpus_[to] || peers_[gpus_[from]][gpus_[to]];
+}
+
+std::shared_ptr<std::byte> Devices::Allocate(int device, Bytes size) const {
+  Enter(device);
+  DevicePointer address = 0;
+  // At least one byte, so that an empty arena has an address of its own.
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(size.count, 1));
+  const Result result = Driver().MemoryAllocate(&address, count);
+  if (result == kOutOfMemory) {
+    std::size_t free = 0, total = 0;
+    Driver().MemoryInfo(&free, &total);
+    const auto sharing = std::count(gpus_.begin(), gpus_.end(), gpus_[device]);
+    throw CudaMemoryError(
+        "GPU " + std::to_string(gpus_[device]) + " has " + std::to_string(free) + " of " +
+        std::to_string(total) + " bytes free, and " + std::to_string(count) + " are needed" +
+        (sharing > 1 ? "; " + std::to_string(sharing) + " of the plan's devices share it" : ""));
+  }
+  Check(result, "memory of GPU " + std::to_string(gpus_[device]) + " cannot be had");
+  const Context context = ContextOf(device);
+  return {reinterpret_cast<std::byte*>(address), [context](std::byte* memory) {
+            // A process that ends may have closed the driver already; then this does nothing.
+            try {
+              if (Driver().ContextSetCurrent(context) == kSuccess) {
+                Driver().MemoryFree(reinterpret_cast<DevicePointer>(memory));
+              }
+            } catch (const CudaError&) {
+            }
+          }};
+}
+
+std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size) const {
+  if (!gpus_.empty()) Enter(0);
+  void* address = nullptr;
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(size.count, 1));
+  Check(Driver().HostAllocate(&address, count, kHostAllocPortable | kHostAllocDeviceMap),
+        std::to_string(count) + " bytes of pinned host memory cannot be had");
+  return {static_cast<std::byte*>(address), [](std::byte* memory) {
+            try {
+              Driver().HostFree(memory);
+            } catch (const CudaError&) {
+            }
+          }};
+}
+
+}  // namespace tvm_sched::runtime::cuda

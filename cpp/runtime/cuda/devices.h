@@ -1,0 +1,48 @@
+// The GPUs that a plan's devices stand for: contexts, memory, who reaches whom.
+#ifndef TVM_SCHED_RUNTIME_CUDA_DEVICES_H_
+#define TVM_SCHED_RUNTIME_CUDA_DEVICES_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/driver.h"
+#include "runtime/units.h"
+
+namespace tvm_sched::runtime::cuda {
+
+/// GPUs by the plan's devices. Several of these may be one GPU, so that a schedule for four devices
+/// runs, and can be checked, on one.
+class Devices {
+ public:
+  /// `gpus`: the index of the GPU for each of the plan's `count` devices; empty: the first `count`.
+  /// Throws CudaError where there are too few, std::invalid_argument where the list is wrong.
+  Devices(int count, std::vector<int> gpus);
+
+  int count() const { return static_cast<int>(gpus_.size()); }
+  /// The GPU of a device.
+  int Gpu(int device) const { return gpus_[device]; }
+  Context ContextOf(int device) const { return contexts_[gpus_[device]]; }
+  /// Make the device's context the calling thread's.
+  void Enter(int device) const;
+  /// Whether a copy between two devices goes straight, on one GPU or between peers.
+  bool Reaches(int from, int to) const;
+
+  /// Memory of a device, given back with the last reference; kernels of others may read it where
+  /// they are peers.
+  std::shared_ptr<std::byte> Allocate(int device, Bytes size) const;
+  /// Pinned memory of the host that every device can read.
+  std::shared_ptr<std::byte> AllocateHost(Bytes size) const;
+
+ private:
+  void OpenGpu(int gpu);
+  void ConnectPeers();
+
+  std::vector<int> gpus_;          // of each device
+  std::vector<Context> contexts_;  // of each GPU; null for those that are not used
+  std::vector<std::vector<bool>> peers_;
+};
+
+}  // namespace tvm_sched::runtime::cuda
+
+#endif  // TVM_SCHED_RUNTIME_CUDA_DEVICES_H_

@@ -1,0 +1,39 @@
+// The CUDA driver, opened at run time, and what its status codes mean.
+#ifndef TVM_SCHED_RUNTIME_CUDA_DRIVER_H_
+#define TVM_SCHED_RUNTIME_CUDA_DRIVER_H_
+
+#include <stdexcept>
+#include <string>
+
+#include "runtime/cuda/driver_api.h"
+
+namespace tvm_sched::runtime::cuda {
+
+/// The driver or a device refused something.
+class CudaError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A device has too little memory left.
+class CudaMemoryError : public CudaError {
+ public:
+  using CudaError::CudaError;
+};
+
+/// The driver: opened and initialised at the first call, then the same for the whole process. The
+/// environment variable TVM_SCHED_CUDA_DRIVER names another file than libcuda.so.1.
+///
+/// Throws CudaError where there is no driver or no device, and in a child process that was forked
+/// after the first call, since CUDA does not survive a fork.
+const DriverApi& Driver();
+
+/// Throw CudaError unless `result` is success; `what` says what was tried.
+void Check(Result result, const std::string& what);
+
+/// "CUDA_ERROR_INVALID_VALUE (invalid argument)"
+std::string Describe(Result result);
+
+}  // namespace tvm_sched::runtime::cuda
+
+#endif  // TVM_SCHED_RUNTIME_CUDA_DRIVER_H_

@@ -1,0 +1,49 @@
+// A problem with what searches derive from it once: neighbours, longest paths, ways for parameters.
+#ifndef TVM_SCHED_SEARCH_INSTANCE_H_
+#define TVM_SCHED_SEARCH_INSTANCE_H_
+
+#include <vector>
+
+#include "simulate/problem.h"
+
+namespace tvm_sched::search {
+
+using simulate::Bytes;
+using simulate::ChannelId;
+using simulate::DeviceId;
+using simulate::kHost;
+using simulate::kNever;
+using simulate::kNone;
+using simulate::Nanoseconds;
+using simulate::OperatorId;
+using simulate::TensorId;
+
+struct Instance {
+  explicit Instance(simulate::Problem problem);
+
+  simulate::Problem problem;
+  /*! \brief Operators next to each operator, ascending, distinct. */
+  simulate::Rows<OperatorId> predecessors, successors;
+  /*! \brief Operators that read each tensor. */
+  simulate::Rows<OperatorId> readers;
+  /*! \brief Longest path from the start of each operator to the end of the run, each on its best
+   * device; `tail` is the same from its end. */
+  std::vector<Nanoseconds> rank, tail;
+  /*! \brief Neighbours through which a parameter may be loaded into each device: on other buses,
+   * the two nearest on each, joined without a bus. */
+  simulate::Rows<DeviceId> transits;
+  /*! \brief Devices that share host memory. */
+  std::vector<DeviceId> sharing;
+
+  size_t operators() const { return problem.operators(); }
+  size_t tensors() const { return problem.tensors.size(); }
+  size_t devices() const { return problem.devices.size(); }
+  bool OnHost(TensorId tensor) const { return problem.tensors[tensor].in_host_memory(); }
+  Nanoseconds Duration(OperatorId op, DeviceId device, bool direct) const {
+    return (direct ? problem.direct_time : problem.operator_time)(op, device);
+  }
+};
+
+}  // namespace tvm_sched::search
+
+#endif  // TVM_SCHED_SEARCH_INSTANCE_H_

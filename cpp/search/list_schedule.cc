@@ -1,0 +1,247 @@
+#include "list_schedule.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "replay.h"
+
+namespace tvm_sched::search {
+namespace {
+
+/*! \brief The plan that ends first, with the fewest moves among those; false where there is none.
+ */
+bool BestPlan(PartialSchedule* state, OperatorId op, const Choice& choice, Plan* best) {
+  Plan plan;
+  bool found = false;
+  for (size_t d = 0; d < state->instance().devices(); ++d) {
+    if (!choice.device[d]) continue;
+    for (bool direct : {false, true}) {
+      if (direct && !choice.direct) continue;
+      if (!state->MakePlan(op, static_cast<DeviceId>(d), direct, &plan)) continue;
+      if (!found ||
+          std::tuple(plan.end, plan.moves.size()) < std::tuple(best->end, best->moves.size())) {
+        std::swap(*best, plan);
+        found = true;
+      }
+    }
+  }
+  return found;
+}
+
+/*! \brief Events as nodes of a graph, ordered by the earliest time at which each can start. */
+class Dispatcher {
+ public:
+  explicit Dispatcher(const PartialSchedule& given)
+      : given_(given), instance_(given.instance()), events_(given.events()) {
+    Prioritise();
+    Connect();
+  }
+
+  Sequence Run() {
+    for (size_t e = 0; e < events_.size(); ++e) {
+      if (waiting_[e] == 0) Offer(e);
+    }
+    Sequence order;
+    order.reserve(events_.size());
+    device_free_.assign(instance_.devices(), {});
+    channel_free_.assign(instance_.problem.channels, {});
+    while (!ready_.empty()) {
+      const auto [stored, urgency, position, event] = ready_.top();
+      ready_.pop();
+      const Nanoseconds start = EarliestStart(event);
+      if (start > stored) {
+        ready_.emplace(start, urgency, position, event);
+        continue;
+      }
+      order.push_back(events_[event]);
+      Take(event, start);
+      if (is_load(event)) OfferNextLoad(event);
+    }
+    return order;
+  }
+
+ private:
+  using Entry = std::tuple<Nanoseconds, int, Nanoseconds, size_t>;
+
+  bool is_load(size_t event) const {
+    return !events_[event].is_run() && events_[event].source == kHost;
+  }
+
+  int32_t RouteOf(size_t event) const {
+    const Event& e = events_[event];
+    if (!e.is_run()) return instance_.problem.RouteOf(e.source, e.device);
+    return e.is_direct() ? instance_.problem.RouteOf(kHost, e.device) : kNone;
+  }
+
+  /*! \brief `position`: for a move the start of the first run that needs it, for a run the negative
+   * of its rank. */
+  void Prioritise() {
+    position_.assign(events_.size(), kNever);
+    maker_ = {instance_.tensors(), instance_.devices(), kNone};
+    for (size_t e = 0; e < events_.size(); ++e) {
+      const Event& event = events_[e];
+      if (!event.is_run()) {
+        maker_(event.item, event.device) = static_cast<int32_t>(e);
+        continue;
+      }
+      position_[e] = -instance_.rank[event.item];
+      for (TensorId t : instance_.problem.outputs[event.item]) {
+        maker_(t, event.device) = static_cast<int32_t>(e);
+      }
+    }
+    for (size_t e = events_.size(); e-- > 0;) {
+      const Event& event = events_[e];
+      if (event.is_run()) {
+        for (TensorId t : instance_.problem.inputs[event.item]) {
+          if (given_.Reads(event, t)) Urge(maker_(t, event.device), given_.starts()[e]);
+        }
+      } else if (event.source != kHost) {
+        Urge(maker_(event.item, event.source), position_[e]);
+      }
+    }
+  }
+
+  void Urge(int32_t maker, Nanoseconds when) {
+    if (maker != kNone && !events_[maker].is_run())
+      position_[maker] = std::min(position_[maker], when);
+  }
+
+  void Connect() {
+    waiting_.assign(events_.size(), 0);
+    after_.resize(events_.size());
+    ready_at_.assign(events_.size(), {});
+    std::map<int32_t, std::vector<size_t>> loads;
+    for (size_t e = 0; e < events_.size(); ++e) {
+      const Event& event = events_[e];
+      if (event.is_run()) {
+        for (TensorId t : instance_.problem.inputs[event.item]) {
+          if (given_.Reads(event, t)) Wait(e, maker_(t, event.device));
+          // A copy may stand before an operator that needs it elsewhere, not before its maker.
+        }
+      } else if (event.source != kHost) {
+        Wait(e, maker_(event.item, event.source));
+      } else {
+        loads[RouteOf(e)].push_back(e);
+      }
+    }
+    // Of the loads of a bus only the next one is offered: all of them could start when it is free.
+    next_load_.assign(events_.size(), events_.size());
+    for (auto& [route, queue] : loads) {
+      std::stable_sort(queue.begin(), queue.end(),
+                       [&](size_t a, size_t b) { return position_[a] < position_[b]; });
+      for (size_t i = 1; i < queue.size(); ++i) {
+        next_load_[queue[i - 1]] = queue[i];
+        waiting_[queue[i]] = 1;
+      }
+    }
+  }
+
+  void Wait(size_t event, int32_t maker) {
+    if (maker == kNone) return;
+    after_[maker].push_back(event);
+    ++waiting_[event];
+  }
+
+  void Offer(size_t event) {
+    const int urgency = is_load(event) ? 1 : 0;
+    ready_.emplace(ready_at_[event], urgency, position_[event], event);
+  }
+
+  void OfferNextLoad(size_t event) {
+    if (next_load_[event] < events_.size()) Offer(next_load_[event]);
+  }
+
+  Nanoseconds EarliestStart(size_t event) const {
+    Nanoseconds start = ready_at_[event];
+    if (events_[event].is_run()) start = std::max(start, device_free_[events_[event].device]);
+    const int32_t route = RouteOf(event);
+    if (route == kNone) return start;
+    for (ChannelId c : instance_.problem.route_channels[route]) {
+      start = std::max(start, channel_free_[c]);
+    }
+    return start;
+  }
+
+  void Take(size_t event, Nanoseconds start) {
+    const Event& e = events_[event];
+    const simulate::Problem& problem = instance_.problem;
+    const int32_t route = RouteOf(event);
+    Nanoseconds end = start, released = start;
+    if (e.is_run()) {
+      end = start + instance_.Duration(e.item, e.device, e.is_direct());
+      device_free_[e.device] = end;
+      released = start + problem.host_read_time(e.item, e.device);
+    } else {
+      end = released = start + problem.TransferTime(e.item, route);
+    }
+    if (route != kNone) {
+      for (ChannelId c : problem.route_channels[route]) channel_free_[c] = released;
+    }
+    for (size_t next : after_[event]) {
+      ready_at_[next] = std::max(ready_at_[next], end);
+      if (--waiting_[next] == 0) Offer(next);
+    }
+  }
+
+  const PartialSchedule& given_;
+  const Instance& instance_;
+  const Sequence& events_;
+  simulate::Matrix<int32_t> maker_;
+  std::vector<Nanoseconds> position_, ready_at_, device_free_, channel_free_;
+  std::vector<int32_t> waiting_;
+  std::vector<std::vector<size_t>> after_;
+  std::vector<size_t> next_load_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_;
+};
+
+}  // namespace
+
+bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
+                  const std::vector<int32_t>& choice) {
+  const Instance& instance = state->instance();
+  const Choice anywhere{std::vector<bool>(instance.devices(), true), true};
+  std::vector<size_t> waiting(instance.operators());
+  std::priority_queue<std::pair<Nanoseconds, OperatorId>> free;  // of equal rank the later operator
+  for (size_t o = 0; o < waiting.size(); ++o) {
+    waiting[o] = instance.predecessors[o].size();
+    if (waiting[o] == 0) free.emplace(instance.rank[o], -static_cast<OperatorId>(o));
+  }
+  Plan plan;
+  while (!free.empty()) {
+    const OperatorId op = -free.top().second;
+    free.pop();
+    if (!BestPlan(state, op, choices[choice[op]], &plan) && !BestPlan(state, op, anywhere, &plan)) {
+      return false;
+    }
+    state->Place(plan);
+    for (OperatorId s : instance.successors[op]) {
+      if (--waiting[s] == 0) free.emplace(instance.rank[s], -s);
+    }
+  }
+  return true;
+}
+
+Sequence Dispatch(const PartialSchedule& given) {
+  Sequence order = Dispatcher(given).Run();
+  // Never drop an event: what the dispatcher cannot order keeps the order that it had.
+  return order.size() == given.events().size() ? order : given.SortedByStart();
+}
+
+Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
+                      const std::vector<int32_t>& choice, double memory_scale, bool backfill) {
+  PartialSchedule listed(instance, memory_scale, backfill);
+  if (!ListSchedule(&listed, choices, choice)) return {};
+  Replay replay(instance);
+  PartialSchedule sorted(instance, memory_scale), dispatched(instance, memory_scale);
+  const bool first = replay.Play(listed.SortedByStart(), kNever, &sorted);
+  const bool second = replay.Play(Dispatch(listed), kNever, &dispatched);
+  if (second && (!first || dispatched.latency() < sorted.latency()))
+    return {dispatched.events(), dispatched.latency()};
+  if (!first) return {};
+  return {sorted.events(), sorted.latency()};
+}
+
+}  // namespace tvm_sched::search

@@ -1,0 +1,48 @@
+// List scheduling: operators by priority, each where it ends first.
+#ifndef TVM_SCHED_SEARCH_LIST_SCHEDULE_H_
+#define TVM_SCHED_SEARCH_LIST_SCHEDULE_H_
+
+#include <vector>
+
+#include "partial_schedule.h"
+
+namespace tvm_sched::search {
+
+/*! \brief Where and how operators may be placed. */
+struct Choice {
+  /*! \brief By device. */
+  std::vector<bool> device;
+  /*! \brief Direct host access: a read takes the bus only once the operator can start, so a chain
+   * of them leaves the bus idle between. */
+  bool direct = true;
+};
+
+/*!
+ * \brief Schedules all operators on an empty `state`, the free one of highest rank first.
+ * \param choices For each operator a position in `choice`; an operator that no place of its choice
+ * can hold is placed anywhere.
+ * \return False where an operator fits on no device.
+ */
+bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
+                  const std::vector<int32_t>& choice);
+
+/*!
+ * \brief The events of a schedule in an order in which no channel and no device waits while
+ * something that it could do is there: the earliest possible start first; at the same time copies
+ * before loads, loads by the start of their first reader, operators by rank.
+ */
+Sequence Dispatch(const PartialSchedule& given);
+
+struct Constructed {
+  /*! \brief In the order of their starts; none where memory does not suffice. */
+  Sequence events;
+  Nanoseconds latency{};
+};
+
+/*! \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter. */
+Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
+                      const std::vector<int32_t>& choice, double memory_scale, bool backfill);
+
+}  // namespace tvm_sched::search
+
+#endif  // TVM_SCHED_SEARCH_LIST_SCHEDULE_H_

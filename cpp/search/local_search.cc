@@ -1,0 +1,290 @@
+#include "local_search.h"
+
+#include <algorithm>
+
+#include "list_schedule.h"
+
+namespace tvm_sched::search {
+namespace {
+
+/*! \brief A change is taken when it is no worse than what held so many tries ago. */
+constexpr size_t kHistory = 100;
+/*! \brief Tries for each event without a better schedule, after which the search goes back to the
+ * best one and is less choosy. */
+constexpr int64_t kPatience = 15;
+/*! \brief How often it goes back without having found a better one before it stops. */
+constexpr int kGiveUp = 5;
+/*! \brief How much worse schedules may be then, as a share of the best latency. */
+constexpr double kHeat = 0.02;
+/*! \brief Tries after which the critical events of the present schedule are looked up again. */
+constexpr int64_t kRefresh = 20;
+/*! \brief Share of tries that change something that the latency waits for. */
+constexpr double kCritical = 0.8;
+
+}  // namespace
+
+uint64_t Random::Next() {
+  uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+LocalSearch::LocalSearch(const Instance& instance, double memory_scale, const Sequence& start,
+                         uint64_t seed, Nanoseconds goal)
+    : instance_(instance),
+      random_(seed),
+      goal_(goal),
+      replay_(instance),
+      now_(instance, memory_scale),
+      next_(instance, memory_scale),
+      best_(instance, memory_scale) {
+  if (!replay_.Play(start, kNever, &now_)) {
+    vain_ = kGiveUp;
+    return;
+  }
+  best_ = now_;
+  history_.assign(kHistory, now_.latency());
+  lowest_ = now_.latency();
+  patience_ = all_patience_ = kPatience * static_cast<int64_t>(std::max<size_t>(1, start.size()));
+}
+
+bool LocalSearch::Step(int64_t events) {
+  for (played_ -= events; played_ < 0; ++tries_) {
+    if (now_.events().empty() || best_.latency() <= goal_ || vain_ >= kGiveUp) return false;
+    Try();
+  }
+  return true;
+}
+
+void LocalSearch::Try() {
+  if (tries_ % kRefresh == 0) critical_ = CriticalEvents(now_);
+  Nanoseconds& late = history_[tries_ % kHistory];
+  sequence_ = now_.events();
+  dispatch_ = false;
+  if (Change(&sequence_)) {
+    const Nanoseconds limit = std::max(now_.latency(), late);
+    bool better = replay_.Play(sequence_, dispatch_ ? kNever : limit, &next_);
+    played_ += static_cast<int64_t>(next_.events().size());
+    if (better && dispatch_) {
+      sequence_ = Dispatch(next_);
+      better = replay_.Play(sequence_, limit, &next_);
+      played_ += 4 * static_cast<int64_t>(next_.events().size());
+    }
+    if (better) Accept();
+  } else {
+    ++played_;
+  }
+  late = std::min(late, now_.latency());
+  Reheat();
+}
+
+void LocalSearch::Accept() {
+  std::swap(now_, next_);
+  if (now_.latency() < best_.latency()) {
+    best_ = now_;
+    vain_ = 0;
+  }
+}
+
+void LocalSearch::Reheat() {
+  --patience_;
+  if (now_.latency() < lowest_) {
+    lowest_ = now_.latency();
+    patience_ = all_patience_;
+  }
+  if (patience_ > 0) return;
+  now_ = best_;
+  critical_ = CriticalEvents(now_);
+  lowest_.count = static_cast<int64_t>(static_cast<double>(best_.latency().count) * (1 + kHeat));
+  history_.assign(kHistory, lowest_);
+  patience_ = all_patience_;
+  ++vain_;
+}
+
+size_t LocalSearch::Position() {
+  const size_t events = now_.events().size();
+  if (!critical_.empty() && random_.Chance(kCritical)) {
+    const size_t position = critical_[random_.Below(critical_.size())];
+    if (position < events) return position;
+  }
+  return random_.Below(events);
+}
+
+bool LocalSearch::Change(Sequence* sequence) {
+  const size_t position = Position();
+  switch (random_.Below(10)) {
+    case 0:
+    case 1:
+      return PlaceElsewhere(position, sequence);
+    case 2:
+      return PlaceTogether(position, sequence);
+    case 3:
+      return PlaceBlock(position, sequence);
+    case 4:
+    case 5:
+    case 6:
+      return Shift(position, sequence);
+    default:
+      return OtherWay(position, sequence);
+  }
+}
+
+/*! \brief The event itself where it is a run, else the first run after it that reads its tensor. */
+bool LocalSearch::RunNear(size_t position, size_t* run) const {
+  const Sequence& events = now_.events();
+  if (events[position].is_run()) {
+    *run = position;
+    return true;
+  }
+  for (size_t i = position + 1; i < events.size(); ++i) {
+    if (!events[i].is_run()) continue;
+    const auto read = instance_.problem.inputs[events[i].item];
+    if (std::find(read.begin(), read.end(), events[position].item) != read.end()) {
+      *run = i;
+      return true;
+    }
+  }
+  return false;
+}
+
+/*! \brief Moves a run to a device in the mode that it has, or in the other one where it must. */
+bool LocalSearch::SetPlace(Event* run, DeviceId device) {
+  for (bool direct : {run->is_direct(), !run->is_direct()}) {
+    if (instance_.Duration(run->item, device, direct) == kNever) continue;
+    *run = Event::Run(run->item, device, direct);
+    return true;
+  }
+  return false;
+}
+
+/*! \brief One operator on another device or in another mode. */
+bool LocalSearch::PlaceElsewhere(size_t position, Sequence* sequence) {
+  size_t i;
+  if (!RunNear(position, &i)) return false;
+  Event& run = (*sequence)[i];
+  const auto device = static_cast<DeviceId>(random_.Below(instance_.devices()));
+  const bool direct = random_.Chance(0.25);
+  const Event other = Event::Run(run.item, device, direct);
+  if (other == run || instance_.Duration(run.item, device, direct) == kNever) return false;
+  run = other;
+  return true;
+}
+
+/*! \brief An operator and some that follow it, as far as they run on the same device, go to another
+ * one. */
+bool LocalSearch::PlaceTogether(size_t position, Sequence* sequence) {
+  size_t i;
+  if (!RunNear(position, &i)) return false;
+  const DeviceId from = (*sequence)[i].device;
+  std::vector<OperatorId> group = {(*sequence)[i].item}, ahead;
+  for (size_t steps = 1 + random_.Below(5); steps > 0; --steps) {
+    ahead.clear();
+    for (OperatorId s : instance_.successors[group.back()]) {
+      if (now_.placed(s) == from) ahead.push_back(s);
+    }
+    if (ahead.empty()) break;
+    group.push_back(ahead[random_.Below(ahead.size())]);
+  }
+  const auto device = static_cast<DeviceId>(random_.Below(instance_.devices()));
+  if (device == from) return false;
+  for (size_t k = i; k < sequence->size() && !group.empty(); ++k) {
+    Event& event = (*sequence)[k];
+    const auto found =
+        event.is_run() ? std::find(group.begin(), group.end(), event.item) : group.end();
+    if (found == group.end()) continue;
+    group.erase(found);
+    if (!SetPlace(&event, device)) return false;
+  }
+  return true;
+}
+
+/*! \brief Operators that follow each other in the sequence, all or those of one device, go to
+ * another device: boundaries between parts of the model move. */
+bool LocalSearch::PlaceBlock(size_t position, Sequence* sequence) {
+  size_t i;
+  if (!RunNear(position, &i)) return false;
+  const DeviceId from = (*sequence)[i].device;
+  const auto device = static_cast<DeviceId>(random_.Below(instance_.devices()));
+  const bool all = random_.Chance(0.3);
+  // Short blocks more often than long ones.
+  const size_t most = size_t{4} << random_.Below(7);
+  size_t left = 2 + random_.Below(most);
+  const bool backwards = random_.Chance(0.5);
+  bool changed = false;
+  for (size_t k = i; left > 0; backwards ? --k : ++k) {
+    Event& event = (*sequence)[k];
+    if (event.is_run()) {
+      --left;
+      if ((all || event.device == from) && event.device != device) {
+        if (!SetPlace(&event, device)) return false;
+        changed = true;
+      }
+    }
+    if (backwards ? k == 0 : k + 1 == sequence->size()) break;
+  }
+  dispatch_ = changed;
+  return changed;
+}
+
+/*! \brief An event goes to another place in the sequence; a run stays between its predecessors and
+ * successors. */
+bool LocalSearch::Shift(size_t position, Sequence* sequence) {
+  const Event event = (*sequence)[position];
+  const size_t reaches[] = {3, 10, 60, sequence->size()};
+  const size_t reach = reaches[random_.Below(4)];
+  size_t low = position > reach ? position - reach : 0;
+  size_t high = std::min(sequence->size() - 1, position + reach);
+  if (event.is_run()) {
+    const auto next_to = [&](size_t i, std::span<const OperatorId> row) {
+      const Event& other = (*sequence)[i];
+      return other.is_run() && std::binary_search(row.begin(), row.end(), other.item);
+    };
+    for (size_t i = position; i-- > low;) {
+      if (next_to(i, instance_.predecessors[event.item])) low = i + 1;
+    }
+    for (size_t i = position + 1; i <= high; ++i) {
+      if (next_to(i, instance_.successors[event.item])) high = i - 1;
+    }
+  }
+  const size_t target = low + random_.Below(high - low + 1);
+  if (target == position) return false;
+  const auto at = sequence->begin();
+  if (target < position) {
+    std::rotate(at + target, at + position, at + position + 1);
+  } else {
+    std::rotate(at + position, at + position + 1, at + target + 1);
+  }
+  return true;
+}
+
+/*! \brief A tensor comes to a device from elsewhere: another holder, host memory, a neighbour. */
+bool LocalSearch::OtherWay(size_t position, Sequence* sequence) {
+  const Event move = (*sequence)[position];
+  if (move.is_run()) return false;
+  const TensorId t = move.item;
+  const DeviceId d = move.device;
+  const simulate::Problem& problem = instance_.problem;
+  std::vector<Sequence> ways = {{}};
+  if (instance_.OnHost(t) && problem.RouteOf(kHost, d) != kNone) {
+    ways.push_back({Event::Move(t, kHost, d)});
+  }
+  for (size_t s = 0; s < instance_.devices(); ++s) {
+    const auto source = static_cast<DeviceId>(s);
+    if (source != d && now_.IsSource(t, source) && problem.RouteOf(source, d) != kNone) {
+      ways.push_back({Event::Move(t, source, d)});
+    }
+  }
+  if (instance_.OnHost(t)) {
+    for (DeviceId s : instance_.transits[d]) {
+      ways.push_back({Event::Move(t, kHost, s), Event::Move(t, s, d)});
+    }
+  }
+  const Sequence& way = ways[random_.Below(ways.size())];
+  if (way == Sequence{move}) return false;
+  const auto at = sequence->erase(sequence->begin() + static_cast<ptrdiff_t>(position));
+  sequence->insert(at, way.begin(), way.end());
+  return true;
+}
+
+}  // namespace tvm_sched::search

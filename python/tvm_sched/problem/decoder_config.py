@@ -1,0 +1,217 @@
+"""What a decoder-only transformer is made of; presets of published models; Hugging Face's ``config.json``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InputError
+from ..files import read_bytes
+
+FAMILIES = ("gpt2", "llama", "mistral")
+"""Values of ``model_type`` in a ``config.json`` that are understood."""
+
+
+class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A decoder-only transformer with pre-normalisation.
+
+    Parameters
+    ----------
+    name : str
+    layers, hidden, heads, vocab : int
+        Blocks, width of the residual stream, query heads, tokens that there are.
+    intermediate : int
+        Width inside of the feed-forward network.
+    kv_heads : int
+        Heads of keys and values; 0 is as many as query heads. It divides ``heads``.
+    head_dim : int
+        Width of a head; 0 is ``hidden / heads``.
+    positions : int
+        Rows of the learned table of positions; 0 is rotary embedding instead.
+    norm : {"layer", "rms"}
+    gated : bool
+        Feed-forward network with a gate (``down(silu(gate(x)) * up(x))``) instead of ``down(gelu(up(x)))``.
+    bias : bool
+        Whether linear layers have a bias.
+    joint_qkv : bool
+        Queries, keys and values by one product, as in GPT-2, instead of three.
+    tied : bool
+        Whether the last layer uses the table of the embedding.
+
+    Raises
+    ------
+    InputError
+        A size below 1; heads that do not divide; an odd width of heads with rotary embedding.
+    """
+
+    name: str = "decoder"
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int
+    intermediate: int
+    kv_heads: int = 0
+    head_dim: int = 0
+    positions: int = 0
+    norm: Literal["layer", "rms"] = "rms"
+    gated: bool = True
+    bias: bool = False
+    joint_qkv: bool = False
+    tied: bool = False
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for field in ("layers", "hidden", "heads", "vocab", "intermediate"):
+            if getattr(self, field) < 1:
+                raise InputError(f"decoder {self.name!r}: {field} is {getattr(self, field)}; it must be 1 or more")
+        for field in ("kv_heads", "head_dim", "positions"):
+            if getattr(self, field) < 0:
+                raise InputError(f"decoder {self.name!r}: {field} is {getattr(self, field)}; it must be 0 or more")
+        if not self.head_dim and self.hidden % self.heads:
+            raise InputError(
+                f"decoder {self.name!r}: {self.heads} heads do not divide a hidden size of {self.hidden}; give head_dim"
+            )
+        if self.heads % self.key_heads:
+            raise InputError(f"decoder {self.name!r}: {self.key_heads} kv_heads do not divide {self.heads} heads")
+        if not self.positions and self.head_width % 2:
+            raise InputError(
+                f"decoder {self.name!r}: rotary embedding needs an even head_dim, this one is {self.head_width}"
+            )
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers the model's weights have."""
+        queries, keys = self.heads * self.head_width, self.key_heads * self.head_width
+        linear = [(self.hidden, queries), (self.hidden, keys), (self.hidden, keys), (queries, self.hidden)]
+        linear += [(self.hidden, self.intermediate)] * (2 if self.gated else 1) + [(self.intermediate, self.hidden)]
+        norm = self.hidden * (2 if self.norm == "layer" else 1)
+        block = sum(rows * columns + (columns if self.bias else 0) for rows, columns in linear) + 2 * norm
+        tables = self.vocab * self.hidden * (1 if self.tied else 2) + self.positions * self.hidden
+        return self.layers * block + norm + tables
+
+
+def _gpt2(name: str, layers: int, hidden: int, heads: int, vocab: int = 50257, positions: int = 1024) -> DecoderConfig:
+    return DecoderConfig(
+        name=name, layers=layers, hidden=hidden, heads=heads, vocab=vocab, intermediate=4 * hidden, positions=positions,
+        norm="layer", gated=False, bias=True, joint_qkv=True, tied=True,
+    )  # fmt: skip
+
+
+def _open_llama(name: str, layers: int, hidden: int, intermediate: int) -> DecoderConfig:
+    return DecoderConfig(
+        name=name, layers=layers, hidden=hidden, heads=32, vocab=32000, intermediate=intermediate, norm_eps=1e-6
+    )
+
+
+PRESETS = MappingProxyType(
+    {
+        config.name: config
+        for config in (
+            _gpt2("gpt2-large", layers=36, hidden=1280, heads=20),
+            _gpt2("gpt2-xl", layers=48, hidden=1600, heads=25),
+            _open_llama("openllama-3b", layers=26, hidden=3200, intermediate=8640),
+            _open_llama("openllama-7b", layers=32, hidden=4096, intermediate=11008),
+        )
+    }
+)
+"""Published models by name, from their ``config.json`` on Hugging Face (openai-community, openlm-research)."""
+
+
+class _HuggingFace(msgspec.Struct):
+    """The fields of ``config.json`` that say what the graph looks like, under both families' names."""
+
+    model_type: str = ""
+    vocab_size: int = 0
+    n_layer: int = 0
+    n_embd: int = 0
+    n_head: int = 0
+    n_inner: int | None = None
+    n_positions: int = 1024
+    num_hidden_layers: int = 0
+    hidden_size: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    intermediate_size: int = 0
+    tie_word_embeddings: bool | None = None
+    attention_bias: bool = False
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+
+
+def read_config(path: str | os.PathLike[str], name: str | None = None) -> DecoderConfig:
+    """Read a ``config.json`` of Hugging Face's transformers.
+
+    Parameters
+    ----------
+    path
+        The file. What changes no shape (dropout, scaling of rotary embedding, a sliding window) is left out.
+    name : str, optional
+        Of the model; else the name of the folder that holds a ``config.json``, or the stem of another file.
+
+    Raises
+    ------
+    InputError
+        No such file, no JSON, another family of models, or a size that is missing or wrong.
+    """
+    where = os.fspath(path)
+    try:
+        found = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{where}: not a config.json of a language model ({error})") from None
+    if found.model_type not in FAMILIES:
+        raise InputError(f"{where}: model_type is {found.model_type!r}; allowed are {', '.join(FAMILIES)}")
+    stem = Path(where).resolve().parent.name if Path(where).name == "config.json" else Path(where).stem
+    try:
+        return _from_hugging_face(found, name or stem)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _from_hugging_face(found: _HuggingFace, name: str) -> DecoderConfig:
+    tied: dict[str, Any] = {} if found.tie_word_embeddings is None else {"tied": found.tie_word_embeddings}
+    if found.model_type == "gpt2":
+        config = _gpt2(name, found.n_layer, found.n_embd, found.n_head, found.vocab_size, found.n_positions)
+        return msgspec.structs.replace(config, intermediate=found.n_inner or 4 * found.n_embd, **tied)
+    if found.attention_bias:
+        raise InputError("attention_bias is true; models of this family are known without it only")
+    return DecoderConfig(
+        name=name,
+        layers=found.num_hidden_layers,
+        hidden=found.hidden_size,
+        heads=found.num_attention_heads,
+        vocab=found.vocab_size,
+        intermediate=found.intermediate_size,
+        kv_heads=found.num_key_value_heads or 0,
+        head_dim=found.head_dim or 0,
+        rope_theta=found.rope_theta,
+        norm_eps=found.rms_norm_eps,
+        **tied,
+    )
+
+
+def is_config(path: Path) -> bool:
+    """Whether a file is a ``config.json`` of a model rather than one of our documents."""
+    try:
+        return path.suffix.lower() == ".json" and bool(msgspec.json.decode(path.read_bytes(), type=_Head).model_type)
+    except (OSError, msgspec.MsgspecError):
+        return False
+
+
+class _Head(msgspec.Struct):
+    model_type: str = ""

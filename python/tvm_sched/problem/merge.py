@@ -1,0 +1,92 @@
+"""Several models at once: their graphs, or problems on one machine, put side by side as one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ..errors import InputError
+from .costs import Costs
+from .graph import OpGraph
+from .problem import Problem
+
+
+def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
+    """One graph of several, none of which waits for another.
+
+    Operators and tensors get the name of their graph before their own (``gpt2-large/take``); graphs of the same name are
+    numbered (``gpt2-large.2/take``). Its name joins theirs with ``+``.
+
+    Raises
+    ------
+    InputError
+        There is no graph.
+    """
+    if not graphs:
+        raise InputError("there is no graph to merge; give one or more")
+    if len(graphs) == 1:
+        return graphs[0]
+    renamed = [_prefixed(graph, name) for graph, name in zip(graphs, _unique([g.name for g in graphs]), strict=True)]
+    return OpGraph(
+        "+".join(graph.name for graph in graphs),
+        tuple(operator for graph in renamed for operator in graph.operators),
+        tuple(tensor for graph in renamed for tensor in graph.tensors),
+        tuple(output for graph in renamed for output in graph.outputs),
+    )
+
+
+def merge_problems(problems: Sequence[Problem]) -> Problem:
+    """One problem of several on the same machine: all models run at once, and the latency is that of the last.
+
+    Raises
+    ------
+    InputError
+        There is no problem, or two are for different machines.
+    """
+    if not problems:
+        raise InputError("there is no problem to merge; give one or more")
+    first = problems[0]
+    for problem in problems:
+        if problem.topology != first.topology:
+            raise InputError(
+                f"{problem.graph.name!r} is for {problem.topology.name!r} and {first.graph.name!r} for "
+                f"{first.topology.name!r}; problems that are merged have one topology"
+            )
+    if len(problems) == 1:
+        return first
+    costs = Costs(
+        np.concatenate([problem.costs.operator_ns for problem in problems]),
+        np.concatenate([problem.costs.direct_ns for problem in problems]),
+        "+".join(dict.fromkeys(problem.costs.source for problem in problems)),
+    )
+    return Problem(merge_graphs([problem.graph for problem in problems]), first.topology, costs)
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names, numbered where they come again; a number that another has already is passed over."""
+    taken, seen, result = set(names), Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        candidate = name
+        while seen[name] > 1 and (candidate in taken):
+            candidate = f"{name}.{seen[name]}"
+            seen[name] += candidate in taken
+        taken.add(candidate)
+        result.append(candidate)
+    return result
+
+
+def _prefixed(graph: OpGraph, name: str) -> OpGraph:
+    replace = msgspec.structs.replace
+
+    def names(given: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{name}/{each}" for each in given)
+
+    operators = tuple(
+        replace(o, name=f"{name}/{o.name}", inputs=names(o.inputs), outputs=names(o.outputs)) for o in graph.operators
+    )
+    tensors = tuple(replace(tensor, name=f"{name}/{tensor.name}") for tensor in graph.tensors)
+    return OpGraph(name, operators, tensors, names(graph.outputs))

@@ -1,0 +1,6 @@
+"""Kernels for GPUs: dlight schedules, TVM's CUDA code, nvcc. Needs no GPU."""
+
+from .compile import compile_cuda_kernels
+from .nvcc import architectures, compile_source, find_nvcc
+
+__all__ = ["architectures", "compile_cuda_kernels", "compile_source", "find_nvcc"]

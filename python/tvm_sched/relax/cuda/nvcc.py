@@ -1,0 +1,93 @@
+"""nvcc: where it is, and a fat binary from CUDA source."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ...errors import InputError
+
+ARCHITECTURES = "TVM_SCHED_CUDA_ARCHS"
+"""Environment variable: the GPUs to compile for (``sm_80,sm_90``), in place of the topology's."""
+DEFAULT_ARCHITECTURE = "sm_80"
+
+
+def find_nvcc() -> str:
+    """Path of nvcc: on the ``PATH``, in ``CUDA_HOME``, in NVIDIA's wheels, or in ``/usr/local/cuda``.
+
+    Raises
+    ------
+    InputError
+        It is not there; the message names what to install.
+    """
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    wheels = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvcc"))
+    places = [shutil.which("nvcc"), home and f"{home}/bin/nvcc", *map(str, wheels), "/usr/local/cuda/bin/nvcc"]
+    for place in places:
+        if place and os.access(place, os.X_OK):
+            return place
+    raise InputError(
+        "compiling for the backend 'cuda' needs nvcc, which is neither on the PATH nor in CUDA_HOME: install NVIDIA's CUDA "
+        "toolkit (no GPU is needed), and put its bin folder on the PATH; the backend 'emulated' needs none"
+    )
+
+
+def architectures(asked: Iterable[str]) -> tuple[str, ...]:
+    """The architectures to compile for, oldest first.
+
+    Parameters
+    ----------
+    asked : iterable of str
+        Those of the topology's devices; empty ones say nothing. The environment variable `ARCHITECTURES` overrides them.
+
+    Raises
+    ------
+    InputError
+        One is not of the form ``sm_90`` or ``sm_90a``.
+    """
+    named = os.environ.get(ARCHITECTURES)
+    wanted = [part.strip() for part in named.split(",")] if named else list(asked)
+    found = {arch for arch in wanted if arch} or {DEFAULT_ARCHITECTURE}
+    for arch in found:
+        if not re.fullmatch(r"sm_\d+[a-z]?", arch):
+            raise InputError(f"the GPU architecture {arch!r} is not of the form 'sm_90'")
+    return tuple(sorted(found, key=lambda arch: (int(re.findall(r"\d+", arch)[0]), arch)))
+
+
+def compile_source(source: str, archs: Sequence[str]) -> bytes:
+    """A fat binary with code for each architecture.
+
+    Raises
+    ------
+    InputError
+        nvcc is not there, or does not know one of the architectures, or refuses the source.
+    """
+    nvcc = find_nvcc()
+    known = _known_architectures(nvcc)
+    for arch in archs:
+        if known and arch not in known:
+            raise InputError(
+                f"{nvcc} compiles for {', '.join(known)}, not for {arch}: install a CUDA toolkit that does (for sm_70, "
+                f"12.9 is the last), or name the GPUs that shall run it in the environment variable {ARCHITECTURES}"
+            )
+    with tempfile.TemporaryDirectory(prefix="tvm_sched_cuda_") as folder:
+        code, binary = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
+        code.write_text(source)
+        command = [nvcc, "--fatbin", "-O3", "-std=c++17", str(code), "-o", str(binary)]
+        for arch in archs:
+            command += ["-gencode", f"arch=compute_{arch[3:]},code={arch}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise InputError(f"nvcc failed ({' '.join(command)}):\n{(done.stderr or done.stdout).strip()[-2000:]}")
+        return binary.read_bytes()
+
+
+def _known_architectures(nvcc: str) -> list[str]:
+    done = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=False)
+    return done.stdout.split()

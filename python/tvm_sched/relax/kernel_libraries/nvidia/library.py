@@ -1,0 +1,32 @@
+"""Registration of NVIDIA's libraries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import tvm
+
+from ...._library import function as library_function
+from ..registry import KernelLibrary, KernelSet, Names, register
+from .claim import Claimer
+
+
+@cache
+def _why_not() -> str | None:
+    return str(library_function("tvm_sched.why_not_nvidia")()) or None
+
+
+def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
+    changed = Claimer(mod, kernels, names).run()
+    return changed if kernels.documents else mod
+
+
+def _make_module(kernels: Mapping[str, dict[str, Any]], devices: int) -> tvm.runtime.Module:
+    document = {"version": 1, "kernels": dict(kernels)}
+    return library_function("tvm_sched.make_nvidia_module")(json.dumps(document))
+
+
+NVIDIA = register(KernelLibrary("nvidia", "cuda", _why_not, _claim, _make_module))

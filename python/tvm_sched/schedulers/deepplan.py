@@ -1,0 +1,228 @@
+"""Scheduler `deepplan`: one device computes; its parameters are loaded, sent through neighbours or read directly."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import msgspec
+
+from ..errors import InfeasibleError, InputError
+from ..problem import FORBIDDEN, HOST, Problem
+from ..schedule import Schedule
+from .merging import LIMITLESS, Priced
+from .partial import Move, PartialSchedule, Run
+from .registry import register, report_progress
+
+CANDIDATES = 3
+"""Ways of loading, best first, for which direct reads are tried."""
+
+
+class DeepPlanOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `deepplan`.
+
+    Parameters
+    ----------
+    device : str
+        The device that computes; empty chooses the best.
+    direct_host_access : bool
+        Whether layers may read their parameters in host memory.
+    parallel_transmission : bool
+        Whether parameters may come through neighbours.
+    """
+
+    device: str = ""
+    direct_host_access: bool = True
+    parallel_transmission: bool = True
+
+
+@register("deepplan", options=DeepPlanOptions, answers_interrupt=True)
+def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
+    """DeepPlan (EuroSys 2023): one device computes, with direct host access and parallel transmission layer by layer.
+
+    Loads run ahead of the kernels in their order. *Parallel transmission*: the parameters, in order of use, are cut in as
+    many stretches as there are buses to use, by bandwidth; the first is loaded straight, each other one through a neighbour
+    on its bus, and copied on over a link. *Direct host access*: where a kernel waits for its parameters, the layer up to it
+    that loses least by reading directly does so, if the run then ends no
+    later. Direct reads are
+    tried on the best three pairs of a device and its neighbours; the best by the simulator is taken.
+    O(layers x operators).
+
+    The paper weighs a layer's loss against the wait that it saves from profiles; here each change is priced by the rules
+    of `docs/model.md`, so that direct reads wait for the bus and loads for them.
+
+    Raises
+    ------
+    InfeasibleError
+        No single device can run all operators within its memory.
+    InputError
+        There is no such device.
+    """
+    names = [device.name for device in problem.topology.devices]
+    if options.device and options.device not in names:
+        raise InputError(f"scheduler 'deepplan' has no device {options.device!r}; there are {', '.join(names)}")
+    found = _straight(problem, [d for d, name in enumerate(names) if options.device in ("", name)], options)
+    best = found[0][0]
+    if options.direct_host_access:
+        for i, (_, plan) in enumerate(found[:CANDIDATES]):
+            try:
+                priced = Priced.of(problem, _choose_direct(plan, i, min(len(found), CANDIDATES)).to_index())
+            except KeyboardInterrupt:
+                break
+            best = min(best, priced, key=lambda priced: (not priced.fits, priced.latency_ns))
+    return best.index.to_schedule(problem)
+
+
+def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) -> list[tuple[Priced, _Plan]]:
+    """All plans without optional direct reads that fit, the fastest first.
+
+    Raises
+    ------
+    InfeasibleError
+        There is none.
+    """
+    plans = [plan for d in devices for plan in _ways(problem, d, options)]
+    priced = [(Priced.of(problem, plan.run().to_index()), plan) for plan in plans]
+    if not priced:
+        raise InfeasibleError("no single device can run the model: each lacks a latency for some operator")
+    found = [entry for entry in priced if entry[0].fits]
+    if not found:
+        least = min((entry[0] for entry in priced), key=lambda p: p.shortfall)
+        raise InfeasibleError(
+            f"no single device can run the model: {least.device!r} is short of {least.shortfall} bytes of memory"
+        )
+    return sorted(found, key=lambda entry: entry[0].latency_ns)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How each layer's tensors come to the one device that computes.
+
+    Attributes
+    ----------
+    direct : frozenset of int
+        Operators that read host memory.
+    through : dict of tensor to int
+        Neighbours through which tensors come.
+    """
+
+    problem: Problem
+    device: int
+    direct: frozenset[int]
+    through: dict[int, int]
+
+    def run(self) -> PartialSchedule:
+        """The schedule: on each bus, loads in the order of use, direct reads in between when their kernels are due."""
+        problem, d, index = self.problem, self.device, self.problem.graph.index
+        state = PartialSchedule(problem, LIMITLESS)
+        waiting = self._queues()
+        for o in index.order:
+            direct = o in self.direct
+            if direct:
+                own = waiting.get(HOST, deque())
+                bus = problem.route(HOST, d).channels
+                while own and max(state.channel_free[c] for c in bus) < self._due(state, o):
+                    self._bring(state, own.popleft())
+            for t in state.needs(o, d, direct):
+                queue = waiting[self.through.get(t, HOST)]
+                while (t, d) not in state.at:
+                    self._bring(state, queue.popleft())
+            state.append(Run(o, d, direct))
+        return state
+
+    def _queues(self) -> dict[int, deque[int]]:
+        """Tensors that are to be loaded, by the neighbour through which they come, in the order of use."""
+        queues: dict[int, deque[int]] = {}
+        if not self.problem.reads_host_in_place(self.device):
+            for t in _needed(self.problem, self.direct):
+                queues.setdefault(self.through.get(t, HOST), deque()).append(t)
+        return queues
+
+    def _due(self, state: PartialSchedule, o: int) -> int:
+        """When an operator could start but for its host tensors."""
+        made = [state.at[t, self.device] for t in self.problem.graph.index.inputs[o] if (t, self.device) in state.at]
+        return max([state.device_free[self.device], *made])
+
+    def _bring(self, state: PartialSchedule, t: int) -> None:
+        neighbour = self.through.get(t)
+        if neighbour is not None:
+            state.append(Move(t, HOST, neighbour))
+        state.append(Move(t, HOST if neighbour is None else neighbour, self.device))
+
+
+def _needed(problem: Problem, direct: frozenset[int]) -> list[int]:
+    """Host tensors that some operator reads on the device, in the order of use."""
+    index = problem.graph.index
+    return list(dict.fromkeys(t for o in index.order if o not in direct for t in index.host_inputs[o]))
+
+
+def _ways(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_Plan]:
+    """Plans without optional direct access: straight, and through one neighbour on each of 1, 2, ... other buses."""
+    costs = problem.costs
+    loaded, direct = costs.operator_ns[:, d] != FORBIDDEN, costs.direct_ns[:, d] != FORBIDDEN
+    if not (loaded | direct).all():
+        return
+    straight = _Plan(problem, d, frozenset((~loaded).nonzero()[0].tolist()), {})
+    yield straight
+    neighbours = _neighbours(problem, d) if options.parallel_transmission else []
+    for count in range(1, len(neighbours) + 1):
+        yield replace(straight, through=_cut(problem, straight, neighbours[:count]))
+
+
+def _neighbours(problem: Problem, d: int) -> list[int]:
+    """The neighbour with the fastest link on each other bus, fastest first."""
+    transits = PartialSchedule(problem).transits[d]
+    on_bus: dict[tuple[int, ...], int] = {}
+    for s in sorted(transits, key=lambda s: (-problem.route(s, d).bandwidth, s)):
+        on_bus.setdefault(problem.route(HOST, s).channels, s)
+    return list(on_bus.values())
+
+
+def _cut(problem: Problem, plan: _Plan, neighbours: list[int]) -> dict[int, int]:
+    """Through which neighbour each tensor comes: stretches of the order of use, their bytes as the ways' bandwidths."""
+    speeds = [problem.route(HOST, plan.device).bandwidth]
+    speeds += [min(problem.route(HOST, s).bandwidth, problem.route(s, plan.device).bandwidth) for s in neighbours]
+    needed, size = _needed(problem, plan.direct), problem.graph.index.size
+    total = sum(size[t] for t in needed)
+    ends = [total * share / sum(speeds) for share in accumulate(speeds)]
+    through, before = {}, 0
+    for t in needed:
+        way = sum(before + size[t] / 2 > end for end in ends[:-1])
+        if way:
+            through[t] = neighbours[way - 1]
+        before += size[t]
+    return through
+
+
+def _choose_direct(plan: _Plan, number: int, count: int) -> PartialSchedule:
+    """Let layers read directly where a kernel waits for its parameters and the run ends no later for it."""
+    index, d = plan.problem.graph.index, plan.device
+    direct_ns, loaded_ns = plan.problem.costs.direct_ns[:, d].tolist(), plan.problem.costs.operator_ns[:, d].tolist()
+    state = plan.run()
+    waits = _waits(state)
+    seen: list[tuple[int, int]] = []
+    for i, o in enumerate(index.order):
+        report_progress("layers", number * len(index.order) + i, count * len(index.order))
+        if direct_ns[o] != FORBIDDEN and o not in plan.direct:
+            heapq.heappush(seen, (direct_ns[o] - loaded_ns[o], o))
+        while seen and o in waits:
+            candidate = replace(plan, direct=plan.direct | {heapq.heappop(seen)[1]})
+            after = candidate.run()
+            if after.latency <= state.latency:  # an equal one leaves the bus to the next
+                plan, state, waits = candidate, after, _waits(after)
+    report_progress("layers", (number + 1) * len(index.order), count * len(index.order))
+    return state
+
+
+def _waits(state: PartialSchedule) -> set[int]:
+    """Operators before which the device stands idle."""
+    found, before = set(), 0
+    for event, end, start in zip(state.events, state.ends, state.starts(), strict=True):
+        if isinstance(event, Run):
+            if start > before:
+                found.add(event.operator)
+            before = end
+    return found

@@ -1,0 +1,7 @@
+"""EfficientMIP: placement by Tarnawski et al. (NeurIPS 2020), as published and as SortingHat compares with it."""
+
+from .instance import Instance
+from .program import Placement, place
+from .scheduler import EfficientMipOptions, efficient_mip
+
+__all__ = ["EfficientMipOptions", "Instance", "Placement", "efficient_mip", "place"]

@@ -1,0 +1,152 @@
+"""The integer program for latency of Tarnawski et al. (NeurIPS 2020), a function for each group of constraints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from ortools.math_opt.python import mathopt
+
+from .instance import Instance
+
+SPAN = 1000.0
+"""Length of the longest time on the program's own clock, so that the solver's tolerances mean the same everywhere."""
+
+
+@dataclass
+class Variables:
+    """Variables by operator and subgraph.
+
+    Attributes
+    ----------
+    tick : float
+        Time of one unit of the program's clock.
+    within : dict of (operator, subgraph)
+        Binary; subgraph 0 is a CPU.
+    leads, come_in, go_out : dict of (operator, subgraph)
+        Whether one gets from the operator to the subgraph; whether its result is taken into, or put out of it. Fractions,
+        since whole values do as well where ``within`` is whole.
+    start, end : dict of subgraph
+    ready : dict of operator
+    total
+        The latency.
+    """
+
+    tick: float
+    within: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    come_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    go_out: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    start: dict[int, mathopt.Variable] = field(default_factory=dict)
+    end: dict[int, mathopt.Variable] = field(default_factory=dict)
+    ready: dict[int, mathopt.Variable] = field(default_factory=dict)
+    total: mathopt.Variable = None
+
+    @staticmethod
+    def of(program: mathopt.Model, instance: Instance, latest: float) -> Variables:
+        """All variables of a placement that shall end at ``latest``, or before."""
+        v = Variables(max(latest, 1e-9) / SPAN)
+        for o in instance.operators:
+            for j in (0, *instance.subgraphs):
+                v.within[o, j] = program.add_binary_variable()
+                if instance.time(o, j) == inf:
+                    v.within[o, j].upper_bound = 0
+            for j in instance.subgraphs:
+                v.leads[o, j] = program.add_variable(lb=0, ub=1)
+                if instance.after[o]:
+                    v.come_in[o, j] = program.add_variable(lb=0, ub=1)
+                    v.go_out[o, j] = program.add_variable(lb=0, ub=1)
+            v.ready[o] = program.add_variable(lb=0, ub=SPAN)
+        for j in instance.subgraphs:
+            v.start[j] = program.add_variable(lb=0, ub=SPAN)
+            v.end[j] = program.add_variable(lb=0, ub=SPAN)
+        v.total = program.add_variable(lb=0, ub=SPAN)
+        return v
+
+
+def each_operator_once(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """An operator is in one subgraph or on a CPU."""
+    for o in instance.operators:
+        program.add_linear_constraint(mathopt.fast_sum(v.within[o, j] for j in (0, *instance.subgraphs)) == 1)
+
+
+def equal_numbers_stay_together(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """Operators of equal number are in the same place."""
+    first: dict[int, int] = {}
+    for o, number in enumerate(instance.together):
+        other = first.setdefault(number, o)
+        if other != o:
+            for j in (0, *instance.subgraphs):
+                program.add_linear_constraint(v.within[o, j] == v.within[other, j])
+
+
+def subgraphs_are_contiguous(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """No path leaves a subgraph and comes back."""
+    for j in instance.subgraphs:
+        for o in instance.operators:
+            program.add_linear_constraint(v.leads[o, j] >= v.within[o, j])
+        for a, b in instance.edges:
+            program.add_linear_constraint(v.leads[a, j] >= v.leads[b, j])
+            program.add_linear_constraint(v.leads[b, j] <= v.within[b, j] - v.within[a, j] + 1)
+
+
+def results_cross(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """A result is taken into each subgraph that reads it from elsewhere, and put out of one that is read elsewhere."""
+    for a, b in instance.edges:
+        for j in instance.subgraphs:
+            program.add_linear_constraint(v.come_in[a, j] >= v.within[b, j] - v.within[a, j])
+            program.add_linear_constraint(v.go_out[a, j] >= v.within[a, j] - v.within[b, j])
+
+
+def memory_suffices(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """All operators of an accelerator fit into its memory."""
+    for i, capacity in enumerate(instance.capacity):
+        own = [j for j in instance.subgraphs if instance.accelerator_of(j) == i]
+        held = mathopt.fast_sum(instance.size[o] * v.within[o, j] for o in instance.operators for j in own)
+        program.add_linear_constraint(held <= capacity)
+
+
+def subgraphs_wait(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """A subgraph starts after the one before on its accelerator, and after what it reads is in host memory."""
+    for j in instance.subgraphs:
+        if (j - 1) % instance.q:
+            program.add_linear_constraint(v.start[j] >= v.end[j - 1])
+    for (o, j), come_in in v.come_in.items():
+        program.add_linear_constraint(v.start[j] >= v.ready[o] - SPAN * (1 - come_in))
+
+
+def subgraphs_take_time(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """A subgraph takes results in, runs its operators one after another, and puts results out."""
+    for j in instance.subgraphs:
+        busy = [v.start[j]]
+        for o in instance.operators:
+            if instance.time(o, j) < inf:
+                busy.append(instance.time(o, j) / v.tick * v.within[o, j])
+            if instance.after[o] and instance.transfer[o]:
+                busy += [instance.transfer[o] / v.tick * crossing[o, j] for crossing in (v.come_in, v.go_out)]
+        program.add_linear_constraint(v.end[j] == mathopt.fast_sum(busy))
+
+
+def operators_are_ready(program: mathopt.Model, instance: Instance, v: Variables) -> None:
+    """An operator is done with its subgraph; on a CPU, its own time after what it reads."""
+    for o in instance.operators:
+        program.add_linear_constraint(v.total >= v.ready[o])
+        for j in instance.subgraphs:
+            program.add_linear_constraint(v.ready[o] >= v.end[j] - SPAN * (1 - v.within[o, j]))
+        alone = instance.cpu[o] / v.tick * v.within[o, 0] if instance.cpu[o] < inf else 0.0 * v.within[o, 0]
+        program.add_linear_constraint(v.ready[o] >= alone)
+        for u in instance.before[o]:
+            program.add_linear_constraint(v.ready[o] >= v.ready[u] + alone)
+
+
+ALL = (
+    each_operator_once,
+    equal_numbers_stay_together,
+    subgraphs_are_contiguous,
+    results_cross,
+    memory_suffices,
+    subgraphs_wait,
+    subgraphs_take_time,
+    operators_are_ready,
+)
+"""All groups of the program."""

@@ -1,0 +1,201 @@
+"""Placements without a solver: stretches of topological orders by dynamic programming, improved by moving operators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from math import inf
+from random import Random
+
+import rustworkx as rx
+
+from .instance import Instance, evaluate
+
+
+def best_placement(instance: Instance, rounds: int, evaluations: int, seed: int, deadline: float) -> list[int] | None:
+    """By operator, its subgraph, in the best placement found; None where none fits.
+
+    Parameters
+    ----------
+    instance : Instance
+    rounds : int
+        Topological orders to cut into stretches; each gives a placement.
+    evaluations : int
+        Placements to look at while the best of them are improved.
+    seed : int
+    deadline : float
+        `time.monotonic` after which no further order is tried.
+    """
+    random, groups = Random(seed), _groups(instance)
+    found: dict[tuple[int, ...], float] = {}
+    for placement in (*_simple(instance), *_stretches(instance, groups, rounds, random, deadline)):
+        ends = evaluate(instance, placement)
+        if ends is not None:
+            found[tuple(placement)] = ends.latency
+    if not found:
+        return None
+    starts = sorted(found, key=lambda placement: (found[placement], placement))[:3]
+    improved = [improve(instance, groups, list(start), evaluations // len(starts), deadline) for start in starts]
+    return min(improved, key=lambda placement: (_latency(instance, placement), placement))
+
+
+def improve(
+    instance: Instance, groups: list[list[int]], placement: list[int], evaluations: int, deadline: float
+) -> list[int]:
+    """The placement that moving one group of operators at a time leads to; the first better move is taken."""
+    latency = _latency(instance, placement)
+    moved = True
+    while moved and evaluations > 0:
+        moved = False
+        for group in groups:
+            for j in _near(instance, placement, group):
+                candidate = list(placement)
+                for v in group:
+                    candidate[v] = j
+                evaluations -= 1
+                after = _latency(instance, candidate)
+                if after < latency * (1 - 1e-12):
+                    placement, latency, moved = candidate, after, True
+            if evaluations <= 0 or time.monotonic() > deadline:
+                return placement
+    return placement
+
+
+def _latency(instance: Instance, placement: list[int]) -> float:
+    ends = evaluate(instance, placement)
+    return inf if ends is None else ends.latency
+
+
+def _near(instance: Instance, placement: list[int], group: list[int]) -> list[int]:
+    """Places worth a try: those of the neighbours, a CPU, and the first empty subgraph of each accelerator."""
+    near = dict.fromkeys(placement[u] for v in group for u in (*instance.before[v], *instance.after[v]))
+    near[0] = None
+    used = set(placement)
+    for i in range(len(instance.capacity)):
+        empty = [j for j in range(i * instance.q + 1, (i + 1) * instance.q + 1) if j not in used]
+        if empty:
+            near[empty[0]] = None
+    return [j for j in near if j != placement[group[0]]]
+
+
+def _groups(instance: Instance) -> list[list[int]]:
+    """Operators that must move together: those of one number, and those between them."""
+    numbers = instance.together or list(instance.operators)
+    first = {number: v for v, number in reversed(list(enumerate(numbers)))}
+    graph = rx.PyDiGraph()
+    graph.add_nodes_from(instance.operators)
+    graph.add_edges_from_no_data(instance.edges)
+    for v, number in enumerate(numbers):
+        graph.add_edges_from_no_data([(first[number], v), (v, first[number])])
+    position = {v: i for i, v in enumerate(instance.order)}
+    components = [sorted(c, key=position.__getitem__) for c in rx.strongly_connected_components(graph)]
+    return sorted(components, key=lambda c: position[c[0]])
+
+
+def _simple(instance: Instance) -> Iterator[list[int]]:
+    """All on CPUs; all in the first subgraph of one accelerator."""
+    for j in (0, *instance.subgraphs[:: instance.q]):
+        yield [j] * len(instance.operators)
+
+
+def _stretches(
+    instance: Instance, groups: list[list[int]], rounds: int, random: Random, deadline: float
+) -> Iterator[list[int]]:
+    of = {v: g for g, group in enumerate(groups) for v in group}
+    after = [{of[r] for v in group for r in instance.after[v]} - {g} for g, group in enumerate(groups)]
+    for number in range(rounds):
+        if number and time.monotonic() > deadline:
+            return
+        order = _order(after, random if number else None)
+        placement = _cut(instance, [groups[g] for g in order])
+        if placement is not None:
+            yield placement
+
+
+def _order(after: list[set[int]], random: Random | None) -> list[int]:
+    """A topological order that ends a branch before it begins the next; branches in random turn after the first order."""
+    waiting = [0] * len(after)
+    for followers in after:
+        for g in followers:
+            waiting[g] += 1
+    stack = [g for g, count in enumerate(waiting) if not count][::-1]
+    order = []
+    while stack:
+        g = stack.pop()
+        order.append(g)
+        ready = []
+        for r in sorted(after[g], reverse=True):
+            waiting[r] -= 1
+            if not waiting[r]:
+                ready.append(r)
+        if random is not None:
+            random.shuffle(ready)
+        stack += ready
+    return order
+
+
+def _cut(instance: Instance, order: list[list[int]]) -> list[int] | None:
+    """Stretches of an order, each on a CPU or in one subgraph of an accelerator of its own, at the least sum of times.
+
+    The sum takes stretches one after another, so it is above the latency that `evaluate` says.
+    """
+    count, most = len(order), len(instance.capacity)
+    best = [[inf] * (most + 1) for _ in range(count + 1)]
+    chosen: list[list[tuple[int, bool]]] = [[(0, False)] * (most + 1) for _ in range(count + 1)]
+    best[0] = [0.0] * (most + 1)
+    for a in range(count):
+        cpu = sum(instance.cpu[v] for v in order[a])
+        for k in range(most + 1):
+            if best[a][k] + cpu < best[a + 1][k]:
+                best[a + 1][k], chosen[a + 1][k] = best[a][k] + cpu, (a, False)
+        for b, cost in _costs(instance, order, a):
+            for k in range(most):
+                if best[a][k] + cost < best[b][k + 1]:
+                    best[b][k + 1], chosen[b][k + 1] = best[a][k] + cost, (a, True)
+    k = min(range(most + 1), key=lambda k: best[count][k])
+    if best[count][k] == inf:
+        return None
+    placement = [0] * len(instance.operators)
+    at, accelerator = count, 0
+    while at:
+        a, taken = chosen[at][k]
+        if taken:
+            for group in order[a:at]:
+                for v in group:
+                    placement[v] = accelerator * instance.q + 1
+            accelerator, k = accelerator + 1, k - 1
+        at = a
+    return placement
+
+
+def _costs(instance: Instance, order: list[list[int]], a: int) -> Iterator[tuple[int, float]]:
+    """For each end of a stretch from ``a`` that fits an accelerator, the end and the stretch's time."""
+    inside: set[int] = set()
+    come_in: set[int] = set()
+    readers: dict[int, int] = {}  # by operator inside with readers outside: how many
+    run = size = moved_in = moved_out = 0.0
+    room, slowest = max(instance.capacity, default=0.0), range(len(instance.capacity))
+    for b in range(a, len(order)):
+        for v in order[b]:
+            run += max(instance.accelerator[v][i] for i in slowest)
+            size += instance.size[v]
+            inside.add(v)
+            if v in come_in:  # only within a group, whose operators may stand in any order
+                come_in.discard(v)
+                moved_in -= instance.transfer[v]
+            for u in instance.before[v]:
+                if u in readers:
+                    readers[u] -= 1
+                    if not readers[u]:
+                        del readers[u]
+                        moved_out -= instance.transfer[u]
+                elif u not in inside and u not in come_in:
+                    come_in.add(u)
+                    moved_in += instance.transfer[u]
+            outside = sum(r not in inside for r in instance.after[v])
+            if outside:
+                readers[v] = outside
+                moved_out += instance.transfer[v]
+        if size > room or run == inf:
+            return
+        yield b + 1, run + moved_in + moved_out

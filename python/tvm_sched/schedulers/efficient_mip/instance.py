@@ -1,0 +1,191 @@
+"""The placement problem of Tarnawski et al. (NeurIPS 2020) for one sample's latency, and the price of a placement.
+
+Accelerators of equal speed of transfer and unlimited CPUs share a host memory. An accelerator runs contiguous subgraphs,
+one after another; a subgraph first takes in each result that it reads from elsewhere, runs, and then puts out each result
+that is read elsewhere; all three take the accelerator's time. CPUs run operators as soon as their inputs are there and
+transfer nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+
+from ...errors import InputError
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A placement problem; times in any one unit, sizes in any one unit.
+
+    Subgraphs are numbered from 1; accelerator ``i`` (from 0) has the subgraphs ``i q + 1`` to ``(i + 1) q``; 0 is a CPU.
+
+    Attributes
+    ----------
+    accelerator : list of list of float
+        By operator and accelerator; infinite where it cannot run.
+    cpu : list of float
+        By operator; infinite where there is none.
+    size : list of float
+        Memory that an operator takes on an accelerator.
+    transfer : list of float
+        Time in which an operator's result gets from an accelerator to host memory, or back.
+    edges : list of (int, int)
+    capacity : list of float
+        Memory of each accelerator.
+    q : int
+        Contiguous subgraphs of an accelerator.
+    together : list of int
+        Operators of equal number are placed together; empty: no two are.
+
+    Raises
+    ------
+    InputError
+        The edges make a cycle, or the lists differ in length.
+    """
+
+    accelerator: list[list[float]]
+    cpu: list[float]
+    size: list[float]
+    transfer: list[float]
+    edges: list[tuple[int, int]]
+    capacity: list[float]
+    q: int = 1
+    together: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.accelerator), len(self.cpu), len(self.size), len(self.transfer)}
+        if len(lengths) > 1 or len(self.together) not in (0, *lengths):
+            raise InputError(f"a placement problem's lists have {sorted(lengths)} operators; each has all of them")
+        if len(self.order) < len(self.cpu):
+            raise InputError("the edges of the placement problem make a cycle; operators form an acyclic graph")
+
+    @property
+    def operators(self) -> range:
+        """All operators."""
+        return range(len(self.cpu))
+
+    @property
+    def subgraphs(self) -> range:
+        """All subgraphs of accelerators, from 1."""
+        return range(1, len(self.capacity) * self.q + 1)
+
+    def accelerator_of(self, j: int) -> int:
+        """Accelerator of subgraph ``j``."""
+        return (j - 1) // self.q
+
+    def time(self, v: int, j: int) -> float:
+        """Time of an operator in subgraph ``j``, or on a CPU (0)."""
+        return self.accelerator[v][self.accelerator_of(j)] if j else self.cpu[v]
+
+    @cached_property
+    def before(self) -> list[list[int]]:
+        """By operator, those that it reads."""
+        before: list[list[int]] = [[] for _ in self.operators]
+        for u, v in self.edges:
+            before[v].append(u)
+        return before
+
+    @cached_property
+    def after(self) -> list[list[int]]:
+        """By operator, those that read it."""
+        after: list[list[int]] = [[] for _ in self.operators]
+        for u, v in self.edges:
+            after[u].append(v)
+        return after
+
+    @cached_property
+    def order(self) -> list[int]:
+        """A topological order; shorter than the operators where the edges make a cycle."""
+        waiting = [len(before) for before in self.before]
+        order = [v for v in self.operators if not waiting[v]]
+        for v in order:
+            for r in self.after[v]:
+                waiting[r] -= 1
+                if not waiting[r]:
+                    order.append(r)
+        return order
+
+    @cached_property
+    def critical_path(self) -> float:
+        """Longest path with each operator where it is fastest: no placement has a lower latency."""
+        ends = [0.0] * len(self.operators)
+        for v in self.order:
+            ends[v] = max((ends[u] for u in self.before[v]), default=0.0) + min(self.cpu[v], *self.accelerator[v])
+        return max(ends, default=0.0)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """When subgraphs and operators of a placement start and end: lists by subgraph and by operator."""
+
+    start: list[float]
+    end: list[float]
+    ready: list[float]
+
+    @property
+    def latency(self) -> float:
+        """End of the last operator."""
+        return max(self.ready, default=0.0)
+
+
+def evaluate(instance: Instance, subgraph: Sequence[int]) -> Ends | None:
+    """Times of a placement; None where memory does not suffice, operators are torn apart, or subgraphs not contiguous.
+
+    Parameters
+    ----------
+    instance : Instance
+    subgraph : sequence of int
+        By operator, its subgraph, 0 for a CPU. O(operators + edges + subgraphs).
+    """
+    if not _allowed(instance, subgraph):
+        return None
+    count = len(instance.subgraphs) + 1
+    unit = [j or count + v for v, j in enumerate(subgraph)]  # a subgraph, or an operator alone on a CPU
+    members: list[list[int]] = [[] for _ in range(count + len(unit))]
+    waiting = [0] * len(members)
+    for v, x in enumerate(unit):
+        members[x].append(v)
+    for u, v in instance.edges:
+        waiting[unit[v]] += unit[u] != unit[v]
+    for j in instance.subgraphs:
+        waiting[j] += (j - 1) % instance.q != 0
+    start, end = [0.0] * len(members), [0.0] * len(members)
+    free = [x for x in range(1, len(members)) if not waiting[x]]
+    done = 0
+    while free:
+        x = free.pop()
+        done += len(members[x])
+        end[x] = start[x] + _busy(instance, unit, x, members[x], subgraph)
+        next_on_accelerator = [x + 1] if x < count and x % instance.q else []
+        for y in (*next_on_accelerator, *(unit[r] for v in members[x] for r in instance.after[v] if unit[r] != x)):
+            start[y] = max(start[y], end[x])
+            waiting[y] -= 1
+            if not waiting[y]:
+                free.append(y)
+    return Ends(start[:count], end[:count], [end[x] for x in unit]) if done == len(unit) else None
+
+
+def _busy(instance: Instance, unit: Sequence[int], x: int, members: list[int], subgraph: Sequence[int]) -> float:
+    """Time of a subgraph with its transfers, or of an operator on a CPU."""
+    busy = sum(instance.time(v, subgraph[v]) for v in members)
+    if not members or not subgraph[members[0]]:
+        return busy
+    come_in = {u for v in members for u in instance.before[v] if unit[u] != x}
+    go_out = [v for v in members if any(unit[r] != x for r in instance.after[v])]
+    return busy + sum(instance.transfer[v] for v in (*come_in, *go_out))
+
+
+def _allowed(instance: Instance, subgraph: Sequence[int]) -> bool:
+    held = [0.0] * len(instance.capacity)
+    for v, j in enumerate(subgraph):
+        if instance.time(v, j) == inf:
+            return False
+        if j:
+            held[instance.accelerator_of(j)] += instance.size[v]
+    if any(h > c for h, c in zip(held, instance.capacity, strict=True)):
+        return False
+    place: dict[int, int] = {}
+    return all(place.setdefault(group, j) == j for group, j in zip(instance.together, subgraph, strict=False))

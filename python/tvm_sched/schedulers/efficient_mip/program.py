@@ -1,0 +1,112 @@
+"""Place an instance's operators: the heuristic's placement, then the solver's where it is better."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ortools.math_opt.python import mathopt
+
+from ...errors import InfeasibleError
+from ..milp import Effort, argmax, minimise
+from . import constraints
+from .constraints import Variables
+from .heuristic import best_placement
+from .instance import Ends, Instance, evaluate
+
+ROUNDS, EVALUATIONS = 50, 10_000
+"""Effort of the heuristic: topological orders, and placements in the improvement of the best."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the operators of an instance run.
+
+    Attributes
+    ----------
+    subgraph : list of int
+        By operator; 0 is a CPU.
+    latency, bound : float
+        In the instance's unit of time; no placement has a latency below the bound.
+    optimal : bool
+    """
+
+    subgraph: list[int]
+    latency: float
+    bound: float
+    optimal: bool
+
+
+def place(
+    instance: Instance, effort: Effort | None, rounds: int = ROUNDS, evaluations: int = EVALUATIONS, seed: int = 0
+) -> Placement:
+    """The best placement that the heuristic and the solver find: latency minimisation of Tarnawski et al.
+
+    Parameters
+    ----------
+    instance : Instance
+    effort : Effort or None
+        Of the solver; None leaves it out. Its time does not include the heuristic's.
+    rounds, evaluations : int
+        Of the heuristic.
+    seed : int
+        Of the heuristic.
+
+    Raises
+    ------
+    InfeasibleError
+        Neither finds a placement within the accelerators' memory.
+    """
+    start = best_placement(instance, rounds, evaluations, seed, time.monotonic() + 3600)
+    ends = evaluate(instance, start) if start is not None else None
+    if start is None or ends is None:
+        raise InfeasibleError(
+            "no placement was found: the operators that no CPU runs do not fit into the accelerators' memory"
+        )
+    known = Placement(start, ends.latency, instance.critical_path, ends.latency <= instance.critical_path)
+    if effort is None or known.optimal:
+        return known
+    program = mathopt.Model()
+    v = build(program, instance, ends.latency)
+    answer = minimise(program, effort, hint(instance, v, start, ends))
+    if answer is None:
+        return known
+    places = (0, *instance.subgraphs)
+    found = [places[argmax([answer.values[v.within[o, j]] for j in places])] for o in instance.operators]
+    after = evaluate(instance, found)
+    bound = max(known.bound, answer.bound * v.tick)
+    if after is None or after.latency >= known.latency:
+        return Placement(start, known.latency, min(bound, known.latency), answer.optimal)
+    return Placement(found, after.latency, min(bound, after.latency), answer.optimal)
+
+
+def build(program: mathopt.Model, instance: Instance, latest: float) -> Variables:
+    """The whole program of a placement that shall end at ``latest``, or before."""
+    v = Variables.of(program, instance, latest)
+    for constraint in constraints.ALL:
+        constraint(program, instance, v)
+    program.minimize(v.total)
+    return v
+
+
+def hint(instance: Instance, v: Variables, subgraph: list[int], ends: Ends) -> dict[Any, float]:
+    """The values of all variables in a placement."""
+    values: dict[Any, float] = dict.fromkeys((*v.within.values(), *v.come_in.values(), *v.go_out.values()), 0.0)
+    leads: dict[tuple[int, int], float] = {}
+    for o in reversed(instance.order):
+        values[v.within[o, subgraph[o]]] = 1.0
+        values[v.ready[o]] = ends.ready[o] / v.tick
+        for j in instance.subgraphs:
+            leads[o, j] = float(subgraph[o] == j or any(leads[r, j] for r in instance.after[o]))
+            values[v.leads[o, j]] = leads[o, j]
+    for a, b in instance.edges:
+        if subgraph[a] != subgraph[b]:
+            if subgraph[b]:
+                values[v.come_in[a, subgraph[b]]] = 1.0
+            if subgraph[a]:
+                values[v.go_out[a, subgraph[a]]] = 1.0
+    for j in instance.subgraphs:
+        values[v.start[j]], values[v.end[j]] = ends.start[j] / v.tick, ends.end[j] / v.tick
+    values[v.total] = ends.latency / v.tick
+    return values

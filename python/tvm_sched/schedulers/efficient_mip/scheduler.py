@@ -1,0 +1,125 @@
+"""Scheduler `efficient-mip`: model parallelism alone, as SortingHat's Section 4.2 compares with it."""
+
+from __future__ import annotations
+
+import time
+from math import inf
+
+from ...errors import InfeasibleError
+from ...problem import FORBIDDEN, HOST, Problem
+from ...schedule import Schedule
+from ..exact.submodels import split
+from ..merging import ListedSchedule, merged
+from ..milp import Effort, ProgramOptions
+from ..partial import Event, Move, Run
+from ..registry import register, report_progress
+from .instance import Instance, evaluate
+from .program import place
+
+ROUNDS, EVALUATIONS = 3, 1000
+"""Effort of the heuristic in one submodel."""
+
+HASTE = 0.5
+"""Out of a device and into another is two transfers; each at twice the speed, they take the time of one copy."""
+
+
+class EfficientMipOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True):
+    """Options of `efficient-mip`: those of `ProgramOptions`."""
+
+
+@register("efficient-mip", options=EfficientMipOptions, answers_interrupt=True)
+def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
+    """Tarnawski et al. (NeurIPS 2020): model parallelism; submodels apart, all copies at one speed through host memory.
+
+    As SortingHat's Section 4.2 describes the comparison: submodels as there, each placed by the latency program of
+    Tarnawski et al. with ``q`` contiguous subgraphs a device, from time 0 with idle devices, at twice the transfer
+    speed. The program knows one latency for each operator, the mean over devices, and one bandwidth, the mean of the
+    buses; it does not know when parameters arrive. Each parameter is then loaded straight into each device that reads it, in
+    the order of use, and copies take the machine's own routes. What one submodel leaves to the next is memory alone.
+
+    Ctrl-C and ``total_time_limit`` leave the rest to the heuristic.
+
+    Raises
+    ------
+    InfeasibleError
+        No schedule within the devices' memory was found.
+    """
+    deadline = time.monotonic() + options.total_time_limit
+    groups = split(problem, options.dominators, options.operators)
+    listed = ListedSchedule(problem)
+    events: list[Event] = []
+    room = [float(device.memory) for device in problem.topology.devices]
+    try:
+        for i, operators in enumerate(groups):
+            report_progress("submodels", i, len(groups))
+            rest = (deadline - time.monotonic()) / (len(groups) - i)
+            effort = Effort(options.solver, min(options.time_limit, rest), options.node_limit, options.seed)
+            try:
+                runs = _runs(problem, operators, room, options.q, effort if rest > 0 else None)
+            except KeyboardInterrupt:
+                deadline = 0.0
+                runs = _runs(problem, operators, room, options.q, None)
+            for run in runs:
+                events += [*_loads(problem, run), run]
+    except InfeasibleError:
+        return listed.schedule()
+    report_progress("submodels", len(groups), len(groups))
+    found = merged(problem, events)
+    if not found.fits:
+        listed.refuse(found)
+        return listed.schedule()
+    submodel = {o: i for i, group in enumerate(groups) for o in group}
+    return found.index.to_schedule(problem, [submodel[o] for o in range(len(submodel))])
+
+
+def _runs(problem: Problem, operators: list[int], room: list[float], q: int, effort: Effort | None) -> list[Run]:
+    """Where the operators of a submodel run, in the order of the program's times; takes their memory from ``room``."""
+    if not operators:
+        return []
+    index, devices = problem.graph.index, range(len(room))
+    number = {o: i for i, o in enumerate(operators)}
+    instance = Instance(
+        accelerator=[_one_speed(problem, o) for o in operators],
+        cpu=[inf] * len(operators),
+        size=[float(sum(index.size[t] for t in (*index.host_inputs[o], *index.outputs[o]))) for o in operators],
+        transfer=[_transfer(problem, sum(index.size[t] for t in index.outputs[o])) for o in operators],
+        edges=[(number[p], number[o]) for o in operators for p in index.predecessors[o] if p in number],
+        capacity=list(room),
+        q=q,
+    )
+    placement = place(instance, effort, ROUNDS, EVALUATIONS)
+    ends = evaluate(instance, placement.subgraph)
+    assert ends is not None
+    position = {o: i for i, o in enumerate(instance.order)}
+    order = sorted(
+        instance.operators, key=lambda i: (ends.start[placement.subgraph[i]], placement.subgraph[i], position[i])
+    )
+    runs = []
+    for i in order:
+        d = instance.accelerator_of(placement.subgraph[i])
+        runs.append(Run(operators[i], d, bool(problem.costs.operator_ns[operators[i], d] == FORBIDDEN)))
+        for e in devices:
+            room[e] -= sum(index.size[t] for t in index.host_inputs[operators[i]]) if e == d else 0
+    return runs
+
+
+def _one_speed(problem: Problem, o: int) -> list[float]:
+    """The mean of an operator's latencies on every device that can run it; with direct host access where only so."""
+    rows = zip(problem.costs.operator_ns[o].tolist(), problem.costs.direct_ns[o].tolist(), strict=True)
+    times = [loaded if loaded != FORBIDDEN else direct for loaded, direct in rows]
+    finite = [time for time in times if time != FORBIDDEN]
+    return [sum(finite) / len(finite) if time != FORBIDDEN else inf for time in times]
+
+
+def _transfer(problem: Problem, size: int) -> float:
+    """Time of a transfer between any device and host memory, at twice the mean speed of the buses."""
+    topology = problem.topology
+    routes = [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
+    return sum(route.nanoseconds(size) for route in routes) / len(routes) * HASTE if routes else 0.0
+
+
+def _loads(problem: Problem, run: Run) -> list[Move]:
+    """The loads of an operator's host tensors; those that come twice are dropped when the schedule is merged."""
+    if run.direct or problem.reads_host_in_place(run.device):
+        return []
+    return [Move(t, HOST, run.device) for t in problem.graph.index.host_inputs[run.operator]]

@@ -1,0 +1,70 @@
+"""One device that computes while it loads, and keeps no parameter longer than needed where memory is short."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import InfeasibleError
+from ..problem import FORBIDDEN, HOST, Problem
+from ..schedule import Schedule, ScheduleIndex
+from ..schedule.simulate import price
+from .eviction import shortfall, with_eviction
+from .registry import register
+
+
+class PipelinedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `pipelined`.
+
+    Parameters
+    ----------
+    evict : bool
+        Whether parameters may leave the device after their last reader, where it cannot hold all of them.
+    """
+
+    evict: bool = True
+
+
+@register("pipelined", options=PipelinedOptions)
+def pipelined(problem: Problem, options: PipelinedOptions) -> Schedule:
+    """The fastest one device, each operator as soon as its own parameters are there.
+
+    Loads go in the order of use, as in PipeSwitch (Bai et al., OSDI 2020). Where the device's memory is too small,
+    parameters are evicted after their last use: a model larger than the memory runs, as long as loads do not run too far
+    ahead of the kernels; a load waits for its bus alone. O(operators + tensors) for each device.
+
+    Raises
+    ------
+    InfeasibleError
+        No device can run all operators within its memory; the message gives the least shortfall.
+    """
+    answers: list[tuple[int, int, ScheduleIndex]] = []
+    refusals: list[tuple[int, str]] = []
+    for d, device in enumerate(problem.topology.devices):
+        if (problem.costs.operator_ns[:, d] == FORBIDDEN).any():
+            refusals.append((FORBIDDEN, f"{device.name!r} cannot run every operator"))
+            continue
+        index = in_order_of_use(problem, d)
+        if options.evict:
+            index = with_eviction(problem, index)
+        short = shortfall(problem, index)[d]
+        if short > 0:
+            refusals.append((short, f"{device.name!r} is short of {short} bytes of memory"))
+        else:
+            answers.append((price(problem, index).latency_ns, d, index))
+    if not answers:
+        raise InfeasibleError(f"no single device can run the model: {min(refusals)[1]}")
+    return min(answers, key=lambda answer: answer[:2])[2].to_schedule(problem)
+
+
+def in_order_of_use(problem: Problem, device: int) -> ScheduleIndex:
+    """The schedule of everything on one device, each tensor loaded in the order of its first reader."""
+    index = problem.graph.index
+    order = list(index.order)
+    loads: list[int] = []
+    if not problem.reads_host_in_place(device):
+        loads = list(dict.fromkeys(t for o in order for t in index.host_inputs[o]))
+    count = len(loads)
+    return ScheduleIndex(
+        order, [device] * len(order), [False] * len(order),
+        [ScheduleIndex.LOAD] * count, loads, [HOST] * count, [device] * count,
+    )  # fmt: skip

@@ -1,0 +1,142 @@
+"""The C++ searches on one problem: list scheduling and local search over sequences of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..problem import HOST, Problem
+from ..schedule import ScheduleIndex
+from ..schedule._compiled import compiled
+from .partial import Event, Move, Run
+
+Array = npt.NDArray[np.int64]
+
+RUN, DIRECT, MOVE = range(3)
+"""Kinds of events: `Event.Kind` of cpp/search/partial_schedule.h. Rows are kind, item, source, device."""
+
+
+class Choice:
+    """Where and how operators may be placed.
+
+    Parameters
+    ----------
+    devices : iterable of int
+    direct : bool
+        Direct host access too.
+    """
+
+    def __init__(self, devices: Iterable[int], direct: bool = True) -> None:
+        self.devices = frozenset(devices)
+        self.direct = direct
+
+
+class Searches:
+    """The searches of a problem; what they return are sequences, rows of kind, item, source, device."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._construct, self._improve = compiled(problem).make_searches()
+
+    def construct(
+        self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0, backfill: bool = True
+    ) -> tuple[Array, int] | None:
+        """List scheduling: the operator of highest rank first, where it ends first.
+
+        Parameters
+        ----------
+        choices : sequence of Choice
+        choice : sequence of int, (operators,)
+            Position in ``choices`` for each operator.
+        memory_scale : float
+            Share of each device's memory that may be used.
+        backfill : bool
+            Loads may take gaps that earlier decisions left on a bus.
+
+        Returns
+        -------
+        (sequence, latency in nanoseconds) or None
+            None where memory does not suffice.
+        """
+        devices = len(self.problem.topology.devices)
+        rows = [[c.direct, *(d in c.devices for d in range(devices))] for c in choices]
+        found, latency = self._construct(
+            np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale, backfill
+        )
+        sequence = _rows(found)
+        return (sequence, int(latency)) if len(sequence) else None
+
+    def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> Improvement:
+        """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds."""
+        return Improvement(*self._improve(np.ascontiguousarray(start), memory_scale, seed, goal))
+
+
+class Improvement:
+    """A local search that goes on as long as it is told to; in what portions does not matter to what it finds."""
+
+    def __init__(self, step: Any, latency: Any, best: Any) -> None:
+        self._step, self._latency, self._best = step, latency, best
+
+    def step(self, events: int) -> bool:
+        """Replay about that many events more; False when it is of no use to go on."""
+        return bool(self._step(events))
+
+    @property
+    def latency_ns(self) -> int:
+        """Latency of the best schedule."""
+        return int(self._latency())
+
+    @property
+    def best(self) -> Array:
+        """Sequence of the best schedule."""
+        return _rows(self._best())
+
+
+def _rows(table: Any) -> Array:
+    return np.asarray(np.from_dlpack(table), dtype=np.int64)
+
+
+def rows_of(events: Iterable[Event]) -> Array:
+    """Events as rows."""
+    rows = [
+        (MOVE, event.tensor, event.source, event.device)
+        if isinstance(event, Move)
+        else (DIRECT if event.direct else RUN, event.operator, HOST, event.device)
+        for event in events
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def events_of(sequence: Array) -> list[Event]:
+    """Rows as events."""
+    return [
+        Move(item, source, device) if kind == MOVE else Run(item, device, kind == DIRECT)
+        for kind, item, source, device in sequence.tolist()
+    ]
+
+
+def schedule_index(sequence: Array) -> ScheduleIndex:
+    """Rows as a schedule in integers: launch order and channel order are the sequence's."""
+    kind, item, source, device = (column.tolist() for column in sequence.T)
+    runs = [i for i, k in enumerate(kind) if k != MOVE]
+    transfers = [i for i, k in enumerate(kind) if k != RUN]
+    transfer_kinds = [
+        ScheduleIndex.HOST_READ
+        if kind[i] == DIRECT
+        else ScheduleIndex.LOAD
+        if source[i] == HOST
+        else ScheduleIndex.COPY
+        for i in transfers
+    ]
+    return ScheduleIndex(
+        [item[i] for i in runs],
+        [device[i] for i in runs],
+        [kind[i] == DIRECT for i in runs],
+        transfer_kinds,
+        [item[i] for i in transfers],
+        [HOST if kind[i] == DIRECT else source[i] for i in transfers],
+        [device[i] for i in transfers],
+    )

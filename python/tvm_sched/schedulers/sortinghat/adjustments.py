@@ -1,0 +1,142 @@
+"""The latencies that the program is given: those of the problem, adjusted for contention (SortingHat, Section 3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from ...problem import FORBIDDEN, HOST, Problem
+
+LINK_FACTOR = 1.5
+"""A link is slowed by copies the other way, but seldom by the full factor of 2."""
+
+
+@dataclass(frozen=True)
+class Adjustments:
+    """Which of the paper's adjustments and ablations apply.
+
+    Attributes
+    ----------
+    direct_contention : bool
+        Latencies with direct host access times twice the devices on the bus.
+    link_contention : bool
+        Copies over a link or switch times 1.5.
+    path_contention : bool
+        Copies over buses times the number of devices.
+    contention : bool
+        Without it (first ablation of Section 4.4), each device has a bus of its own.
+    topology_aware : bool
+        Without it (the second one), speeds of transfers and devices are their averages.
+    """
+
+    direct_contention: bool = True
+    link_contention: bool = True
+    path_contention: bool = True
+    contention: bool = True
+    topology_aware: bool = True
+
+
+class Latencies:
+    """Times in nanoseconds as the program sees them.
+
+    Attributes
+    ----------
+    kernel, direct : list of list of float
+        By operator and device; infinite where it cannot run so. An operator that reads nothing from host memory takes
+        the same time in both modes.
+    buses : list of list of int
+        Devices that share a bus; one without a bus is alone.
+    """
+
+    def __init__(self, problem: Problem, adjustments: Adjustments) -> None:
+        self.problem, self.adjustments = problem, adjustments
+        self.buses = self._buses()
+        self.kernel = [[_time(ns) for ns in row] for row in problem.costs.operator_ns.tolist()]
+        self.direct = [[_time(ns) for ns in row] for row in problem.costs.direct_ns.tolist()]
+        self._slow_direct()
+        if not adjustments.topology_aware:
+            self.kernel = [_averages(row) for row in self.kernel]
+            self.direct = [_averages(row) for row in self.direct]
+        self._loads: dict[int, float] = {}
+        self._copies: dict[int, float] = {}
+
+    def reads_directly(self, o: int, d: int) -> bool:
+        """Whether an operator in a subgraph with direct host access reads anything over the bus."""
+        return bool(self.problem.costs.direct_ns[o, d] != FORBIDDEN)
+
+    def load(self, t: int, d: int) -> float:
+        """Time of loading a host tensor; nothing on a device that shares host memory."""
+        if self.problem.reads_host_in_place(d):
+            return 0.0
+        if self.adjustments.topology_aware:
+            return self._load(t, d)
+        if t not in self._loads:
+            on_bus = [e for e in self._devices if not self.problem.reads_host_in_place(e)]
+            self._loads[t] = sum(self._load(t, e) for e in on_bus) / len(on_bus)
+        return self._loads[t]
+
+    def copy(self, t: int, source: int, target: int) -> float:
+        """Time of a copy between two devices; infinite where nothing joins them."""
+        time = self._copy(t, source, target)
+        if self.adjustments.topology_aware or time == inf:
+            return time
+        if t not in self._copies:
+            times = [self._copy(t, a, b) for a in self._devices for b in self._devices if a != b]
+            finite = [time for time in times if time < inf]
+            self._copies[t] = sum(finite) / len(finite)
+        return self._copies[t]
+
+    @property
+    def _devices(self) -> range:
+        return range(len(self.problem.topology.devices))
+
+    def _load(self, t: int, d: int) -> float:
+        route = self.problem.topology.route(HOST, d)
+        return float(route.nanoseconds(self.problem.graph.index.size[t])) if route else inf
+
+    def _copy(self, t: int, source: int, target: int) -> float:
+        route = self.problem.topology.route(source, target)
+        if route is None:
+            return inf
+        time = float(route.nanoseconds(self.problem.graph.index.size[t]))
+        if self._over_bus(route.channels):
+            return time * len(self._devices) if self.adjustments.path_contention else time
+        return time * LINK_FACTOR if self.adjustments.link_contention else time
+
+    def _over_bus(self, channels: tuple[int, ...]) -> bool:
+        """Whether a route shares a channel with transfers between the host and some device."""
+        topology = self.problem.topology
+        ends = [(HOST, d) for d in self._devices] + [(d, HOST) for d in self._devices]
+        on_bus = {c for a, b in ends if (route := topology.route(a, b)) for c in route.channels}
+        return bool(on_bus & set(channels))
+
+    def _buses(self) -> list[list[int]]:
+        groups: dict[object, list[int]] = {}
+        for d in self._devices:
+            route = self.problem.topology.route(HOST, d)
+            key = route.channels if route is not None and self.adjustments.contention else ("own", d)
+            groups.setdefault(key, []).append(d)
+        return list(groups.values())
+
+    def _slow_direct(self) -> None:
+        """Direct host access in the worst case: all devices of the bus read directly and load at the same time."""
+        sharing: dict[object, int] = {}
+        routes = [self.problem.topology.route(HOST, d) for d in self._devices]
+        for route in routes:
+            if route is not None:
+                sharing[route.channels] = sharing.get(route.channels, 0) + 1
+        for o, row in enumerate(self.direct):
+            for d, route in enumerate(routes):
+                if not self.problem.graph.index.host_inputs[o]:
+                    row[d] = self.kernel[o][d]
+                elif route is not None and self.adjustments.direct_contention:
+                    row[d] *= 2 * sharing[route.channels]
+
+
+def _time(ns: int) -> float:
+    return inf if ns == FORBIDDEN else float(ns)
+
+
+def _averages(row: list[float]) -> list[float]:
+    finite = [time for time in row if time < inf]
+    return [sum(finite) / len(finite) if time < inf else inf for time in row]

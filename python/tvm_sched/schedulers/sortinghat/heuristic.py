@@ -1,0 +1,173 @@
+"""Assignments without a solver: simple ones, improved by moving one node at a time. The start of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from math import inf
+
+from .submodel import Submodel, Times, evaluate
+
+EVALUATIONS = 3000
+"""Most assignments to look at in one submodel."""
+
+
+def best_assignment(s: Submodel, evaluations: int) -> list[int] | None:
+    """By node, its subgraph, in the best of some assignments after improvement; None where none is feasible.
+
+    Everything on one device, in one subgraph or spread over its subgraphs so that loads and kernels overlap, with and
+    without parameters that come through a neighbour; each operator, in topological order, where the submodel then ends
+    first. The best is improved.
+    """
+    found = [(times.rank, a) for a in (*_on_one_device(s), *_where_it_ends_first(s)) if (times := evaluate(s, a))]
+    return improve(s, min(found)[1], evaluations) if found else None
+
+
+def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
+    """The assignment that moving one node at a time leads to: an operator with its parameters, or one parameter.
+
+    The first move that is better is taken; ties in the total are decided by what is done earlier. Deterministic.
+    """
+    best, times = assignment, evaluate(s, assignment)
+    if times is None:
+        raise AssertionError("only what obeys the program can be improved")
+    moved = True
+    while moved and evaluations > 0:
+        moved = False
+        for candidate in _neighbours(s, best):
+            evaluations -= 1
+            after = evaluate(s, candidate)
+            if after is not None and after.rank < times.rank:
+                best, times, moved = candidate, after, True
+                break
+            if evaluations <= 0:
+                break
+    return best
+
+
+def _with_parameters(s: Submodel, assignment: list[int], v: int, j: int) -> list[int]:
+    """Operator ``v`` in subgraph ``j``, and its parameters where the mode wants them: there, or in host memory.
+
+    A parameter that another operator reads, too, stays where it is.
+    """
+    after = list(assignment)
+    after[v] = j
+    for w in s.read[v]:
+        if w in s.parameter_nodes and w not in s.fixed:
+            shared = after[w] and any(r != v and assignment[r] for r in s.readers[w])
+            if j % 2:
+                after[w] = 0
+            elif not shared and s.load[w][s.device_of(j)] < inf:
+                after[w] = j
+    return after
+
+
+def _neighbours(s: Submodel, assignment: list[int]) -> Iterator[list[int]]:
+    """One operator elsewhere, one parameter elsewhere."""
+    for v in range(s.operators):
+        for j in s.subgraphs:
+            if j != assignment[v] and s.time(v, j) < inf:
+                yield _with_parameters(s, assignment, v, j)
+    for w in s.parameter_nodes:
+        if w not in s.fixed and assignment[w]:
+            for j in s.subgraphs:
+                if j != assignment[w] and s.load[w][s.device_of(j)] < inf:
+                    yield [*assignment[:w], j, *assignment[w + 1 :]]
+
+
+def _empty(s: Submodel) -> list[int]:
+    """Fixed nodes in their places, everything else nowhere."""
+    assignment = [0] * len(s.nodes)
+    for node, d in s.fixed.items():
+        assignment[node] = s.of_device(d)[0]
+    return assignment
+
+
+def _on_one_device(s: Submodel) -> Iterator[list[int]]:
+    """Everything on one device; where there are parameters, each second one through a neighbour, too."""
+    for d in s.devices:
+        for parts in {1, s.q // 2}:
+            alone = _spread(s, d, parts)
+            yield alone
+            for other in s.devices:
+                if other != d:
+                    yield _through(s, alone, d, other)
+
+
+def _spread(s: Submodel, d: int, parts: int) -> list[int]:
+    """Operators on device ``d`` in subgraphs of about equally many bytes, in topological order."""
+    assignment = _empty(s)
+    loads = [
+        sum(s.load[w][d] for w in s.read[v] if w in s.parameter_nodes) + s.kernel[v][d] for v in range(s.operators)
+    ]
+    finite = [load if load < inf else 0.0 for load in loads]
+    total = sum(finite) or 1.0
+    for v, before in enumerate(accumulate(finite, initial=0.0)):
+        if v < s.operators:
+            part = min(int(before / total * parts), parts - 1)
+            j = s.of_device(d)[2 * part + 1]
+            if s.kernel[v][d] == inf:
+                j = s.of_device(d)[2 * part]
+            assignment = _with_parameters(s, assignment, v, j)
+    return assignment
+
+
+def _through(s: Submodel, alone: list[int], d: int, other: int) -> list[int]:
+    """Each second parameter is loaded into ``other`` and copied from there (parallel transmission)."""
+    assignment = list(alone)
+    coming = [w for w in s.parameter_nodes if w not in s.fixed and alone[w] and s.load[w][other] < inf]
+    for w in coming[1::2]:
+        if s.copy[w][other][d] < inf:
+            assignment[w] = alone[w] + (other - d) * s.q
+    return assignment
+
+
+def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
+    """Each operator in turn where the submodel so far ends first, never in a subgraph before one in use on its device."""
+    assignment = _empty(s)
+    reached = {d: s.of_device(d)[0] for d in s.devices}
+    for v in range(s.operators):
+        best: tuple[Times, list[int], int] | None = None
+        for d in s.devices:
+            for j in range(reached[d], min(reached[d] + 3, s.of_device(d)[-1] + 1)):
+                if s.time(v, j) == inf:
+                    continue
+                candidate = _with_parameters(s, assignment, v, j)
+                times = evaluate(_first(s, v + 1), [candidate[node] for node in _kept(s, v + 1)])
+                if times is not None and (best is None or times.rank < best[0].rank):
+                    best = times, candidate, j
+        if best is None:
+            return
+        assignment = best[1]
+        reached[s.device_of(best[2])] = best[2]
+    yield assignment
+
+
+def _kept(s: Submodel, count: int) -> list[int]:
+    """Nodes of the first ``count`` operators' part of a submodel."""
+    held = {u for v in range(count) for u in s.read[v]}
+    return [node for node in s.nodes if node < count or (node >= s.operators and (node in held or node in s.fixed))]
+
+
+def _first(s: Submodel, count: int) -> Submodel:
+    """The submodel of the first ``count`` operators."""
+    kept = _kept(s, count)
+    number = {node: i for i, node in enumerate(kept)}
+    return Submodel(
+        operators=count,
+        placeholders=sum(s.operators <= node < s.operators + s.placeholders for node in kept),
+        parameters=sum(node in s.parameter_nodes for node in kept),
+        edges=[(number[u], number[v]) for u, v in s.edges if u in number and v < count],
+        q=s.q,
+        buses=s.buses,
+        memory=s.memory,
+        size=[s.size[node] for node in kept],
+        kernel=[s.kernel[node] for node in kept],
+        direct=[s.direct[node] for node in kept],
+        load=[s.load[node] for node in kept],
+        copy=[s.copy[node] for node in kept],
+        fixed={number[node]: d for node, d in s.fixed.items()},
+        memory_used=s.memory_used,
+        transfers_end=s.transfers_end,
+        device_end=s.device_end,
+    )

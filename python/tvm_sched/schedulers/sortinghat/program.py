@@ -1,0 +1,80 @@
+"""Solve one submodel's program: build it, start the solver from a known assignment, read the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ortools.math_opt.python import mathopt
+
+from ..milp import Effort, argmax, minimise
+from . import constraints
+from .submodel import Submodel, Times, copies_into, evaluate
+from .variables import Variables
+
+
+def solve(s: Submodel, start: list[int], effort: Effort) -> list[int] | None:
+    """By node, the subgraph in the best solution found; None where it is no better than the start.
+
+    Parameters
+    ----------
+    s : Submodel
+    start : list of int
+        An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
+    effort : Effort
+    """
+    known = evaluate(s, start)
+    if known is None:
+        raise AssertionError("the start is no solution of the program")
+    program = mathopt.Model()
+    v = build(program, s, known.total)
+    answer = minimise(program, effort, hint(s, v, start, known))
+    if answer is None:
+        return None
+    places = (0, *s.subgraphs)
+    found = [places[argmax([answer.values[v.within[node, j]] for j in places])] for node in s.nodes]
+    times = evaluate(s, found)
+    return found if times is not None and times.total < known.total else None
+
+
+def build(program: mathopt.Model, s: Submodel, latest: float) -> Variables:
+    """The whole program of a submodel that shall end at ``latest`` nanoseconds, or before."""
+    v = Variables.of(program, s, latest)
+    for constraint in constraints.ALL:
+        constraint(program, s, v)
+    constraints.earliest_total(program, v)
+    return v
+
+
+def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict[Any, float]:
+    """The values of all variables in an assignment."""
+    values: dict[Any, float] = dict.fromkeys((*v.within.values(), *v.edge_in.values(), *v.copy_in.values()), 0.0)
+    leads: dict[tuple[int, int], float] = {}
+    for node in sorted(s.nodes, key=_depth(s), reverse=True):
+        j = assignment[node]
+        values[v.within[node, j]] = 1.0
+        for i in s.subgraphs:
+            leads[node, i] = float(i == j or any(leads[r, i] for r in s.readers[node]))
+            values[v.leads[node, i]] = leads[node, i]
+        ends = times.load_end if node in s.parameter_nodes else times.end
+        values[v.ready[node]] = v.clock.at(ends[j]) if j else 0.0
+    for a, b in s.edges:
+        if assignment[a] != assignment[b]:
+            values[v.edge_in[a, assignment[b]]] = 1.0
+    for j in s.subgraphs:
+        members = [node for node in range(s.operators + s.placeholders) if assignment[node] == j]
+        for node, source in copies_into(s, assignment, j, members):
+            values[v.copy_in[node, source, j]] = 1.0
+        for variables, moments in (
+            (v.load_start, times.load_start), (v.load_end, times.load_end), (v.start, times.start), (v.end, times.end)
+        ):  # fmt: skip
+            values[variables[j]] = v.clock.at(moments[j])
+    values[v.total] = v.clock.at(times.total)
+    return values
+
+
+def _depth(s: Submodel) -> Any:
+    """Key that sorts nodes so that each comes before its readers."""
+    depth = [0] * len(s.nodes)
+    for v in range(s.operators):  # operators are in topological order, and nothing else reads
+        depth[v] = 1 + max((depth[u] for u in s.read[v]), default=0)
+    return depth.__getitem__

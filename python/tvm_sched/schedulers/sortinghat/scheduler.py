@@ -1,0 +1,166 @@
+"""Scheduler `sortinghat`: submodels at dominators, each solved as a mixed-integer program, merged (ICS 2025)."""
+
+from __future__ import annotations
+
+import time
+
+from ...errors import InputError
+from ...problem import Problem
+from ...schedule import Schedule
+from ..exact.submodels import split
+from ..merging import SCALES, ListedSchedule, merged
+from ..milp import Effort, ProgramOptions
+from ..registry import register, report_progress
+from .adjustments import Adjustments, Latencies
+from .heuristic import EVALUATIONS, best_assignment, improve
+from .program import solve
+from .state import State
+from .submodel import Submodel, evaluate
+
+
+class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True):
+    """Options of `sortinghat`: those of `ProgramOptions`, the adjustments of Section 3.4, the ablations of Section 4.4.
+
+    Parameters
+    ----------
+    q : int
+        Subgraphs of a device in a submodel, an even number: each second one has direct host access.
+    direct_contention : bool
+        Latencies with direct host access count times twice the devices on the bus.
+    link_contention : bool
+        Copies over a link or switch count 1.5 times.
+    path_contention : bool
+        Copies over buses count times the number of devices.
+    contention : bool
+        False is an ablation: each device loads as if its bus were its own.
+    topology_aware : bool
+        False is an ablation: all speeds of devices and transfers are their averages.
+    """
+
+    direct_contention: bool = True
+    link_contention: bool = True
+    path_contention: bool = True
+    contention: bool = True
+    topology_aware: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.q % 2:
+            raise InputError(f"q is {self.q}; an even number is allowed: each second subgraph has direct host access")
+
+
+@register("sortinghat", options=SortingHatOptions, answers_interrupt=True)
+def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
+    """SortingHat (ICS 2025): submodels at the dominators, each a mixed-integer program over q subgraphs a device.
+
+    Each program (Section 3.3, equations 1 to 23, in `constraints`) decides the subgraph of each operator, and of each
+    parameter, which may be loaded through another device (parallel transmission) or stay in host memory (direct host
+    access); it starts from the times and places that the program before it ended with. The solver starts from the best
+    assignment of a heuristic, and its answer is taken where it is better. The merged schedule is all of their kernels and
+    transfers in the order of the programs' times.
+
+    The latency is the simulator's. The program lets a direct read use the bus for free and stops a device while copies
+    come in; a run does neither (`docs/model.md`).
+
+    Ctrl-C and ``total_time_limit`` leave the rest to the heuristic.
+
+    Raises
+    ------
+    InfeasibleError
+        No schedule within the devices' memory was found.
+    """
+    adjustments = Adjustments(
+        options.direct_contention,
+        options.link_contention,
+        options.path_contention,
+        options.contention,
+        options.topology_aware,
+    )
+    latencies = Latencies(problem, adjustments)
+    groups = split(problem, options.dominators, options.operators)
+    clock = _Clock(options, len(groups))
+    listed = ListedSchedule(problem)
+    for scale in SCALES:
+        state = State(problem, latencies, options.q, scale)
+        if _all_placed(state, groups, clock):
+            found = merged(problem, [planned.event for planned in sorted(state.planned)])
+            if found.fits:
+                submodel = {o: i for i, group in enumerate(groups) for o in group}
+                return found.index.to_schedule(problem, [submodel[o] for o in range(len(submodel))])
+            listed.refuse(found)
+    return listed.schedule()
+
+
+class _Clock:
+    """Shares the time in all out between submodels; once Ctrl-C was pressed, none is left."""
+
+    def __init__(self, options: SortingHatOptions, submodels: int) -> None:
+        self.options, self.left = options, submodels
+        self.deadline = time.monotonic() + options.total_time_limit
+
+    def effort(self) -> Effort | None:
+        """What the next submodel's solver may spend; None where nothing is left."""
+        rest = (self.deadline - time.monotonic()) / max(self.left, 1)
+        self.left -= 1
+        if rest <= 0:
+            return None
+        options = self.options
+        return Effort(options.solver, min(options.time_limit, rest), options.node_limit, options.seed)
+
+    def stop(self) -> None:
+        """Nothing is left from now on."""
+        self.deadline = 0.0
+
+
+def _all_placed(state: State, groups: list[list[int]], clock: _Clock) -> bool:
+    """Place the submodels one after another; False where one has no assignment."""
+    twins: dict[object, list[int]] = {}
+    for i, operators in enumerate(groups):
+        report_progress("submodels", i, len(groups))
+        if not operators:
+            continue
+        s, nodes = state.submodel(operators)
+        assignment = _assignment(s, clock, twins)
+        times = evaluate(s, assignment) if assignment else None
+        if assignment is None or times is None:
+            return False
+        state.accept(s, nodes, assignment, times)
+    report_progress("submodels", len(groups), len(groups))
+    return True
+
+
+def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> list[int] | None:
+    """The best assignment known: the heuristic's, that of an equal submodel before, the solver's."""
+    effort = clock.effort()
+    start = best_assignment(s, EVALUATIONS if effort is not None else 0)
+    if start is None:
+        return None
+    shape = _shape(s)
+    if shape in twins:
+        start = _better(s, start, _as_fixed(s, twins[shape]))
+    if effort is not None:
+        try:
+            solved = solve(s, start, effort)
+        except KeyboardInterrupt:
+            clock.stop()
+            solved = None
+        if solved is not None:
+            start = improve(s, solved, EVALUATIONS)
+    twins[shape] = start
+    return start
+
+
+def _shape(s: Submodel) -> object:
+    """Equal for submodels that differ in nothing but the state that they start from."""
+    return s.operators, s.placeholders, tuple(s.edges), tuple(map(tuple, s.kernel)), tuple(map(tuple, s.load))
+
+
+def _as_fixed(s: Submodel, assignment: list[int]) -> list[int]:
+    """Another submodel's assignment with the fixed nodes of this one."""
+    return [s.of_device(s.fixed[v])[0] if v in s.fixed else j for v, j in enumerate(assignment)]
+
+
+def _better(s: Submodel, first: list[int], second: list[int]) -> list[int]:
+    """The better of an assignment that is a solution and one that may be none."""
+    times, other = evaluate(s, first), evaluate(s, second)
+    return second if times is not None and other is not None and other.rank < times.rank else first

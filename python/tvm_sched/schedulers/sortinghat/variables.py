@@ -1,0 +1,103 @@
+"""Variables of a submodel's program (SortingHat, Section 3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ortools.math_opt.python import mathopt
+
+from .submodel import Submodel
+
+SPAN = 1000.0
+"""Length of the longest time of a program on its own clock, so that the solver's tolerances mean the same everywhere."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times of the solver: nothing is before 0, nothing that matters after `SPAN`, which is the ``H`` of the equations.
+
+    Attributes
+    ----------
+    base : float
+        Nanoseconds at 0.
+    tick : float
+        Nanoseconds of one unit.
+    """
+
+    base: float
+    tick: float
+
+    @staticmethod
+    def until(s: Submodel, latest: float) -> Clock:
+        """The clock of a submodel that shall end at ``latest`` nanoseconds, or before."""
+        latest = max([latest, *s.transfers_end, *s.device_end])
+        return Clock(s.base, max(latest - s.base, 1.0) / SPAN)
+
+    def at(self, when: float) -> float:
+        """A moment on this clock."""
+        return (when - self.base) / self.tick
+
+    def long(self, duration: float) -> float:
+        """A duration on this clock."""
+        return duration / self.tick
+
+
+@dataclass
+class Variables:
+    """Variables by the numbers of `Submodel`; the names in the paper stand behind.
+
+    Attributes
+    ----------
+    within : dict of (node, subgraph)
+        ``x``, binary; only for places where the node can be.
+    leads : dict of (node, subgraph)
+        ``z``: from the node one gets to the subgraph. It and the next two are fractions here: where all ``x`` are whole,
+        whole values of these do as well, so the optimum is the same and the solver branches less.
+    edge_in : dict of (node, subgraph)
+        ``EdgeIn``.
+    copy_in : dict of (node, source device, subgraph)
+        ``CopyIn``; not for sources that are the subgraph's own device, where ``T`` is 0.
+    load_start, load_end, start, end : dict of subgraph
+        ``DTStart``, ``DTFin``, ``SGStart``, ``SGFin``.
+    ready : dict of node
+        ``NodeFin``.
+    total
+        ``TotalLatency``.
+    """
+
+    clock: Clock
+    within: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    edge_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    copy_in: dict[tuple[int, int, int], mathopt.Variable] = field(default_factory=dict)
+    load_start: dict[int, mathopt.Variable] = field(default_factory=dict)
+    load_end: dict[int, mathopt.Variable] = field(default_factory=dict)
+    start: dict[int, mathopt.Variable] = field(default_factory=dict)
+    end: dict[int, mathopt.Variable] = field(default_factory=dict)
+    ready: dict[int, mathopt.Variable] = field(default_factory=dict)
+    total: mathopt.Variable = None
+
+    @staticmethod
+    def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:
+        """All variables of a submodel that shall end at ``latest`` nanoseconds, or before."""
+        v = Variables(Clock.until(s, latest))
+        for node in s.nodes:
+            for j in (0, *s.subgraphs):
+                v.within[node, j] = program.add_binary_variable(name=f"x{node},{j}")
+            for j in s.subgraphs:
+                v.leads[node, j] = program.add_variable(lb=0, ub=1)
+                if s.readers[node]:
+                    v.edge_in[node, j] = program.add_variable(lb=0, ub=1)
+                    for d in s.devices:
+                        if d != s.device_of(j):
+                            v.copy_in[node, d, j] = program.add_variable(lb=0, ub=1)
+            v.ready[node] = program.add_variable(lb=0, ub=SPAN)
+        for j in s.subgraphs:
+            for times in (v.load_start, v.load_end, v.start, v.end):
+                times[j] = program.add_variable(lb=0, ub=SPAN)
+        v.total = program.add_variable(lb=0, ub=SPAN, name="total")
+        return v
+
+    def inside(self, s: Submodel, node: int, d: int) -> mathopt.LinearSum:
+        """Whether a node is in a subgraph of device ``d``."""
+        return mathopt.fast_sum(self.within[node, j] for j in s.of_device(d))

@@ -1,0 +1,103 @@
+"""The grid of SortingHat's evaluation: cells that are kept, speed-ups and the critical path by hand, the page."""
+
+import sys
+
+import msgspec
+import pytest
+from _grid import Case, Cell, Cells, Method, critical_path, emulate, make_problem, run
+from rich.console import Console
+
+from schedule.cases import bus, device, graph, problem, topology
+from tvm_sched.problem import preset_names
+from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig
+from tvm_sched.schedulers import names, solve
+
+SINGLE, EXACT = Method("single", "single"), Method("exact", "exact", {"time_limit": 1.0})
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    """A model of two layers among the presets."""
+    config = DecoderConfig(name="tiny", layers=2, hidden=64, heads=4, vocab=100, intermediate=96)
+    monkeypatch.setattr("_grid.PRESETS", {**PRESETS, "tiny": config})
+
+
+def test_the_critical_path_by_hand():
+    """o0 loads 100 ns and runs 10, then o1 loads 30 and runs 10, beside o2 that loads 50 (w2) and runs 10."""
+    g = graph(
+        {"w0": 100, "w1": 30, "w2": 50, "a": 1, "b": 1, "c": 1},
+        [("o0", "w0", "a"), ("o1", "a w1 w0", "b"), ("o2", "a w2", "c")], ["b", "c"],
+    )  # fmt: skip
+    p = problem(g, topology(device("d0", "pcie"), buses=[bus("pcie")]), [[10]] * 3)
+    assert critical_path(p) == pytest.approx((110 + 60) / 1e9)
+
+
+def test_finished_cells_are_found_again(tmp_path):
+    path = tmp_path / "cells.json"
+    case = Case("p4d", "tiny", 1, 8, EXACT)
+    cells = Cells(path)
+    assert cells.get(case) is None
+    cells.add(case, Cell(latency=2.0))
+    assert Cells(path).get(case) == Cell(latency=2.0)
+    longer = msgspec.structs.replace(case, method=Method("exact", "exact", {"time_limit": 2.0}))
+    assert Cells(path).get(longer) is None
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_cell_of_a_tiny_model():
+    p = make_problem("tiny", 1, 8, "v100-server")
+    cell = run(Case("v100-server", "tiny", 1, 8, SINGLE), p, measure=True, spans=True)
+    assert cell.latency >= cell.bound > 0
+    assert cell.record == pytest.approx(cell.latency, rel=1e-3)
+    assert cell.warm[0] == cell.latency
+    assert cell.warm == sorted(cell.warm, reverse=True)
+    lanes = {lane for lane, *_ in cell.spans}
+    assert lanes == {"gpu1/0", "pcie0 down"}
+    assert max(end for *_, end in cell.spans) == pytest.approx(cell.latency)
+
+
+def test_a_model_that_does_not_fit_is_a_cell_too():
+    p = make_problem("openllama-7b", 1, 32, "v100-server")
+    small = tuple(msgspec.structs.replace(d, memory=24 * 10**9) for d in p.topology.devices)
+    p = type(p)(p.graph, msgspec.structs.replace(p.topology, devices=small), p.costs)
+    cell = run(Case("v100-server", "openllama-7b", 1, 32, SINGLE), p, False, False)
+    assert cell.latency is None
+    assert cell.error.startswith("out of memory")
+    short = int(cell.error.split("short of ")[1].split()[0])
+    assert 26_953_662_464 - 24 * 10**9 <= short < 26_953_662_464 - 24 * 10**9 + 10**9  # weights, and some activations
+    spread = solve(p, "exact", {"time_limit": 5})
+    assert len({placement.device for placement in spread.placements}) > 1
+    record, _ = emulate(p, spread)
+    assert record == pytest.approx(spread.certificate.latency, rel=1e-2)
+
+
+def test_the_page_of_a_run(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="pictures need the extra report")
+    import _grid_page
+
+    cases = [Case("v100-server", "openllama-7b", 1, 32, m) for m in (SINGLE, EXACT)]
+    cells = Cells(None)
+    for case, latency in zip(cases, (6.0, 2.0), strict=True):
+        cells.add(
+            case,
+            Cell(latency=latency, bound=1.5, critical_path=4.0, record=latency, wall=1.1 * latency, warm=[1.0] * 5),
+        )
+    monkeypatch.setattr(sys, "argv", ["sortinghat.py", "--quick"])
+    page = tmp_path / "page.md"
+    _grid_page.write_page(cases, cells, page, tmp_path / "rows.json", Console(stderr=True, quiet=True))
+    text = page.read_text()
+    assert "| exact | 3.00 | 3.00 | - | - |" in text
+    assert "| openllama-7b 1x32 | 1.50 | 1.00 | 3.00 |" in text
+    assert "| exact | 1 | 25.0% | 25.0% |" in text
+    assert (tmp_path / "page-figure-9-v100-server.svg").stat().st_size < 50_000
+    assert (tmp_path / "page-figure-11.svg").is_file()
+
+
+def test_methods_that_cannot_be_run_say_why():
+    assert SINGLE.why_not() == ""
+    assert "no scheduler 'nobody'" in Method("x", "nobody").why_not()
+    assert "no option colour" in Method("x", "single", {"colour": 1}).why_not()
+    assert {"single", "exact"} <= set(names())
+    import sortinghat
+
+    assert set(sortinghat.SERVERS) <= set(preset_names())

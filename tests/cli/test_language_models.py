@@ -1,0 +1,71 @@
+"""Language models by name or config.json, in phases, and several models at once."""
+
+import json
+
+import pytest
+
+from tvm_sched.problem import Problem
+
+CONFIG = {
+    "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 40,
+    "intermediate_size": 48,
+}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path):
+    folder = tmp_path / "tiny-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder / "config.json"
+
+
+def test_a_model_by_name(run):
+    result = run("schedule", "gpt2-large", "--shape", "1x32", "-t", "v100-server", "-s", "single", "--json").json
+    assert result["model"] == "gpt2-large-1x32"
+    assert sum(lane["bytes"] for lane in result["lanes"] if "down" in lane["lane"]) > 4 * 774e6
+
+
+def test_phases_of_a_config(run, config, tmp_path):
+    problems = {}
+    for phase in ("full", "prefill", "decode"):
+        path = tmp_path / f"{phase}.json"
+        run("problem", config, "--shape", "2x8", "--phase", phase, "-t", "a40x2", "-o", path)
+        problems[phase] = Problem.load(path).graph
+    cache = {phase: [t for t in g.tensors if "cached" in t.name] for phase, g in problems.items()}
+    assert {phase: len(tensors) for phase, tensors in cache.items()} == {"full": 0, "prefill": 0, "decode": 2}
+    assert all(t.kind == "parameter" and t.shape == (2, 4, 8, 8) for t in cache["decode"])
+    assert {phase: len(graph.outputs) for phase, graph in problems.items()} == {"full": 1, "prefill": 3, "decode": 3}
+    assert problems["decode"].name == "tiny-llama-decode-2x8"
+
+
+def test_several_models_are_one_problem(run, config, problem_file, tmp_path):
+    path = tmp_path / "both.json"
+    run("problem", config, config, "--shape", "1x4", "--shape", "2x8", "-t", "a40x2", "-o", path)
+    graph = Problem.load(path).graph
+    assert [name.split("/")[0] for name in graph.outputs] == ["tiny-llama-1x4", "tiny-llama-2x8"]
+    both = run("schedule", problem_file, config, "--shape", "1x4", "-t", "a40x2", "-s", "single", "--json").json
+    assert both["model"].endswith("+tiny-llama-1x4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gpt2-large", "-t", "p4d"], "--shape stands 0 times for 1 language models"),
+        (["gpt2-large", "--shape", "1x", "-t", "p4d"], "expected BATCHxTOKENS"),
+        (["gpt2-large", "--shape", "1x2000", "-t", "p4d"], "at most 1024"),
+        (["gpt2-large", "--shape", "1x32"], "--topology"),
+        (["gpt2-large", "--shape", "1x32", "--phase", "train", "-t", "p4d"], "phase is 'train'"),
+        (["gpt3", "--shape", "1x32", "-t", "p4d"], "--shape is for language models"),
+        (["gpt3", "-t", "p4d"], "nor one of the language models gpt2-large"),
+    ],
+)
+def test_what_is_wrong_is_refused(fails, arguments, message):
+    assert message in fails(2, "schedule", *arguments)
+
+
+def test_options_that_fit_no_model_are_refused(fails, config, problem_file):
+    assert "--shape is for" in fails(2, "schedule", problem_file, "--shape", "1x4")
+    assert "--phase is for" in fails(2, "schedule", problem_file, "--phase", "decode")
+    both = ("schedule", problem_file, config, "--shape", "1x4", "--input-shape", "x:1,2", "-t", "a40x2")
+    assert "--input-shape is for one model" in fails(2, *both)

@@ -1,0 +1,134 @@
+"""On a real GPU: values are those of the CPU, step by step and replayed as a graph, by every way a tensor can take."""
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from tvm_sched.problem import load_topology
+from tvm_sched.relax import compile
+from tvm_sched.relax.build import make_problem
+from tvm_sched.relax.cuda import find_nvcc
+from tvm_sched.relax.kernel_libraries import get_library
+from tvm_sched.testing import random_schedule
+
+pytestmark = pytest.mark.gpu
+op = relax.op
+
+
+def constant(*shape, seed=0):
+    return relax.const(np.random.default_rng(seed).standard_normal(shape).astype("float32") / 8)
+
+
+def model(function, *shapes):
+    """A Relax module of a function that emits with a builder."""
+    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, "float32")) for k, shape in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = builder.emit_output(function(builder.emit, *inputs))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def branches(emit, x):
+    """Branches of products, softmax and layer norm that meet."""
+    parts = []
+    for k in range(4):
+        y = emit(op.matmul(x, constant(64, 96, seed=k)))
+        y = emit(op.nn.gelu(y) if k % 2 else op.nn.softmax(y))
+        parts.append(emit(op.matmul(y, constant(96, 64, seed=10 + k))))
+    total = parts[0]
+    for part in parts[1:]:
+        total = emit(op.add(total, part))
+    return op.nn.layer_norm(total, constant(64, seed=20), constant(64, seed=21), axes=[-1])
+
+
+def image(emit, x):
+    """Convolutions with bias and without, pooling, a classifier."""
+    y = emit(op.nn.conv2d(x, constant(16, 3, 3, 3), padding=1))
+    y = emit(op.nn.relu(emit(op.add(y, constant(1, 16, 1, 1, seed=2)))))
+    z = emit(op.nn.conv2d(y, constant(16, 4, 3, 3, seed=3), groups=4, strides=2, padding=1))
+    z = emit(op.nn.max_pool2d(emit(op.nn.relu(z)), (2, 2), strides=(2, 2)))
+    flat = emit(op.reshape(z, (1, 16 * 8 * 8)))
+    return op.add(op.matmul(flat, constant(16 * 8 * 8, 10, seed=4)), constant(10, seed=5))
+
+
+MODELS = {"branches": (branches, (32, 64)), "image": (image, (1, 3, 32, 32))}
+
+
+@pytest.fixture(autouse=True)
+def compiles_here(gpu, monkeypatch):
+    find_nvcc()
+    monkeypatch.setenv("TVM_SCHED_CUDA_ARCHS", gpu)
+
+
+@pytest.fixture(params=["", "nvidia"])
+def libraries(request, monkeypatch):
+    if request.param and (reason := get_library("nvidia").why_not()):
+        pytest.skip(reason)
+    monkeypatch.setenv("TVM_SCHED_KERNEL_LIBRARIES", request.param)
+
+
+def reference(mod, *inputs):
+    return compile(mod, "cpu1", "single").module.run(*inputs)
+
+
+def close(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.usefixtures("libraries")
+def test_four_devices_on_one_gpu(name):
+    function, shape = MODELS[name]
+    mod = model(function, shape)
+    x = np.random.default_rng(7).standard_normal(shape).astype("float32")
+    expected = reference(mod, x)
+    made = compile(mod, "v100-server", "exact", {"time_limit": 5}, backend="cuda")
+    made.module.configure(devices=[0, 0, 0, 0])
+    for turn in range(3):
+        made.module.configure(graph=turn > 0)
+        close(made.module.run(x), expected)
+    close(made.module.run(2 * x), reference(mod, 2 * x))  # a graph reads the new inputs
+
+
+def test_a_warm_graph_moves_nothing_and_is_right():
+    mod = model(branches, (32, 64))
+    x = np.ones((32, 64), "float32")
+    made = compile(mod, "v100-server", "single", backend="cuda")
+    made.module.configure(devices=[0, 0, 0, 0], resident=1.0, graph=True)
+    for _ in range(5):
+        close(made.module.run(x), reference(mod, x))
+
+
+@pytest.mark.usefixtures("libraries")
+def test_every_way_that_a_tensor_can_take():
+    """Random schedules: loads, peer copies, loads through a neighbour, parameters read in host memory."""
+    mod = model(branches, (32, 64))
+    x = np.random.default_rng(8).standard_normal((32, 64)).astype("float32")
+    expected = reference(mod, x)
+    problem = make_problem(mod, load_topology("v100-server"), backend="cuda")
+    direct = 0
+    for seed in range(6):
+        schedule = random_schedule(problem, seed)
+        made = compile(mod, "v100-server", schedule=schedule, backend="cuda")
+        made.module.configure(devices=[0, 0, 0, 0], graph=True)
+        for _ in range(3):
+            close(made.module.run(x), expected)
+        direct += any(step["kind"] == "host_read" for step in made.module.plans()[0]["steps"])
+    assert direct, "no schedule reads parameters where they lie"
+
+
+def test_times_of_steps_follow_the_plan():
+    mod = model(branches, (32, 64))
+    made = compile(mod, "v100-server", "single", backend="cuda")
+    made.module.configure(devices=[0, 0, 0, 0], trace=True)
+    made.module.run(np.ones((32, 64), "float32"))
+    timeline = made.module.timeline()
+    ends = {event["step"]: event["end_ns"] for event in timeline["events"]}
+    steps = made.module.plans()[0]["steps"]
+    for event in timeline["events"]:
+        assert event["end_ns"] >= event["start_ns"]
+        # Events tick every half microsecond.
+        assert all(event["start_ns"] >= ends[w] - 2000 for w in steps[event["step"]]["waits"])

@@ -1,0 +1,123 @@
+"""What cuBLASLt and cuDNN are given: their kernels by description. Their values are tested on a GPU (`test_gpu`)."""
+
+import json
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from tvm_sched import _library
+from tvm_sched.relax import passes
+from tvm_sched.relax.kernel_libraries import KERNELS
+
+op = relax.op
+
+
+def constant(*shape, seed=0):
+    return relax.const(np.random.default_rng(seed).standard_normal(shape).astype("float32"))
+
+
+def claimed(function, *shapes):
+    """The descriptions of the kernels that the library takes, and the parameters that remain."""
+    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, "float32")) for k, shape in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = builder.emit_output(function(builder.emit, *inputs))
+        builder.emit_func_output(result)
+    mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(builder.get())
+    documents = dict(mod.attrs.items()).get(KERNELS, {})
+    kernels = [json.loads(str(document)) for document in documents.values()]
+    assert all(kernel["library"] == "nvidia" for kernel in kernels)
+    return [kernel["kernel"] for kernel in kernels], kernels, mod.attrs["tvm_sched.parameters"]
+
+
+def test_a_product_with_bias_and_activation():
+    w, b = constant(64, 96), constant(96)
+    (kernel,), (document,), parameters = claimed(
+        lambda emit, x: op.nn.relu(emit(op.add(emit(op.matmul(x, w)), b))), (2, 16, 64)
+    )
+    assert kernel == {
+        "kind": "matmul", "dtype": "float32", "batch": 1, "m": 32, "n": 96, "k": 64, "one_b": False,
+        "bias": True, "activation": "relu",
+    }  # fmt: skip
+    assert document["flops"] == 2 * 16 * 96 * (2 * 64 + 2)
+    values = sorted((value.numpy() for value in parameters.values()), key=np.size)
+    np.testing.assert_array_equal(values[0], b.value.numpy())
+    np.testing.assert_array_equal(values[1], w.value.numpy())
+
+
+def test_a_batched_product_of_activations():
+    (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, y), (2, 3, 8, 16), (2, 3, 16, 4))
+    assert (kernel["batch"], kernel["m"], kernel["n"], kernel["k"]) == (6, 8, 4, 16)
+
+
+def test_only_the_gelu_that_the_library_has():
+    w = constant(8, 8)
+    (kernel,), *_ = claimed(lambda emit, x: op.nn.gelu_tanh(emit(op.matmul(x, w))), (4, 8))
+    assert kernel["activation"] == "gelu_tanh"
+    (kernel,), *_ = claimed(lambda emit, x: op.nn.gelu(emit(op.matmul(x, w))), (4, 8))
+    assert kernel["activation"] == ""
+
+
+def test_a_convolution_takes_factor_bias_and_activation():
+    w, scale, shift = constant(8, 3, 3, 3), constant(1, 8, 1, 1, seed=1), constant(8, 1, 1, seed=2)
+
+    def layer(emit, x):
+        y = emit(op.nn.conv2d(x, w, strides=(1, 2), padding=1, dilation=(1, 1)))
+        return op.nn.relu(emit(op.add(emit(op.multiply(y, scale)), shift)))
+
+    (kernel,), _, parameters = claimed(layer, (1, 3, 9, 12))
+    assert kernel == {
+        "kind": "conv2d", "dtype": "float32", "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
+        "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "bias": True, "activation": "relu",
+    }  # fmt: skip
+    bias, weights = sorted((value.numpy() for value in parameters.values()), key=np.size)
+    np.testing.assert_array_equal(bias, shift.value.numpy().reshape(-1))
+    np.testing.assert_allclose(weights, w.value.numpy() * scale.value.numpy().reshape(-1, 1, 1, 1), rtol=1e-6)
+
+
+def test_a_convolution_without_bias_leaves_the_activation():
+    (kernel,), *_ = claimed(lambda emit, x: op.nn.relu(emit(op.nn.conv2d(x, constant(4, 3, 3, 3)))), (1, 3, 8, 8))
+    assert (kernel["bias"], kernel["activation"]) == (False, "")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda emit, x: op.nn.conv2d(x, constant(4, 3, 3, 3), padding=(0, 1, 1, 0)),
+        lambda emit, x: op.nn.conv2d(op.permute_dims(x, [0, 2, 3, 1]), constant(4, 3, 3, 3), data_layout="NHWC"),
+        lambda emit, x: op.nn.max_pool2d(x, (2, 2)),
+    ],
+)
+def test_what_it_leaves(function):
+    assert claimed(function, (1, 3, 8, 8))[0] == []
+
+
+def test_a_value_that_is_used_twice_is_kept():
+    w, b = constant(8, 8), constant(8)
+
+    def twice(emit, x):
+        y = emit(op.matmul(x, w))
+        return op.add(emit(op.nn.relu(emit(op.add(y, b)))), y)
+
+    (kernel,), *_ = claimed(twice, (4, 8))
+    assert (kernel["bias"], kernel["activation"]) == (False, "")
+
+
+def test_descriptions_are_checked_when_read():
+    make = _library.function("tvm_sched.make_nvidia_module")
+    matmul = {"kind": "matmul", "dtype": "float32", "batch": 1, "m": 1, "n": 1, "k": 1, "one_b": False, "bias": False}
+    make(json.dumps({"version": 1, "kernels": {"f": {**matmul, "activation": ""}}}))
+    with pytest.raises(ValueError, match="newer tvm_sched"):
+        make(json.dumps({"version": 2, "kernels": {}}))
+    with pytest.raises(ValueError, match=r"kernels\.f\.activation"):
+        make(json.dumps({"version": 1, "kernels": {"f": {**matmul, "activation": "sine"}}}))
+
+
+def test_a_missing_library_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_CUBLASLT", "/nowhere/libcublasLt.so")
+    why = _library.function("tvm_sched.why_not_nvidia")()
+    if why:  # where the library was opened before, it stays
+        assert "cuBLASLt cannot be loaded" in why
+        assert "pip install nvidia-cublas" in why

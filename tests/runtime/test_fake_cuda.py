@@ -1,0 +1,78 @@
+"""The CUDA backend without a GPU, see ``fake_cuda_cases``: each case runs in a process of its own, with its own driver."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent / "cpp" / "fake_cuda" / "fake_cuda.cc"
+COMPILER = os.environ.get("CXX") or shutil.which("g++")
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler to build the fake driver with")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    library = tmp_path_factory.mktemp("driver") / "libfake_cuda.so"
+    subprocess.run([COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", SOURCE, "-o", library], check=True)
+    return library
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "peers"),
+    [
+        ("values_equal_the_cpus", 4, 1),
+        ("values_equal_the_cpus", 4, 0),
+        ("values_equal_the_cpus", 1, 1),
+        ("graphs_give_the_same_values", 4, 1),
+        ("graphs_give_the_same_values", 4, 0),
+        ("warm_runs_move_nothing", 4, 1),
+        ("instances_share_parameters", 4, 0),
+        ("faults_name_their_cause", 2, 1),
+        ("too_few_gpus_say_what_to_do", 1, 1),
+        ("a_fork_is_refused", 2, 1),
+        ("images_are_launched_with_their_pointers", 2, 1),
+    ],
+)
+def test_without_a_gpu(driver, case, gpus, peers):
+    environment = {
+        **os.environ,
+        "TVM_SCHED_CUDA_DRIVER": str(driver),
+        "FAKE_CUDA_DEVICES": str(gpus),
+        "FAKE_CUDA_PEERS": str(peers),
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1] / "python"), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run(
+        [sys.executable, HERE / "fake_cuda_cases.py", case],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_driver_is_an_error_that_says_what_to_do(tmp_path):
+    code = (
+        "import numpy as np\nfrom fake_cuda_cases_relay import module\n"
+        "try:\n    module.run(np.zeros(4, 'uint8'))\nexcept Exception as error:\n    print(error)"
+    )
+    (tmp_path / "fake_cuda_cases_relay.py").write_text(
+        "from runtime_plans import PlanBuilder\n"
+        "builder = PlanBuilder('p', 'cuda', 1)\n"
+        "x, out, here = builder.argument('x', [4], 'uint8'), builder.output([4], 'uint8'), builder.arena(0, [4], 'uint8')\n"
+        "builder.copy(here, out, [builder.copy(x, here)])\n"
+        "module = builder.module()\n"
+    )
+    environment = {
+        **os.environ,
+        "TVM_SCHED_CUDA_DRIVER": str(tmp_path / "libnone.so"),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE), str(HERE.parents[1] / "python")]),
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert "the CUDA driver cannot be loaded" in done.stdout, done.stderr
+    assert "install NVIDIA's driver" in done.stdout
