@@ -116,7 +116,9 @@ def test_simulated_pipelines_keep_order_and_reach_the_cost(problem, seed):
     except (InfeasibleError, InputError):
         assume(False)
     serial = simulate(problem, plan, 12, overlap=False)
-    assert serial.steady_ns == pytest.approx(plan.cost_ns, abs=1)
+    assert serial.done_ns[-1] >= 12 * plan.cost_ns
+    # Another stage may end last while the pipeline fills, at its own shorter pace; never at a longer one.
+    assert serial.steady_ns <= plan.cost_ns + 1
     run = simulate(problem, plan, 12)
     assert list(run.done_ns) == sorted(run.done_ns)
     wiring = wire(problem, plan)

@@ -22,7 +22,7 @@ class PipelineRun:
     timeline : Timeline
         A kernel for each stage and batch, a copy for each hop and batch that takes time.
     done_ns : tuple of int
-        When each batch had left the pipeline.
+        When all work on each batch was done.
     """
 
     timeline: Timeline
@@ -107,9 +107,8 @@ class _Simulation:
                 started = self._start_first(tasks, ready, now)
             later = [end for task in tasks for _, end in task.spans[-1:] if end > now]
             now = min(later, default=now)
-        ends = [self.hops[h].spans for h, hop in enumerate(self.wiring.hops) if hop.target == len(self.stages)]
-        for b in range(self.batches):
-            self.done[b] = max((spans[b][1] for spans in (ends or [s.spans for s in self.stages])), default=0)
+        last = [task.spans for task in tasks]
+        self.done = [max((spans[b][1] for spans in last), default=0) for b in range(self.batches)]
 
     def _start_first(self, tasks: list[_Task], ready: dict[int, int], now: int) -> bool:
         """Start the task that has waited longest and whose resources are free."""
