@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from tvm_sched.problem import Problem, load_topology
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import Schedule, simulate
-from tvm_sched.schedulers import get, names, solve
+from tvm_sched.schedulers import REFERENCES, get, names, solve
 
 WARM = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Parts of the parameters that remain, as on the axis of Figure 14."""
@@ -31,8 +30,8 @@ class Method(msgspec.Struct, frozen=True):
     ----------
     servers : tuple of str
         Only on these; empty: on all.
-    limit : {"", "all", "submodel"}
-        What its option ``time_limit`` limits, if it has one.
+    limit : {"", "exact", "paper", "third"}
+        Which time limits it gets: `exact`'s, those of the papers' methods, or a third of these.
     """
 
     label: str
@@ -79,15 +78,17 @@ class Cell(msgspec.Struct):
     latency, bound, bound_name
         By the simulator; no schedule is faster than the bound.
     critical_path : float
-        See `critical_path`.
+        The papers' Critical Path, see `tvm_sched.schedulers.REFERENCES`.
     record, wall : float
-        Of the emulated run: by its record, and by the wall clock with the dilation divided out.
+        Latency of the emulated run (`emulate`); None until it was run.
     found_in : float
         Time that the scheduler took.
     warm : list of float
         Latency where a part of the parameters (`WARM`) remains from a run before.
     spans : list of (lane, kind, begin, end)
         The timeline, where it was asked for.
+    schedule : Schedule
+        What is run, now or in a later, quieter hour.
     """
 
     error: str = ""
@@ -100,6 +101,7 @@ class Cell(msgspec.Struct):
     found_in: float = 0.0
     warm: list[float] = []
     spans: list[tuple[str, str, float, float]] = []
+    schedule: Schedule | None = None
 
 
 class Cells:
@@ -130,47 +132,39 @@ def make_problem(model: str, batch: int, tokens: int, server: str) -> Problem:
     return Problem(graph, topology, costs(graph, topology))
 
 
-def critical_path(problem: Problem) -> float:
-    """Longest path of loads and kernels, in seconds: all operators side by side that can be, loads before their readers.
-
-    The paper's Critical Path (Section 4.2): what model parallelism alone can reach with enough devices, each operator
-    being loaded and run in one go, as the single device does it. Loading ahead of time can do better, so it is no bound.
-    """
-    index, fastest = problem.graph.index, problem.costs.operator_ns.min(axis=1)
-    device = int(np.argmin(problem.costs.operator_ns.sum(axis=0)))
-    loaded: set[int] = set()
-    ends = [0] * len(index.inputs)
-    for o in index.order:
-        new = [t for t in index.host_inputs[o] if t not in loaded]
-        loaded.update(new)
-        begin = max((ends[p] for p in index.predecessors[o]), default=0)
-        ends[o] = begin + sum(problem.load_ns(t, device) for t in new) + int(fastest[o])
-    return max(ends, default=0) / 1e9
-
-
-def run(case: Case, problem: Problem, measure: bool, spans: bool, progress: Any = None) -> Cell:
-    """Schedule a case, price it and run it emulated."""
+def predict(case: Case, problem: Problem, spans: bool, progress: Any = None) -> Cell:
+    """Schedule a case and price it; with ``spans``, keep the timeline."""
+    critical_path = REFERENCES["critical-path"](problem) / 1e9
     try:
         schedule = solve(problem, case.method.scheduler, case.method.options, progress)
     except InfeasibleError as error:
-        return Cell(f"out of memory: {error}", critical_path=critical_path(problem))
+        return Cell(f"out of memory: {error}", critical_path=critical_path)
     except TvmSchedError as error:
         return Cell(f"{type(error).__name__}: {error}")
     known = schedule.certificate
     assert known is not None
-    cell = Cell(
-        "", known.latency, known.lower_bound, known.bound, critical_path(problem), found_in=schedule.seconds,
+    return Cell(
+        "", known.latency, known.lower_bound, known.bound, critical_path, found_in=schedule.seconds,
         warm=[simulate(problem, schedule, resident=part).latency for part in WARM],
+        spans=list(timeline_spans(problem, schedule)) if spans else [], schedule=schedule,
     )  # fmt: skip
-    if measure:
-        cell.record, cell.wall = emulate(problem, schedule)
-    if spans:
-        cell.spans = list(timeline_spans(problem, schedule))
-    return cell
+
+
+def measure(problem: Problem, cell: Cell) -> Cell:
+    """The cell with the latency of an emulated run; as it is where there is no schedule."""
+    if cell.schedule is None:
+        return cell
+    record, wall = emulate(problem, cell.schedule)
+    return msgspec.structs.replace(cell, record=record, wall=wall)
 
 
 def emulate(problem: Problem, schedule: Schedule) -> tuple[float, float]:
-    """Latency of a run by the executor, with kernels and copies that only wait: by its record and by the wall clock."""
+    """Latency of a run by the executor, with kernels and copies that only wait: by its record and by the wall clock.
+
+    The wall clock goes from the start of the run's threads until the caller knew that all steps had ended, the dilation
+    divided out. To make the output tensors and to hand them over is no part of it, as it is none of a latency
+    (``docs/model.md``).
+    """
     calls = ShapesOnly(problem.graph)
     plan = emit_plan(
         problem, schedule, calls, name="p", backend="emulated", functions={}, values=tuple(calls.parameters)
@@ -181,9 +175,8 @@ def emulate(problem: Problem, schedule: Schedule) -> tuple[float, float]:
     module.configure(emulation_scale=1)
     module.run(*inputs)  # makes threads and buffers; parameters do not remain, so the next run loads them, too
     module.configure(emulation_scale="auto")
-    begin = time.perf_counter()
     module.run(*inputs)
-    return module.latency(), (time.perf_counter() - begin) / module.timeline()["scale"]
+    return module.latency(), module.timeline()["wall_ns"] / 1e9
 
 
 def timeline_spans(problem: Problem, schedule: Schedule) -> Iterator[tuple[str, str, float, float]]:

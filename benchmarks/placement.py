@@ -1,9 +1,10 @@
 """Placement for latency on the workloads of Tarnawski et al. (NeurIPS 2020, EfficientMIP), in their cost model.
 
 ``--instances DIR`` names a folder of their files (inputs of the latency minimisation in msr-fiddle/dnn-partitioning).
-`search` is ours: dynamic programming over linear orders and annealing. `integer program` is theirs, q = 1, on HiGHS.
-The schedulers of `tvm_sched` take no part: copies, parameters and CPUs follow other rules there (see
-``benchmarks/_placement.py``). Reference figures: the authors' code, and a port of their program to open solvers.
+`heuristic` and `annealed` are the start placements of scheduler `efficient-mip`, without and with simulated annealing;
+`integer program` is the published one, q = 1, from the best of them. Schedulers of a `Problem` (`exact`, say) take no part:
+copies, parameters and CPUs follow other rules there. Reference figures: the authors' code, and a port of their program to
+open solvers.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from _common import Row, parser, report
-from _placement import read_workload, search
 from rich.console import Console
+
+from tvm_sched.schedulers.efficient_mip import place, read_workload
+from tvm_sched.schedulers.milp import Effort
 
 REFERENCES = {
     "bert24_inference_layer": 100.219,
@@ -24,11 +27,14 @@ REFERENCES = {
 """Least milliseconds of each workload among the greedy and the throughput split of the authors' code at commit b207b6a, and
 their program on HiGHS and CP-SAT (300 s and 120 s, one thread)."""
 
+ANNEALING = 300_000
+"""Placements that simulated annealing looks at by default."""
+
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="folder of workloads (*.json)")
-    arguments.add_argument("--time-limit", type=float, default=30.0, help="seconds of the search, a workload")
+    arguments.add_argument("--annealing", type=int, default=ANNEALING, help="placements that annealing looks at")
     arguments.add_argument(
         "--program-time-limit", type=float, default=60.0, help="seconds of the program; 0 leaves it out"
     )
@@ -38,23 +44,21 @@ def main() -> None:
     if options.instances is None or not options.instances.is_dir():
         screen.print(f"skipped: no folder of workloads ({options.instances or '--instances was not given'})")
         return
-    seconds = (min(options.time_limit, 5.0), min(options.program_time_limit, 10.0)) if options.quick else (
-        options.time_limit, options.program_time_limit,
-    )  # fmt: skip
+    annealing, seconds = options.annealing, options.program_time_limit
+    if options.quick:
+        annealing, seconds = min(annealing, 3000), min(seconds, 10.0)
     rows = []
     for file in sorted(options.instances.glob("*.json")):
-        workload = read_workload(file)
-        screen.print(f"{workload.name}: {len(workload.cpu)} operators, {workload.accelerators} accelerators")
-        best, _ = search(workload, seconds[0], options.seed)
-        rows.append(Row(workload.name, "search", best, "ms", REFERENCES.get(workload.name), "best reference"))
-        rows.append(Row(workload.name, "search", workload.critical_path(), "ms lower bound"))
-        if seconds[1] > 0:
-            from _placement_program import solve_program
-
-            answer = solve_program(workload, seconds[1])
-            if answer.latency is not None:
-                rows.append(Row(workload.name, "integer program", answer.latency, "ms"))
-            rows.append(Row(workload.name, "integer program", answer.bound, "ms lower bound"))
+        instance, name = read_workload(file), file.stem
+        screen.print(f"{name}: {len(instance.cpu)} operators, {len(instance.capacity)} accelerators")
+        reference = REFERENCES.get(name)
+        efforts = [("heuristic", 0, None), ("annealed", annealing, None)]
+        if seconds > 0:
+            efforts.append(("integer program", annealing, Effort("highs", seconds, 0, options.seed)))
+        for method, looks, effort in efforts:
+            found = place(instance, effort, seed=options.seed, annealing=looks)
+            rows.append(Row(name, method, found.latency, "ms", reference, "best reference"))
+            rows.append(Row(name, method, found.bound, "ms lower bound"))
     report("Placement workloads of Tarnawski et al.", rows, options.json, options.markdown)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 from _common import parser
-from _grid import Case, Cells, Method, make_problem, run
+from _grid import Case, Cell, Cells, Method, make_problem, measure, predict
 from _grid_page import write_page
 from rich.console import Console
 
@@ -27,20 +27,20 @@ ABLATED = ("v100-server", "v100-hetero")
 SEARCHED = ("v100-server", "a6000-server")
 METHODS = (
     Method("single", "single"),
-    Method("EfficientMIP", "efficient-mip", {"q": 6}, limit="submodel"),
+    Method("EfficientMIP", "efficient-mip", {"q": 6}, limit="paper"),
     Method("DeepPlan", "deepplan"),
-    Method("SortingHat", "sortinghat", {"q": 6, "dominators": 1}, limit="submodel"),
-    Method("exact", "exact", limit="all"),
-    Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "submodel"),
-    Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "submodel"),
+    Method("SortingHat", "sortinghat", {"q": 6, "dominators": 1}, limit="paper"),
+    Method("exact", "exact", limit="exact"),
+    Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "paper"),
+    Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "paper"),
     Method("SortingHat, a third of the time", "sortinghat", {"q": 6, "dominators": 1}, SEARCHED, "third"),
     Method(
         "SortingHat without contention avoidance", "sortinghat",
-        {"q": 6, "dominators": 1, "contention": False}, ABLATED, "submodel",
+        {"q": 6, "dominators": 1, "contention": False}, ABLATED, "paper",
     ),
     Method(
         "SortingHat without topology", "sortinghat",
-        {"q": 6, "dominators": 1, "topology_aware": False}, ABLATED, "submodel",
+        {"q": 6, "dominators": 1, "topology_aware": False}, ABLATED, "paper",
     ),
 )  # fmt: skip
 PICTURED = ("openllama-3b", "1x1024")
@@ -81,19 +81,27 @@ def arguments() -> argparse.Namespace:
         "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods"
     )
     result.add_argument(
+        "--total-time-limit", type=float, default=3600.0, help="seconds a case in all, the papers' methods"
+    )
+    result.add_argument(
         "--resume", type=Path, metavar="FILE", help="finished cells (JSON): read if there, and added to"
     )
-    result.add_argument("--no-measure", action="store_true", help="predict only; no emulated runs")
+    result.add_argument(
+        "--no-measure", action="store_true",
+        help="predict only; with --resume, a later call without this option runs the schedules emulated",
+    )  # fmt: skip
+    result.add_argument(
+        "--shared", action="store_true", help="other work runs on the machine meanwhile: the page says so"
+    )
     result.add_argument("--no-ablation", action="store_true", help="leave out what only Figures 12 and 13 need")
     return result.parse_args()
 
 
 def with_limits(method: Method, options: argparse.Namespace) -> Method:
-    each = options.submodel_time_limit
-    limits = {"all": options.time_limit, "submodel": each, "third": each / 3}
-    if method.limit not in limits:
-        return method
-    return msgspec.structs.replace(method, options={**method.options, "time_limit": limits[method.limit]})
+    part = 1 / 3 if method.limit == "third" else 1.0
+    paper = {"time_limit": options.submodel_time_limit * part, "total_time_limit": options.total_time_limit * part}
+    limits = {"": {}, "exact": {"time_limit": options.time_limit}}.get(method.limit, paper)
+    return msgspec.structs.replace(method, options={**method.options, **limits})
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
@@ -123,14 +131,21 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
 
 def quick(options: argparse.Namespace) -> None:
     """Two models, two shapes, short limits; what was asked for in words stays."""
-    defaults = {"models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "submodel_time_limit": 30.0}
+    defaults = {
+        "models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "submodel_time_limit": 30.0,
+        "total_time_limit": 3600.0,
+    }  # fmt: skip
     short = {
-        "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 10.0,
-        "submodel_time_limit": 0.5,
+        "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 20.0,
+        "submodel_time_limit": 10.0, "total_time_limit": 20.0,
     }  # fmt: skip
     for name, value in short.items():
         if getattr(options, name) == defaults[name]:
             setattr(options, name, value)
+
+
+def unfinished(cell: Cell | None, measured: bool) -> bool:
+    return cell is None or (measured and cell.schedule is not None and cell.wall is None)
 
 
 def main() -> None:
@@ -140,16 +155,20 @@ def main() -> None:
     cells, plan = Cells(options.resume), list(cases(options))
     problem, made_for = None, None
     for n, case in enumerate(plan):
-        if cells.get(case) is not None:
+        cell = cells.get(case)
+        if not unfinished(cell, not options.no_measure):
             continue
         name = f"{case.model} {case.shape} on {case.server}"
         screen.print(f"{n + 1} of {len(plan)}: {name}, {case.method.label}")
         if name != made_for:
             problem, made_for = make_problem(case.model, case.batch, case.tokens, case.server), name
         assert problem is not None
-        pictured = (case.model, case.shape) == PICTURED
-        cells.add(case, run(case, problem, not options.no_measure, pictured))
-    write_page(plan, cells, options.markdown, options.json, screen)
+        if cell is None:
+            cell = predict(case, problem, (case.model, case.shape) == PICTURED)
+            cells.add(case, cell)
+        if not options.no_measure:
+            cells.add(case, measure(problem, cell))
+    write_page(plan, cells, options.markdown, options.json, screen, options.shared)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@
 #include <memory>
 #include <string>
 
+#include "arrays.h"
+#include "event_search.h"
 #include "search.h"
 #include "simulate/memory.h"
-#include "tables.h"
 
 namespace tvm_sched {
 namespace {
@@ -42,33 +43,12 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
   return rows;
 }
 
-simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
-  const std::span<int64_t> p = Elements("placements", placements),
-                           x = Elements("transfers", transfers);
-  TVM_FFI_CHECK(p.size() % 3 == 0 && x.size() % 5 == 0, ValueError)
-      << "placements has 3 rows (operator, device, direct), transfers has 5 (kind, item, source, "
-         "device, evict)";
-  const size_t np = p.size() / 3, nx = x.size() / 5;
-  simulate::Schedule schedule;
-  schedule.placements.resize(np);
-  schedule.transfers.resize(nx);
-  for (size_t i = 0; i < np; ++i) {
-    schedule.placements[i] = {static_cast<int32_t>(p[i]), static_cast<int32_t>(p[np + i]),
-                              p[2 * np + i] != 0};
-  }
-  for (size_t i = 0; i < nx; ++i) {
-    schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]),
-                             static_cast<int32_t>(x[nx + i]), static_cast<int32_t>(x[2 * nx + i]),
-                             static_cast<int32_t>(x[3 * nx + i]), x[4 * nx + i] != 0};
-  }
-  return schedule;
-}
-
 /*! \brief The functions that Python calls on one problem. Errors of the core become Python's own
  * kinds. */
 class BoundSimulator {
  public:
-  explicit BoundSimulator(simulate::Problem problem) : problem_(std::move(problem)) {}
+  explicit BoundSimulator(std::shared_ptr<const simulate::Problem> problem)
+      : kept_(std::move(problem)), problem_(*kept_) {}
 
   const simulate::Problem& problem() const { return problem_; }
 
@@ -160,7 +140,8 @@ class BoundSimulator {
     TVM_FFI_UNREACHABLE();
   }
 
-  const simulate::Problem problem_;
+  const std::shared_ptr<const simulate::Problem> kept_;
+  const simulate::Problem& problem_;
 };
 
 /*! \brief Tensors from rows of size, stays (0 or 1); producers from the operators' outputs. */
@@ -178,8 +159,36 @@ std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
   return result;
 }
 
-/*! \brief Makes the functions of a problem: run, violations, holdings, profile, and what makes its
- * searches. */
+/*! \brief Numbers by operator, device and resource; rows of device, operator, operator,
+ * nanoseconds.
+ */
+simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double serial_share,
+                                    const ffi::TensorView& utilisation,
+                                    const ffi::TensorView& pairs) {
+  const size_t rows = problem.operators() * problem.devices.size();
+  const auto numbers = static_cast<size_t>(utilisation.numel());
+  if (rows == 0 || numbers == 0) return {};
+  const DLDataType dtype = utilisation.dtype();
+  TVM_FFI_CHECK(dtype.code == kDLFloat && dtype.bits == 64 && utilisation.IsContiguous() &&
+                    numbers % rows == 0,
+                ValueError)
+      << "utilisation holds 64-bit numbers by operator, device and resource";
+  const auto* data = reinterpret_cast<const double*>(
+      static_cast<const char*>(utilisation.data_ptr()) + utilisation.byte_offset());
+  simulate::Concurrency result(serial_share, problem.devices.size(), numbers / rows,
+                               {data, data + numbers});
+  const std::span<int64_t> row = Elements("pairs", pairs);
+  for (size_t i = 0; i + 3 < row.size(); i += 4) {
+    const auto device = static_cast<int32_t>(row[i]);
+    const auto a = static_cast<int32_t>(row[i + 1]), b = static_cast<int32_t>(row[i + 2]);
+    result.AddPair(device, {a, 0, problem.operator_time(a, device)},
+                   {b, 1, problem.operator_time(b, device)}, Nanoseconds{row[i + 3]});
+  }
+  return result;
+}
+
+/*! \brief Makes the functions of a problem: run, violations, holdings, profile, what makes those of
+ * event_search.h, then those of search.h. */
 ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::TensorView inputs,
                                         ffi::TensorView output_offsets, ffi::TensorView outputs,
                                         ffi::TensorView tensors, ffi::TensorView devices,
@@ -187,7 +196,8 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
                                         ffi::TensorView host_read_ns, ffi::TensorView route,
                                         ffi::TensorView channel_offsets, ffi::TensorView channels,
                                         ffi::TensorView route_speed, ffi::TensorView transfer_ns,
-                                        int64_t number_of_channels) {
+                                        int64_t number_of_channels, double serial_share,
+                                        ffi::TensorView utilisation, ffi::TensorView pairs) {
   simulate::Problem problem;
   const size_t tensor_count = Elements("tensors", tensors).size() / 2;
   problem.inputs = RowsOf("inputs", input_offsets, inputs, tensor_count);
@@ -220,9 +230,11 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
         << "speed " << s;
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
-  auto bound = std::make_shared<const BoundSimulator>(std::move(problem));
+  problem.concurrency = ConcurrencyOf(problem, serial_share, utilisation, pairs);
+  const auto kept = std::make_shared<const simulate::Problem>(std::move(problem));
+  auto bound = std::make_shared<const BoundSimulator>(kept);
   using View = ffi::TensorView;
-  return {
+  ffi::Array<ffi::Function> functions = {
       ffi::Function::FromTyped(
           [bound](View p, View x, View times, View peak) { return bound->Run(p, x, times, peak); }),
       ffi::Function::FromTyped(
@@ -231,6 +243,8 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Profile(p, x); }),
       ffi::Function::FromTyped([bound]() { return BindSearch(bound->problem()); }),
   };
+  for (const ffi::Function& function : SearchFunctions(kept)) functions.push_back(function);
+  return functions;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "concurrency.h"
 #include "units.h"
 
 namespace tvm_sched::simulate {
@@ -82,6 +83,7 @@ struct Problem {
   /*! \brief By speed and tensor. */
   Matrix<Nanoseconds> transfer_time;
   int32_t channels = 0;
+  Concurrency concurrency;
 
   size_t operators() const { return inputs.size(); }
   int32_t RouteOf(DeviceId source, DeviceId target) const { return route(source + 1, target + 1); }

@@ -1,7 +1,9 @@
 #include "rules.h"
 
+#include <set>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace tvm_sched::simulate {
 namespace {
@@ -34,6 +36,7 @@ class Checker {
     for (size_t x = 0; x < schedule_.transfers.size(); ++x) Move(x);
     for (const Transfer& transfer : schedule_.transfers) CheckSource(transfer);
     for (size_t p = 0; p < schedule_.placements.size(); ++p) CheckReader(p);
+    CheckStages();
     return std::move(arrivals_);
   }
 
@@ -61,7 +64,10 @@ class Checker {
   }
 
   void Place(size_t p) {
-    const auto& [op, device, direct] = schedule_.placements[p];
+    const Placement& placement = schedule_.placements[p];
+    const OperatorId op = placement.op;
+    const DeviceId device = placement.device;
+    const bool direct = placement.direct;
     if ((direct ? problem_.direct_time : problem_.operator_time)(op, device) == kNever) {
       Report({Rule::kOperatorForbidden, op, kNone, device, direct ? 1 : 0});
     }
@@ -123,6 +129,46 @@ class Checker {
     }
   }
 
+  /*! \brief Stages are whole in the launch order of their device, and on no device with streams
+   * besides. */
+  void CheckStages() {
+    const size_t devices = problem_.devices.size();
+    std::vector<int32_t> last(devices, kNone), stream(devices, kNone);
+    std::vector<bool> staged(devices);
+    std::set<std::pair<DeviceId, int32_t>> known;
+    arrivals_.leader.resize(schedule_.placements.size());
+    arrivals_.overlaps.assign(devices, false);
+    for (size_t p = 0; p < schedule_.placements.size(); ++p) {
+      const Placement& placement = schedule_.placements[p];
+      const DeviceId d = placement.device;
+      int32_t& leader = arrivals_.leader[p] = static_cast<int32_t>(p);
+      const int32_t before = std::exchange(last[d], leader);
+      if (placement.stage > 0) {
+        staged[d] = true;
+        CheckStage(placement);
+        if (before != kNone && SameStage(schedule_.placements[before], placement)) {
+          leader = arrivals_.leader[before];
+        } else if (!known.insert({d, placement.stage}).second) {
+          Report({Rule::kStageSplit, placement.op, kNone, d, placement.stage});
+        }
+      } else if (problem_.concurrency.known()) {
+        if (stream[d] != kNone && stream[d] != placement.stream) arrivals_.overlaps[d] = true;
+        stream[d] = placement.stream;
+      }
+    }
+    for (size_t d = 0; d < devices; ++d) {
+      if (staged[d] && arrivals_.overlaps[d])
+        Report({Rule::kStageStreams, kNone, kNone, static_cast<DeviceId>(d)});
+    }
+  }
+
+  void CheckStage(const Placement& placement) {
+    if (!problem_.concurrency.known())
+      Report({Rule::kStageUnknown, placement.op, kNone, placement.device, placement.stage});
+    if (placement.direct)
+      Report({Rule::kStageDirect, placement.op, kNone, placement.device, placement.stage});
+  }
+
   const Problem& problem_;
   const Schedule& schedule_;
   const size_t limit_;
@@ -137,7 +183,8 @@ const char* RuleName(Rule rule) {
       "operator-missing", "operator-twice",     "operator-forbidden", "load-activation",
       "load-shared",      "copy-self",          "copy-route",         "copy-source",
       "tensor-twice",     "tensor-missing",     "host-read-missing",  "host-read-twice",
-      "host-read-device", "host-read-spurious", "deadlock",
+      "host-read-device", "host-read-spurious", "stage-unknown",      "stage-split",
+      "stage-direct",     "stage-streams",      "deadlock",
   };
   return kNames[static_cast<int32_t>(rule)];
 }

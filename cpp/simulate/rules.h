@@ -27,6 +27,10 @@ enum class Rule : int32_t {
   kHostReadTwice,
   kHostReadDevice,
   kHostReadSpurious,
+  kStageUnknown,
+  kStageSplit,
+  kStageDirect,
+  kStageStreams,
   kDeadlock,
 };
 
@@ -59,6 +63,10 @@ struct Arrivals {
   std::vector<int32_t> placement;
   /*! \brief By placement: the transfer that is its host read, or kNone. */
   std::vector<int32_t> host_read;
+  /*! \brief By placement: the first of its stage; the placement itself outside of stages. */
+  std::vector<int32_t> leader;
+  /*! \brief By device: whether streams of it overlap. */
+  std::vector<bool> overlaps;
 };
 
 /*! \brief Whether an operator placed like this reads `tensor` from the memory of its device. */

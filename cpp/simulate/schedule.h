@@ -13,7 +13,15 @@ struct Placement {
   OperatorId op = kNone;
   DeviceId device = kNone;
   bool direct = false;
+  int32_t stream = 0;
+  /*! \brief Placements of one device with the same stage above 0 start and end together. */
+  int32_t stage = 0;
 };
+
+/*! \brief Whether two placements start and end together. */
+inline bool SameStage(const Placement& a, const Placement& b) {
+  return a.stage > 0 && a.stage == b.stage && a.device == b.device;
+}
 
 /*! \brief kResident: a load or copy whose tensor is there from the start; it takes no time and no
  * channel. */

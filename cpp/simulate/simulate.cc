@@ -2,81 +2,11 @@
 
 #include <algorithm>
 
+#include "precedence.h"
+#include "streams.h"
+
 namespace tvm_sched::simulate {
 namespace {
-
-/*! \brief The precedence graph of rule 4: for each event, the events whose end it waits for. */
-class Precedence {
- public:
-  Precedence(const Problem& problem, const Schedule& schedule, const Arrivals& arrivals)
-      : problem_(problem), schedule_(schedule), arrivals_(arrivals) {
-    const Rows<EventId> on_channels = BeforeOnChannels();
-    std::vector<EventId> on_device(problem.devices.size(), kNone);
-    for (size_t p = 0; p < schedule.placements.size(); ++p) {
-      const Placement& placement = schedule.placements[p];
-      Wait(on_device[placement.device]);
-      on_device[placement.device] = static_cast<EventId>(p);
-      for (TensorId t : problem.inputs[placement.op]) {
-        if (ReadsFromDevice(problem, placement, t)) Wait(arrivals.event(t, placement.device));
-      }
-      if (placement.direct) WaitAll(on_channels[arrivals.host_read[p]]);
-      before_.EndRow();
-    }
-    for (size_t x = 0; x < schedule.transfers.size(); ++x) {
-      const Transfer& transfer = schedule.transfers[x];
-      if (transfer.kind != TransferKind::kHostRead) WaitAll(on_channels[x]);  // none if resident
-      if (transfer.kind == TransferKind::kCopy)
-        Wait(arrivals.event(transfer.item, transfer.source));
-      before_.EndRow();
-    }
-  }
-
-  /*! \brief Events whose end `event` waits for; a host read has none of its own, it is its
-   * operator's node. */
-  std::span<const EventId> Before(EventId event) const { return before_[event]; }
-
-  /*! \brief The node of an event: itself, or the operator of a host read. */
-  EventId Node(EventId event) const {
-    const auto placements = static_cast<EventId>(schedule_.placements.size());
-    if (event < placements) return event;
-    const Transfer& transfer = schedule_.transfers[event - placements];
-    return transfer.kind == TransferKind::kHostRead ? arrivals_.placement[transfer.item] : event;
-  }
-
- private:
-  void Wait(EventId event) {
-    if (event >= 0)
-      before_.value.push_back(event);  // negative: nothing, or in place from the start
-  }
-
-  void WaitAll(std::span<const EventId> events) {
-    before_.value.insert(before_.value.end(), events.begin(), events.end());
-  }
-
-  /*! \brief For each transfer, the one before it on each of its channels. */
-  Rows<EventId> BeforeOnChannels() const {
-    Rows<EventId> before;
-    std::vector<EventId> last(problem_.channels, kNone);
-    for (size_t x = 0; x < schedule_.transfers.size(); ++x) {
-      const Transfer& transfer = schedule_.transfers[x];
-      const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
-      const int32_t route = problem_.RouteOf(source, transfer.device);
-      if (route != kNone && transfer.kind != TransferKind::kResident) {
-        for (ChannelId channel : problem_.route_channels[route]) {
-          if (last[channel] != kNone) before.value.push_back(last[channel]);
-          last[channel] = static_cast<EventId>(schedule_.placements.size() + x);
-        }
-      }
-      before.EndRow();
-    }
-    return before;
-  }
-
-  const Problem& problem_;
-  const Schedule& schedule_;
-  const Arrivals& arrivals_;
-  Rows<EventId> before_;
-};
 
 /*! \brief Longest paths by depth-first search over predecessors; an event met again while open
  * closes a cycle. */
@@ -140,13 +70,13 @@ class Sweep {
     times_.start[node] = start;
     const auto placements = static_cast<EventId>(schedule_.placements.size());
     if (node < placements) {
-      const auto& [op, device, direct] = schedule_.placements[node];
-      times_.end[node] =
-          start + (direct ? problem_.direct_time : problem_.operator_time)(op, device);
-      if (direct) {
+      const Placement& placement = schedule_.placements[node];
+      if (!precedence_.Members(node).empty()) return CloseStage(node, start);
+      times_.end[node] = start + TimeAlone(problem_, placement);
+      if (placement.direct) {
         const EventId read = placements + arrivals_.host_read[node];
         times_.start[read] = start;
-        times_.end[read] = start + problem_.host_read_time(op, device);
+        times_.end[read] = start + problem_.host_read_time(placement.op, placement.device);
       }
     } else {
       const Transfer& transfer = schedule_.transfers[node - placements];
@@ -156,6 +86,15 @@ class Sweep {
           start + problem_.TransferTime(transfer.item, problem_.RouteOf(source, transfer.device));
     }
     Done(node, times_.end[node]);
+  }
+
+  void CloseStage(EventId leader, Nanoseconds start) {
+    const Nanoseconds end = start + precedence_.StageTime(leader);
+    for (int32_t p : precedence_.Members(leader)) {
+      times_.start[p] = start;
+      times_.end[p] = end;
+    }
+    Done(leader, end);
   }
 
   void Done(EventId node, Nanoseconds end) {
@@ -193,7 +132,11 @@ Simulation Simulate(const Problem& problem, const Schedule& schedule, size_t lim
   if (!result.violations.empty()) return result;
   Violation deadlock{Rule::kDeadlock};
   deadlock.cycle = Sweep(problem, schedule, result.arrivals).Run(&result.times);
-  if (!deadlock.cycle.empty()) result.violations.push_back(std::move(deadlock));
+  if (!deadlock.cycle.empty()) {
+    result.violations.push_back(std::move(deadlock));
+  } else if (std::ranges::find(result.arrivals.overlaps, true) != result.arrivals.overlaps.end()) {
+    result.times = OverlapStreams(problem, schedule, result.arrivals);
+  }
   return result;
 }
 

@@ -1,101 +1,146 @@
-// The searches on problems small enough to work by hand.
+// The search algorithms on graphs that were worked out by hand.
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
 
-#include "search/list_schedule.h"
-#include "search/local_search.h"
-#include "search/region.h"
+#include "search/annealing.h"
+#include "search/builder.h"
+#include "search/gaps.h"
+#include "search/heft.h"
+#include "search/hios.h"
+#include "search/sequence_timer.h"
+#include "search/streams.h"
+#include "simulate/simulate.h"
 
 namespace tvm_sched::search {
 namespace {
 
 using simulate::Bytes;
-using simulate::Matrix;
+using simulate::kNone;
+using simulate::Nanoseconds;
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr Nanoseconds kCopy{10};
 
-/*! \brief Two branches of 100 and a join of 100 after an operator; a copy takes `copy`. */
-Region Fan(double copy, size_t devices) {
-  Region region{devices, Matrix<double>(3, devices, 100.0), {}};
-  Matrix<double> lag(devices, devices, copy);
-  for (size_t d = 0; d < devices; ++d) lag(d, d) = 0.0;
-  for (auto [from, to] : {std::pair{-1, 0}, {-1, 1}, {0, 2}, {1, 2}}) {
-    region.edges.push_back({from, to, lag});
-  }
-  return region;
-}
-
-TEST(Region, BranchesShareADeviceOrPayForCopies) {
-  EXPECT_EQ(LeastTime(Fan(10.0, 2), 1000), 210.0);
-  EXPECT_EQ(LeastTime(Fan(10.0, 8), 1000), 210.0);
-  EXPECT_EQ(LeastTime(Fan(110.0, 2), 1000), 300.0);
-  EXPECT_EQ(LeastTime(Fan(10.0, 1), 1000), 300.0);
-}
-
-TEST(Region, WithoutNodesTheLongestPathIsTheBound) {
-  EXPECT_EQ(LeastTime(Fan(110.0, 2), 1), 200.0);
-}
-
-TEST(Region, OperatorsThatRunNowhereTakeForEver) {
-  Region region = Fan(10.0, 2);
-  region.time(1, 0) = region.time(1, 1) = kInfinite;
-  EXPECT_EQ(LeastTime(region, 1000), kInfinite);
-}
-
-/*! \brief Two operators in a chain with a parameter of 1000 ns each, on one device with a bus. */
-simulate::Problem Chain() {
+/*!
+ * \brief Operators that take `times` on each of the devices; each edge is a tensor of its own,
+ * whose copies take 10 ns, side by side or, with `queue`, one at a time.
+ */
+simulate::Problem MakeProblem(const std::vector<int64_t>& times,
+                              const std::vector<std::pair<int, int>>& edges, size_t devices,
+                              bool queue = false) {
   simulate::Problem problem;
-  for (auto read : {std::vector<TensorId>{0}, {1, 2}}) {
-    problem.inputs.value.insert(problem.inputs.value.end(), read.begin(), read.end());
+  for (size_t o = 0; o < times.size(); ++o) {
+    for (size_t e = 0; e < edges.size(); ++e) {
+      const auto t = static_cast<simulate::TensorId>(e);
+      if (edges[e].second == static_cast<int>(o)) problem.inputs.value.push_back(t);
+      if (edges[e].first == static_cast<int>(o)) problem.outputs.value.push_back(t);
+    }
     problem.inputs.EndRow();
-  }
-  for (TensorId made : {2, 3}) {
-    problem.outputs.value.push_back(made);
     problem.outputs.EndRow();
   }
-  problem.tensors = {{Bytes{1000}, kNone, true},
-                     {Bytes{1000}, kNone, true},
-                     {Bytes{8}, 0, false},
-                     {Bytes{8}, 1, true}};
-  problem.devices = {{Bytes{4000}, false}};
-  problem.operator_time = {2, 1, Nanoseconds{100}};
-  problem.direct_time = {2, 1, kNever};
-  problem.host_read_time = {2, 1, Nanoseconds{1000}};
-  problem.route = {2, 2, kNone};
-  problem.route(0, 1) = 0;
-  problem.route_channels.value = {0};
+  for (const auto& edge : edges) problem.tensors.push_back({Bytes{1}, edge.first, false});
+  problem.devices.assign(devices, {Bytes{1 << 20}, true});
+  problem.operator_time = {times.size(), devices, Nanoseconds{}};
+  problem.direct_time = {times.size(), devices, simulate::kNever};
+  problem.host_read_time = {times.size(), devices, Nanoseconds{}};
+  for (size_t o = 0; o < times.size(); ++o) {
+    for (size_t d = 0; d < devices; ++d) problem.operator_time(o, d) = Nanoseconds{times[o]};
+  }
+  problem.route = {devices + 1, devices + 1, kNone};
+  for (size_t a = 1; a <= devices; ++a) {
+    for (size_t b = 1; b <= devices; ++b) problem.route(a, b) = a == b ? kNone : 0;
+  }
+  if (queue) problem.route_channels.value = {0};
   problem.route_channels.EndRow();
+  problem.channels = queue ? 1 : 0;
   problem.route_speed = {0};
-  problem.transfer_time = {1, 4, Nanoseconds{1000}};
-  problem.channels = 1;
+  problem.transfer_time = {1, edges.size(), kCopy};
   return problem;
 }
 
-TEST(ListSchedule, LoadsAheadOfTheOperators) {
-  const Instance instance(Chain());
-  EXPECT_EQ(instance.rank[0], Nanoseconds{200});
-  EXPECT_EQ(instance.tail[0], Nanoseconds{100});
-  const Constructed made = Construct(instance, {{{true}, true}}, {0, 0}, 1.0, true);
-  EXPECT_EQ(made.events.size(), 4u);
-  EXPECT_EQ(made.latency, Nanoseconds{2100});
+/*! \brief 0 leads to 1, 2 and 3, these to 4. */
+const std::vector<std::pair<int, int>> kFan = {{0, 1}, {0, 2}, {0, 3}, {1, 4}, {2, 4}, {3, 4}};
+
+int64_t Latency(const simulate::Problem& problem, const simulate::Schedule& schedule) {
+  return simulate::SimulateOrThrow(problem, schedule).times.latency.count;
 }
 
-TEST(ListSchedule, WhatDoesNotFitGivesNothing) {
-  const Instance instance(Chain());
-  EXPECT_TRUE(Construct(instance, {{{true}, true}}, {0, 0}, 0.25, true).events.empty());
+TEST(Gaps, TakesTheFirstThatIsLongEnough) {
+  Gaps gaps;
+  gaps.Occupy(10, 20);
+  gaps.Occupy(25, 40);
+  EXPECT_EQ(gaps.Earliest(0, 10), 0);
+  EXPECT_EQ(gaps.Earliest(0, 11), 40);
+  EXPECT_EQ(gaps.Earliest(12, 5), 20);
+  EXPECT_EQ(gaps.Earliest(12, 6), 40);
+  gaps.Release(10, 20);
+  EXPECT_EQ(gaps.Earliest(0, 25), 0);
 }
 
-TEST(LocalSearch, PutsLoadsIntoTheOrderOfTheirReaders) {
-  const Instance instance(Chain());
-  // The second operator's parameter first: the first operator waits for 2000 ns.
-  const Sequence late = {Event::Move(1, kHost, 0), Event::Move(0, kHost, 0),
-                         Event::Run(0, 0, false), Event::Run(1, 0, false)};
-  LocalSearch search(instance, 1.0, late, 0, Nanoseconds{2100});
-  EXPECT_EQ(search.latency(), Nanoseconds{2200});
-  search.Step(10000);
-  EXPECT_EQ(search.latency(), Nanoseconds{2100});
-  EXPECT_FALSE(search.Step(1));
+TEST(ListSchedule, PutsCopiesIntoQueues) {
+  // Branches of 40 on two devices. Side by side: 10; 1 and 2 to 90 here, 3 from 20 to 60 there, its
+  // copy at 70; 4 to 100. One copy at a time is the same, for only 3's two copies travel.
+  for (bool queue : {false, true}) {
+    const simulate::Problem problem = MakeProblem({10, 40, 40, 40, 10}, kFan, 2, queue);
+    const TaskGraph graph(problem);
+    EXPECT_EQ(Latency(problem, ListSchedule(problem, graph, ListMethod::kHeft)), 100);
+    EXPECT_EQ(Latency(problem, ListSchedule(problem, graph, ListMethod::kPeft)), 100);
+  }
+}
+
+TEST(LongestPaths, SpreadsBranches) {
+  const simulate::Problem problem = MakeProblem({10, 40, 40, 40, 10}, kFan, 3);
+  const TaskGraph graph(problem);
+  const auto device = MapLongestPaths(graph, [](int64_t, int64_t) {});
+  // Three branches on three devices: 10 + 10 + 40 + 10 + 10.
+  EXPECT_EQ(LatencyOf(graph, graph.PriorityOrder(), device), 80);
+}
+
+TEST(Anneal, FindsTheBestOfASmallGraphWhateverTheTimer) {
+  for (bool queue : {false, true}) {
+    const simulate::Problem problem = MakeProblem({10, 40, 40, 40, 10}, kFan, 3, queue);
+    const TaskGraph graph(problem);
+    StageSequence start{{0, 1, 2, 3, 4}, {0, 0, 0, 0, 0}, std::vector<bool>(5)};
+    EXPECT_EQ(LatencyOf(problem, graph, start), 140);
+    const StageSequence best =
+        Anneal(problem, graph, start, {20'000, 1, 0, 1}, [](int64_t, int64_t) { return 0.0; });
+    Builder builder(problem);
+    ASSERT_TRUE(Append(best, &builder));
+    // In a queue the copies go out at 10 and 20. The last branch ends at 70 where the join runs,
+    // too: the copies of the others come there at 60 and 70.
+    EXPECT_EQ(Latency(problem, builder.schedule()), 80);
+    EXPECT_EQ(builder.latency().count, 80);
+  }
+}
+
+TEST(Anneal, TimesWhatFollowsAMoveLikeTheWhole) {
+  const simulate::Problem problem = MakeProblem({10, 40, 35, 30, 10}, kFan, 2);
+  const TaskGraph graph(problem);
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  StageSequence sequence{{0, 1, 2, 3, 4}, {0, 0, 0, 0, 0}, std::vector<bool>(5)};
+  EXPECT_EQ(timer->Time(sequence, 0, kFar), 125);
+  timer->Keep();
+  sequence.device[3] = 1;  // 20 to 50 there, its copy at 60; 4 waits for 2 until 85
+  EXPECT_EQ(timer->Time(sequence, 3, kFar), 95);
+  sequence.device[3] = 0;
+  sequence.device[4] = 1;  // the move before was not kept: 115, a copy, 10
+  EXPECT_EQ(timer->Time(sequence, 4, kFar), 135);
+  EXPECT_EQ(timer->Time(sequence, 4, 130), kFar);
+  sequence.device[4] = 0;
+  EXPECT_EQ(timer->Time(sequence, 4, kFar), 125);
+}
+
+TEST(AllocateStreams, GivesEachBranchItsOwn) {
+  const simulate::Problem problem = MakeProblem({1, 1, 1, 1, 1}, kFan, 1);
+  const TaskGraph graph(problem);
+  for (auto method : {Allocation::kOpara, Allocation::kNimble, Allocation::kWavefront}) {
+    Launches launches{{0, 1, 2, 3, 4}, std::vector<DeviceId>(5), std::vector<int32_t>(5)};
+    AllocateStreams(graph, method, &launches);
+    EXPECT_EQ(launches.stream, (std::vector<int32_t>{0, 0, 1, 2, 0}));
+    EXPECT_EQ(CountSynchronizations(graph, launches), 4);
+  }
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ def test_kernel_library(monkeypatch):
     from tvm_sched.relax import compile
     from tvm_sched.relax.kernel_libraries import registry as libraries
 
+    libraries.get_library("onednn")  # registers itself once a process: it must not be forgotten with what follows
     monkeypatch.setattr(libraries, "_libraries", dict(libraries._libraries))
     exec(blocks("python tvm")[1], {})
     builder = relax.BlockBuilder()

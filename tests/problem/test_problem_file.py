@@ -64,7 +64,7 @@ def set_at(data, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (["version"], 2, ["version 2", "newer", "up to 1", "upgrade"]),
+        (["version"], 3, ["version 3", "newer", "up to 2", "upgrade"]),
         (["version"], True, ["$.version", "True"]),
         (["version"], None, ["$.version"]),
         (["format"], "other", ["$.format", "'other'", "'tvm_sched.problem'"]),

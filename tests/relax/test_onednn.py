@@ -14,7 +14,7 @@ import tvm_sched
 from relax.compare import assert_same
 from tvm_sched.relax import compile
 from tvm_sched.relax.build import make_problem
-from tvm_sched.relax.kernel_libraries import available_libraries, get_library
+from tvm_sched.relax.kernel_libraries import available_libraries, get_library, registry
 from tvm_sched.relax.kernel_libraries.registry import VARIABLE
 
 op = relax.op
@@ -317,6 +317,13 @@ def test_missing_library_says_what_to_install(tmp_path):
 
 def _environment():
     return {**os.environ, "PYTHONPATH": str(Path(tvm_sched.__file__).parents[1])}
+
+
+def test_a_library_is_there_whatever_was_registered_before(monkeypatch):
+    """Its import registers nothing, so it does not matter who imported it first, nor what became of the registry then."""
+    monkeypatch.setattr(registry, "_libraries", {})
+    assert get_library("onednn").name == "onednn"
+    assert "onednn" in available_libraries()
 
 
 def test_libraries_are_chosen_by_the_environment(monkeypatch):

@@ -6,6 +6,7 @@ from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Probl
 from tvm_sched.schedule import regions
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.regions import spans
+from tvm_sched.schedule.shared_regions import shared_spans
 
 
 def fan(copy_ns: int, work: int = 100) -> Problem:
@@ -22,6 +23,11 @@ def test_branches_share_a_device_or_pay_for_copies():
     # Copies of 10: a branch elsewhere ends at 110, as the other's copy arrives there for the join. Copies of 110: stay.
     assert spans(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 210.0)]
     assert spans(fan(110), np.full((4, 2), 100.0), 0) == [(0, 3, 300.0)]
+
+
+def test_branches_that_share_a_device_side_by_side():
+    # Each occupies 30 of the device: both branches there end after 100, then the join.
+    assert shared_spans(fan(110), np.full(4, 100.0), np.full(4, 30.0), 0) == [(0, 3, 200.0)]
 
 
 def test_the_bound_is_the_optimum_of_a_fan():

@@ -155,7 +155,8 @@ def test_each_rule(rule):
 
 
 def test_every_rule_is_broken_in_some_test():
-    assert {*BROKEN, "problem", "evict", "memory", "certificate", "contiguity"} == set(RULES)
+    in_test_concurrency = {"stage-unknown", "stage-split", "stage-direct", "stage-streams"}
+    assert {*BROKEN, *in_test_concurrency, "problem", "evict", "memory", "certificate", "contiguity"} == set(RULES)
 
 
 def test_a_deadlock_of_transfers_names_the_cycle():

@@ -1,9 +1,7 @@
 """Schedulers `sortinghat`, `efficient-mip` and `deepplan` on small problems worked by hand, and their options."""
 
-import json
 from itertools import product
 from math import inf
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -27,7 +25,6 @@ from tvm_sched.testing import random_problem
 from .test_exact import diamonds, two_gpus
 
 FORBIDDEN = 2**63 - 1
-WORKLOADS = Path("/work/shared/data/placement/latency")
 EFFORT = Effort("highs", 10.0, 0, 0)
 
 
@@ -240,28 +237,6 @@ def test_placements_are_solutions_of_the_program(seed, operators):
     for row in made.linear_constraints():
         held = sum(term.coefficient * values[term.variable] for term in row.terms())
         assert row.lower_bound - 1e-6 <= held <= row.upper_bound + 1e-6
-
-
-REFERENCE = {"bert24_inference_layer": 100.219, "gnmt_inference_layer": 232.124}
-"""Milliseconds reached before, of the workloads that take seconds; the benchmark has them all."""
-
-
-@pytest.mark.skipif(not WORKLOADS.is_dir(), reason="the workloads of Tarnawski et al. are not on this machine")
-@pytest.mark.parametrize("workload", REFERENCE)
-def test_published_workloads(workload):
-    data = json.loads((WORKLOADS / f"{workload}.json").read_text())
-    number = {node["id"]: i for i, node in enumerate(data["nodes"])}
-    cost = {number[edge["sourceId"]]: edge["cost"] for edge in data["edges"]}
-    instance = Instance(
-        [[node["fpgaLatency"] if node["supportedOnFpga"] else inf] * data["maxFPGAs"] for node in data["nodes"]],
-        [node["cpuLatency"] for node in data["nodes"]],
-        [node["size"] for node in data["nodes"]],
-        [cost.get(i, 0.0) for i in range(len(number))],
-        sorted({(number[edge["sourceId"]], number[edge["destId"]]) for edge in data["edges"]}),
-        [data["maxSizePerFPGA"]] * data["maxFPGAs"],
-        together=[node["colorClass"] for node in data["nodes"]],
-    )
-    assert place(instance, None).latency <= REFERENCE[workload]
 
 
 def test_efficient_mip_knows_one_speed_and_leaves_parameters_out():

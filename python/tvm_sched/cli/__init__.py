@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import execute, interrupt, machine, pipeline, plan
+from . import costs, execute, interrupt, machine, pipeline, plan
 from .command import command, epilog
 
 app = typer.Typer(
@@ -85,6 +85,7 @@ command(
         "tvm-sched simulate problem.json schedule.json",
         "tvm-sched simulate problem.json schedule.json --trace trace.json --report report.html",
         "tvm-sched simulate problem.json schedule.json --measured timeline.json --report report.html",
+        "tvm-sched simulate problem.json schedule.json --samples 200",
     ),
 )(plan.simulate)
 command(app, "verify", ("tvm-sched verify problem.json schedule.json --json",))(plan.verify)
@@ -110,10 +111,26 @@ command(
     "problem",
     (
         "tvm-sched problem googlenet.onnx --topology v100-server -o problem.json",
-        "tvm-sched problem bert.onnx -t h200x8 --input-shape ids:1,128 -o problem.json",
+        "tvm-sched problem bert.onnx -t h200x8 --input-shape ids:1,128 --costs learned -o problem.json",
         "tvm-sched problem openllama-7b --shape 1x512 --phase decode -t h200x8 -o decode.json",
     ),
 )(plan.problem)
+command(
+    app,
+    "profile",
+    (
+        "tvm-sched profile googlenet.onnx -o profile.parquet",
+        "tvm-sched profile bert.onnx kernels --device cpu2 --input-shape ids:1,128 -o profile.json",
+    ),
+)(costs.profile)
+command(
+    app,
+    "learn",
+    (
+        "tvm-sched learn -o model.msgpack",
+        "tvm-sched learn profile.parquet --vidur vidur/data/profiling/compute --seed 1 -o model.msgpack",
+    ),
+)(costs.learn)
 app.add_typer(machine.topology, name="topology")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)

@@ -11,6 +11,7 @@ from rich.markup import escape
 from ..errors import InputError
 from .command import Output
 from .inputs import (
+    CostsName,
     InputShapes,
     Model,
     Options,
@@ -23,6 +24,7 @@ from .inputs import (
     TraceFile,
     check_directory,
     check_outputs,
+    cost_warnings,
     load_topology,
     parse_shapes,
     scheduler_options,
@@ -59,6 +61,7 @@ def compile_model(
             help="What runs it. Default: cpu for a topology of CPUs, else emulated; cuda compiles for GPUs with nvcc.",
         ),
     ] = None,
+    costs: CostsName = "roofline",
     report: ReportFile = None,
 ) -> None:
     """Compile a model for a machine into an artifact that runs its schedule."""
@@ -68,7 +71,10 @@ def compile_model(
     sets = parse_shapes(input_shape)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     machine = load_topology(topology)
-    with interruptible(out), out.step(f"Compiling {model.name}") as step:
+    from ..cost_model import get_cost_model
+
+    get_cost_model(costs)  # a wrong name is said before the long work
+    with interruptible(out), out.step(f"Compiling {model.name}") as step, cost_warnings(out):
         from ..relax import compile as compile_scheduled
 
         where = "external" if parameters == "file" else parameters
@@ -80,6 +86,7 @@ def compile_model(
             input_shapes=sets or None,
             parameters=where,
             backend=backend,
+            cost_model=costs,
             progress=step,
         )
     written = compiled.export(output)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,6 +80,18 @@ TimeLimit = Annotated[
     float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
+CostsName = Annotated[
+    str,
+    typer.Option(
+        "--costs",
+        metavar="NAME|FILE",
+        help="Latencies: roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model .msgpack.",
+    ),
+]
+OptionalCosts = Annotated[
+    str | None,
+    typer.Option("--costs", metavar="NAME|FILE", help="As in `compile`; a problem file brings its own latencies."),
+]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
 TraceFile = Annotated[
     Path | None,
@@ -243,8 +257,11 @@ def load_problem(
     input_shapes: list[str] | None = None,
     shapes: list[str] | None = None,
     phase: str = "full",
+    costs: str | None = None,
 ) -> Problem:
     """The problem of models and problem files on a machine; several of them run at once (`merge_problems`).
+
+    Topology and costs beside a problem file replace its own.
 
     Raises
     ------
@@ -271,9 +288,9 @@ def load_problem(
         config = configs.get(path)
         if config is not None:
             graph_of = partial(_decoder_graph, out, config, next(sizes), phase)
-            problems.append(_on_machine(path, topology, graph_of))
+            problems.append(_on_machine(out, path, topology, graph_of, costs))
         else:
-            problems.append(_load_file(out, path, topology, input_shapes))
+            problems.append(_load_file(out, path, topology, input_shapes, costs))
     return merge_problems(problems)
 
 
@@ -284,13 +301,16 @@ def _decoder_graph(out: Output, config: DecoderConfig, shape: tuple[int, int], p
         return decoder_graph(config, *shape, phase=phase)
 
 
-def _on_machine(path: Path, topology: str | None, graph_of: Callable[[], OpGraph]) -> Problem:
-    from ..cost_model import costs
+def _on_machine(
+    out: Output, path: Path, topology: str | None, graph_of: Callable[[], OpGraph], costs: str | None
+) -> Problem:
+    from ..cost_model import get_cost_model
     from ..problem import Problem
 
-    machine = _machine_for(path, topology)
+    machine, cost_model = _machine_for(path, topology), get_cost_model(costs or "roofline")
     graph = graph_of()
-    return Problem(graph, machine, costs(graph, machine))
+    with cost_warnings(out):
+        return Problem(graph, machine, cost_model(graph, machine))
 
 
 def _machine_for(path: Path, topology: str | None) -> Topology:
@@ -301,8 +321,8 @@ def _machine_for(path: Path, topology: str | None) -> Topology:
     return load_topology(topology)
 
 
-def _load_file(out: Output, path: Path, topology: str | None, shapes: list[str] | None) -> Problem:
-    """The problem of a model file, or a problem file; a topology beside a problem file replaces its own."""
+def _load_file(out: Output, path: Path, topology: str | None, shapes: list[str] | None, costs: str | None) -> Problem:
+    """The problem of a model file, or a problem file."""
     from ..problem import Problem
 
     if not is_problem(path):
@@ -310,28 +330,50 @@ def _load_file(out: Output, path: Path, topology: str | None, shapes: list[str] 
             from ..problem.decoder_config import PRESETS
 
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
-        return import_problem(out, path, _machine_for(path, topology), shapes)
+        return import_problem(out, path, _machine_for(path, topology), shapes, costs or "roofline")
     if shapes:
         raise InputError(f"{path} is a problem file, whose shapes are fixed: --input-shape is for models")
     problem = Problem.load(path)
-    if topology is None:
+    if topology is None and costs is None:
         return problem
-    from ..cost_model.roofline import roofline
+    machine = problem.topology if topology is None else load_topology(topology)
+    if costs is None:
+        out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the roofline model")
+    from ..cost_model import get_cost_model
 
-    machine = load_topology(topology)
-    out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the roofline model")
-    return Problem(problem.graph, machine, roofline(problem.graph, machine))
+    with cost_warnings(out):
+        return Problem(problem.graph, machine, get_cost_model(costs or "roofline")(problem.graph, machine))
 
 
-def import_problem(out: Output, path: Path, topology: Topology, shapes: list[str] | None) -> Problem:
+@contextmanager
+def cost_warnings(out: Output) -> Iterator[None]:
+    """Say what a cost model warns of, as plain messages."""
+    from ..cost_model import CostWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CostWarning)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, CostWarning):
+            out.say(f"warning: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+def import_problem(
+    out: Output, path: Path, topology: Topology, shapes: list[str] | None, costs: str = "roofline"
+) -> Problem:
     """The problem of a model file."""
+    from ..cost_model import get_cost_model
+
+    get_cost_model(costs)  # a wrong name is said before the long work
     sets = parse_shapes(shapes)
     if len(sets) > 1:
         raise InputError("--input-shape gives an input two shapes; a problem has one, only `compile` takes several")
-    with out.step(f"Importing {path.name}"):
+    with out.step(f"Importing {path.name}"), cost_warnings(out):
         from ..relax import make_problem
 
-        return make_problem(path, topology, input_shapes=sets[0] if sets else None)
+        return make_problem(path, topology, input_shapes=sets[0] if sets else None, cost_model=costs)
 
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from .command import Output, command
-from .inputs import load_topology
+from .inputs import check_outputs, load_topology
 
 topology = typer.Typer(
     help="Machines: their devices, buses, links and switches.", no_args_is_help=True, rich_markup_mode="rich"
@@ -68,6 +68,45 @@ def check_topology(out: Output, file: TomlFile) -> None:
     said = ", ".join(f"{n} {what}" for what, n in counts.items())
     out.show(escape(f"{file}: topology {machine.name!r} is right: {said}"))
     out.result({"file": str(file), "name": machine.name, "right": True, **counts})
+
+
+@command(
+    topology,
+    "detect",
+    (
+        "tvm-sched topology detect -o my-machine.toml",
+        "tvm-sched topology detect --save-recording machine.json -o my-machine.toml",
+        "tvm-sched topology detect --recording machine.json -o their-machine.toml",
+    ),
+)
+def detect_topology(
+    out: Output,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.toml", help="Write it there.")] = None,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the topology.")] = "this-machine",
+    recording: Annotated[
+        Path | None, typer.Option("--recording", metavar="FILE.json", help="Describe the machine recorded there.")
+    ] = None,
+    save_recording: Annotated[
+        Path | None,
+        typer.Option("--save-recording", metavar="FILE.json", help="Write what this machine says of itself."),
+    ] = None,
+) -> None:
+    """Describe this machine: GPUs, buses and who shares them, NVLinks; or its CPUs where there is no GPU."""
+    from ..cost_model.detect import Recording, record, to_topology
+    from ..problem import write_topology
+    from ..report.tables import devices_table, matrix_table
+
+    check_outputs({"--output": (output, (".toml",)), "--save-recording": (save_recording, (".json",))})
+    found = record() if recording is None else Recording.load(recording)
+    if save_recording:
+        found.save(save_recording)
+        out.wrote(save_recording, "recording")
+    machine = to_topology(found, name)
+    if output:
+        write_topology(output, machine)
+        out.wrote(output, "topology")
+    out.show(f"[bold]{escape(machine.name)}[/bold]", devices_table(machine), matrix_table(machine))
+    out.result({"topology": msgspec.to_builtins(machine), "recording": found})
 
 
 def _counts(machine: Any) -> dict[str, int]:

@@ -86,6 +86,8 @@ def choose_inputs(plans: Sequence[dict[str, Any]], given: Mapping[str, Array], s
     InputError
         A name that no plan knows, or shapes or dtypes that no plan takes.
     """
+    from ..runtime.tensors import random_value
+
     names = list(dict.fromkeys(argument["name"] for plan in plans for argument in plan["arguments"]))
     for name in given:
         if name not in names:
@@ -105,17 +107,3 @@ def choose_inputs(plans: Sequence[dict[str, Any]], given: Mapping[str, Array], s
 def _takes(argument: Mapping[str, Any], given: Mapping[str, Array]) -> bool:
     value = given.get(argument["name"])
     return value is None or (list(value.shape) == list(argument["shape"]) and value.dtype.name == argument["dtype"])
-
-
-def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> Array:
-    """Normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too."""
-    shape, dtype = tuple(argument["shape"]), str(argument["dtype"])
-    if dtype == "bool":
-        return rng.random(shape) < 0.5
-    if "int" in dtype:
-        return rng.integers(0, 2, shape).astype(dtype)
-    if dtype.startswith(("bfloat", "float8")):
-        import ml_dtypes
-
-        return np.asarray(rng.standard_normal(shape), np.float32).astype(getattr(ml_dtypes, dtype))
-    return np.asarray(rng.standard_normal(shape)).astype(dtype)

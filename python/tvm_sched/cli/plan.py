@@ -15,6 +15,7 @@ from .inputs import (
     InputShapes,
     Models,
     ModelsOrProblems,
+    OptionalCosts,
     Options,
     Phase,
     ProblemFile,
@@ -58,10 +59,11 @@ def problem(
     input_shape: InputShapes = None,
     shape: TokenShape = None,
     phase: Phase = "full",
+    costs: OptionalCosts = None,
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
-    made = load_problem(out, models, topology, input_shape, shape, phase)
+    made = load_problem(out, models, topology, input_shape, shape, phase, costs)
     made.save(output)
     out.wrote(output, "problem")
     graph = made.graph
@@ -91,6 +93,7 @@ def schedule(
     phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
+    costs: OptionalCosts = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -100,7 +103,7 @@ def schedule(
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    made = load_problem(out, sources, topology, input_shape, shape, phase)
+    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
     chosen = _solve(out, made, scheduler, options)
     if output:
         chosen.save(output)
@@ -180,8 +183,14 @@ def simulate(
             "--measured", metavar="FILE.json", help="Timeline of `run`, for trace and report. May be repeated."
         ),
     ] = None,
+    samples: Annotated[
+        int, typer.Option("--samples", metavar="N", help="Spread of the latency over N draws of uncertain times.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
 ) -> None:
     """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency."""
+    if samples < 0 or seed < 0:
+        raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
     outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
     check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
     from ..problem import Problem
@@ -200,8 +209,50 @@ def simulate(
         out.wrote(timeline, "timeline")
     write_views(out, made, chosen, [predicted, *real], report, trace)
     out.show(certificate_table(chosen, real), lanes_table(made.topology, predicted))
+    spread = _show_spread(out, made, chosen, samples, seed) if samples else {}
+    _show_useful(out, made, chosen)
     files = {"timeline": timeline, "trace": trace, "report": report}
-    out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
+    said = {**describe(made, chosen, predicted), **spread, "useful_measurements": most_useful_of(made, chosen)}
+    out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
+
+
+def _show_spread(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> dict[str, Any]:
+    """The spread of the latency, for people and for programs."""
+    import numpy as np
+
+    from ..cost_model.spread import sample_latencies
+    from ..report.tables import table
+    from ..report.units import format_ns
+
+    with interruptible(out), out.step("Sampling") as step:
+        latencies = sample_latencies(made, chosen, samples, seed, step)
+    levels = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
+    found = {name: int(np.percentile(latencies, level)) for name, level in levels.items()}
+    out.show(table(("latency", f"{samples} samples"), [(name, format_ns(ns)) for name, ns in found.items()]))
+    return {"spread_ns": found, "samples": samples, "seed": seed}
+
+
+def most_useful_of(made: Problem, chosen: Schedule) -> list[dict[str, Any]]:
+    """The kernels whose measurement would help most, for programs."""
+    from dataclasses import asdict
+
+    from ..cost_model.spread import most_useful
+
+    return [asdict(each) for each in most_useful(made, chosen)]
+
+
+def _show_useful(out: Output, made: Problem, chosen: Schedule) -> None:
+    from ..report.tables import table
+    from ..report.units import format_ns
+
+    rows = [
+        (each["signature"].partition("|")[0], str(len(each["operators"])), each["operators"][0], each["device"],
+         format_ns(each["uncertain_ns"]), "far from the data" if each["far"] else "")
+        for each in most_useful_of(made, chosen)
+    ]  # fmt: skip
+    if rows:
+        head = ("most useful to measure", "operators", "such as", "on", "uncertain by", "")
+        out.show(table(head, rows, text_columns=1))
 
 
 def _certified(made: Problem, chosen: Schedule, predicted: Timeline) -> Schedule:
@@ -257,6 +308,7 @@ def compare(
     phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
+    costs: OptionalCosts = None,
     report: ReportFile = None,
 ) -> None:
     """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
@@ -266,7 +318,7 @@ def compare(
     check_outputs({"--report": (report, HTML)}, sources)
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
-    made = load_problem(out, sources, topology, input_shape, shape, phase)
+    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
     found: dict[str, Schedule] = {}
     failed: dict[str, str] = {}
     for name in names:

@@ -9,17 +9,34 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from ..errors import InputError
 from ..problem import Costs, OpGraph, Topology
+from .learned import load_learned
+from .occupancy import occupancy
+from .predicted import CostWarning, costs_of, costs_of_profile, learned, measured
+from .profile import Profile
 from .roofline import roofline
+from .table import costs_of_table
 
 CostModel = Callable[[OpGraph, Topology], Costs]
 GROUP = "tvm_sched.cost_models"
 
 _models: dict[str, CostModel] = {}
 
-__all__ = ["CostModel", "cost_model_names", "costs", "get_cost_model", "register_cost_model", "roofline"]
+__all__ = [
+    "CostModel",
+    "CostWarning",
+    "cost_model_names",
+    "costs",
+    "get_cost_model",
+    "learned",
+    "measured",
+    "occupancy",
+    "register_cost_model",
+    "roofline",
+]
 
 
 def register_cost_model(name: str) -> Callable[[CostModel], CostModel]:
@@ -53,19 +70,51 @@ def cost_model_names() -> tuple[str, ...]:
 def get_cost_model(name: str) -> CostModel:
     """The cost model of a name; a package that offers it is imported now.
 
+    The name may be that of a file: a table of latencies (``.csv``), a profile (``.parquet``, ``.json``), or a model that
+    `tvm-sched learn` made (``.msgpack``).
+
     Raises
     ------
     InputError
-        No cost model has the name.
+        No cost model has the name, or there is no such file.
     """
+    if Path(name).suffix.lower() in _FILES:
+        return _from_file(name)
     if name not in _models:
         for entry in entry_points(group=GROUP, name=name):
             _models[name] = entry.load()
     if name not in _models:
         close = difflib.get_close_matches(name, cost_model_names())
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise InputError(f"no cost model is called {name!r}{hint}; there are {', '.join(cost_model_names())}")
+        raise InputError(
+            f"no cost model is called {name!r}{hint}; there are {', '.join(cost_model_names())}, "
+            f"and files in {', '.join(_FILES)}"
+        )
     return _models[name]
+
+
+def _from_file(path: str) -> CostModel:
+    """The cost model that a file stands for; the file is read when it is asked."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file; latencies are read from {', '.join(_FILES)}")
+
+    def model(graph: OpGraph, topology: Topology) -> Costs:
+        return _FILES[Path(path).suffix.lower()](graph, topology, path)
+
+    return model
+
+
+def _of_model(graph: OpGraph, topology: Topology, path: str) -> Costs:
+    return costs_of(graph, topology, load_learned(path).predict, Path(path).name)
+
+
+def _of_profile(graph: OpGraph, topology: Topology, path: str) -> Costs:
+    return costs_of_profile(graph, topology, Profile.load(path), Path(path).name)
+
+
+_FILES: dict[str, Callable[[OpGraph, Topology, str], Costs]] = {
+    ".csv": costs_of_table, ".parquet": _of_profile, ".json": _of_profile, ".msgpack": _of_model,
+}  # fmt: skip
 
 
 def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
@@ -74,3 +123,6 @@ def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
 
 
 register_cost_model("roofline")(roofline)
+register_cost_model("occupancy")(occupancy)
+register_cost_model("learned")(learned)
+register_cost_model("measured")(measured)

@@ -100,7 +100,8 @@ class StepMaker:
             else:
                 size, name, step_kind = graph.index.size[item], graph.tensors[item].name, "copy"
                 event = "load" if kind == ScheduleIndex.LOAD else "copy"
-            step = Step(step_kind, name, f"channel {lanes[0]}", start, end, end - start, lanes, size, event)
+            queue = f"channel {lanes[0] if lanes else f'from {source} to {target}'}"
+            step = Step(step_kind, name, queue, start, end, end - start, lanes, size, event)
             self.transfers.append(step)
             step.evict = kind != ScheduleIndex.HOST_READ and (item, target) in self.at.evicted
             step.optional = (

@@ -1,6 +1,7 @@
 """What a scheduler may look at: the operator graph, the topology, the latencies. Plain data, no TVM, no solver."""
 
-from .costs import FORBIDDEN, Costs
+from .concurrency import Concurrency
+from .costs import FORBIDDEN, Costs, Uncertainty
 from .decoder_config import DecoderConfig
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems
@@ -12,6 +13,7 @@ __all__ = [
     "FORBIDDEN",
     "HOST",
     "Bus",
+    "Concurrency",
     "Costs",
     "DecoderConfig",
     "Device",
@@ -24,6 +26,7 @@ __all__ = [
     "Switch",
     "Tensor",
     "Topology",
+    "Uncertainty",
     "format_topology",
     "load_topology",
     "merge_graphs",

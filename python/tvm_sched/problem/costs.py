@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import CostsError
+from .concurrency import Concurrency
 
 FORBIDDEN = np.iinfo(np.int64).max
 """Latency that stands for "this operator cannot run there"; null in files."""
@@ -15,6 +17,41 @@ FORBIDDEN = np.iinfo(np.int64).max
 
 LONGEST_NS = 1 << 58
 """The most that the times of all operators and transfers of a problem may add up to, nine years: solvers multiply them."""
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """How far the latencies of operators may be wrong; each field has the shape (operators, devices).
+
+    Attributes
+    ----------
+    low_ns, high_ns : array of int64
+        Between them lie 90 % of measurements; the latency itself where it is certain. `FORBIDDEN` where the operator
+        cannot run.
+    shared : array of float
+        The part of the error's variance, 0 to 1, that operators of one kind on one model of device have in common.
+    far : array of bool
+        Whether the operator is far from all that was measured.
+    """
+
+    low_ns: npt.NDArray[np.int64]
+    high_ns: npt.NDArray[np.int64]
+    shared: npt.NDArray[np.float64]
+    far: npt.NDArray[np.bool_]
+
+    def to_builtins(self) -> dict[str, Any]:
+        """Plain data for a problem file."""
+        return {
+            "low_ns": _rows(self.low_ns),
+            "high_ns": _rows(self.high_ns),
+            "shared": self.shared.round(4).tolist(),
+            "far": self.far.tolist(),
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Uncertainty) and self.to_builtins() == other.to_builtins()
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Costs:
@@ -33,11 +70,22 @@ class Costs:
         bus while it runs. `FORBIDDEN` where that is impossible or makes no sense.
     source : str
         What made the numbers: ``"roofline"``, ``"measured"``, ...
+    concurrency : Concurrency, optional
+        How long operators take that run together on a device. Without it a device runs one at a time.
+    uncertainty : Uncertainty, optional
+        Where the source knows it.
     """
 
-    __slots__ = ("direct_ns", "operator_ns", "source")
+    __slots__ = ("concurrency", "direct_ns", "operator_ns", "source", "uncertainty")
 
-    def __init__(self, operator_ns: npt.ArrayLike, direct_ns: npt.ArrayLike | None = None, source: str = "") -> None:
+    def __init__(
+        self,
+        operator_ns: npt.ArrayLike,
+        direct_ns: npt.ArrayLike | None = None,
+        source: str = "",
+        concurrency: Concurrency | None = None,
+        uncertainty: Uncertainty | None = None,
+    ) -> None:
         self.operator_ns = _matrix("operator_ns", operator_ns)
         if direct_ns is None:
             direct_ns = np.full_like(self.operator_ns, FORBIDDEN)
@@ -47,6 +95,12 @@ class Costs:
             raise CostsError(
                 f"operator_ns is {self.operator_ns.shape}, direct_ns {self.direct_ns.shape}; they must agree"
             )
+        self.concurrency = concurrency
+        if concurrency is not None:
+            concurrency.check(self.operator_ns != FORBIDDEN)
+        self.uncertainty = uncertainty
+        if uncertainty is not None:
+            _check_uncertainty(uncertainty, self.operator_ns)
 
     @staticmethod
     def from_seconds(operator: npt.ArrayLike, direct: npt.ArrayLike | None = None, source: str = "") -> Costs:
@@ -54,12 +108,17 @@ class Costs:
         return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file; `FORBIDDEN` becomes None."""
-        return {
+        """Plain data for a problem file; `FORBIDDEN` becomes None. What is not known is left out, digests depend on it."""
+        data: dict[str, Any] = {
             "source": self.source,
             "operator_ns": _rows(self.operator_ns),
             "direct_ns": _rows(self.direct_ns),
         }
+        if self.concurrency is not None:
+            data["concurrency"] = self.concurrency.to_builtins()
+        if self.uncertainty is not None:
+            data["uncertainty"] = self.uncertainty.to_builtins()
+        return data
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -67,11 +126,27 @@ class Costs:
             and np.array_equal(self.operator_ns, other.operator_ns)
             and np.array_equal(self.direct_ns, other.direct_ns)
             and self.source == other.source
+            and self.concurrency == other.concurrency
+            and self.uncertainty == other.uncertainty
         )
 
     def __repr__(self) -> str:
         operators, devices = self.operator_ns.shape
         return f"Costs({operators} operators on {devices} devices, source={self.source!r})"
+
+
+def _check_uncertainty(said: Uncertainty, operator_ns: npt.NDArray[np.int64]) -> None:
+    for name in ("low_ns", "high_ns", "shared", "far"):
+        if getattr(said, name).shape != operator_ns.shape:
+            raise CostsError(f"uncertainty.{name} is {getattr(said, name).shape}, operator_ns {operator_ns.shape}")
+    if not ((said.low_ns <= operator_ns) & (operator_ns <= said.high_ns)).all():
+        o, d = np.argwhere((said.low_ns > operator_ns) | (operator_ns > said.high_ns))[0]
+        raise CostsError(
+            f"operator_ns[{o}][{d}] is {operator_ns[o, d]} ns, outside of its interval "
+            f"{said.low_ns[o, d]} to {said.high_ns[o, d]} ns"
+        )
+    if not ((said.shared >= 0) & (said.shared <= 1)).all():
+        raise CostsError("uncertainty.shared has a value outside of 0 to 1")
 
 
 def _rows(matrix: npt.NDArray[np.int64]) -> list[list[int | None]]:

@@ -12,11 +12,12 @@ import numpy as np
 
 from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
-from .costs import FORBIDDEN, LONGEST_NS, Costs
+from .concurrency import Concurrency
+from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty
 from .graph import OpGraph
 from .topology import HOST, Route, Topology
 
-FORMAT, VERSION = "tvm_sched.problem", 1
+FORMAT, VERSION = "tvm_sched.problem", 2
 
 
 class Problem:
@@ -153,14 +154,19 @@ class Problem:
             "topology": msgspec.to_builtins(self.topology),
             "costs": self.costs.to_builtins(),
         }
-        return encode_document(body, FORMAT, VERSION)
+        version = VERSION if self.costs.uncertainty else 1  # older programs read what they can understand
+        return encode_document(body, FORMAT, version)
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "problem") -> Problem:
         """Read and check a document; nothing is returned unless all of it is right."""
         body = convert(decode_document(text, FORMAT, VERSION, where), _ProblemBody, where)
         try:
-            costs = Costs(_matrix(body.costs.operator_ns), _matrix(body.costs.direct_ns), body.costs.source)
+            said = body.costs
+            together = said.concurrency
+            concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
+            known = said.uncertainty.build() if said.uncertainty else None
+            costs = Costs(_matrix(said.operator_ns), _matrix(said.direct_ns), said.source, concurrency, known)
             return Problem(body.graph, body.topology, costs)
         except InputError as error:
             raise type(error)(f"{where}: {error}") from None
@@ -178,10 +184,32 @@ class Problem:
         return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"
 
 
+class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):
+    utilisation: list[list[list[float]]]
+    serial_share: float = 0.0
+    pairs: list[tuple[int, int, int, int]] = []
+
+
+class _UncertaintyBody(msgspec.Struct, forbid_unknown_fields=True):
+    low_ns: list[list[int | None]]
+    high_ns: list[list[int | None]]
+    shared: list[list[float]]
+    far: list[list[bool]]
+
+    def build(self) -> Uncertainty:
+        """With arrays; raises `ProblemError` for rows of different lengths."""
+        if len({len(row) for rows in (self.shared, self.far) for row in rows}) > 1:
+            raise ProblemError("rows of uncertainty differ in length; each has a value for each device")
+        shared, far = np.array(self.shared, np.float64), np.array(self.far, np.bool_)
+        return Uncertainty(_matrix(self.low_ns), _matrix(self.high_ns), shared, far)
+
+
 class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
     operator_ns: list[list[int | None]]
     direct_ns: list[list[int | None]]
     source: str = ""
+    concurrency: _ConcurrencyBody | None = None
+    uncertainty: _UncertaintyBody | None = None
 
 
 class _ProblemBody(msgspec.Struct, forbid_unknown_fields=True):

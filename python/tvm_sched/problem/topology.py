@@ -116,13 +116,16 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A switch (NVSwitch) that joins devices all to all; each device has one port that sends and one that receives.
 
-    ``bandwidth`` is bytes a second of one port in one direction.
+    ``bandwidth`` is bytes a second of one port in one direction. Without ``contention`` any number of copies travel
+    side by side, each at the full bandwidth: no machine does that, but papers assume it (HIOS, Section III), and their
+    figures can be compared with nothing else.
     """
 
     name: str
     devices: tuple[str, ...]
     bandwidth: float
     latency: float = 0.0
+    contention: bool = True
 
     def __post_init__(self) -> None:
         _name("switch", self.name)
@@ -147,10 +150,10 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     """Devices and what joins them.
 
     A **channel** carries one copy at a time: a bus downwards, a bus upwards, a link in one direction, a switch port
-    that sends or receives. Every copy occupies all channels of its route. Between two devices the route is their link;
-    without one, a switch that joins them; without one, through their buses (upwards from the source, downwards to the
-    target), directly where ``peer_access`` is true and otherwise in two steps through host memory, at half the speed
-    on equal buses.
+    that sends or receives. Every copy occupies all channels of its route (none, through a switch without contention).
+    Between two devices the route is their link; without one, a switch that joins them; without one, through their
+    buses (upwards from the source, downwards to the target), directly where ``peer_access`` is true and otherwise in two
+    steps through host memory, at half the speed on equal buses.
 
     Parameters
     ----------
@@ -213,7 +216,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             a, b = link.devices
             names += [f"{a} > {b}", f"{b} > {a}"] if link.duplex else [f"{a} - {b}"]
         for switch in self.switches:
-            for device in switch.devices:
+            for device in switch.devices if switch.contention else ():
                 names += [f"{switch.name}: {device} out", f"{switch.name}: {device} in"]
         return {name: c for c, name in enumerate(names)}
 
@@ -239,11 +242,10 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             for source in switch.devices:
                 for target in switch.devices:
                     if source != target:
-                        ports = [
-                            self._channel_id[f"{switch.name}: {port}"] for port in (f"{source} out", f"{target} in")
-                        ]
+                        ports = [f"{source} out", f"{target} in"] if switch.contention else []
+                        channels = tuple(self._channel_id[f"{switch.name}: {port}"] for port in ports)
                         ends = self.device_id[source], self.device_id[target]
-                        routes[ends] = Route((ports[0], ports[1]), switch.bandwidth, switch.latency)
+                        routes[ends] = Route(channels, switch.bandwidth, switch.latency)
         for link in self.links:
             first, second = link.devices
             for source, target in ((first, second), (second, first)):

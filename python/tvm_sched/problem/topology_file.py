@@ -69,6 +69,7 @@ class _Switch(msgspec.Struct, forbid_unknown_fields=True):
     bandwidth: Quantity
     devices: list[str]
     latency: Quantity = 0.0
+    contention: bool = True
 
 
 class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -232,7 +233,7 @@ class _Reader:
     def switch(self, switch: _Switch, place: str) -> Switch:
         bandwidth = self.number(switch.bandwidth, "bandwidth", f"{place}.bandwidth")
         latency = self.number(switch.latency, "time", f"{place}.latency", 0)
-        return Switch(switch.name, tuple(switch.devices), bandwidth, latency)
+        return Switch(switch.name, tuple(switch.devices), bandwidth, latency, switch.contention)
 
 
 def write_topology(path: str | os.PathLike[str], topology: Topology) -> None:

@@ -112,7 +112,23 @@ def entry_section(n: int, view: View) -> str:
 <div><h3>Buses and links</h3>{_channels(problem, view.predicted)}</div>
 <div><h3>Scheduler</h3>{_options(schedule)}</div>
 </div>
+{_useful(problem, schedule)}
 </section>"""
+
+
+def _useful(problem: Problem, schedule: Schedule) -> str:
+    """What to measure to know the latency better; nothing where the latencies say nothing of their errors."""
+    from ..cost_model.spread import most_useful
+
+    rows = [
+        [escape(each.signature.partition("|")[0]), escape(each.operators[0]), escape(each.device),
+         str(len(each.operators)), format_ns(each.uncertain_ns), "far from the data" if each.far else NONE]
+        for each in most_useful(problem, schedule)
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    head = ["Kernel", "Such as", "On", "Operators", "Uncertain by", ""]
+    return f"<h3>Most useful to measure</h3>{_table(head, rows, numbers=3)}"
 
 
 def _cards(view: View) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,3 +57,20 @@ def _is_numpy_name(name: str) -> bool:
         return _numpy_knows(np.dtype(name))
     except TypeError:
         return False
+
+
+def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """Values for an argument of a plan.
+
+    Normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too.
+    """
+    shape, dtype = tuple(argument["shape"]), str(argument["dtype"])
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if "int" in dtype:
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        return np.asarray(rng.standard_normal(shape), np.float32).astype(getattr(ml_dtypes, dtype))
+    return np.asarray(rng.standard_normal(shape)).astype(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,18 @@ Array = npt.NDArray[np.int64]
 
 _LONGEST_NS = 2.0**62
 """Transfers longer than this (146 years) are taken to last this long, so that they stay 64-bit integers."""
+
+
+class SearchFunctions(NamedTuple):
+    """The search algorithms on one problem, in the order of ``cpp/ffi/search.cc``, where each says what it takes."""
+
+    list_schedule: Callable[..., Any]
+    hios: Callable[..., Any]
+    ios: Callable[..., Any]
+    anneal: Callable[..., Any]
+    allocate_streams: Callable[..., Any]
+    count_synchronizations: Callable[..., Any]
+    order_launches: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,7 @@ class CompiledProblem:
         ``(placements, transfers)`` to rows of tensor, device, begin, end; to rows of device, time, bytes held.
     make_searches : callable
         Makes the functions that `tvm_sched.schedulers.search` calls.
+    search : SearchFunctions
     operator_bytes : list of int
         Bytes that each operator reads and writes.
     """
@@ -45,6 +58,7 @@ class CompiledProblem:
     holdings: Callable[[Array, Array], Any]
     profile: Callable[[Array, Array], Any]
     make_searches: Callable[[], Any]
+    search: SearchFunctions
     operator_bytes: list[int]
 
 
@@ -75,13 +89,14 @@ def _compile(problem: Problem) -> CompiledProblem:
         _host_read_ns(problem),
         *_routes(problem),
         len(problem.topology.channels),
+        *_concurrency(problem),
     )
     size = index.size
     operator_bytes = [
         sum(size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)
     ]
-    run, violations, holdings, profile, make_searches = functions
-    return CompiledProblem(run, violations, holdings, profile, make_searches, operator_bytes)
+    run, violations, holdings, profile, make_searches, *search = functions
+    return CompiledProblem(run, violations, holdings, profile, make_searches, SearchFunctions(*search), operator_bytes)
 
 
 def _array(values: Any) -> Array:
@@ -134,9 +149,19 @@ def _routes(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
     return (pairs, *_rows([route.channels for route in routes]), speed_of, times.reshape(len(speeds), len(sizes)))
 
 
+def _concurrency(problem: Problem) -> tuple[float, npt.NDArray[np.float64], Array]:
+    """Serial share, utilisation by operator, device and resource, measured pairs; no resource where nothing is known."""
+    concurrency = problem.costs.concurrency
+    if concurrency is None:
+        return 0.0, np.empty(0), np.empty((0, 4), dtype=np.int64)
+    pairs = np.array(concurrency.pairs, dtype=np.int64).reshape(-1, 4)
+    return concurrency.serial_share, np.array(concurrency.utilisation, order="C"), pairs
+
+
 def placements_array(index: ScheduleIndex) -> Array:
-    """Rows: operator, device, with direct host access."""
-    return _stack((index.operator, index.device, index.direct))
+    """Rows: operator, device, with direct host access, stream, stage."""
+    none = [0] * len(index.operator)
+    return _stack((index.operator, index.device, index.direct, index.stream or none, index.stage or none))
 
 
 def transfers_array(index: ScheduleIndex) -> Array:

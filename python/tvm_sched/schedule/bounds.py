@@ -1,7 +1,8 @@
 """Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
 
 Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
-taken as free, but for those between branches of one region, and a bus may carry any part of a tensor at any moment.
+taken as free, but for those next to an operator and between branches of one region, and a bus may carry any part of a
+tensor at any moment.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from ..problem import FORBIDDEN, HOST, Problem, Route
 from .regions import Span, spans
+from .shared_regions import fastest_copies, shared_spans
 
 Array = npt.NDArray[np.float64]
 
@@ -50,11 +52,14 @@ def lower_bound(problem: Problem) -> Bound:
     Notes
     -----
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
-    operator ends no earlier than all buses together can carry the parameters of its ancestors, and branches between an
-    operator and one that it dominates share a device or pay for copies (`tvm_sched.schedule.regions`). The times of such
-    regions add up along the model, and what follows the last byte of a prefix of the parameters is counted by them too.
-    *Device work*: the operators that must be followed by at least ``t`` (or preceded by at least ``r``) of other work fill
-    the devices; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
+    operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
+    operator, its successors, and branches between it and one that it dominates (`tvm_sched.schedule.regions`, and
+    `shared_regions` where operators may run together) share a device or pay for copies. The times of such regions add up
+    along the model, and what follows the last byte of a prefix of the parameters is counted by them too.
+    *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
+    the devices in between; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
+    Where operators may run together, each counts for the part of a resource that it needs (`Concurrency`), for each
+    resource in turn.
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
     direct host access cross them too.
     """
@@ -97,6 +102,37 @@ class _Relaxation:
         return self.best.min(axis=1)
 
     @cached_property
+    def busy(self) -> list[Array]:
+        """(operators, devices) for each resource: for how long at least an operator occupies a device, alone or with others.
+
+        Operators that run together occupy it for no less than the sum of theirs, since a set takes at least
+        ``serial_share * sum(t) + (1 - serial_share) * sum(t * u)``, times the least ratio that was measured of a pair.
+        """
+        concurrency = self.problem.costs.concurrency
+        if concurrency is None:
+            return [self.best]
+        serial, ratio = concurrency.serial_share, self._least_pair_ratio
+        parts = [ratio * (serial + (1 - serial) * u) for u in np.moveaxis(concurrency.utilisation, 2, 0)]
+        return [np.where(np.isfinite(self.best), self.best, 1.0) * part + self._never for part in parts]
+
+    @property
+    def _never(self) -> Array:
+        """(operators, devices): 0, infinite where an operator cannot run."""
+        return np.where(np.isfinite(self.best), 0.0, np.inf)
+
+    @property
+    def _least_pair_ratio(self) -> float:
+        concurrency = self.problem.costs.concurrency
+        assert concurrency is not None
+        serial, used, alone = concurrency.serial_share, concurrency.utilisation, self.problem.costs.operator_ns
+        ratio = 1.0
+        for d, a, b, ns in concurrency.pairs:
+            times = np.array([alone[a, d], alone[b, d]], dtype=np.float64)
+            longest = max(times.max(), (times[:, None] * used[[a, b], d]).sum(axis=0).max())
+            ratio = min(ratio, ns / (serial * times.sum() + (1 - serial) * longest))
+        return ratio
+
+    @cached_property
     def after(self) -> Array:
         """(operators,): least time between the end of an operator and the end of the run."""
         spans: dict[int, list[Span]] = defaultdict(list)
@@ -107,6 +143,18 @@ class _Relaxation:
         for o in reversed(index.order):
             for s in index.successors[o]:
                 after[o] = max(after[o], self.shortest[s] + after[s])
+            if (
+                len(index.successors[o]) > 1
+            ):  # those that run where ``o`` did share its device, the others pay for copies
+                after[o] = max(
+                    after[o],
+                    _together_or_apart(
+                        [
+                            _Beside(after[s], self.share[s], self.shortest[s] + after[s] + self.copies[o, s])
+                            for s in index.successors[o]
+                        ]
+                    ),
+                )
             for span in spans[o]:
                 after[o] = max(after[o], span.ns + after[span.last])
         return after
@@ -118,7 +166,10 @@ class _Relaxation:
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
-        return spans(self.problem, self.best, int(rank.argmax()))
+        source = int(rank.argmax())
+        if self.problem.costs.concurrency is None:
+            return spans(self.problem, self.best, source)
+        return shared_spans(self.problem, self.shortest, self.share, source)
 
     @cached_property
     def arrival(self) -> list[float]:
@@ -139,7 +190,7 @@ class _Relaxation:
         spans = {span.last: span for span in self.spans}
         end = np.zeros(len(index.inputs))
         for o in index.order:
-            ready = max((end[p] for p in index.predecessors[o]), default=0.0)
+            ready = self._ready(o, end)
             arrived = max((self.arrival[t] for t in index.host_inputs[o]), default=0.0)
             ends = np.inf
             for d, shares in enumerate(in_place):
@@ -152,6 +203,40 @@ class _Relaxation:
                 end[o] = max(end[o], end[spans[o].first] + spans[o].ns)
         return end
 
+    def _ready(self, o: int, end: Array) -> float:
+        """Least time at which an operator can start for the sake of its predecessors, given their ends."""
+        before = self.problem.graph.index.predecessors[o]
+        ready = max((float(end[p]) for p in before), default=0.0)
+        if len(before) > 1:  # those that run where ``o`` will share its device, the others pay for copies
+            heads = [self.ready_at[p] for p in before]
+            beside = [_Beside(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)]
+            ready = max(ready, _together_or_apart(beside))
+        self.ready_at[o] = ready
+        return ready
+
+    @cached_property
+    def ready_at(self) -> dict[int, float]:
+        """What `_ready` found; filled in topological order by `end`."""
+        return {}
+
+    @cached_property
+    def share(self) -> Array:
+        """(operators,): for how long at least each occupies whatever device it runs on."""
+        return max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
+
+    @cached_property
+    def copies(self) -> dict[tuple[int, int], float]:
+        """Least time of the copies between two operators on different devices; infinite where nothing joins any."""
+        index = self.problem.graph.index
+        copy = fastest_copies(self.problem)
+        found: dict[tuple[int, int], float] = {}
+        for o, read in enumerate(index.inputs):
+            for t in read:
+                p = index.producer[t]
+                if p >= 0:
+                    found[p, o] = max(found.get((p, o), 0.0), copy[t])
+        return found
+
     @cached_property
     def start(self) -> Array:
         """(operators,): least time at which each operator can start, in whatever mode."""
@@ -160,7 +245,7 @@ class _Relaxation:
         early = (costs.direct_ns != FORBIDDEN).any(axis=1) | ((costs.operator_ns != FORBIDDEN) & shares).any(axis=1)
         start = np.zeros(len(index.inputs))
         for o in index.order:
-            start[o] = max((self.end[p] for p in index.predecessors[o]), default=0.0)
+            start[o] = self._ready(o, self.end)
             if not early[o]:
                 start[o] = max(start[o], max((self.arrival[t] for t in index.host_inputs[o]), default=0.0))
         return start
@@ -272,6 +357,40 @@ class _Relaxation:
         return result
 
 
+class _Beside(NamedTuple):
+    """A neighbour of an operator, seen from that operator: times count towards it, whichever way it lies.
+
+    ``head`` is before the neighbour's work at least, ``work`` is that work, ``apart`` is when the operator can go on if the
+    two are on different devices.
+    """
+
+    head: float
+    work: float
+    apart: float
+
+
+def _together_or_apart(neighbours: list[_Beside]) -> float:
+    """Least time at which an operator can go on for the sake of all its neighbours on one side.
+
+    Whatever the set of those on its own device, it waits for the slowest of the others, and the set holds all that are
+    slower apart. These run on one device, each after its head: no less than the least head of some of them and the work of
+    these. The least over all sets is over as many as there are neighbours.
+    """
+    by_apart = sorted(neighbours, key=lambda n: -n.apart)
+    together: list[_Beside] = []
+    best, longest = by_apart[0].apart, 0.0
+    for i, neighbour in enumerate(by_apart):
+        together.append(neighbour)
+        total, longest = 0.0, 0.0
+        for other in sorted(together, key=lambda n: -n.head):
+            total += other.work
+            longest = max(longest, other.head + total)
+        best = min(best, max(longest, by_apart[i + 1].apart if i + 1 < len(by_apart) else 0.0))
+        if longest >= best:
+            break  # more on the device take no less
+    return best
+
+
 def _weigh(sets: list[int], weights: Array) -> Array:
     """Sum of weights over each set of bits; some rows at a time, so that 10,000 sets of 10,000 bits take few megabytes."""
     width, rows = (len(weights) + 7) // 8, 256
@@ -290,25 +409,39 @@ def _critical_path(relaxation: _Relaxation) -> float:
 
 
 def _device_work(relaxation: _Relaxation) -> float:
-    """Operators sorted by what must follow (or precede) them; each suffix fills the devices between its ends."""
-    weights = device_weights(relaxation.best)
-    work = np.where(np.isfinite(relaxation.best), relaxation.best * weights, np.inf).min(axis=1)
+    """Operators that start late and must be followed by much fill the devices between these two."""
+    best = 0.0
+    for busy in relaxation.busy:
+        weights = device_weights(busy)
+        work = np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)
+        best = max(best, _between_ends(work, relaxation.start, relaxation.after))
+    if relaxation.problem.costs.concurrency is not None:  # then an operator need not be busy all the time until its end
+        return best
     # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
     # device or mode lets it start before; then no more than its shortest time may be counted.
     late = relaxation.end - relaxation.shortest
     least = np.where(np.isfinite(relaxation.best), weights, np.inf).min(axis=1) * relaxation.shortest
-    return max(
-        _sweep(work, relaxation.after, relaxation.start),
-        _sweep(work, relaxation.start, relaxation.after),
-        _sweep(least, relaxation.after, late),
-        _sweep(least, late, relaxation.after),
-    )
+    return max(best, _between_ends(least, late, relaxation.after))
 
 
-def _sweep(work: Array, key: Array, other: Array) -> float:
-    """Largest of ``key threshold + work of the operators at or above it + their least other``."""
-    order = np.argsort(-key, kind="stable")
-    return float((key[order] + np.cumsum(work[order]) + np.minimum.accumulate(other[order])).max())
+THRESHOLDS = 256
+"""Starts, at most, from which on `_between_ends` looks at operators."""
+
+
+def _between_ends(work: Array, start: Array, after: Array) -> float:
+    """Largest of ``s + work of the operators that start at s or later and are followed by at least a + a``, over s and a.
+
+    For the starts there are, or as many of them as `THRESHOLDS`, and all ``a``; O(THRESHOLDS x operators).
+    """
+    order = np.argsort(-after, kind="stable")
+    start, work, after = start[order], work[order], after[order]
+    starts = np.unique(start)
+    starts = starts[np.unique(np.linspace(0, len(starts) - 1, THRESHOLDS).astype(np.int64))]
+    best = 0.0
+    for s in starts:
+        late = start >= s
+        best = max(best, float(s + (np.cumsum(work[late]) + after[late]).max()))
+    return best
 
 
 def device_weights(best: Array, rounds: int = 60) -> Array:

@@ -91,7 +91,7 @@ def spans(problem: Problem, best: Array, source: int) -> list[Span]:
     for v, u in dominator.items():
         if u == v or sum(p in dominator for p in index.predecessors[v]) < 2:
             continue
-        members = _between(problem, u, v, dominator)
+        members = between(problem, u, v, dominator, LARGEST)
         if members:
             members.sort(key=position.__getitem__)
             region = _region(problem, u, members, best, copies)
@@ -132,15 +132,15 @@ class _Copies:
         return matrix
 
 
-def _between(problem: Problem, u: int, v: int, reached: Mapping[int, int]) -> list[int]:
-    """Operators on paths from ``u`` to ``v``, with ``v``; nothing where they are more than `LARGEST`."""
+def between(problem: Problem, u: int, v: int, reached: Mapping[int, int], largest: int) -> list[int]:
+    """Operators on paths from ``u`` to ``v``, with ``v``; nothing where they are more than ``largest``."""
     members, stack = {v}, [v]
     while stack:
         for p in problem.graph.index.predecessors[stack.pop()]:
             if p != u and p not in members and p in reached:
                 members.add(p)
                 stack.append(p)
-        if len(members) > LARGEST:
+        if len(members) > largest:
             return []
     return list(members)
 

@@ -24,6 +24,10 @@ COMPILED_RULES = (
     "host-read-twice",
     "host-read-device",
     "host-read-spurious",
+    "stage-unknown",
+    "stage-split",
+    "stage-direct",
+    "stage-streams",
     "deadlock",
 )
 """Rules that C++ checks, in the order of ``Rule`` in ``cpp/simulate/rules.h``."""
@@ -60,7 +64,8 @@ def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Viol
     device = problem.topology.devices[d].name if d >= 0 else ""
     if name == "deadlock":
         return _deadlock(problem, index, row[5:])
-    source = problem.topology.devices[other].name if other >= 0 and name != "operator-forbidden" else ""
+    is_device = other >= 0 and name != "operator-forbidden" and not name.startswith("stage")
+    source = problem.topology.devices[other].name if is_device else ""
     producer = problem.graph.index.producer[t] if t >= 0 else -1
     made_by = f"made by operator {problem.graph.operators[producer].name!r}" if producer >= 0 else "from host memory"
     mode = "with direct host access" if other == 1 else "with its tensors on the device"
@@ -84,6 +89,13 @@ def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Viol
         "host-read-device": f"the host_read of operator {operator!r} is for {device!r}, but it runs on {source!r}",
         "host-read-spurious": f"a host_read for {device!r} names operator {operator!r}, which is placed "
         "without direct host access",
+        "stage-unknown": f"operator {operator!r} is in stage {other} of {device!r}, but the problem's costs do not say how "
+        "long operators take together (costs.concurrency)",
+        "stage-split": f"operator {operator!r} is in stage {other} of {device!r}, whose operators do not follow each other "
+        "in the launch order",
+        "stage-direct": f"operator {operator!r} is in stage {other} of {device!r} and has direct host access; "
+        "operators of a stage have their tensors on the device",
+        "stage-streams": f"device {device!r} has stages and several streams outside of them; it can have one or the other",
     }[name]
     return Violation(name, f"rule {name!r}: {sentence}", operator, device)
 

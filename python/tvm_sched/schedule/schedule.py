@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -24,12 +24,16 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     operator, device : str
     stream : int
-        Stream of the device.
+        Stream of the device: operators of one stream run one after another. Those of several overlap where the problem's
+        costs say how long they take together (`Concurrency`); elsewhere a device runs one operator at a time.
     direct_host_access : bool
         The kernel reads graph inputs and parameters from host memory through the bus instead of from the device.
         Then the schedule's transfers hold a ``host_read`` of the operator.
     submodel : int
         Submodel in which a scheduler that splits the graph placed it; for reports.
+    stage : int
+        Operators of one device with the same stage above 0 start together and end together; those of one stream among
+        them run one after another. They follow each other in the launch order. 0: in no stage.
     """
 
     operator: str
@@ -37,6 +41,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream: int = 0
     direct_host_access: bool = False
     submodel: int = 0
+    stage: int = 0
 
 
 class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -63,10 +68,10 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def __post_init__(self) -> None:
         needed = {"load": ("tensor",), "copy": ("tensor", "source"), "host_read": ("operator",)}[self.kind]
-        for field in ("tensor", "source", "operator"):
-            if bool(getattr(self, field)) != (field in needed):
+        for name in ("tensor", "source", "operator"):
+            if bool(getattr(self, name)) != (name in needed):
                 raise ScheduleError(
-                    f"a {self.kind} has the fields {', '.join(('kind', 'device', *needed))}; {field} is wrong"
+                    f"a {self.kind} has the fields {', '.join(('kind', 'device', *needed))}; {name} is wrong"
                 )
         if self.evict and self.kind == "host_read":
             raise ScheduleError("a host_read brings nothing to its device that could be evicted; evict is wrong")
@@ -119,6 +124,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduler, options, seconds
         Who made it, how, and the wall-clock time that took.
     certificate : Certificate or None
+    notes : dict
+        What else its maker says of it, for people: `auto` names what it tried.
     """
 
     problem: str
@@ -128,6 +135,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
     seconds: float = 0.0
     certificate: Certificate | None = None
+    notes: dict[str, Any] = {}
 
     def to_json(self) -> bytes:
         """The schedule as a JSON document, see ``docs/formats/schedule.md``."""
@@ -164,6 +172,8 @@ class ScheduleIndex:
         Devices; the source of a load or host_read is `HOST`.
     evicted : frozenset of (int, int)
         Tensor and device of the loads and copies whose parameter leaves the device after its last reader.
+    stream, stage : list of int
+        For each placement; empty where all are 0.
     """
 
     operator: list[int]
@@ -174,6 +184,8 @@ class ScheduleIndex:
     transfer_source: list[int]
     transfer_device: list[int]
     evicted: frozenset[tuple[int, int]] = frozenset()
+    stream: list[int] = field(default_factory=list)
+    stage: list[int] = field(default_factory=list)
 
     LOAD = 0
     COPY = 1
@@ -195,6 +207,8 @@ class ScheduleIndex:
                 transfer_source=[devices[t.source] if t.source else HOST for t in schedule.transfers],
                 transfer_device=[devices[t.device] for t in schedule.transfers],
                 evicted=frozenset((tensors[t.tensor], devices[t.device]) for t in schedule.transfers if t.evict),
+                stream=_unless_zero([p.stream for p in schedule.placements]),
+                stage=_unless_zero([p.stage for p in schedule.placements]),
             )
         except KeyError as error:
             name = error.args[0]
@@ -206,9 +220,12 @@ class ScheduleIndex:
     def to_schedule(self, problem: Problem, submodel: list[int] | None = None, **fields: Any) -> Schedule:
         """The schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
         operators, tensors, devices = problem.graph.operators, problem.graph.tensors, problem.topology.devices
+        none = [0] * len(self.operator)
         placements = tuple(
-            Placement(operators[o].name, devices[d].name, 0, direct, submodel[o] if submodel else 0)
-            for o, d, direct in zip(self.operator, self.device, self.direct, strict=True)
+            Placement(operators[o].name, devices[d].name, stream, direct, submodel[o] if submodel else 0, stage)
+            for o, d, direct, stream, stage in zip(
+                self.operator, self.device, self.direct, self.stream or none, self.stage or none, strict=True
+            )
         )
         transfers = []
         for kind, item, source, device in zip(
@@ -222,3 +239,7 @@ class ScheduleIndex:
             else:
                 transfers.append(Transfer("host_read", to, operator=operators[item].name))
         return Schedule(problem.digest, placements, tuple(transfers), **fields)
+
+
+def _unless_zero(numbers: list[int]) -> list[int]:
+    return numbers if any(numbers) else []

@@ -1,16 +1,20 @@
 """One method a file, registered by name; each maps a Problem to a Schedule."""
 
-from . import deepplan, efficient_mip, exact, pipelined, single, sortinghat
+from . import auto, deepplan, efficient_mip, exact, heft, hios, ios, pipelined, single, sortinghat
 from .registry import REFERENCES, NoOptions, Scheduler, get, names, register, report_progress, solve
 
 __all__ = [
     "REFERENCES",
     "NoOptions",
     "Scheduler",
+    "auto",
     "deepplan",
     "efficient_mip",
     "exact",
     "get",
+    "heft",
+    "hios",
+    "ios",
     "names",
     "pipelined",
     "register",

@@ -60,6 +60,12 @@ def single(problem: Problem, options: SingleOptions) -> Schedule:
     return best[2].to_schedule(problem)
 
 
+@register("sequential", options=SingleOptions)
+def sequential(problem: Problem, options: SingleOptions) -> Schedule:
+    """One operator after another on one device: the name that HIOS and IOS give to `single`."""
+    return single(problem, options)
+
+
 def on_device(problem: Problem, device: int) -> ScheduleIndex:
     """The schedule of everything on one device, loads first."""
     index = problem.graph.index

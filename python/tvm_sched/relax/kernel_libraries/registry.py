@@ -21,6 +21,7 @@ VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
 
 Names = dict[int, str]
 _BUILT_IN = {"onednn": ".onednn", "nvidia": ".nvidia"}
+"""Modules with a ``LIBRARY``; registered when first asked for, not by their import, which happens only once a process."""
 _libraries: dict[str, KernelLibrary] = {}
 
 
@@ -65,7 +66,7 @@ def get_library(name: str) -> KernelLibrary:
         There is none of that name.
     """
     if name not in _libraries and name in _BUILT_IN:
-        import_module(_BUILT_IN[name], __package__)
+        register(import_module(_BUILT_IN[name], __package__).LIBRARY)
     if name not in _libraries:
         raise InputError(f"there is no kernel library {name!r}; there are {sorted({*_BUILT_IN, *_libraries})}")
     return _libraries[name]

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import msgspec
 import tvm
 
-from ..attributes import SCHEDULE, get_schedule
+from ...streams import allocate_streams
+from ..attributes import SCHEDULE, get_problem, get_schedule
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.AllocateStreams")
 class AllocateStreams:
-    """Put every operator of a device on its stream 0.
+    """Give each operator a stream of its device.
 
-    A device runs one operator at a time for now, so a second stream would change nothing; a pass that knows better
-    takes the place of this one. Reads and writes ``tvm_sched.schedule``.
+    Reads ``tvm_sched.problem``, reads and writes ``tvm_sched.schedule``.
+
+    Parameters
+    ----------
+    method : str
+        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"best"``.
+        Streams overlap only where the problem's costs say how long operators take together, and schedules with stages
+        keep their streams.
     """
+
+    def __init__(self, method: str = "one") -> None:
+        self.method = method
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         schedule = get_schedule(mod)
-        placements = tuple(msgspec.structs.replace(placement, stream=0) for placement in schedule.placements)
-        changed = msgspec.structs.replace(schedule, placements=placements)
+        if any(placement.stage for placement in schedule.placements):
+            return mod
+        changed = allocate_streams(get_problem(mod), schedule, self.method)
         return mod.with_attr(SCHEDULE, changed.to_json().decode())

@@ -5,14 +5,20 @@ from __future__ import annotations
 import tvm
 
 from ...schedule.verify import verify
-from ..attributes import get_problem, get_schedule
+from ...streams import order_launches
+from ..attributes import SCHEDULE, get_problem, get_schedule
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
 class OrderLaunches:
-    """Keep the launch order that the scheduler chose, and check that the schedule is feasible.
+    """Order the launches, and check that the schedule is feasible.
 
-    A pass that reorders takes the place of this one. Reads ``tvm_sched.problem`` and ``tvm_sched.schedule``.
+    Reads ``tvm_sched.problem``, reads and writes ``tvm_sched.schedule``.
+
+    Parameters
+    ----------
+    method : str, optional
+        As in `tvm_sched.streams.order_launches`; default: the order that the scheduler chose.
 
     Raises
     ------
@@ -20,7 +26,14 @@ class OrderLaunches:
         The schedule breaks a rule of ``docs/model.md``.
     """
 
+    def __init__(self, method: str | None = None) -> None:
+        self.method = method
+
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        verify(get_problem(mod), get_schedule(mod))
+        problem, schedule = get_problem(mod), get_schedule(mod)
+        if self.method is not None:
+            schedule = order_launches(problem, schedule, self.method)
+            mod = mod.with_attr(SCHEDULE, schedule.to_json().decode())
+        verify(problem, schedule)
         return mod

@@ -3,5 +3,6 @@
 from .instance import Instance
 from .program import Placement, place
 from .scheduler import EfficientMipOptions, efficient_mip
+from .workload import read_workload
 
-__all__ = ["EfficientMipOptions", "Instance", "Placement", "efficient_mip", "place"]
+__all__ = ["EfficientMipOptions", "Instance", "Placement", "efficient_mip", "place", "read_workload"]

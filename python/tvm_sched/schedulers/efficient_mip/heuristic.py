@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from math import inf
 from random import Random
 
 import rustworkx as rx
 
+from .annealing import anneal
 from .instance import Instance, evaluate
 
+WALK = 20_000
+"""Placements on one walk of annealing: on the published workloads several such reach further than a long one."""
 
-def best_placement(instance: Instance, rounds: int, evaluations: int, seed: int, deadline: float) -> list[int] | None:
+STEADY = 0.8
+"""How often a random order goes on with the branch that it is on."""
+
+
+def best_placement(
+    instance: Instance, rounds: int, evaluations: int, seed: int, deadline: float, annealing: int = 0
+) -> list[int] | None:
     """By operator, its subgraph, in the best placement found; None where none fits.
 
     Parameters
@@ -25,6 +35,8 @@ def best_placement(instance: Instance, rounds: int, evaluations: int, seed: int,
     seed : int
     deadline : float
         `time.monotonic` after which no further order is tried.
+    annealing : int
+        Placements to look at in simulated annealing, before the improvement.
     """
     random, groups = Random(seed), _groups(instance)
     found: dict[tuple[int, ...], float] = {}
@@ -35,6 +47,10 @@ def best_placement(instance: Instance, rounds: int, evaluations: int, seed: int,
     if not found:
         return None
     starts = sorted(found, key=lambda placement: (found[placement], placement))[:3]
+    if annealing:
+        walks = [min(WALK, annealing - done) for done in range(0, annealing, WALK)]
+        annealed = [anneal(instance, groups, list(start), n, random) for n, start in zip(walks, cycle(starts))]
+        starts = [tuple(placement) for placement in sorted(annealed, key=lambda p: _latency(instance, p))[:3]]
     improved = [improve(instance, groups, list(start), evaluations // len(starts), deadline) for start in starts]
     return min(improved, key=lambda placement: (_latency(instance, placement), placement))
 
@@ -106,31 +122,37 @@ def _stretches(
     for number in range(rounds):
         if number and time.monotonic() > deadline:
             return
-        order = _order(after, random if number else None)
+        order = _order(after, number, random)
         placement = _cut(instance, [groups[g] for g in order])
         if placement is not None:
             yield placement
 
 
-def _order(after: list[set[int]], random: Random | None) -> list[int]:
-    """A topological order that ends a branch before it begins the next; branches in random turn after the first order."""
+def _order(after: list[set[int]], number: int, random: Random) -> list[int]:
+    """A topological order that ends a branch before it begins the next.
+
+    Number 0 takes the first branch first, number 1 the last; in others branches stand in random turn, and now and then the
+    order goes on with any of those begun.
+    """
     waiting = [0] * len(after)
     for followers in after:
         for g in followers:
             waiting[g] += 1
-    stack = [g for g, count in enumerate(waiting) if not count][::-1]
-    order = []
-    while stack:
-        g = stack.pop()
+    free, order = list[int](), list[int]()
+    ready = [g for g, count in enumerate(waiting) if not count]
+    while ready or free:
+        if number == 0:
+            ready.reverse()
+        elif number > 1:
+            random.shuffle(ready)
+        free += ready
+        g = free.pop(-1 if number < 2 or random.random() < STEADY else random.randrange(len(free)))
         order.append(g)
         ready = []
-        for r in sorted(after[g], reverse=True):
+        for r in sorted(after[g]):
             waiting[r] -= 1
             if not waiting[r]:
                 ready.append(r)
-        if random is not None:
-            random.shuffle(ready)
-        stack += ready
     return order
 
 

@@ -109,6 +109,13 @@ class Instance:
         return order
 
     @cached_property
+    def tied(self) -> list[tuple[int, int]]:
+        """Each operator that is placed together with an earlier one, after the first such."""
+        first: dict[int, int] = {}
+        pairs = [(first.setdefault(number, v), v) for v, number in enumerate(self.together)]
+        return [(u, v) for u, v in pairs if u != v]
+
+    @cached_property
     def critical_path(self) -> float:
         """Longest path with each operator where it is fastest: no placement has a lower latency."""
         ends = [0.0] * len(self.operators)
@@ -140,52 +147,58 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> Ends | None:
     subgraph : sequence of int
         By operator, its subgraph, 0 for a CPU. O(operators + edges + subgraphs).
     """
-    if not _allowed(instance, subgraph):
+    count, transfer = len(instance.subgraphs) + 1, instance.transfer
+    busy = _compute(instance, subgraph)
+    if busy is None:
         return None
-    count = len(instance.subgraphs) + 1
     unit = [j or count + v for v, j in enumerate(subgraph)]  # a subgraph, or an operator alone on a CPU
-    members: list[list[int]] = [[] for _ in range(count + len(unit))]
-    waiting = [0] * len(members)
-    for v, x in enumerate(unit):
-        members[x].append(v)
-    for u, v in instance.edges:
-        waiting[unit[v]] += unit[u] != unit[v]
+    followers: list[list[int]] = [[] for _ in busy]
+    waiting = [0] * len(busy)
     for j in instance.subgraphs:
-        waiting[j] += (j - 1) % instance.q != 0
-    start, end = [0.0] * len(members), [0.0] * len(members)
-    free = [x for x in range(1, len(members)) if not waiting[x]]
+        if j % instance.q:
+            followers[j].append(j + 1)
+            waiting[j + 1] = 1
+    for v, readers in enumerate(instance.after):
+        own, seen = unit[v], set()
+        for r in readers:
+            other = unit[r]
+            if other != own and other not in seen:
+                seen.add(other)
+                followers[own].append(other)
+                waiting[other] += 1
+                if other < count:
+                    busy[other] += transfer[v]
+        if seen and own < count:
+            busy[own] += transfer[v]
+    units = {*instance.subgraphs, *unit}
+    start, end = [0.0] * len(busy), [0.0] * len(busy)
+    free = [x for x in units if not waiting[x]]
     done = 0
     while free:
         x = free.pop()
-        done += len(members[x])
-        end[x] = start[x] + _busy(instance, unit, x, members[x], subgraph)
-        next_on_accelerator = [x + 1] if x < count and x % instance.q else []
-        for y in (*next_on_accelerator, *(unit[r] for v in members[x] for r in instance.after[v] if unit[r] != x)):
-            start[y] = max(start[y], end[x])
+        done += 1
+        end[x] = start[x] + busy[x]
+        for y in followers[x]:
+            if end[x] > start[y]:
+                start[y] = end[x]
             waiting[y] -= 1
             if not waiting[y]:
                 free.append(y)
-    return Ends(start[:count], end[:count], [end[x] for x in unit]) if done == len(unit) else None
+    return Ends(start[:count], end[:count], [end[x] for x in unit]) if done == len(units) else None
 
 
-def _busy(instance: Instance, unit: Sequence[int], x: int, members: list[int], subgraph: Sequence[int]) -> float:
-    """Time of a subgraph with its transfers, or of an operator on a CPU."""
-    busy = sum(instance.time(v, subgraph[v]) for v in members)
-    if not members or not subgraph[members[0]]:
-        return busy
-    come_in = {u for v in members for u in instance.before[v] if unit[u] != x}
-    go_out = [v for v in members if any(unit[r] != x for r in instance.after[v])]
-    return busy + sum(instance.transfer[v] for v in (*come_in, *go_out))
-
-
-def _allowed(instance: Instance, subgraph: Sequence[int]) -> bool:
+def _compute(instance: Instance, subgraph: Sequence[int]) -> list[float] | None:
+    """Times without transfers, by subgraph and then by operator on a CPU; None where a placement is not allowed."""
+    q, count = instance.q, len(instance.subgraphs) + 1
     held = [0.0] * len(instance.capacity)
+    busy = [0.0] * (count + len(subgraph))
     for v, j in enumerate(subgraph):
-        if instance.time(v, j) == inf:
-            return False
         if j:
-            held[instance.accelerator_of(j)] += instance.size[v]
-    if any(h > c for h, c in zip(held, instance.capacity, strict=True)):
-        return False
-    place: dict[int, int] = {}
-    return all(place.setdefault(group, j) == j for group, j in zip(instance.together, subgraph, strict=False))
+            i = (j - 1) // q
+            held[i] += instance.size[v]
+            busy[j] += instance.accelerator[v][i]
+        else:
+            busy[count + v] = instance.cpu[v]
+    if max(busy) == inf or any(h > c for h, c in zip(held, instance.capacity, strict=True)):
+        return None
+    return busy if all(subgraph[v] == subgraph[u] for u, v in instance.tied) else None

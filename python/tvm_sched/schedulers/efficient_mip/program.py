@@ -39,7 +39,12 @@ class Placement:
 
 
 def place(
-    instance: Instance, effort: Effort | None, rounds: int = ROUNDS, evaluations: int = EVALUATIONS, seed: int = 0
+    instance: Instance,
+    effort: Effort | None,
+    rounds: int = ROUNDS,
+    evaluations: int = EVALUATIONS,
+    seed: int = 0,
+    annealing: int = 0,
 ) -> Placement:
     """The best placement that the heuristic and the solver find: latency minimisation of Tarnawski et al.
 
@@ -52,13 +57,15 @@ def place(
         Of the heuristic.
     seed : int
         Of the heuristic.
+    annealing : int
+        Placements to look at in simulated annealing (`annealing.anneal`), which is ours; 0 leaves it out.
 
     Raises
     ------
     InfeasibleError
         Neither finds a placement within the accelerators' memory.
     """
-    start = best_placement(instance, rounds, evaluations, seed, time.monotonic() + 3600)
+    start = best_placement(instance, rounds, evaluations, seed, time.monotonic() + 3600, annealing)
     ends = evaluate(instance, start) if start is not None else None
     if start is None or ends is None:
         raise InfeasibleError(

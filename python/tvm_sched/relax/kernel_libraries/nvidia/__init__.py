@@ -1,5 +1,5 @@
 """cuBLASLt and cuDNN: products and convolutions on GPUs, with bias and activation."""
 
-from .library import NVIDIA
+from .library import LIBRARY
 
-__all__ = ["NVIDIA"]
+__all__ = ["LIBRARY"]

@@ -1,4 +1,4 @@
-"""Registration of NVIDIA's libraries."""
+"""NVIDIA's libraries as a kernel library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from ...._library import function as library_function
-from ..registry import KernelLibrary, KernelSet, Names, register
+from ..registry import KernelLibrary, KernelSet, Names
 from .claim import Claimer
 
 
@@ -29,4 +29,4 @@ def _make_module(kernels: Mapping[str, dict[str, Any]], devices: int) -> tvm.run
     return library_function("tvm_sched.make_nvidia_module")(json.dumps(document))
 
 
-NVIDIA = register(KernelLibrary("nvidia", "cuda", _why_not, _claim, _make_module))
+LIBRARY = KernelLibrary("nvidia", "cuda", _why_not, _claim, _make_module)

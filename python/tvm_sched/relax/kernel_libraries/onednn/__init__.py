@@ -1,5 +1,5 @@
 """oneDNN: convolutions, matrix products, pooling, normalisations, softmax and concatenation on CPUs, in float32."""
 
-from .library import ONEDNN
+from .library import LIBRARY
 
-__all__ = ["ONEDNN"]
+__all__ = ["LIBRARY"]

@@ -1,4 +1,4 @@
-"""Registration of oneDNN."""
+"""oneDNN as a kernel library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from ...._library import function as library_function
-from ..registry import KernelLibrary, KernelSet, Names, register
+from ..registry import KernelLibrary, KernelSet, Names
 from .claim import Claimer
 from .layout import ChannelsLast
 from .simplify import Simplifier
@@ -32,4 +32,4 @@ def _make_module(kernels: Mapping[str, dict[str, Any]], devices: int) -> tvm.run
     return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
 
 
-ONEDNN = register(KernelLibrary("onednn", "cpu", _why_not, _claim, _make_module))
+LIBRARY = KernelLibrary("onednn", "cpu", _why_not, _claim, _make_module)

@@ -1,0 +1,238 @@
+"""Accuracy of latencies: learned, interpolated and roofline, on measurements that were held out of training.
+
+- matrix products in bfloat16, a fifth of all weights' shapes held out on all GPUs (the package aiconfigurator-core);
+- GPUs left out of training, all with the same chip together;
+- CPU kernels of real networks, each network held out, and the networks' whole latency as the sum of their kernels. Their
+  times are in benchmarks/data, made by `tvm-sched profile`; --profile takes others.
+
+The error is the median of |predicted / measured - 1|; the order is Kendall's tau.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from _common import Row, parser, report
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+from scipy.stats import kendalltau
+
+from tvm_sched.cost_model.data import Samples, aiconfigurator, vidur
+from tvm_sched.cost_model.features import FAMILIES, NAMES
+from tvm_sched.cost_model.learned import LearnedModel, load_learned
+from tvm_sched.cost_model.profile import Profile
+from tvm_sched.cost_model.signature import signatures
+from tvm_sched.cost_model.train import MOST_SAMPLES, chips, choose, errors, fit, folds
+
+DATA = Path(__file__).parent / "data"
+SIZES = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
+Points = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def accuracy(case: str, method: str, measured: np.ndarray, predicted: np.ndarray) -> Iterator[Row]:
+    """Error and order; the order of at most 2,000 of the operators."""
+    yield Row(case, method, 100 * float(np.median(np.abs(predicted / measured - 1))), "median error %")
+    some = np.random.default_rng(0).permutation(len(measured))[:2000]
+    yield Row(case, method, float(kendalltau(measured[some], predicted[some]).statistic), "Kendall's tau")
+
+
+def interpolate(train: Samples, test: Samples) -> np.ndarray:
+    """Seconds by linear interpolation between logarithms of sizes; beyond them the nearest."""
+    x, y = (np.log(np.stack([s.work.m, s.work.n, s.work.k], axis=1)) for s in (train, test))
+    value = np.log(train.seconds)
+    found = LinearNDInterpolator(x, value)(y)
+    return np.exp(np.where(np.isnan(found), NearestNDInterpolator(x, value)(y), found))
+
+
+def nearest(train: Samples, test: Samples) -> np.ndarray:
+    """Seconds by the roofline, times the mean ratio of the three nearest operators of the family."""
+    from scipy.spatial import cKDTree
+
+    ratio = np.log(train.seconds / train.roofline())
+    x, y = train.features()[:, SIZES], test.features()[:, SIZES]
+    found = np.zeros(len(test))
+    for family in np.unique(test.work.family):
+        rows, asked = np.flatnonzero(train.work.family == family), test.work.family == family
+        if len(rows):
+            _, which = cKDTree(x[rows]).query(y[asked], k=min(3, len(rows)))
+            found[asked] = ratio[rows][which.reshape(asked.sum(), -1)].mean(axis=1)
+    return test.roofline() * np.exp(found)
+
+
+def products_held_out(samples: Samples, seed: int, points: Points) -> Iterator[Row]:
+    """Weights' shapes held out on all GPUs."""
+    is_product = (samples.work.family == FAMILIES.index("matmul")) & (samples.work.dtype == "bfloat16")
+    rest, held = next(folds(samples, seed))
+    booster = fit(choose(samples.take(rest), seed, MOST_SAMPLES["cuda"]), "cuda", seed)
+    for name in dict.fromkeys(device.name for device in samples.devices):
+        of_device = np.array([device.name == name for device in samples.devices])[samples.device] & is_product
+        test, train = samples.take(of_device & held), samples.take(of_device & rest)
+        if not len(test):
+            continue
+        learned = test.seconds * np.exp(-errors(booster, test, known=True))
+        points["GEMM shapes held out"] = _add(points.get("GEMM shapes held out"), test.seconds, learned)
+        for method, predicted in (
+            ("learned", learned), ("interpolation", interpolate(train, test)), ("roofline", test.roofline()),
+        ):  # fmt: skip
+            yield from accuracy(
+                f"{name}, {len(test):,} GEMMs with other weights' shapes", method, test.seconds, predicted
+            )
+
+
+def devices_left_out(samples: Samples, seed: int, points: Points) -> Iterator[Row]:
+    """All GPUs with one chip left out at a time."""
+    few = choose(samples, seed, MOST_SAMPLES["cuda"] // 6)
+    left_out = chips(few.devices)[few.device]
+    is_product = (samples.work.family == FAMILIES.index("matmul")) & (samples.work.dtype == "bfloat16")
+    every = chips(samples.devices)[samples.device]
+    for chip in np.unique(every[is_product]):
+        booster = fit(few.take(left_out != chip), "cuda", seed)
+        test = samples.take((every == chip) & is_product)
+        learned = test.seconds * np.exp(-errors(booster, test, known=False))
+        points["GPU left out"] = _add(points.get("GPU left out"), test.seconds, learned)
+        case = f"{chip} and its like left out, {len(test):,} GEMMs"
+        yield from accuracy(case, "learned", test.seconds, learned)
+        yield from accuracy(case, "roofline", test.seconds, test.roofline())
+
+
+def cpu_kernels(profiles: list[Profile], seed: int, points: Points) -> Iterator[Row]:
+    """Each real network held out: its kernels, and its latency as their sum."""
+    every = Samples.concatenate([profile.samples() for profile in profiles])
+    texts = [row.signature for profile in profiles for row in profile.kernels if row.seconds > 0]
+    owner = np.repeat(np.arange(len(profiles)), [sum(r.seconds > 0 for r in p.kernels) for p in profiles])
+    all_errors: dict[str, list[np.ndarray]] = {}
+    sums: dict[str, list[float]] = {}
+    for name, graph in networks().items():
+        own = signatures(graph)
+        held = np.isin(np.array(texts), own)
+        rest = every.take(~held)
+        booster = fit(rest, "cpu", seed)
+        for n, profile in enumerate(profiles):
+            if name not in profile.latencies:
+                continue
+            test = every.take(held & (owner == n))
+            methods: dict[str, Callable[[], np.ndarray]] = {
+                "learned": lambda test=test, booster=booster: test.seconds * np.exp(-errors(booster, test, known=True)),
+                "interpolation": lambda test=test, rest=rest: nearest(rest, test),
+                "roofline": test.roofline,
+            }
+            where = {text: k for k, text in enumerate(np.array(texts)[held & (owner == n)])}
+            rows = np.array([where[text] for text in own if text in where])
+            case = f"{name} held out, {profile.device.rates['float32'] / 1e9:.0f} GFLOP/s CPU device"
+            latency = profile.latencies[name]
+            for method, predict in methods.items():
+                predicted = predict()
+                yield from accuracy(case, method, test.seconds, predicted)
+                whole = float(predicted[rows].sum()) / latency - 1
+                yield Row(case, method, 100 * whole, "whole model %")
+                all_errors.setdefault(method, []).append(np.abs(predicted / test.seconds - 1))
+                sums.setdefault(method, []).append(abs(whole))
+                if method == "learned":
+                    points["CPU kernels"] = _add(points.get("CPU kernels"), test.seconds, predicted)
+            yield Row(case, "measured kernels", 100 * (float(test.seconds[rows].sum()) / latency - 1), "whole model %")
+    for method, found in all_errors.items():
+        case = f"all CPU kernels of networks held out, {sum(map(len, found)):,}"
+        yield Row(case, method, 100 * float(np.median(np.concatenate(found))), "median error %")
+        yield Row(case, method, 100 * float(np.median(sums[method])), "whole model %")
+
+
+def networks() -> dict:
+    """Graphs of the real networks in the data, lowered to kernels as they were when measured."""
+    from tvm_sched.relax import make_problem
+    from tvm_sched.testing import models
+
+    made = {name: models.onnx_model(name) for name in models.ONNX_MODELS}
+    made |= {"minilm": models.minilm(), "minilm128": models.minilm(128)}
+    made |= {"gpt2": models.gpt2(3, 48, 192, 6), "llama": models.llama(3, 40, 256, 8)}
+    return {name: make_problem(model, "cpu1", name=name).graph for name, model in made.items()}
+
+
+def speed(model: LearnedModel) -> Iterator[Row]:
+    """Predicting 10,000 distinct operators on 8 distinct devices."""
+    from _common import best_ms
+
+    from tvm_sched.cost_model.predicted import costs_of
+    from tvm_sched.problem import Device, Operator, OpGraph, Tensor, Topology
+
+    operators, tensors = [], []
+    for n in range(10_000):
+        m, k = 16 + n % 211, 32 + n // 7
+        shapes = {f"x{n}": (m, k), f"w{n}": (k, 64 + n % 97), f"y{n}": (m, 64 + n % 97)}
+        for name, kind in zip(shapes, ("input", "parameter", "activation"), strict=True):
+            tensors.append(Tensor(name, 2 * int(np.prod(shapes[name])), kind, shapes[name], "bfloat16"))
+        operators.append(Operator(f"o{n}", "matmul", (f"x{n}", f"w{n}"), (f"y{n}",), 2 * m * k * (64 + n % 97)))
+    graph = OpGraph("many", tuple(operators), tuple(tensors), (f"y{0}",))
+    devices = tuple(
+        Device(f"gpu{d}", 80 << 30, (1 + d / 10) * 1e12, {"float32": 2e13, "bfloat16": 3e14}) for d in range(8)
+    )
+    topology = Topology("many", devices)
+    _ = graph.index
+    milliseconds, _ = best_ms(lambda: costs_of(graph, topology, model.predict, "learned"), 3)
+    yield Row("10,000 distinct operators on 8 distinct devices", "learned", milliseconds / 1e3, "s")
+
+
+def _add(old: tuple[np.ndarray, np.ndarray] | None, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return (x, y) if old is None else (np.concatenate([old[0], x]), np.concatenate([old[1], y]))
+
+
+def plot(points: Points, file: Path) -> None:
+    """Predicted against measured, some hundred points of each kind."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = "tvm_sched"
+    figure, axes = plt.subplots(1, len(points), figsize=(4 * len(points), 3.8), squeeze=False)
+    for axis, (title, (measured, predicted)) in zip(axes[0], points.items(), strict=True):
+        some = np.random.default_rng(0).permutation(len(measured))[:500]
+        axis.loglog(1e3 * measured[some], 1e3 * predicted[some], ".", markersize=3, alpha=0.5)
+        ends = 1e3 * np.array([measured[some].min(), measured[some].max()])
+        axis.plot(ends, ends, linewidth=0.8, color="black")
+        axis.set(title=title, xlabel="measured, ms", ylabel="predicted, ms")
+    figure.tight_layout()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def gpus(args: argparse.Namespace, points: Points) -> list[Row]:
+    """Everything on GPUs; nothing where there are no measurements of them."""
+    if not aiconfigurator.available():
+        print("GPUs are left out: the package aiconfigurator-core is not installed (pip install 'tvm-sched[data]')")
+        return []
+    systems = ("a100_sxm", "h100_sxm", "l40s") if args.quick else tuple(aiconfigurator.SYSTEMS)
+    samples = Samples.concatenate([*aiconfigurator.read(systems), *(vidur.read(args.vidur) if args.vidur else ())])
+    return [*products_held_out(samples, args.seed, points), *devices_left_out(samples, args.seed, points)]
+
+
+def main() -> None:
+    arguments = parser(__doc__.partition("\n")[0], models=False)
+    arguments.add_argument("--part", choices=("gpu", "cpu"), help="only this part")
+    arguments.add_argument("--vidur", type=Path, metavar="DIR", help="train on vidur's compute profiles, too")
+    arguments.add_argument(
+        "--profile", type=Path, action="append", default=[], help="instead of those in benchmarks/data"
+    )
+    arguments.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw predicted against measured there")
+    arguments.add_argument("--seed", type=int, default=0, help="of what is held out, and of training")
+    args = arguments.parse_args()
+    rows: list[Row] = []
+    points: Points = {}
+    if args.part != "cpu":
+        rows += gpus(args, points)
+    if args.part != "gpu":
+        profiles = [Profile.load(path) for path in args.profile or sorted(DATA.glob("cpu*.json"))]
+        rows += cpu_kernels(profiles, args.seed, points)
+        rows += speed(load_learned())
+    if args.plot:
+        plot(points, args.plot)
+    report("Accuracy of latencies", rows, args.json, args.markdown)
+    if args.markdown and args.plot:
+        with args.markdown.open("a") as page:
+            page.write(f"\n![Predicted against measured]({os.path.relpath(args.plot, args.markdown.parent)})\n")
+
+
+if __name__ == "__main__":
+    main()

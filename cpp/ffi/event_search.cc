@@ -1,0 +1,112 @@
+#include "event_search.h"
+
+#include <memory>
+
+#include "search/list_schedule.h"
+#include "search/local_search.h"
+#include "arrays.h"
+
+namespace tvm_sched {
+namespace {
+
+namespace ffi = tvm::ffi;
+using search::Event;
+using search::Sequence;
+using simulate::DeviceId;
+
+int32_t IndexBelow(const char* what, int64_t index, int64_t least, size_t limit) {
+  TVM_FFI_CHECK(index >= least && index < static_cast<int64_t>(limit), IndexError)
+      << what << " " << index << " is not one of the " << limit << " of the problem";
+  return static_cast<int32_t>(index);
+}
+
+Sequence SequenceOf(const search::Instance& instance, const ffi::TensorView& rows) {
+  const std::span<int64_t> elements = Elements("sequence", rows);
+  TVM_FFI_CHECK(elements.size() % 4 == 0, ValueError)
+      << "a sequence has rows of kind, item, source, device";
+  Sequence sequence;
+  for (size_t i = 0; i < elements.size(); i += 4) {
+    const DeviceId device = IndexBelow("device", elements[i + 3], 0, instance.devices());
+    if (elements[i] != static_cast<int64_t>(Event::Kind::kMove)) {
+      const bool direct = elements[i] == static_cast<int64_t>(Event::Kind::kDirect);
+      sequence.push_back(Event::Run(
+          IndexBelow("operator", elements[i + 1], 0, instance.operators()), device, direct));
+    } else {
+      sequence.push_back(Event::Move(
+          IndexBelow("tensor", elements[i + 1], 0, instance.tensors()),
+          IndexBelow("source", elements[i + 2], simulate::kHost, instance.devices()), device));
+    }
+  }
+  return sequence;
+}
+
+ffi::Tensor TableOf(const Sequence& sequence) {
+  ffi::Tensor table = NewTable(static_cast<int64_t>(sequence.size()), 4);
+  auto* row = static_cast<int64_t*>(table.data_ptr());
+  for (const Event& event : sequence) {
+    for (int64_t value : {static_cast<int64_t>(event.kind), int64_t{event.item},
+                          int64_t{event.source}, int64_t{event.device}})
+      *row++ = value;
+  }
+  return table;
+}
+
+/*! \brief Rows of direct (0 or 1), then 0 or 1 for each device. */
+std::vector<search::Choice> ChoicesOf(const search::Instance& instance,
+                                      const ffi::TensorView& rows) {
+  const size_t width = instance.devices() + 1;
+  const std::span<int64_t> elements = Elements("choices", rows);
+  TVM_FFI_CHECK(elements.size() % width == 0, ValueError) << "choices has rows of " << width;
+  std::vector<search::Choice> choices;
+  for (size_t i = 0; i < elements.size(); i += width) {
+    search::Choice choice{{}, elements[i] != 0};
+    for (size_t d = 1; d < width; ++d) choice.device.push_back(elements[i + d] != 0);
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
+using SharedInstance = std::shared_ptr<const search::Instance>;
+
+ffi::Array<ffi::Any> Construct(const SharedInstance& instance, ffi::TensorView choices,
+                               ffi::TensorView choice, double memory_scale, bool backfill) {
+  const std::vector<search::Choice> table = ChoicesOf(*instance, choices);
+  std::vector<int32_t> chosen;
+  for (int64_t c : Elements("choice", choice, instance->operators())) {
+    chosen.push_back(IndexBelow("choice", c, 0, table.size()));
+  }
+  const search::Constructed made =
+      search::Construct(*instance, table, chosen, memory_scale, backfill);
+  return {TableOf(made.events), made.latency.count};
+}
+
+ffi::Array<ffi::Function> Improve(const SharedInstance& instance, ffi::TensorView start,
+                                  double memory_scale, int64_t seed, int64_t goal) {
+  auto search = std::make_shared<search::LocalSearch>(
+      *instance, memory_scale, SequenceOf(*instance, start), static_cast<uint64_t>(seed),
+      simulate::Nanoseconds{goal});
+  return {
+      ffi::Function::FromTyped([instance, search](int64_t events) { return search->Step(events); }),
+      ffi::Function::FromTyped([search]() { return search->latency().count; }),
+      ffi::Function::FromTyped([search]() { return TableOf(search->best()); }),
+  };
+}
+
+}  // namespace
+
+ffi::Array<ffi::Function> BindSearch(const simulate::Problem& problem) {
+  auto instance = std::make_shared<const search::Instance>(problem);
+  using View = ffi::TensorView;
+  return {
+      ffi::Function::FromTyped(
+          [instance](View choices, View choice, double memory_scale, bool backfill) {
+            return Construct(instance, choices, choice, memory_scale, backfill);
+          }),
+      ffi::Function::FromTyped(
+          [instance](View start, double memory_scale, int64_t seed, int64_t goal) {
+            return Improve(instance, start, memory_scale, seed, goal);
+          }),
+  };
+}
+
+}  // namespace tvm_sched

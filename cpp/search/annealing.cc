@@ -1,0 +1,317 @@
+#include "annealing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "sequence_timer.h"
+
+namespace tvm_sched::search {
+namespace {
+
+/*! \brief Temperature at the start and at the end of a round, as parts of the best latency. */
+constexpr double kHot = 0.01, kCold = 0.0002;
+/*! \brief Rounds from hot to cold, each from the best sequence. */
+constexpr int kRounds = 4;
+/*! \brief Moves after which the operators that the latency waits for are looked up again. */
+constexpr int kRefresh = 100;
+/*! \brief Part of the moves that such operators make. */
+constexpr double kCritical = 0.5;
+/*! \brief How far an operator looks for a partner in the order. */
+constexpr int kNear = 24;
+
+/*! \brief Random numbers that are the same with every standard library. */
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  size_t Below(size_t limit) { return static_cast<size_t>(Unit() * static_cast<double>(limit)); }
+  double Unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+/*! \brief A sequence that moves change and that can be put back. */
+class Movable {
+ public:
+  Movable(const simulate::Problem& problem, const TaskGraph& graph, const StageSequence& start,
+          int stage)
+      : problem_(problem), graph_(graph), stage_(stage), now_(start), place_(graph.size()) {
+    for (size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
+  }
+
+  const StageSequence& sequence() const { return now_; }
+  size_t place(OperatorId op) const { return place_[op]; }
+
+  /*! \brief First position whose time the last move can have changed. */
+  size_t first() const { return first_; }
+
+  /*! \brief Tries one change; false where it is none. */
+  bool Move(OperatorId op, Random* random) {
+    moved_ = op;
+    old_device_ = now_.device[op];
+    switch (random->Below(stage_ > 1 ? 6 : 4)) {
+      case 0:
+        return SetDevice(op, random);
+      case 1:
+        return Shift(op, random);
+      case 2: {
+        const bool shifted = Shift(op, random);
+        return SetDevice(op, random) || shifted;
+      }
+      case 3:
+        return FollowNeighbour(op, random);
+      case 4:
+        return Toggle(op);
+      default:
+        return Pair(op, random);
+    }
+  }
+
+  void Undo() {
+    now_.device[moved_] = old_device_;
+    std::copy(old_order_.begin(), old_order_.end(), now_.order.begin() + begin_);
+    for (size_t i = 0; i < old_joins_.size(); ++i) now_.joins[begin_ + i] = old_joins_[i];
+    for (size_t i = begin_; i < begin_ + old_order_.size(); ++i) place_[now_.order[i]] = i;
+    old_order_.clear();
+    old_joins_.clear();
+  }
+
+  void Keep() {
+    old_order_.clear();
+    old_joins_.clear();
+  }
+
+ private:
+  /*! \brief Remembers positions `begin` to `end`, and one more whose join may have to go. */
+  void Remember(size_t begin, size_t end) {
+    begin_ = first_ = begin;
+    while (now_.SameStage(first_)) --first_;
+    end = std::min(end + 2, now_.order.size());
+    old_order_.assign(now_.order.begin() + begin, now_.order.begin() + end);
+    old_joins_.assign(now_.joins.begin() + begin, now_.joins.begin() + end);
+  }
+
+  bool SetDevice(OperatorId op, Random* random) {
+    const auto device = static_cast<DeviceId>(random->Below(graph_.devices()));
+    return PutOn(op, device);
+  }
+
+  bool PutOn(OperatorId op, DeviceId device) {
+    if (device == now_.device[op] || graph_.Time(op, device) >= kFar) return false;
+    if (old_order_.empty()) Remember(place_[op], place_[op]);
+    now_.device[op] = device;
+    Separate(place_[op]);
+    Separate(place_[op] + 1);
+    return true;
+  }
+
+  /*! \brief An operator goes to the device of one beside it in the graph. */
+  bool FollowNeighbour(OperatorId op, Random* random) {
+    const auto before = graph_.Predecessors(op), after = graph_.Successors(op);
+    if (before.empty() && after.empty()) return false;
+    const size_t i = random->Below(before.size() + after.size());
+    const OperatorId other = i < before.size() ? before[i].op : after[i - before.size()].op;
+    return PutOn(op, now_.device[other]);
+  }
+
+  /*! \brief Positions between which an operator can stand: after its predecessors, before its
+   * successors. */
+  std::pair<size_t, size_t> Range(OperatorId op) const {
+    size_t low = 0, high = now_.order.size() - 1;
+    for (const Neighbour& before : graph_.Predecessors(op))
+      low = std::max(low, place_[before.op] + 1);
+    for (const Neighbour& after : graph_.Successors(op))
+      high = std::min(high, place_[after.op] - 1);
+    return {low, high};
+  }
+
+  bool Shift(OperatorId op, Random* random) {
+    const auto [low, high] = Range(op);
+    const size_t target = low + random->Below(high - low + 1);
+    if (target == place_[op]) return false;
+    ShiftTo(op, target);
+    return true;
+  }
+
+  void ShiftTo(OperatorId op, size_t target) {
+    const size_t from = place_[op];
+    Remember(std::min(from, target), std::max(from, target));
+    auto order = now_.order.begin();
+    if (from < target) {
+      std::rotate(order + from, order + from + 1, order + target + 1);
+      for (size_t i = from; i < target; ++i) now_.joins[i] = now_.joins[i + 1];
+    } else {
+      std::rotate(order + target, order + from, order + from + 1);
+      for (size_t i = from; i > target; --i) now_.joins[i] = now_.joins[i - 1];
+    }
+    for (size_t i = std::min(from, target); i <= std::max(from, target); ++i)
+      place_[now_.order[i]] = i;
+    Separate(target);
+    Separate(target + 1);
+    // Where the operator stood, others have become neighbours.
+    Separate(from < target ? from : from + 1);
+  }
+
+  void Separate(size_t i) {
+    if (i < now_.joins.size()) now_.joins[i] = false;
+  }
+
+  bool Toggle(OperatorId op) {
+    const size_t i = place_[op];
+    Remember(i, i);
+    if (now_.joins[i]) {
+      now_.joins[i] = false;
+      return true;
+    }
+    if (Join(i)) return true;
+    Undo();
+    return false;
+  }
+
+  /*! \brief An operator goes beside another one and into one stage with it. */
+  bool Pair(OperatorId op, Random* random) {
+    const size_t at = place_[op];
+    const size_t low = at > kNear ? at - kNear : 0;
+    const size_t other = low + random->Below(std::min(2 * size_t{kNear}, now_.order.size() - low));
+    const OperatorId partner = now_.order[other];
+    if (partner == op) return false;
+    const size_t target = other < at ? other + 1 : other;  // just after the partner
+    const auto [least, most] = Range(op);
+    const DeviceId device = now_.device[partner];
+    if (target < least || target > most || graph_.Time(op, device) >= kFar) return false;
+    if (target == at) {
+      Remember(at, at);
+    } else {
+      ShiftTo(op, target);
+    }
+    now_.device[op] = device;
+    Separate(target);
+    Separate(target + 1);
+    if (Join(target)) return true;
+    Undo();
+    return false;
+  }
+
+  /*! \brief Puts a position into one stage with the one before it, where the rules allow that. */
+  bool Join(size_t i) {
+    const OperatorId op = now_.order[i];
+    if (i == 0 || now_.device[op] != now_.device[now_.order[i - 1]]) return false;
+    now_.joins[i] = true;
+    size_t begin = i, end = i + 1;
+    while (now_.SameStage(begin)) --begin;
+    while (end < now_.order.size() && now_.SameStage(end)) ++end;
+    bool allowed = end - begin <= static_cast<size_t>(stage_);
+    for (size_t k = begin; k < end && allowed; ++k) {
+      const OperatorId member = now_.order[k];
+      if (problem_.operator_time(member, now_.device[op]) == simulate::kNever) allowed = false;
+      for (const Neighbour& before : graph_.Predecessors(member)) {
+        if (place_[before.op] >= begin) allowed = false;
+      }
+    }
+    if (!allowed) now_.joins[i] = false;
+    return allowed;
+  }
+
+  const simulate::Problem& problem_;
+  const TaskGraph& graph_;
+  const int stage_;
+  StageSequence now_;
+  std::vector<size_t> place_;
+  // What the last move changed, as it was.
+  OperatorId moved_ = 0;
+  DeviceId old_device_ = 0;
+  size_t begin_ = 0, first_ = 0;
+  std::vector<OperatorId> old_order_;
+  std::vector<bool> old_joins_;
+};
+
+/*! \brief Operators that the latency waits for: back from the last one, each by what ended last. */
+std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSequence& sequence,
+                                          const SequenceTimer& timer) {
+  std::vector<OperatorId> last(graph.devices(), simulate::kNone), before(graph.size());
+  OperatorId at = sequence.order[0];
+  for (size_t i = 0; i < sequence.order.size(); ++i) {
+    const OperatorId o = sequence.order[i];
+    OperatorId& on_device = last[sequence.device[o]];
+    before[o] = sequence.SameStage(i) ? before[sequence.order[i - 1]] : on_device;
+    on_device = o;
+    if (timer.End(o) > timer.End(at)) at = o;
+  }
+  std::vector<OperatorId> critical;
+  while (at != simulate::kNone) {
+    critical.push_back(at);
+    OperatorId next = before[at];
+    int64_t latest = next == simulate::kNone ? -1 : timer.End(next);
+    for (const Neighbour& from : graph.Predecessors(at)) {
+      const int64_t there =
+          Add(timer.End(from.op),
+              graph.Communication(from.edge, sequence.device[from.op], sequence.device[at]));
+      if (there <= latest) continue;
+      latest = there;
+      next = from.op;
+    }
+    at = next;
+  }
+  return critical;
+}
+
+}  // namespace
+
+int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
+                  const StageSequence& sequence) {
+  return MakeTimer(problem, graph)->Time(sequence, 0, kFar);
+}
+
+StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph, const StageSequence& start,
+                const Effort& effort, const Clock& clock) {
+  if (start.order.empty()) return start;
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  Random random(effort.seed);
+  StageSequence best = start;
+  int64_t least = kFar, moves = 0;
+  double over = 0;  // part of the effort or of the time that is spent
+  for (int round = 0; round < kRounds && least > effort.goal && over < 1; ++round) {
+    Movable now(problem, graph, best, effort.stage);
+    int64_t latency = timer->Time(now.sequence(), 0, kFar);
+    timer->Keep();
+    least = std::min(least, latency);
+    const double hot = kHot * static_cast<double>(least);
+    const double begin = over, end = static_cast<double>(round + 1) / kRounds;
+    std::vector<OperatorId> critical;
+    double temperature = hot;
+    for (; least > effort.goal; ++moves) {
+      if (critical.empty() || moves % kRefresh == 0) {
+        // A move that changes nothing counts, too.
+        over = std::max(over, static_cast<double>(timer->work() + moves) /
+                                  static_cast<double>(std::max<int64_t>(effort.operators, 1)));
+        if (moves % (20 * kRefresh) == 0)
+          over = std::max(over, clock(timer->work(), effort.operators));
+        if (over >= end) break;
+        critical = CriticalOperators(graph, now.sequence(), *timer);
+        temperature = hot * std::pow(kCold / kHot, (over - begin) / (end - begin));
+      }
+      const OperatorId op = random.Unit() < kCritical
+                                ? critical[random.Below(critical.size())]
+                                : static_cast<OperatorId>(random.Below(graph.size()));
+      const double threshold = -temperature * std::log(1 - random.Unit());
+      if (!now.Move(op, &random)) continue;
+      const int64_t limit = latency + static_cast<int64_t>(threshold);
+      const int64_t found = timer->Time(now.sequence(), now.first(), limit);
+      if (found > limit) {
+        now.Undo();
+        continue;
+      }
+      timer->Keep();
+      now.Keep();
+      latency = found;
+      if (latency >= least) continue;
+      least = latency;
+      best = now.sequence();
+    }
+  }
+  clock(effort.operators, effort.operators);
+  return best;
+}
+
+}  // namespace tvm_sched::search

@@ -1,0 +1,63 @@
+// Simulated annealing over the order, the devices and the stages of all operators.
+#ifndef TVM_SCHED_SEARCH_ANNEALING_H_
+#define TVM_SCHED_SEARCH_ANNEALING_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "simulate/problem.h"
+#include "task_graph.h"
+
+namespace tvm_sched::search {
+
+/*!
+ * \brief Operators in the order in which they are appended to a schedule.
+ *
+ * `joins[i]` says that operator `order[i]` starts together with the one before it, where that is on
+ * the same device.
+ */
+struct StageSequence {
+  std::vector<OperatorId> order;
+  std::vector<DeviceId> device;  // by operator
+  std::vector<bool> joins;       // by position
+
+  /*! \brief Whether positions `i` - 1 and `i` are of one stage. */
+  bool SameStage(size_t i) const {
+    return i > 0 && joins[i] && device[order[i]] == device[order[i - 1]];
+  }
+};
+
+struct Effort {
+  /*! \brief Operators to time in all; a limit that is the same on every machine. */
+  int64_t operators = 0;
+  uint64_t seed = 0;
+  /*! \brief Latency that cannot be beaten: reached, the search ends. */
+  int64_t goal = 0;
+  /*! \brief Most operators of a stage; 1: no stages. */
+  int stage = 1;
+};
+
+/*! \brief Called now and then with operators timed and in all; returns the part of the time limit
+ * that is over, 1 or more to end the search. */
+using Clock = std::function<double(int64_t done, int64_t total)>;
+
+/*! \brief Latency of a sequence by the rules of Builder; kFar where it cannot run. */
+int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
+                  const StageSequence& sequence);
+
+/*!
+ * \brief The best sequence found by simulated annealing; never a worse one than `start`.
+ *
+ * A move gives an operator another device, another place between its neighbours in the graph, or a
+ * partner in a stage; operators that the latency waits for are moved more often. Temperature falls
+ * with the effort spent, or with the clock where that is ahead. Where copies do not contend and
+ * nothing is loaded, only what follows a move is timed anew; otherwise a Builder times the whole
+ * sequence.
+ */
+StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph, const StageSequence& start,
+                const Effort& effort, const Clock& clock);
+
+}  // namespace tvm_sched::search
+
+#endif  // TVM_SCHED_SEARCH_ANNEALING_H_

@@ -1,0 +1,218 @@
+#include "ios.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace tvm_sched::search {
+namespace {
+
+/*! \brief A set of a block's operators. */
+using Set = uint64_t;
+constexpr size_t kLargest = 64;
+
+constexpr Set Bit(size_t i) { return Set{1} << i; }
+
+/*! \brief Operators in topological order, cut where one operator is before or after all others. */
+std::vector<std::vector<OperatorId>> Blocks(const TaskGraph& graph, int most) {
+  const std::vector<OperatorId> order = graph.PriorityOrder();
+  std::vector<size_t> position(order.size());
+  for (size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+  // No edge may pass over a separator: it must be the only source of what follows, and the only end
+  // of what is before.
+  std::vector<std::vector<OperatorId>> blocks;
+  size_t reach = 0;  // furthest successor of the operators so far
+  bool open_end = false;
+  size_t sources = 0;
+  for (OperatorId o : order) sources += graph.Predecessors(o).empty();
+  size_t sources_seen = 0;
+  bool cut = true;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const OperatorId o = order[i];
+    sources_seen += graph.Predecessors(o).empty();
+    const bool separates = reach <= i && !open_end && sources_seen == sources;
+    if (cut || separates || (most > 0 && std::ssize(blocks.back()) >= most)) blocks.emplace_back();
+    blocks.back().push_back(o);
+    cut = separates;
+    for (const Neighbour& next : graph.Successors(o)) reach = std::max(reach, position[next.op]);
+    open_end |= graph.Successors(o).empty();
+  }
+  return blocks;
+}
+
+/*! \brief The dynamic program of one block. */
+class Block {
+ public:
+  Block(const TaskGraph& graph, const simulate::Concurrency& concurrency, DeviceId device,
+        const IosLimits& limits, std::vector<OperatorId> ops)
+      : graph_(graph),
+        concurrency_(concurrency),
+        device_(device),
+        limits_(limits),
+        ops_(std::move(ops)),
+        before_(ops_.size()),
+        after_(ops_.size()) {
+    if (ops_.size() > kLargest) return;
+    std::unordered_map<OperatorId, size_t> place;
+    for (size_t i = 0; i < ops_.size(); ++i) place[ops_[i]] = i;
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      for (const Neighbour& next : graph.Successors(ops_[i])) {
+        const auto found = place.find(next.op);
+        if (found == place.end()) continue;
+        after_[i] |= Bit(found->second);
+        before_[found->second] |= Bit(i);
+      }
+    }
+  }
+
+  /*! \brief How many sets contain the predecessors of their operators; kTooMany above the limit. */
+  int64_t CountStates() const {
+    if (ops_.size() > kLargest) return kTooMany;
+    std::unordered_set<Set> seen = {0};
+    std::vector<Set> stack = {0};
+    while (!stack.empty()) {
+      const Set set = stack.back();
+      stack.pop_back();
+      for (size_t i = 0; i < ops_.size(); ++i) {
+        if ((set & Bit(i)) || (before_[i] & ~set)) continue;
+        if (seen.insert(set | Bit(i)).second) stack.push_back(set | Bit(i));
+        if (std::ssize(seen) > limits_.states) return kTooMany;
+      }
+    }
+    return std::ssize(seen);
+  }
+
+  std::vector<GroupedStage> Solve(const Progress& progress, int64_t states) {
+    total_ = states;
+    progress_ = &progress;
+    const Set all = ops_.size() == kLargest ? ~Set{0} : Bit(ops_.size()) - 1;
+    Best(all);
+    std::vector<GroupedStage> stages;
+    for (Set set = all; set != 0; set &= ~best_[set].last)
+      stages.push_back(Grouped(best_[set].last));
+    std::ranges::reverse(stages);
+    return stages;
+  }
+
+ private:
+  struct Answer {
+    int64_t time = 0;
+    Set last = 0;
+  };
+
+  int64_t Best(Set set) {
+    if (set == 0) return 0;
+    if (const auto known = best_.find(set); known != best_.end()) return known->second.time;
+    Answer answer{kFar, 0};
+    TryEndings(set, 0, ops_.size(), &answer);
+    best_[set] = answer;
+    if (best_.size() % 1024 == 0) (*progress_)(static_cast<int64_t>(best_.size()), total_);
+    return answer.time;
+  }
+
+  /*! \brief All last stages of `set` that add to `last` operators below `limit`, later ones having
+   * been decided. */
+  void TryEndings(Set set, Set last, size_t limit, Answer* best) {
+    if (last != 0) Consider(set, last, best);
+    if (std::popcount(last) >= limits_.groups * limits_.group_size) return;
+    for (size_t i = limit; i-- > 0;) {
+      if (!(set & Bit(i)) || (after_[i] & set & ~last)) continue;
+      if (LargestGroup(last | Bit(i), i) > limits_.group_size) continue;
+      TryEndings(set, last | Bit(i), i, best);
+    }
+  }
+
+  void Consider(Set set, Set last, Answer* best) {
+    const std::optional<int64_t> time = TimeOf(last);
+    if (!time || *time >= best->time) return;
+    const int64_t total = Add(Best(set & ~last), *time);
+    if (total < best->time) *best = {total, last};
+  }
+
+  /*! \brief Size of the group of operator `i`: all that are connected with it within the stage. */
+  int LargestGroup(Set stage, size_t i) const { return std::popcount(GroupOf(stage, i)); }
+
+  Set GroupOf(Set stage, size_t i) const {
+    Set group = Bit(i);
+    for (Set open = group; open != 0;) {
+      const auto k = static_cast<size_t>(std::countr_zero(open));
+      open &= open - 1;
+      const Set more = (before_[k] | after_[k]) & stage & ~group;
+      group |= more;
+      open |= more;
+    }
+    return group;
+  }
+
+  GroupedStage Grouped(Set stage) const {
+    GroupedStage result;
+    int32_t number = 0;
+    for (Set left = stage; left != 0; ++number) {
+      const Set group = GroupOf(stage, static_cast<size_t>(std::countr_zero(left)));
+      left &= ~group;
+      for (Set rest = group; rest != 0; rest &= rest - 1) {
+        result.ops.push_back(ops_[std::countr_zero(rest)]);
+        result.group.push_back(number);
+      }
+    }
+    return result;
+  }
+
+  /*! \brief Time of a stage; nothing where it has too many groups. */
+  std::optional<int64_t> TimeOf(Set stage) {
+    const auto [found, added] = time_.try_emplace(stage, -1);
+    if (added) {
+      const GroupedStage grouped = Grouped(stage);
+      if (grouped.group.back() < limits_.groups) {
+        std::vector<simulate::Member> members;
+        for (size_t i = 0; i < grouped.ops.size(); ++i) {
+          members.push_back({grouped.ops[i], grouped.group[i],
+                             simulate::Nanoseconds{graph_.Time(grouped.ops[i], device_)}});
+        }
+        found->second = concurrency_.StageTime(device_, members).count;
+      }
+    }
+    return found->second < 0 ? std::nullopt : std::optional(found->second);
+  }
+
+  const TaskGraph& graph_;
+  const simulate::Concurrency& concurrency_;
+  const DeviceId device_;
+  const IosLimits limits_;
+  const std::vector<OperatorId> ops_;
+  std::vector<Set> before_, after_;
+  std::unordered_map<Set, Answer> best_;
+  std::unordered_map<Set, int64_t> time_;
+  const Progress* progress_ = nullptr;
+  int64_t total_ = 0;
+};
+
+}  // namespace
+
+IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concurrency,
+                      DeviceId device, const IosLimits& limits, const Progress& progress) {
+  IosAnswer answer;
+  std::vector<Block> blocks;
+  std::vector<int64_t> states;
+  for (const std::vector<OperatorId>& ops : Blocks(graph, limits.block)) {
+    blocks.emplace_back(graph, concurrency, device, limits, ops);
+    states.push_back(blocks.back().CountStates());
+    answer.operators = std::max(answer.operators, std::ssize(ops));
+    if (states.back() == kTooMany) {
+      answer.operators = std::ssize(ops);
+      answer.states = kTooMany;
+      return answer;
+    }
+    answer.states = std::max(answer.states, states.back());
+  }
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    for (GroupedStage& stage : blocks[b].Solve(progress, states[b]))
+      answer.stages.push_back(std::move(stage));
+  }
+  return answer;
+}
+
+}  // namespace tvm_sched::search

@@ -1,0 +1,55 @@
+// IOS: the stages of one device by dynamic programming.
+#ifndef TVM_SCHED_SEARCH_IOS_H_
+#define TVM_SCHED_SEARCH_IOS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "hios.h"
+#include "simulate/concurrency.h"
+#include "task_graph.h"
+
+namespace tvm_sched::search {
+
+struct IosLimits {
+  /*! \brief Most groups of a stage (streams), most operators of a group. */
+  int groups = 8, group_size = 3;
+  /*! \brief Most operators that are looked at together; 0: blocks end only where one operator
+   * separates all others. */
+  int block = 0;
+  /*! \brief Most states of a block. */
+  int64_t states = 1'000'000;
+};
+
+/*! \brief A stage whose operators run in groups; those of a group one after another. */
+struct GroupedStage {
+  std::vector<OperatorId> ops;
+  std::vector<int32_t> group;
+};
+
+struct IosAnswer {
+  std::vector<GroupedStage> stages;
+  /*! \brief Largest block, and the number of its states: kTooMany where there are more than
+   * allowed, and then no stages. */
+  int64_t operators = 0, states = 0;
+};
+
+/*! \brief Stands for more states than allowed, or more operators in a block than a state can hold.
+ */
+inline constexpr int64_t kTooMany = -1;
+
+/*!
+ * \brief The best stages of each block, of all that the limits allow.
+ *
+ * Ding, Zhu, Jia, Pekhimenko and Han, "IOS: inter-operator scheduler for CNN acceleration" (MLSys
+ * 2021), Section 4: the last stage of a set of operators is tried in all ways, the rest is a
+ * smaller set. The pruning is theirs, too. Operators are not merged into larger ones. A state is a
+ * set of operators that contains the predecessors of its own; states are counted before any is
+ * solved.
+ */
+IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concurrency,
+                      DeviceId device, const IosLimits& limits, const Progress& progress);
+
+}  // namespace tvm_sched::search
+
+#endif  // TVM_SCHED_SEARCH_IOS_H_

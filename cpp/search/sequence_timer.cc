@@ -1,0 +1,197 @@
+#include "sequence_timer.h"
+
+#include <algorithm>
+
+#include "builder.h"
+
+namespace tvm_sched::search {
+namespace {
+
+/*! \brief Least time between the end of each operator and the end of the run. */
+std::vector<int64_t> Tails(const TaskGraph& graph) {
+  std::vector<int64_t> tail(graph.size());
+  const auto& order = graph.TopologicalOrder();
+  for (auto o = order.rbegin(); o != order.rend(); ++o) {
+    for (const Neighbour& next : graph.Successors(*o)) {
+      int64_t shortest = kFar;
+      for (size_t d = 0; d < graph.devices(); ++d)
+        shortest = std::min(shortest, graph.Time(next.op, static_cast<DeviceId>(d)));
+      tail[*o] = std::max(tail[*o], Add(shortest, tail[next.op]));
+    }
+  }
+  return tail;
+}
+
+/*! \brief Copies wait for nothing and nothing is loaded: an operator's start follows from the ends
+ * of its predecessors and of the one before it on its device. */
+class FreeTimer : public SequenceTimer {
+ public:
+  FreeTimer(const simulate::Problem& problem, const TaskGraph& graph)
+      : problem_(problem),
+        graph_(graph),
+        tail_(Tails(graph)),
+        kept_{std::vector<int64_t>(graph.size()), std::vector<int64_t>(graph.size()),
+              simulate::Matrix<int64_t>(graph.size() + 1, graph.devices(), 0)},
+        now_(kept_) {}
+
+  int64_t Time(const StageSequence& sequence, size_t from, int64_t limit) override {
+    while (sequence.SameStage(from)) --from;
+    Restore();
+    first_ = from;
+    sequence_ = &sequence.order;
+    size_t i = from;
+    while (i < sequence.order.size()) {
+      size_t after = i + 1;
+      while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
+      const bool done = RunStage(sequence, i, after, limit);
+      touched_ = i = after;
+      if (!done) return kFar;
+    }
+    int64_t latency = 0;
+    for (size_t d = 0; d < graph_.devices(); ++d)
+      latency = std::max(latency, now_.free(sequence.order.size(), d));
+    return latency;
+  }
+
+  void Keep() override {
+    for (size_t i = first_; i < touched_; ++i) {
+      const OperatorId o = (*sequence_)[i];
+      kept_.start[o] = now_.start[o];
+      kept_.end[o] = now_.end[o];
+      for (size_t d = 0; d < graph_.devices(); ++d) kept_.free(i + 1, d) = now_.free(i + 1, d);
+    }
+    kept_order_ = *sequence_;
+    first_ = touched_ = 0;
+  }
+
+  int64_t Start(OperatorId op) const override { return kept_.start[op]; }
+  int64_t End(OperatorId op) const override { return kept_.end[op]; }
+
+ private:
+  struct State {
+    std::vector<int64_t> start, end;  // by operator
+    simulate::Matrix<int64_t> free;   // before each position, by device
+  };
+
+  /*! \brief Undoes what was timed and not kept. The positions are those of the kept order: a change
+   * permutes operators among the positions from the first one on. */
+  void Restore() {
+    for (size_t i = first_; i < kept_order_.size() && first_ < touched_; ++i) {
+      const OperatorId o = kept_order_[i];
+      now_.start[o] = kept_.start[o];
+      now_.end[o] = kept_.end[o];
+      if (i >= touched_) continue;
+      for (size_t d = 0; d < graph_.devices(); ++d) now_.free(i + 1, d) = kept_.free(i + 1, d);
+    }
+    first_ = touched_ = 0;
+  }
+
+  bool RunStage(const StageSequence& sequence, size_t begin, size_t after, int64_t limit) {
+    const DeviceId device = sequence.device[sequence.order[begin]];
+    int64_t start = now_.free(begin, device);
+    work_ += static_cast<int64_t>(after - begin);
+    for (size_t i = begin; i < after; ++i) {
+      const OperatorId o = sequence.order[i];
+      for (const Neighbour& from : graph_.Predecessors(o)) {
+        start =
+            std::max(start, Add(now_.end[from.op],
+                                graph_.Communication(from.edge, sequence.device[from.op], device)));
+      }
+    }
+    const int64_t end = Add(start, Duration(sequence, begin, after, device));
+    bool below = true;
+    for (size_t i = begin; i < after; ++i) {
+      const OperatorId o = sequence.order[i];
+      now_.start[o] = start;
+      now_.end[o] = end;
+      for (size_t d = 0; d < graph_.devices(); ++d) now_.free(i + 1, d) = now_.free(i, d);
+      below = below && end + tail_[o] <= limit;
+    }
+    now_.free(after, device) = end;
+    return below;
+  }
+
+  int64_t Duration(const StageSequence& sequence, size_t begin, size_t after, DeviceId device) {
+    if (after == begin + 1) return graph_.Time(sequence.order[begin], device);
+    members_.clear();
+    for (size_t i = begin; i < after; ++i) {
+      const OperatorId o = sequence.order[i];
+      members_.push_back(
+          {o, static_cast<int32_t>(i - begin), simulate::Nanoseconds{graph_.Time(o, device)}});
+    }
+    return problem_.concurrency.StageTime(device, members_).count;
+  }
+
+  const simulate::Problem& problem_;
+  const TaskGraph& graph_;
+  const std::vector<int64_t> tail_;
+  State kept_, now_;
+  const std::vector<OperatorId>* sequence_ = nullptr;
+  std::vector<OperatorId> kept_order_;
+  size_t first_ = 0, touched_ = 0;
+  std::vector<simulate::Member> members_;
+};
+
+/*! \brief Any problem: a Builder appends the whole sequence each time. */
+class BuilderTimer : public SequenceTimer {
+ public:
+  explicit BuilderTimer(const simulate::Problem& problem)
+      : builder_(problem), start_(problem.operators()), end_(problem.operators()) {}
+
+  int64_t Time(const StageSequence& sequence, size_t, int64_t limit) override {
+    builder_.Clear();
+    work_ += std::ssize(sequence.order);
+    if (!Append(sequence, &builder_)) return kFar;
+    const int64_t latency = builder_.latency().count;
+    return latency <= limit ? latency : kFar;
+  }
+
+  void Keep() override {
+    for (size_t i = 0; i < builder_.schedule().placements.size(); ++i) {
+      const OperatorId o = builder_.schedule().placements[i].op;
+      start_[o] = builder_.starts()[i].count;
+      end_[o] = builder_.ends()[i].count;
+    }
+  }
+
+  int64_t Start(OperatorId op) const override { return start_[op]; }
+  int64_t End(OperatorId op) const override { return end_[op]; }
+
+ private:
+  Builder builder_;
+  std::vector<int64_t> start_, end_;
+};
+
+bool NothingContends(const simulate::Problem& problem) {
+  for (const simulate::Tensor& tensor : problem.tensors) {
+    if (tensor.in_host_memory()) return false;
+  }
+  // A tensor that two operators read on one device is copied once; an edge of each would copy it
+  // twice, which is the same where copies wait for nothing and start when the tensor is made.
+  return problem.route_channels.value.empty();
+}
+
+}  // namespace
+
+bool Append(const StageSequence& sequence, Builder* builder) {
+  int32_t number = 0;
+  std::vector<int32_t> streams;
+  for (size_t i = 0; i < sequence.order.size();) {
+    size_t after = i + 1;
+    while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
+    streams.clear();
+    for (size_t k = i; k < after; ++k) streams.push_back(static_cast<int32_t>(k - i));
+    const std::span<const OperatorId> ops(sequence.order.data() + i, after - i);
+    if (builder->RunStage(ops, streams, sequence.device[ops[0]], ++number) == simulate::kNever)
+      return false;
+    i = after;
+  }
+  return true;
+}
+
+std::unique_ptr<SequenceTimer> MakeTimer(const simulate::Problem& problem, const TaskGraph& graph) {
+  if (NothingContends(problem)) return std::make_unique<FreeTimer>(problem, graph);
+  return std::make_unique<BuilderTimer>(problem);
+}
+
+}  // namespace tvm_sched::search

@@ -1,0 +1,48 @@
+// Times sequences of operators one change after another.
+#ifndef TVM_SCHED_SEARCH_SEQUENCE_TIMER_H_
+#define TVM_SCHED_SEARCH_SEQUENCE_TIMER_H_
+
+#include <memory>
+#include <vector>
+
+#include "annealing.h"
+#include "task_graph.h"
+
+namespace tvm_sched::search {
+
+class Builder;
+
+/*! \brief Times a sequence that changes bit by bit. */
+class SequenceTimer {
+ public:
+  virtual ~SequenceTimer() = default;
+
+  /*!
+   * \brief Latency of a sequence that differs from the one kept last from position `from` on.
+   * \return kFar as soon as it must get above `limit`.
+   */
+  virtual int64_t Time(const StageSequence& sequence, size_t from, int64_t limit) = 0;
+
+  /*! \brief The sequence timed last is the one that later ones are compared with. */
+  virtual void Keep() = 0;
+
+  /*! \brief When operators of the sequence kept last start and end. */
+  virtual int64_t Start(OperatorId op) const = 0;
+  virtual int64_t End(OperatorId op) const = 0;
+
+  /*! \brief Operators timed so far. */
+  int64_t work() const { return work_; }
+
+ protected:
+  int64_t work_ = 0;
+};
+
+/*! \brief The fastest timer that is exact for a problem. */
+std::unique_ptr<SequenceTimer> MakeTimer(const simulate::Problem& problem, const TaskGraph& graph);
+
+/*! \brief Appends the stages of a sequence to an empty Builder; false where one cannot run. */
+bool Append(const StageSequence& sequence, Builder* builder);
+
+}  // namespace tvm_sched::search
+
+#endif  // TVM_SCHED_SEARCH_SEQUENCE_TIMER_H_

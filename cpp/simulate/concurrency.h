@@ -1,0 +1,63 @@
+// How long operators take that run together on one device (docs/model.md, "Operators side by
+// side").
+#ifndef TVM_SCHED_SIMULATE_CONCURRENCY_H_
+#define TVM_SCHED_SIMULATE_CONCURRENCY_H_
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "units.h"
+
+namespace tvm_sched::simulate {
+
+/*! \brief An operator of a set that runs together; operators of one stream run one after another.
+ */
+struct Member {
+  int32_t op;
+  int32_t stream;
+  Nanoseconds alone;
+};
+
+/*! \brief The part of each resource that operators use, and measured pairs. */
+class Concurrency {
+ public:
+  /*! \brief Nothing is known: a device runs one operator at a time. */
+  Concurrency() = default;
+
+  /*! \param utilisation By operator, device and resource, above 0 and at most 1. */
+  Concurrency(double serial_share, size_t devices, size_t resources,
+              std::vector<double> utilisation);
+
+  bool known() const { return resources_ > 0; }
+
+  /*! \brief Two operators take `together` on a device; `first` and `second` alone. */
+  void AddPair(int32_t device, Member first, Member second, Nanoseconds together);
+
+  /*! \brief Time from the common start of a stage's operators to their common end. */
+  Nanoseconds StageTime(int32_t device, std::span<const Member> members) const;
+
+  /*! \brief By how much each of the operators that run at a moment, one of each stream, is slower
+   * than alone; at least 1. */
+  double Slowdown(int32_t device, std::span<const int32_t> running) const;
+
+ private:
+  double Utilisation(int32_t op, int32_t device, size_t resource) const {
+    return utilisation_[(op * devices_ + device) * resources_ + resource];
+  }
+  double Formula(int32_t device, std::span<const Member> members) const;
+  double PairRatio(int32_t device, int32_t a, int32_t b) const;
+  double OverlapTime(int32_t device, std::span<const Member> members) const;
+
+  double serial_share_ = 0;
+  size_t devices_ = 0, resources_ = 0;
+  std::vector<double> utilisation_;
+  /*! \brief Measured over predicted, by device and operators in ascending order. */
+  std::map<std::tuple<int32_t, int32_t, int32_t>, double> ratio_;
+};
+
+}  // namespace tvm_sched::simulate
+
+#endif  // TVM_SCHED_SIMULATE_CONCURRENCY_H_

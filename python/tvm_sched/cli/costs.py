@@ -1,0 +1,149 @@
+"""Commands on latencies: measure kernels, learn from measurements."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .command import Output
+from .inputs import InputShapes, check_outputs, parse_shapes
+from .interrupt import interruptible
+
+if TYPE_CHECKING:
+    from ..cost_model.learned import Spread
+    from ..cost_model.profile import Profile
+
+KERNELS = "kernels"
+"""Word that stands for the random networks where a model is expected."""
+
+
+def profile(
+    out: Output,
+    source: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL|kernels...", help="Models, or `kernels` for a set of random networks."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the profile: .parquet or .json.")
+    ],
+    device: Annotated[
+        str, typer.Option("--device", metavar="cpu|cpuN|cuda:N", help="cpuN: one of N devices on this machine's cores.")
+    ] = "cpu",
+    input_shape: InputShapes = None,
+    networks: Annotated[int, typer.Option("--networks", metavar="N", help="How many random networks.")] = 24,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random networks.")] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure all kernels, also those in the database of measurements.")
+    ] = False,
+    in_run_only: Annotated[
+        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold.")
+    ] = False,
+) -> None:
+    """Measure every distinct kernel of models on this machine, until their times are known to 2 %.
+
+    What was measured once, with the same versions, is taken from a database in
+    the user's cache directory.
+    """
+    from ..cost_model.profile import ENDINGS, Database
+
+    check_outputs({"--output": (output, ENDINGS)}, [Path(each) for each in source if each != KERNELS])
+    if device.startswith("cuda"):
+        raise InputError(
+            f"--device {device}: only kernels of this machine's cores can be measured as yet; allowed are cpu and cpuN"
+        )
+    if networks < 1 or seed < 0:
+        raise InputError(f"--networks {networks} --seed {seed}: at least 1 and at least 0 are allowed")
+    sets = parse_shapes(input_shape)
+    if len(sets) > 1:
+        raise InputError("--input-shape gives an input two shapes; a profile is of one")
+    models = _models(source, networks, seed)
+    with interruptible(out), out.step("Profiling") as step:
+        from ..relax.profile import profile_models
+
+        found = profile_models(
+            models, "cpu1" if device == "cpu" else device, input_shapes=sets[0] if sets else None,
+            database=Database(), again=again, alone=not in_run_only, progress=step,
+        )  # fmt: skip
+    found.save(output)
+    out.wrote(output, "profile")
+    _show_profile(out, found, output)
+
+
+def _models(source: list[str], networks: int, seed: int) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for each in source:
+        if each == KERNELS:
+            from ..relax.random_networks import random_networks
+
+            models |= random_networks(networks, seed)
+        elif not Path(each).is_file():
+            raise InputError(f"{each}: no such file; give models, or the word {KERNELS!r}")
+        else:
+            models[Path(each).stem] = Path(each)
+    return models
+
+
+def _show_profile(out: Output, found: Profile, output: Path) -> None:
+    from ..report.tables import table
+    from ..report.units import format_time
+
+    slowest = sorted(found.kernels, key=lambda row: -row.seconds)[:10]
+    rows = [
+        (row.signature if len(row.signature) < 60 else row.signature[:57] + "...",
+         *(format_time(value) if value else "-" for value in (row.in_run, row.warm, row.cold)), f"{row.error:.1%}")
+        for row in slowest
+    ]  # fmt: skip
+    out.show(table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows))
+    out.result(
+        {
+            "kernels": len(found.kernels), "machine": found.machine, "device": found.device, "latencies": found.latencies,
+            "copies": found.copies, "files": {"profile": str(output)},
+        }
+    )  # fmt: skip
+
+
+def learn(
+    out: Output,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.msgpack", help="Where to write the model, for --costs.")
+    ],
+    profiles: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PROFILE]...", help="What `tvm-sched profile` wrote.")
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published/--no-published", help="GPU latencies of the package aiconfigurator-core.")
+    ] = True,
+    vidur: Annotated[
+        Path | None, typer.Option("--vidur", metavar="DIR", help="A checkout of vidur's compute profiles.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Same data and seed, same model.")] = 0,
+) -> None:
+    """Learn a cost model from published measurements of GPUs, and from profiles of your own machines."""
+    check_outputs({"--output": (output, (".msgpack",))}, profiles or ())
+    if seed < 0:
+        raise InputError(f"--seed {seed}: 0 or more is allowed")
+    from ..cost_model.sources import read_samples
+    from ..cost_model.train import train
+
+    with interruptible(out), out.step("Learning") as step:
+        step("reading measurements", 0, 0)
+        samples, about = read_samples(profiles or (), published=published, vidur=vidur)
+        model = train(samples, seed, progress=step, about=about)
+    model.save(output)
+    out.wrote(output, "model")
+    from ..report.tables import table
+
+    rows = [
+        (kind, str(len(part.devices)), *(_factors(spreads[""]) for spreads in (part.known, part.unknown)))
+        for kind, part in model.parts.items()
+    ]
+    out.show(table(("devices", "distinct", "90 % of times / predicted", "of other devices"), rows))
+    out.result({"about": model.about, "samples": len(samples), "files": {"model": str(output)}})
+
+
+def _factors(spread: Spread) -> str:
+    return f"{math.exp(spread.low):.2f} to {math.exp(spread.high):.2f}"

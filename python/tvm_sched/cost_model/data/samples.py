@@ -1,0 +1,101 @@
+"""Measured latencies of operators on devices: the one form into which every source is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InputError
+from ..devices import DeviceProperties
+from ..features import NAMES, Floats, Workload, features, roofline_seconds
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Operators, the device that each ran on, and how long it took.
+
+    Attributes
+    ----------
+    work : Workload
+    seconds : array of float
+        Above 0 and finite.
+    devices : tuple of DeviceProperties
+    device : array of int
+        Position in ``devices``.
+    group : array of str
+        What is held out together when accuracy is measured: the weights' shape, or the model that a kernel comes from.
+    """
+
+    work: Workload
+    seconds: Floats
+    devices: tuple[DeviceProperties, ...]
+    device: npt.NDArray[np.int64]
+    group: npt.NDArray[np.str_]
+
+    def __post_init__(self) -> None:
+        bad = ~(np.isfinite(self.seconds) & (self.seconds > 0))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InputError(
+                f"measurement {row} ({self.devices[self.device[row]].name}) is {self.seconds[row]} s; "
+                "above 0 and finite is allowed"
+            )
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @staticmethod
+    def on(
+        device: DeviceProperties, work: Workload, seconds: npt.ArrayLike, group: Sequence[str] | npt.NDArray[np.str_]
+    ) -> Samples:
+        """Measurements on one device."""
+        values = np.asarray(seconds, dtype=np.float64)
+        return Samples(work, values, (device,), np.zeros(len(work), np.int64), np.asarray(group, dtype=np.str_))
+
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Samples:
+        """Some of the measurements."""
+        return Samples(self.work.take(rows), self.seconds[rows], self.devices, self.device[rows], self.group[rows])
+
+    def of(self, name: str) -> Samples:
+        """Those of the devices of a name."""
+        return self.take(np.array([device.name == name for device in self.devices])[self.device])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Samples]) -> Samples:
+        """All measurements of several sources.
+
+        Raises
+        ------
+        InputError
+            There is not one measurement.
+        """
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            raise InputError("there are no measurements to learn from; give a profile, or install tvm-sched[data]")
+        first = np.cumsum([0, *(len(part.devices) for part in parts[:-1])])
+        return Samples(
+            Workload.concatenate([part.work for part in parts]),
+            np.concatenate([part.seconds for part in parts]),
+            tuple(device for part in parts for device in part.devices),
+            np.concatenate([part.device + offset for part, offset in zip(parts, first, strict=True)]),
+            np.concatenate([part.group for part in parts]),
+        )
+
+    def features(self) -> npt.NDArray[np.float32]:
+        """`features` of each operator on its device."""
+        result = np.empty((len(self), len(NAMES)), dtype=np.float32)
+        for d, device in enumerate(self.devices):
+            rows = np.flatnonzero(self.device == d)
+            result[rows] = features(self.work.take(rows), device)
+        return result
+
+    def roofline(self) -> Floats:
+        """`roofline_seconds` of each operator on its device."""
+        result = np.empty(len(self))
+        for d, device in enumerate(self.devices):
+            rows = np.flatnonzero(self.device == d)
+            result[rows] = roofline_seconds(self.work.take(rows), device)
+        return result

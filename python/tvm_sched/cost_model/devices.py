@@ -1,0 +1,105 @@
+"""What the learned cost model knows of devices beyond their rates: processors and cache."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..problem import Device
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """A device as the model sees it.
+
+    Attributes
+    ----------
+    name : str
+        For people, and to group measurements.
+    kind : {"cuda", "cpu"}
+    rates : mapping of str to float
+        Floating-point operations a second by dtype; ``"float32"`` serves for dtypes not listed.
+    bandwidth : float
+        Bytes a second.
+    processors : int
+        Streaming multiprocessors of a GPU; 1 for a CPU device.
+    cache : float
+        Bytes of the last level.
+    """
+
+    name: str
+    kind: str
+    rates: Mapping[str, float]
+    bandwidth: float
+    processors: int
+    cache: float
+
+    def peak(self, dtype: str) -> float:
+        """Floating-point operations a second; 16-bit floats serve for each other, and for smaller ones."""
+        if dtype in self.rates:
+            return self.rates[dtype]
+        half = self.rates.get("bfloat16", self.rates.get("float16"))
+        if half is not None and dtype in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
+            return half
+        return self.rates["float32"]
+
+
+def _gpu(
+    name: str, processors: int, cache_mb: float, float32: float, bfloat16: float, bandwidth_gb: float, fp8: float = 0
+) -> DeviceProperties:
+    rates = {"float32": float32 * 1e12, "bfloat16": bfloat16 * 1e12, "float16": bfloat16 * 1e12}
+    if fp8:
+        rates["float8_e4m3fn"] = fp8 * 1e12
+    return DeviceProperties(name, "cuda", rates, bandwidth_gb * 1e9, processors, cache_mb * 1e6)
+
+
+# Streaming multiprocessors, MB of level-2 cache, dense TFLOP/s (float32 without, bfloat16 and fp8 on tensor cores) and GB/s:
+# NVIDIA's architecture white papers and data sheets of Volta, Ampere, Ada, Hopper and Blackwell.
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        _gpu("V100", 80, 6, 15.7, 125, 900),
+        _gpu("A100", 108, 40, 19.5, 312, 2039),
+        _gpu("A30", 56, 24, 10.3, 165, 933),
+        _gpu("A40", 84, 6, 37.4, 149.7, 696),
+        _gpu("A6000", 84, 6, 38.7, 154.8, 768),
+        _gpu("L4", 58, 48, 30.3, 121, 300, 242),
+        _gpu("L40S", 142, 96, 91.6, 362, 864, 733),
+        _gpu("H100", 132, 50, 66.9, 989, 3350, 1979),
+        _gpu("H200", 132, 50, 66.9, 989, 4800, 1979),
+        _gpu("B200", 148, 126, 75, 2250, 8000, 4500),
+        _gpu("GB200", 152, 126, 80, 2500, 8000, 5000),
+        _gpu("B300", 148, 126, 75, 2250, 8000, 4500),
+        _gpu("GB300", 152, 126, 80, 2500, 8000, 5000),
+        _gpu("RTX PRO 6000", 188, 128, 120, 504, 1597, 1008),
+    )
+}
+"""GPUs that are known by their product's name."""
+
+CPU_CACHE = 32e6
+"""Bytes of last-level cache that a CPU device is taken to have."""
+_FLOPS_PER_PROCESSOR = 128 * 2 * 1.6e9
+"""float32 operations a second of one multiprocessor since Ampere: to guess their number of a GPU that is not known."""
+
+
+def known_gpu(model: str) -> DeviceProperties | None:
+    """The GPU of a product name such as ``"NVIDIA H200 SXM 141 GB"``, where it is known; the longest match counts."""
+    words = re.sub(r"[^A-Za-z0-9]+", " ", model).upper()
+    found = [name for name in GPUS if re.search(rf"(?<![A-Z0-9]){name.upper()}(?![0-9])", words)]
+    return GPUS[max(found, key=len)] if found else None
+
+
+def properties(device: Device) -> DeviceProperties:
+    """A topology's device as the model sees it: its own rates, and what is known, or guessed, of its chip."""
+    if device.kind == "cpu":
+        return DeviceProperties(
+            device.model or device.name, "cpu", device.peak_flops, device.memory_bandwidth, 1, CPU_CACHE
+        )
+    chip = known_gpu(device.model or device.name)
+    guess = max(round(device.peak_flops["float32"] / _FLOPS_PER_PROCESSOR), 1)
+    processors, cache = (chip.processors, chip.cache) if chip else (guess, 6e6)
+    return DeviceProperties(
+        chip.name if chip else device.model or device.name,
+        "cuda", device.peak_flops, device.memory_bandwidth, processors, cache,
+    )  # fmt: skip

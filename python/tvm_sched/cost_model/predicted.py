@@ -1,0 +1,203 @@
+"""The cost models `learned` and `measured`: predictions as `Costs`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty
+from .devices import DeviceProperties, properties
+from .features import Workload, describe
+from .learned import LearnedModel, Prediction, load_learned
+from .profile import Database, Measurement, Profile, this_machine
+from .refine import refine
+from .signature import graph_of, signatures
+
+
+class CostWarning(UserWarning):
+    """Latencies that are less than what was asked for: a profile of another machine, operators not measured."""
+
+
+Predict = Callable[[Workload, DeviceProperties], Prediction]
+
+
+def learned(graph: OpGraph, topology: Topology) -> Costs:
+    """Latencies by the shipped model, see ``docs/cost_model.md``."""
+    return costs_of(graph, topology, load_learned().predict, "learned")
+
+
+def measured(graph: OpGraph, topology: Topology) -> Costs:
+    """Latencies that `tvm-sched profile` measured on this machine; those of other operators are predicted.
+
+    Raises
+    ------
+    InputError
+        The topology has other devices than CPUs, or no operator was measured.
+    """
+    machine = this_machine()
+    others = [device.name for device in topology.devices if device.kind != "cpu"]
+    if others:
+        raise InputError(
+            f"--costs measured: topology {topology.name!r} has {', '.join(others)}, which the database of this machine's "
+            "CPU kernels says nothing of; give a profile made on such a machine, or --costs learned"
+        )
+    threads = max(machine.cores // len(topology.devices), 1)
+    known = Database().read(machine, database_key(threads))
+    profile = Profile(machine, properties(topology.devices[0]), tuple(known.values()))
+    return costs_of_profile(graph, topology, profile, "measured")
+
+
+def database_key(threads: int) -> str:
+    """Under which name the database keeps the CPU's measurements with so many threads a device."""
+    return f"cpu, {threads} threads"
+
+
+def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, source: str) -> Costs:
+    """Measured latencies where the profile has them, for the others the learned model as the profile refines it.
+
+    Raises
+    ------
+    InputError
+        No operator of the graph is in the profile, or no device is of its kind. A profile of another machine or
+        version warns (`CostWarning`), and so do operators that it does not have.
+    """
+    rows = {row.signature: row for row in profile.kernels if row.seconds > 0}
+    names = signatures(graph)
+    missing = [text for text in dict.fromkeys(names) if text not in rows]
+    if graph.operators and len(missing) == len(set(names)):
+        raise InputError(
+            f"{source}: none of the {len(missing)} distinct kernels of {graph.name!r} was measured, such as {missing[0]!r}; "
+            "measure them with `tvm-sched profile MODEL`"
+        )
+    if not any(_is_measured(device, profile) for device in topology.devices):
+        raise InputError(
+            f"{source}: measured on {profile.device.name!r} ({profile.device.kind}); topology {topology.name!r} has no such "
+            f"device but {', '.join(dict.fromkeys(d.model or d.kind for d in topology.devices))}"
+        )
+    for difference in profile.differences():
+        warnings.warn(f"{source}: {difference}; measure again for times to trust", CostWarning, stacklevel=2)
+    if missing:
+        listed = "; ".join(missing[:3]) + ("; ..." if len(missing) > 3 else "")
+        warnings.warn(
+            f"{source}: {len(missing)} of {len(set(names))} distinct kernels were not measured and are predicted: {listed}",
+            CostWarning, stacklevel=2,
+        )  # fmt: skip
+    model = load_learned()
+    predict = model.predict if not rows else _refined(model, profile, rows)
+    exact = {device.name: (names, rows) for device in topology.devices if _is_measured(device, profile)}
+    return costs_of(graph, topology, predict, source, exact)
+
+
+def _is_measured(device: Device, profile: Profile) -> bool:
+    found = properties(device)
+    return found.kind == profile.device.kind and found.name == profile.device.name
+
+
+def _refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measurement]) -> Predict:
+    """The learned model, refined for the profile's device."""
+    work = describe(graph_of(list(rows)))
+    seconds = np.array([row.seconds for row in rows.values()])
+    refinement = refine(work, profile.device, seconds, model.predict(work, profile.device))
+
+    def predict(asked: Workload, device: DeviceProperties) -> Prediction:
+        plain = model.predict(asked, device)
+        alike = device.kind == profile.device.kind and device.name == profile.device.name
+        return refinement(asked, device, plain) if alike else plain
+
+    return predict
+
+
+def costs_of(
+    graph: OpGraph,
+    topology: Topology,
+    predict: Predict,
+    source: str,
+    exact: Mapping[str, tuple[list[str], Mapping[str, Measurement]]] | None = None,
+) -> Costs:
+    """Costs of a graph by a function that predicts operators on a device.
+
+    A launch takes the topology's overhead besides, except on CPUs, whose measured times hold all of it. With direct host
+    access an operator takes no less than the bus for its host tensors.
+
+    Parameters
+    ----------
+    exact : mapping of str to (signatures, measurements), optional
+        Of devices by name: what was measured there takes the place of predictions.
+    """
+    distinct, position = _distinct(describe(graph))
+    shape = (len(graph.operators), len(topology.devices))
+    operator_ns, low, high = (np.empty(shape, np.int64) for _ in range(3))
+    shared, far = np.zeros(shape), np.zeros(shape, bool)
+    direct_ns = np.full(shape, FORBIDDEN, np.int64)
+    index = graph.index
+    host = np.array([sum(index.size[t] for t in tensors) for tensors in index.host_inputs])
+    made: dict[Device, Prediction] = {}
+    for d, device in enumerate(topology.devices):
+        key = _without_name(device)
+        if key not in made:
+            made[key] = predict(distinct, properties(device))
+        found = made[key]
+        launch = 0.0 if device.kind == "cpu" else device.launch_overhead
+        for matrix, seconds in ((operator_ns, found.seconds), (low, found.low), (high, found.high)):
+            matrix[:, d] = _to_ns(seconds + launch)[position]
+        shared[:, d], far[:, d] = found.shared[position], found.far[position]
+        if exact and device.name in exact:
+            _put_measured(d, *exact[device.name], operator_ns, low, high, far)
+        route = topology.route(HOST, d)
+        if route is not None:
+            reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
+            least = reads + int(launch * 1e9)
+            direct_ns[:, d] = np.where(host > 0, np.maximum(operator_ns[:, d], least), FORBIDDEN)
+    return Costs(operator_ns, direct_ns, source, uncertainty=Uncertainty(low, high, shared, far))
+
+
+def _put_measured(
+    d: int,
+    names: list[str],
+    rows: Mapping[str, Measurement],
+    operator_ns: npt.NDArray[np.int64],
+    low: npt.NDArray[np.int64],
+    high: npt.NDArray[np.int64],
+    far: npt.NDArray[np.bool_],
+) -> None:
+    """Measured times in a device's column; their interval is the median's own."""
+    for o, text in enumerate(names):
+        row = rows.get(text)
+        if row is not None:
+            nanoseconds = max(round(row.seconds * 1e9), 1)
+            reach = round(nanoseconds * min(row.error, 0.9))
+            operator_ns[o, d], far[o, d] = nanoseconds, False
+            low[o, d], high[o, d] = max(nanoseconds - reach, 1), nanoseconds + reach
+
+
+def _distinct(work: Workload) -> tuple[Workload, npt.NDArray[np.int64]]:
+    """Operators without repetitions, and the position of each operator among them."""
+    numbers = np.stack(
+        [work.family, np.unique(work.dtype, return_inverse=True)[1], work.flops, work.read, work.parameters, work.written,
+         work.batch, work.m, work.n, work.k, work.window, work.fused, work.costly, work.library], axis=1,
+    ).astype(np.float64)  # fmt: skip
+    rows = np.ascontiguousarray(numbers).view(np.dtype((np.void, numbers.dtype.itemsize * numbers.shape[1]))).ravel()
+    _, first, position = np.unique(rows, return_index=True, return_inverse=True)
+    return work.take(first), position
+
+
+def _without_name(device: Device) -> Device:
+    from msgspec.structs import replace
+
+    return replace(device, name="device", bus="", memory=1, peak_flops=_Frozen(device.peak_flops))
+
+
+class _Frozen(dict[str, float]):
+    """Rates that can be part of a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted(self.items())))
+
+
+def _to_ns(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Nanoseconds, at least 1; beyond what problems allow only where a problem says so itself."""
+    return np.clip(np.nan_to_num(seconds * 1e9, nan=1e18), 1, 2.0**58).astype(np.int64)

@@ -1,0 +1,69 @@
+"""What makes two kernel calls the same measurement: a line of text, made of an operator and read back into one.
+
+``onednn.matmul_bias|2049000|a float32[1,1024];p float32[1024,1000];p float32[1000]|float32[1,1000]``: kind,
+floating-point operations, inputs (a for activations and inputs, p for parameters), outputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import InputError
+from ..problem import Operator, OpGraph, Tensor
+from .features import dtype_bits
+
+_TENSOR = re.compile(r"(?:([ap]) )?([a-z]\w*)\[((?:\d+(?:,\d+)*)?)\]")
+
+
+def signature(graph: OpGraph, operator: Operator) -> str:
+    """The signature of one operator of a graph."""
+    tensors = [graph.tensors[graph.index.tensor_id[name]] for name in (*operator.inputs, *operator.outputs)]
+    texts = [f"{tensor.dtype or 'uint8'}[{','.join(map(str, _shape(tensor)))}]" for tensor in tensors]
+    count = len(operator.inputs)
+    read = [f"{'p' if t.kind == 'parameter' else 'a'} {text}" for t, text in zip(tensors[:count], texts, strict=False)]
+    return f"{operator.kind}|{operator.flops}|{';'.join(read)}|{';'.join(texts[count:])}"
+
+
+def signatures(graph: OpGraph) -> list[str]:
+    """The signature of each operator."""
+    return [signature(graph, operator) for operator in graph.operators]
+
+
+def graph_of(texts: Sequence[str]) -> OpGraph:
+    """A graph with an operator, joined to no other, for each signature.
+
+    Raises
+    ------
+    InputError
+        A text that is no signature.
+    """
+    operators, tensors = [], []
+    for position, text in enumerate(texts):
+        parts = text.split("|")
+        if len(parts) != 4 or not parts[1].isdigit():
+            raise InputError(f"{text!r} is not the signature of an operator: KIND|FLOPS|INPUTS|OUTPUTS")
+        read = [_tensor(each, f"{position}.i{k}") for k, each in enumerate(filter(None, parts[2].split(";")))]
+        made = [
+            _tensor(each, f"{position}.o{k}", "activation") for k, each in enumerate(filter(None, parts[3].split(";")))
+        ]
+        tensors += [*read, *made]
+        inputs, outputs = (tuple(tensor.name for tensor in each) for each in (read, made))
+        operators.append(Operator(f"operator{position}", parts[0], inputs, outputs, int(parts[1])))
+    return OpGraph("signatures", tuple(operators), tuple(tensors))
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.shape if tensor.dtype else (tensor.size,)
+
+
+def _tensor(text: str, name: str, kind: str = "") -> Tensor:
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise InputError(f"{text!r} is not a tensor of a signature, such as 'a float32[1,1024]'")
+    shape = tuple(int(size) for size in match.group(3).split(",") if size)
+    size = (int(np.prod(shape, dtype=np.int64)) * int(dtype_bits(match.group(2))) + 7) // 8
+    where = kind or ("parameter" if match.group(1) == "p" else "input")
+    return Tensor(name, size, where, shape, match.group(2))  # type: ignore[arg-type]

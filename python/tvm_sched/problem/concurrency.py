@@ -1,0 +1,97 @@
+"""How long operators take that run together on one device (``docs/model.md``, "Operators side by side")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CostsError
+
+
+class Concurrency:
+    """What operators on several streams of a device do to each other.
+
+    A set ``S`` of operators that take ``t`` alone and use the part ``u[r]`` of each resource ``r`` of the device takes::
+
+        t(S) = serial_share * sum(t) + (1 - serial_share) * max(max over r of sum(t * u[r]), max(t))
+
+    together; operators of one stream count as one. With ``serial_share=0.5`` and one resource that is the formula of HIOS's
+    simulation; with ``serial_share=0`` and the resources occupancy and bandwidth it is a roofline of several kernels.
+
+    Parameters
+    ----------
+    utilisation : array of float, shape (operators, devices, resources)
+        Above 0, at most 1. At least one resource.
+    serial_share : float
+        Part of the time that does not overlap, from 0 to 1.
+    pairs : iterable of (device, operator, operator, nanoseconds)
+        Measured times of two operators together; the formula is scaled by the mean of measured over predicted of the pairs
+        in a set. Operators are positions in the graph.
+
+    Raises
+    ------
+    CostsError
+        A number out of range; a pair of an operator with itself, or twice.
+    """
+
+    __slots__ = ("pairs", "serial_share", "utilisation")
+
+    def __init__(
+        self,
+        utilisation: npt.ArrayLike,
+        serial_share: float = 0.0,
+        pairs: Iterable[tuple[int, int, int, int]] = (),
+    ) -> None:
+        self.utilisation = np.array(utilisation, dtype=np.float64)
+        self.serial_share = float(serial_share)
+        self.pairs = tuple((int(d), int(min(a, b)), int(max(a, b)), int(ns)) for d, a, b, ns in pairs)
+        if self.utilisation.ndim != 3 or 0 in self.utilisation.shape[2:]:
+            raise CostsError(
+                f"utilisation has shape {self.utilisation.shape}; a number for each operator, device and resource is needed"
+            )
+        if not ((self.utilisation > 0) & (self.utilisation <= 1)).all():
+            o, d, r = np.argwhere(~((self.utilisation > 0) & (self.utilisation <= 1)))[0]
+            raise CostsError(
+                f"utilisation[{o}][{d}][{r}] is {self.utilisation[o, d, r]}; above 0 and at most 1 is allowed"
+            )
+        if not 0 <= self.serial_share <= 1:
+            raise CostsError(f"serial_share is {serial_share}; a part from 0 to 1 is allowed")
+        self.utilisation.setflags(write=False)
+
+    def check(self, runs: npt.NDArray[np.bool_]) -> None:
+        """Raise `CostsError` where this is not for the operators and devices of ``runs``, or a pair cannot run there."""
+        shape = runs.shape
+        if self.utilisation.shape[:2] != shape:
+            raise CostsError(
+                f"utilisation is for {self.utilisation.shape[:2]} operators and devices, latencies for {shape}"
+            )
+        seen = set()
+        for pair in self.pairs:
+            d, a, b, ns = pair
+            known = 0 <= d < shape[1] and 0 <= a < b < shape[0] and ns > 0
+            if not known or not (runs[a, d] and runs[b, d]) or pair[:3] in seen:
+                raise CostsError(
+                    f"pairs has {pair}; a device, two different operators that run on it and nanoseconds above 0 are "
+                    "allowed, each pair once"
+                )
+            seen.add(pair[:3])
+
+    def to_builtins(self) -> dict[str, Any]:
+        """Plain data for a problem file."""
+        return {
+            "utilisation": self.utilisation.tolist(),
+            "serial_share": self.serial_share,
+            "pairs": [list(pair) for pair in self.pairs],
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Concurrency)
+            and np.array_equal(self.utilisation, other.utilisation)
+            and (self.serial_share, self.pairs) == (other.serial_share, other.pairs)
+        )
+
+    __hash__ = None  # type: ignore[assignment]

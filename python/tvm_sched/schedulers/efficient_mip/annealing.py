@@ -1,0 +1,82 @@
+"""Simulated annealing of placements: ours, past what moves that must each be better can reach."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from .instance import Instance, evaluate
+
+HOT = 0.05
+"""First temperature, as a part of the latency at the start; it falls with the square of what is left."""
+
+WALKS = (0, 0, 0, 1, 2, 4, 8, 16)
+"""How many neighbours, one after another, may follow an operator to its new place."""
+
+
+def anneal(
+    instance: Instance, groups: list[list[int]], start: list[int], evaluations: int, random: Random
+) -> list[int]:
+    """The best placement met on a walk that also takes worse ones, at first more readily than at last.
+
+    Parameters
+    ----------
+    instance : Instance
+    groups : list of list of int
+        Operators that must move together; each is in one.
+    start : list of int
+        By operator, its subgraph; an allowed placement.
+    evaluations : int
+        Placements to look at: a limit that does not depend on the machine.
+    random : Random
+    """
+    neighbours = _neighbours(instance, groups)
+    ends = evaluate(instance, start)
+    assert ends is not None
+    placement = [start[group[0]] for group in groups]
+    latency = least = ends.latency
+    best, hot = placement, HOT * latency
+    for k in range(evaluations):
+        candidate = _changed(instance, placement, neighbours, random)
+        ends = evaluate(instance, _by_operator(instance, groups, candidate))
+        if ends is None:
+            continue
+        heat = hot * (1 - k / evaluations) ** 2
+        if ends.latency <= latency or random.random() < math.exp((latency - ends.latency) / heat):
+            placement, latency = candidate, ends.latency
+            if latency < least:
+                best, least = placement, latency
+    return _by_operator(instance, groups, best)
+
+
+def _by_operator(instance: Instance, groups: list[list[int]], placement: list[int]) -> list[int]:
+    result = [0] * len(instance.operators)
+    for group, j in zip(groups, placement, strict=True):
+        for v in group:
+            result[v] = j
+    return result
+
+
+def _neighbours(instance: Instance, groups: list[list[int]]) -> list[list[int]]:
+    of = {v: g for g, group in enumerate(groups) for v in group}
+    return [
+        sorted({of[u] for v in group for u in (*instance.before[v], *instance.after[v])} - {g})
+        for g, group in enumerate(groups)
+    ]
+
+
+def _changed(instance: Instance, placement: list[int], neighbours: list[list[int]], random: Random) -> list[int]:
+    """A placement, by group, that differs: a group goes, mostly to where a neighbour is, and others follow it."""
+    result = list(placement)
+    g, kind = random.randrange(len(result)), random.random()
+    near = [result[n] for n in neighbours[g]]
+    target = random.choice(near) if near and kind < 0.8 else random.randrange(len(instance.subgraphs) + 1)
+    if kind < 0.1 and 0 != result[g] != target:  # a whole subgraph goes: two become one, or one is elsewhere
+        return [target if j == result[g] else j for j in result]
+    result[g] = target
+    for _ in range(random.choice(WALKS)):
+        if not neighbours[g]:
+            break
+        g = random.choice(neighbours[g])
+        result[g] = target
+    return result

@@ -1,0 +1,82 @@
+"""Workloads in the format of the repository of Tarnawski et al. (msr-fiddle/dnn-partitioning), latency minimisation."""
+
+from __future__ import annotations
+
+import os
+from math import inf
+
+import msgspec
+
+from ...errors import FormatError, InputError
+from ...files import read_bytes
+from .instance import Instance
+
+
+class _Node(msgspec.Struct, rename="camel"):
+    id: int
+    supported_on_fpga: bool | int
+    cpu_latency: float
+    fpga_latency: float
+    size: float
+    color_class: int | None = None
+
+
+class _Edge(msgspec.Struct, rename="camel"):
+    source_id: int
+    dest_id: int
+    cost: float
+
+
+class _Workload(msgspec.Struct):
+    accelerators: int = msgspec.field(name="maxFPGAs")
+    memory: float = msgspec.field(name="maxSizePerFPGA")
+    nodes: list[_Node]
+    edges: list[_Edge]
+
+
+def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
+    """Read a workload's JSON file; times in milliseconds, sizes in bytes, operators in the order of the file.
+
+    Parameters
+    ----------
+    path : path
+    q : int
+        Contiguous subgraphs of an accelerator; the file does not say.
+
+    Raises
+    ------
+    FormatError
+        The file cannot be read or is no workload, an edge names a node that is not there, or the edges make a cycle.
+    """
+    where = os.fspath(path)
+    try:
+        found = msgspec.json.decode(read_bytes(path), type=_Workload)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"{where}: not a placement workload ({error})") from None
+    number = {node.id: v for v, node in enumerate(found.nodes)}
+    transfer = [0.0] * len(found.nodes)
+    for edge in found.edges:
+        if edge.source_id not in number or edge.dest_id not in number:
+            raise FormatError(f"{where}: an edge names node {edge.source_id} or {edge.dest_id}, which is not there")
+        u = number[edge.source_id]
+        transfer[u] = max(transfer[u], edge.cost)
+    try:
+        return Instance(
+            accelerator=[[n.fpga_latency if n.supported_on_fpga else inf] * found.accelerators for n in found.nodes],
+            cpu=[node.cpu_latency for node in found.nodes],
+            size=[node.size for node in found.nodes],
+            transfer=transfer,
+            edges=sorted({(number[edge.source_id], number[edge.dest_id]) for edge in found.edges}),
+            capacity=[found.memory] * found.accelerators,
+            q=q,
+            together=_together(found.nodes),
+        )
+    except InputError as error:
+        raise FormatError(f"{where}: {error}") from None
+
+
+def _together(nodes: list[_Node]) -> list[int]:
+    """A number for each colour, and one of its own for each node without."""
+    numbers: dict[tuple[str, int], int] = {}
+    keys = [("node", v) if n.color_class is None else ("colour", n.color_class) for v, n in enumerate(nodes)]
+    return [numbers.setdefault(key, len(numbers)) for key in keys]

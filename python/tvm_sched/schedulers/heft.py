@@ -1,0 +1,39 @@
+"""HEFT and PEFT: list scheduling with insertion, aware of buses and links."""
+
+from __future__ import annotations
+
+from ..problem import Problem
+from ..schedule import Schedule
+from . import native
+from .registry import NoOptions, register
+
+
+@register("heft")
+def heft(problem: Problem, options: NoOptions) -> Schedule:
+    """HEFT: operators by upward rank, each where it ends first, in gaps between others where one is long enough.
+
+    Topcuoglu, Hariri and Wu, *Performance-effective and low-complexity task scheduling for heterogeneous computing* (IEEE
+    TPDS 13, 2002). Ranks are of mean times, as there. What is added: loads of parameters and copies take their turns on
+    buses and links, also in gaps, and direct host access is tried beside loading. O(tensors read x devices x gaps).
+
+    Raises
+    ------
+    InfeasibleError
+        The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
+    """
+    return native.fit(problem, native.list_order(problem, native.HEFT)).to_schedule(problem)
+
+
+@register("peft")
+def peft(problem: Problem, options: NoOptions) -> Schedule:
+    """PEFT: HEFT with a look ahead, the optimistic time from an operator on a device to the end of the run.
+
+    Arabnejad and Barbosa, *List scheduling algorithm for heterogeneous systems by an optimistic cost table* (IEEE TPDS 25,
+    2014). Buses, links and direct host access as in `heft`.
+
+    Raises
+    ------
+    InfeasibleError
+        As `heft`.
+    """
+    return native.fit(problem, native.list_order(problem, native.PEFT)).to_schedule(problem)

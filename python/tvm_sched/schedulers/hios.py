@@ -1,0 +1,75 @@
+"""HIOS: operators over several devices and in stages within each, after Kundu and Shu (IPDPS Workshops 2023)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import InputError
+from ..problem import Problem
+from ..schedule import Schedule
+from . import native
+from .registry import NoOptions, register
+
+
+class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `hios-lp` and `hios-mr`.
+
+    Parameters
+    ----------
+    window : int
+        Most operators of a stage; at least 1, which leaves operators by themselves.
+    """
+
+    window: int = 2
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise InputError(f"window is {self.window}; 1 or more operators of a stage are allowed")
+
+
+def _hios(problem: Problem, by_paths: bool, window: int) -> Schedule:
+    return native.fit(problem, native.hios(problem, by_paths, window)).to_schedule(problem)
+
+
+@register("hios-lp", options=HiosOptions)
+def hios_lp(problem: Problem, options: HiosOptions) -> Schedule:
+    """HIOS-LP: longest paths one after another, each on the device where it ends first; then stages by a sliding window.
+
+    Algorithms 1 and 2 of HIOS. Paths are of mean times over devices and links, which may be unequal here; while devices are
+    chosen, nothing contends for links and parameters are there, as in the paper. The schedule that comes out has its loads
+    and its copies take turns, and is priced so. O(paths x (operators + edges) x devices), then O(operators x window x
+    (operators + edges)). Without costs of operators together there are no stages.
+
+    Raises
+    ------
+    InfeasibleError
+        The schedule holds too much memory, which HIOS does not look at, and no repair was found.
+    """
+    return _hios(problem, True, options.window)
+
+
+@register("hios-mr", options=HiosOptions)
+def hios_mr(problem: Problem, options: HiosOptions) -> Schedule:
+    """HIOS-MR: for each operator and device the best of the mappings recorded for the operators before; then stages.
+
+    Algorithms 3 and 2 of HIOS. The first operator may be on any device, since devices may be unequal. O(operators^2 x
+    devices + edges x devices^2), then as `hios-lp`.
+
+    Raises
+    ------
+    InfeasibleError
+        As `hios-lp`.
+    """
+    return _hios(problem, False, options.window)
+
+
+@register("hios-lp-inter")
+def hios_lp_inter(problem: Problem, options: NoOptions) -> Schedule:
+    """HIOS-LP without stages: Algorithm 1 of HIOS, lines 1 to 16."""
+    return _hios(problem, True, 1)
+
+
+@register("hios-mr-inter")
+def hios_mr_inter(problem: Problem, options: NoOptions) -> Schedule:
+    """HIOS-MR without stages: Algorithm 3 of HIOS, lines 1 to 26."""
+    return _hios(problem, False, 1)

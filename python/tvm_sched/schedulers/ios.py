@@ -1,0 +1,70 @@
+"""IOS: stages on one device by dynamic programming, after Ding et al. (MLSys 2021)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import InfeasibleError, InputError
+from ..problem import FORBIDDEN, Problem
+from ..schedule import Schedule
+from . import native
+from .registry import register
+
+
+class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `ios`.
+
+    Parameters
+    ----------
+    groups : int
+        Most groups of a stage, which run side by side (the paper's ``s``).
+    group_size : int
+        Most operators of a group, which run one after another (the paper's ``r``).
+    block : int
+        Most operators that are looked at together. 0: a block ends only where one operator is before or after all others.
+    states : int
+        Most states of a block; more are refused before work begins.
+    """
+
+    groups: int = 8
+    group_size: int = 3
+    block: int = 0
+    states: int = 200_000
+
+    def __post_init__(self) -> None:
+        for name, least in (("groups", 1), ("group_size", 1), ("block", 0), ("states", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}; {least} or more is allowed")
+
+
+@register("ios", options=IosOptions)
+def ios(problem: Problem, options: IosOptions) -> Schedule:
+    """IOS: the best stages of one device, block by block, by dynamic programming with the paper's pruning.
+
+    Section 4 of the paper; the device is the fastest that can run all. The number of states, sets of operators that hold the
+    predecessors of their own, is exponential in the width of a block; it is counted first. Merging operators into a larger
+    one is left out: that makes other kernels. Without costs of operators together there is nothing to choose.
+
+    Raises
+    ------
+    InfeasibleError
+        No device runs all operators, or the schedule holds too much memory, which IOS does not look at.
+    InputError
+        A block has more states than ``states``; the message says what to do.
+    """
+    total = problem.costs.operator_ns.astype(float).sum(axis=0)
+    able = (problem.costs.operator_ns != FORBIDDEN).all(axis=0)
+    if not able.any():
+        raise InfeasibleError(
+            "no single device can run all operators with their tensors on it, and IOS uses one device"
+        )
+    device = min((d for d in range(len(able)) if able[d]), key=lambda d: total[d])
+    limits = (options.groups, options.group_size, options.block, options.states)
+    index, operators = native.ios(problem, device, limits)
+    if index is None:
+        raise InputError(
+            f"a block of {operators} operators has more than {options.states} states, or more than the 64 operators that "
+            "one can hold, and would take very long; cut it with the option block (10 is what HIOS compares with), or raise "
+            "the option states"
+        )
+    return native.fit(problem, index).to_schedule(problem)

@@ -1,0 +1,158 @@
+"""The search algorithms of ``cpp/search`` on one problem, and what becomes of their answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InfeasibleError
+from ..problem import Problem
+from ..schedule import ScheduleIndex
+from ..schedule._compiled import compiled
+from ..schedule.simulate import Times, price
+from .partial import PartialSchedule, Run
+from .registry import report_progress
+
+HEFT, PEFT = 0, 1
+TOO_MANY = -1
+"""Number of states that stands for more than allowed."""
+
+SCALES = (1.0, 0.9, 0.75, 0.6)
+"""Shares of the memory with which a schedule is repaired that holds too much."""
+
+
+class Effort(NamedTuple):
+    """How long to search: operators to time in all, a limit that is the same on every machine.
+
+    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage; ``seconds`` is
+    the time by the clock after which the search ends in any case.
+    """
+
+    operators: int
+    seed: int
+    goal: int
+    stage: int
+    seconds: float
+
+
+def list_order(problem: Problem, method: int) -> ScheduleIndex:
+    """The schedule of `HEFT` or `PEFT`, memory left aside."""
+    return _index(compiled(problem).search.list_schedule(method))
+
+
+def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
+    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
+    tell = _teller("paths" if by_paths else "records")
+    return _index(_call(compiled(problem).search.hios, by_paths, window, progress=tell))
+
+
+def ios(problem: Problem, device: int, limits: Sequence[int]) -> tuple[ScheduleIndex | None, int]:
+    """The schedule of IOS, and the operators of its largest block; None where that has more states than allowed."""
+    given = np.array(limits, dtype=np.int64)
+    tables = _call(compiled(problem).search.ios, device, given, progress=_teller("states"))
+    operators, states = given[:2].tolist()
+    return (None if states == TOO_MANY else _index(tables)), operators
+
+
+def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
+    """The best schedule that simulated annealing finds from the order, the devices and the stages of ``start``.
+
+    Loads and copies are made anew, each when its reader is appended. Memory is left aside.
+    """
+    stage = start.stage or [0] * len(start.operator)
+    same = [a == b > 0 for a, b in pairwise([0, *stage])]
+    sequence = np.array([start.operator, start.device, same], dtype=np.int64).T.copy()
+    limits = np.array([effort.operators, effort.seed, effort.goal, effort.stage], dtype=np.int64)
+
+    begin = time.monotonic()
+
+    def clock(done: int, total: int) -> float:
+        report_progress("annealing", done, total)
+        return (time.monotonic() - begin) / max(effort.seconds, 1e-9)
+
+    return _index(_call(compiled(problem).search.anneal, sequence, limits, progress=clock))
+
+
+def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:
+    """Call C++ with a callback; what that raises, Ctrl-C above all, comes out as it is, which the boundary does not do."""
+    raised: list[BaseException] = []
+
+    def guarded(done: int, total: int) -> Any:
+        try:
+            return progress(done, total)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        return function(*arguments, guarded)
+    except BaseException as error:
+        if raised:
+            raise raised[0] from None
+        if isinstance(error, RuntimeError) and not str(error):
+            # Ctrl-C between the boundary and the first line of the callback, which can catch nothing there.
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _teller(what: str) -> Callable[[int, int], None]:
+    return lambda done, total: report_progress(what, done, total)
+
+
+def _index(tables: Any) -> ScheduleIndex:
+    if len(tables) == 0:
+        raise InfeasibleError("an operator can be reached by its inputs on no device that can run it")
+    placements, transfers = (np.from_dlpack(table).T.tolist() for table in tables)
+    operator, device, direct, stream, stage = placements or [[]] * 5
+    kind, item, source, target, _ = transfers or [[]] * 5
+    return ScheduleIndex(
+        operator, device, [bool(d) for d in direct], kind, item, source, target, stream=stream, stage=stage
+    )
+
+
+def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
+    """The schedule itself where it fits into memory; otherwise one with the same devices and order that does.
+
+    Raises
+    ------
+    InfeasibleError
+        None was found; the message names the device that is short.
+    """
+    short = shortfall(problem, price(problem, index))
+    if short[0] <= 0:
+        return index
+    runs = [Run(*run) for run in zip(index.operator, index.device, index.direct, strict=True)]
+    for scale in () if any(index.stage) else SCALES:
+        state = PartialSchedule(problem, scale)
+        if not _place(state, runs):
+            continue
+        repaired = state.to_index()
+        if shortfall(problem, price(problem, repaired))[0] <= 0:
+            return repaired
+    raise InfeasibleError(
+        f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
+        "does not look at memory; use 'exact', devices with more memory, or more of them"
+    )
+
+
+def _place(state: PartialSchedule, runs: Sequence[Run]) -> bool:
+    """Append operators in their order with what they miss; False where memory does not suffice."""
+    for run in runs:
+        if not state.needs(*run):
+            state.append(run)
+            continue
+        plan = state.plan(*run)
+        if plan is None:
+            return False
+        state.place(plan)
+    return state.fits()
+
+
+def shortfall(problem: Problem, times: Times) -> tuple[int, str]:
+    """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
+    devices = problem.topology.devices
+    return max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))

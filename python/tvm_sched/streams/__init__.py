@@ -1,0 +1,13 @@
+"""Streams within devices: who shares one (passes that can be swapped), in which order kernels are launched, what waits."""
+
+from .allocation import ALLOCATORS, allocate_streams, count_synchronizations
+from .launch_order import LAUNCH_ORDERS, Demand, order_launches
+
+__all__ = [
+    "ALLOCATORS",
+    "LAUNCH_ORDERS",
+    "Demand",
+    "allocate_streams",
+    "count_synchronizations",
+    "order_launches",
+]

@@ -1,0 +1,89 @@
+"""Which operators of a device share a stream; the work is done in ``cpp/search/streams.cc``."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..problem import Problem
+from ..schedule import Schedule, ScheduleIndex
+from ..schedule._compiled import compiled
+from ..schedule.simulate import price
+
+ALLOCATORS = ("one", "opara", "nimble", "wavefront")
+"""Names of the allocators, in the order of ``Allocation`` in C++."""
+
+
+def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara") -> Schedule:
+    """The schedule with a stream for each operator; devices and launch order stay.
+
+    Parameters
+    ----------
+    problem : Problem
+    schedule : Schedule
+        Without stages, its launch order topological.
+    method : str
+        ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that nothing follows yet (Opara,
+        Algorithm 1). ``"nimble"``: the fewest streams that keep independent operators apart, by a largest matching on the
+        minimum equivalent graph (Nimble, Section 4.2). ``"wavefront"``: operators of one depth apart (Rammer).
+        ``"best"``: the one of these with the least simulated latency; of equal ones the one with the fewest
+        synchronisations. One stream is among them, so it is never slower than that.
+
+    Raises
+    ------
+    InputError
+        There is no such method, or the schedule has stages, which have their streams.
+    """
+    if method != "best" and method not in ALLOCATORS:
+        raise InputError(f"there is no stream allocator {method!r}; there are {', '.join((*ALLOCATORS, 'best'))}")
+    if any(placement.stage for placement in schedule.placements):
+        raise InputError("the schedule has stages, and with them the streams of their operators; none can be allocated")
+    if method == "best":
+        found = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
+        return min(found, key=lambda s: (_latency(problem, s), count_synchronizations(problem, s)))
+    launches = launches_array(problem, schedule)
+    compiled(problem).search.allocate_streams(ALLOCATORS.index(method), launches)
+    placements = tuple(
+        msgspec.structs.replace(placement, stream=stream)
+        for placement, stream in zip(schedule.placements, launches[2].tolist(), strict=True)
+    )
+    return priced_anew(problem, msgspec.structs.replace(schedule, placements=placements))
+
+
+def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule with the latency that it has now in its certificate, if it has one; the bound holds for all schedules."""
+    certificate = schedule.certificate
+    if certificate is None:
+        return schedule
+    certificate = msgspec.structs.replace(certificate, latency_ns=_latency(problem, schedule))
+    return msgspec.structs.replace(schedule, certificate=certificate)
+
+
+def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
+    """Waits of one stream for another of its device that the order of operators needs: the fewest that do.
+
+    They are the edges between operators on different streams of one device that are left in the transitive reduction of
+    all data dependences and stream orders.
+    """
+    return int(compiled(problem).search.count_synchronizations(launches_array(problem, schedule)))
+
+
+def launches_array(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64]:
+    """Rows of operators, devices and streams in launch order, after all that they read."""
+    index = ScheduleIndex.of(problem, schedule)
+    if sorted(index.operator) != list(range(len(problem.graph.operators))):
+        raise InputError("the schedule does not place each operator of the problem once")
+    place = {o: i for i, o in enumerate(index.operator)}
+    before = problem.graph.index.predecessors
+    late = next((o for o, i in place.items() if any(place[p] > i for p in before[o])), None)
+    if late is not None:
+        name = problem.graph.operators[late].name
+        raise InputError(f"operator {name!r} stands before one that it reads from; streams need a topological order")
+    streams = index.stream or [0] * len(index.operator)
+    return np.array([index.operator, index.device, streams], dtype=np.int64).reshape(3, -1)
+
+
+def _latency(problem: Problem, schedule: Schedule) -> int:
+    return price(problem, ScheduleIndex.of(problem, schedule)).latency_ns

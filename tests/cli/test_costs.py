@@ -1,0 +1,140 @@
+"""`profile`, `learn`, `--costs`, `simulate --samples`, `topology detect`."""
+
+from pathlib import Path
+
+import pytest
+
+from tvm_sched.cost_model.profile import Machine, Measurement, Profile, this_machine
+from tvm_sched.cost_model.signature import signatures
+from tvm_sched.problem import Problem, load_topology, read_topology
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "detect"
+
+
+@pytest.fixture(autouse=True)
+def own_database(monkeypatch, tmp_path):
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tvm_sched.relax.profile.MOST_SECONDS", 1.0)
+
+
+def test_profile_then_compile_with_what_was_measured(run, model_file, tmp_path):
+    said = run("profile", model_file, "-o", tmp_path / "p.json", "--in-run-only", "--json").json
+    profile = Profile.load(tmp_path / "p.json")
+    assert said["kernels"] == len(profile.kernels) > 0
+    assert all(0 < row.in_run < 1 and row.repeats >= 10 for row in profile.kernels)
+    again = run("profile", model_file, "-o", tmp_path / "q.json", "--json").json
+    assert Profile.load(tmp_path / "q.json").kernels == profile.kernels, "the database knows them"
+    assert again["latencies"] == {}, "nothing was run"
+    for costs in ("measured", tmp_path / "p.json"):
+        made = run("problem", model_file, "-t", "cpu1", "--costs", costs, "-o", tmp_path / "problem.json")
+        assert "warning" not in made.stderr
+        problem = Problem.load(tmp_path / "problem.json")
+        times = {row.signature: round(row.in_run * 1e9) for row in profile.kernels}
+        assert problem.costs.operator_ns[:, 0].tolist() == [times[text] for text in signatures(problem.graph)]
+    run("compile", model_file, "-t", "cpu1", "-s", "single", "--costs", tmp_path / "p.json", "-o", tmp_path / "m.so")
+
+
+def test_kernels_alone_warm_and_cold(run, model_file, tmp_path):
+    run("profile", model_file, "-o", tmp_path / "p.json")
+    assert all(row.warm > 0 and row.cold > 0 for row in Profile.load(tmp_path / "p.json").kernels)
+
+
+def test_schedule_with_learned_latencies_says_how_sure_it_is(run, problem, problem_file, tmp_path):
+    new = tmp_path / "new.json"
+    machine = run("schedule", problem_file, "--costs", "learned", "-s", "single", "--json").json
+    assert machine["problem"] != problem.digest
+    Problem(problem.graph, problem.topology, learned(problem)).save(new)
+    run("schedule", new, "-s", "single", "-o", tmp_path / "s.json", "--report", tmp_path / "r.html")
+    assert "Most useful to measure" in (tmp_path / "r.html").read_text()
+    said = run("simulate", new, tmp_path / "s.json", "--samples", 40, "--seed", 3, "--json").json
+    levels = list(said["spread_ns"].values())
+    assert levels == sorted(levels)
+    assert levels[0] < levels[-1]
+    assert levels[-1] > said["latency_ns"]
+    assert 0 < len(said["useful_measurements"]) <= 10
+    shown = run("simulate", new, tmp_path / "s.json", "--samples", 40).stdout
+    assert "95 %" in shown
+    assert "most useful to measure" in shown
+
+
+def learned(problem):
+    from tvm_sched.cost_model import costs
+
+    return costs(problem.graph, problem.topology, "learned")
+
+
+def test_a_table_of_latencies(run, fails, problem_file, tmp_path):
+    (tmp_path / "t.csv").write_text("operator,device,seconds\n*,*,0.001\n")
+    said = run("schedule", problem_file, "--costs", tmp_path / "t.csv", "-s", "single", "--json").json
+    assert said["latency_ns"] >= 8 * 10**6
+    (tmp_path / "t.csv").write_text("operator,device,seconds\nnobody,*,0.001\n")
+    assert "no operator 'nobody'" in fails(2, "schedule", problem_file, "--costs", tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("command", ["schedule", "compare", "problem", "compile"])
+def test_wrong_costs(fails, model_file, tmp_path, command):
+    output = {"problem": ["-o", tmp_path / "p.json"], "compile": ["-o", tmp_path / "m.so"]}.get(command, [])
+    message = fails(2, command, model_file, "-t", "cpu1", "--costs", "lerned", *output)
+    assert "did you mean 'learned'" in message
+    assert "no such file" in fails(2, command, model_file, "-t", "cpu1", "--costs", "none.csv", *output)
+
+
+def test_samples_need_uncertain_latencies(fails, problem_file, schedule_file):
+    assert "says nothing of their errors" in fails(2, "simulate", problem_file, schedule_file, "--samples", 5)
+    assert "0 or more" in fails(2, "simulate", problem_file, schedule_file, "--samples", -5)
+
+
+def test_wrong_profiles(fails, model_file, tmp_path):
+    assert ".parquet or .json" in fails(2, "profile", model_file, "-o", tmp_path / "p.txt")
+    assert "no such file; give models" in fails(2, "profile", "nothing.onnx", "-o", tmp_path / "p.json")
+    assert "allowed are cpu and cpuN" in fails(
+        2, "profile", model_file, "--device", "cuda:0", "-o", tmp_path / "p.json"
+    )
+    assert "allowed is cpuN" in fails(2, "profile", model_file, "--device", "a40x2", "-o", tmp_path / "p.json")
+
+
+def test_a_profile_of_another_machine_warns(run, model_file, tmp_path):
+    run("problem", model_file, "-t", "cpu1", "-o", tmp_path / "problem.json")
+    graph = Problem.load(tmp_path / "problem.json").graph
+    from tvm_sched.cost_model.devices import properties
+
+    kernels = tuple(Measurement(text, "m", 1e-6) for text in list(dict.fromkeys(signatures(graph)))[1:])
+    Profile(Machine("another", 2), properties(load_topology("cpu1").devices[0]), kernels).save(tmp_path / "p.json")
+    said = run("schedule", tmp_path / "problem.json", "--costs", tmp_path / "p.json", "-s", "single").stderr
+    assert f"measured on 'another', this is '{this_machine().processor}'" in said.replace("\n", " ")
+    assert "were not measured and are predicted" in said
+
+
+def test_learn(run, fails, tmp_path):
+    from tvm_sched.cost_model.devices import properties
+
+    kernels = tuple(
+        Measurement(
+            f"onednn.matmul|{2 * 16 * n * 32}|a float32[16,32];p float32[32,{n}]|float32[16,{n}]", f"m{n % 7}", n * 1e-7
+        )
+        for n in range(8, 108)
+    )
+    Profile(this_machine(), properties(load_topology("cpu1").devices[0]), kernels).save(tmp_path / "p.json")
+    said = run("learn", tmp_path / "p.json", "--no-published", "-o", tmp_path / "m.msgpack", "--json").json
+    assert said["samples"] == 100
+    assert "p.json" in said["about"]
+    assert "give a profile" in fails(2, "learn", "--no-published", "-o", tmp_path / "n.msgpack")
+
+
+def test_detect(run, fails, tmp_path):
+    for name in ("dgx1_quad", "hgx_h200"):
+        said = run(
+            "topology",
+            "detect",
+            "--recording",
+            RECORDINGS / f"{name}.json",
+            "-o",
+            tmp_path / "m.toml",
+            "--name",
+            name,
+            "--json",
+        ).json
+        assert said["topology"]["name"] == read_topology(tmp_path / "m.toml").name == name
+    here = run("topology", "detect", "--save-recording", tmp_path / "here.json").stdout
+    assert "this-machine" in here
+    assert "cannot be read" in fails(2, "topology", "detect", "--recording", tmp_path / "none.json")

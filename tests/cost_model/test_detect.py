@@ -1,0 +1,139 @@
+"""Topologies of recorded machines, and recordings of machines made of files and of a stub of NVML."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from tvm_sched.cost_model.detect import Gpu, Recording, record, to_topology
+from tvm_sched.errors import FormatError, InputError
+from tvm_sched.problem import HOST, parse_topology
+from tvm_sched.problem.topology_file import format_topology
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "detect"
+
+
+def read(name):
+    return Recording.load(RECORDINGS / f"{name}.json")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECORDINGS.glob("*.json")))
+def test_every_recording_makes_a_topology_that_can_be_written(name):
+    machine = to_topology(read(name), "m")
+    assert parse_topology(format_topology(machine)) == machine
+
+
+def test_gpus_below_one_root_port_share_a_bus():
+    machine = to_topology(read("dgx1_quad"))
+    assert [device.bus for device in machine.devices] == ["pcie0", "pcie0", "pcie1", "pcie1"]
+    assert machine.buses[0].bandwidth == pytest.approx(12.4e9, rel=0.01), "PCIe 3.0 x16, the part that copies get"
+    assert machine.devices[0].arch == "sm_70"
+    assert machine.devices[0].peak_flops["float16"] == 125e12
+    speeds = {tuple(sorted(link.devices)): (link.bandwidth, link.ways) for link in machine.links}
+    assert speeds["gpu0", "gpu3"] == (50e9, 2)
+    assert speeds["gpu0", "gpu1"] == (25e9, 1)
+    assert len(speeds) == 6
+
+
+def test_nvswitch():
+    machine = to_topology(read("hgx_h200"))
+    assert len({device.bus for device in machine.devices}) == 8
+    (switch,) = machine.switches
+    assert len(switch.devices) == 8
+    assert switch.bandwidth == 18 * 25e9
+    assert machine.route(0, 7).bandwidth == 450e9
+    assert machine.route(HOST, 0).bandwidth == pytest.approx(50e9, rel=0.01)
+
+
+def test_a_chip_that_is_not_known_by_name():
+    machine = to_topology(read("workstation"))
+    assert machine.devices[0].peak_flops == {"float32": 2 * 10496 * 1695e6}
+    assert machine.devices[0].memory_bandwidth == 2 * 9751e6 * 384 / 8
+    assert not machine.links
+
+
+def test_too_little_is_known():
+    gpu = Gpu("PCI device 0x1234", "0000:01:00.0", ("0000:00:01.0", "0000:01:00.0"), 1 << 30, 4, 16)
+    with pytest.raises(InputError, match="install nvidia-ml-py"):
+        to_topology(Recording("cpu", (4,), 1 << 30, (gpu,)))
+    with pytest.raises(InputError, match="make no bandwidth"):
+        to_topology(Recording("cpu", (4,), 1 << 30, (msgspec.structs.replace(gpu, generation=0),)))
+
+
+def test_a_newer_recording_is_refused(tmp_path):
+    text = (RECORDINGS / "hgx_h200.json").read_text().replace('"version": 1', '"version": 2')
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(FormatError, match="newer than this"):
+        Recording.load(tmp_path / "r.json")
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A file system of a machine with two NVIDIA GPUs below one root port, and a network card."""
+    for node, cores in ((0, 4), (1, 4)):
+        for core in range(cores):
+            (tmp_path / f"sys/devices/system/node/node{node}/cpu{4 * node + core}").mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("model name\t: Some CPU\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       1024 kB\n")
+    links = tmp_path / "sys/bus/pci/devices"
+    links.mkdir(parents=True)
+    for address, vendor in (("0000:01:00.0", "0x10de"), ("0000:02:00.0", "0x10de"), ("0000:03:00.0", "0x8086")):
+        folder = tmp_path / "sys/devices/pci0000:00/0000:00:01.0" / address
+        folder.mkdir(parents=True)
+        for name, text in (
+            ("vendor", vendor), ("class", "0x030200"), ("device", "0x20b5"), ("max_link_speed", "16.0 GT/s PCIe"),
+            ("max_link_width", "16"), ("numa_node", "1"), ("resource", f"0x0 {0xFFFFFF:#x} 0x0\n0x0 0x0 0x0"),
+        ):  # fmt: skip
+            (folder / name).write_text(text + "\n")
+        (links / address).symlink_to(folder)
+    said = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
+    said.mkdir(parents=True)
+    (said / "information").write_text("Model: \t\t NVIDIA A100 80GB PCIe\nIRQ: 1\n")
+    return tmp_path
+
+
+class NoDriver(Exception):
+    """NVML's error."""
+
+
+def refuse():
+    raise NoDriver
+
+
+def test_sysfs_without_nvml(machine):
+    found = record(machine, nvml=SimpleNamespace(NVMLError=NoDriver, nvmlInit=refuse))
+    assert (found.processor, found.numa_cores, found.memory, found.source) == ("Some CPU", (4, 4), 1024 * 1024, "sysfs")
+    assert [gpu.name for gpu in found.gpus] == ["NVIDIA A100 80GB PCIe", "PCI device 0x20b5"]
+    assert found.gpus[0].path == ("0000:00:01.0", "0000:01:00.0")
+    assert (found.gpus[0].generation, found.gpus[0].width, found.gpus[0].numa) == (4, 16, 1)
+    assert found.gpus[0].memory == 0x1000000
+
+
+def test_nvml(machine):
+    def link_state(gpu, n):
+        if n > 3:
+            raise NoDriver
+        return 1
+
+    nvml = SimpleNamespace(
+        NVMLError=NoDriver, nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda n: n, nvmlDeviceGetName=lambda g: "NVIDIA A100-SXM4-80GB",
+        nvmlDeviceGetPciInfo=lambda g: SimpleNamespace(busId=f"00000000:0{g + 1}:00.0"),
+        nvmlDeviceGetMemoryInfo=lambda g: SimpleNamespace(total=80 << 30),
+        nvmlDeviceGetMaxPcieLinkGeneration=lambda g: 4, nvmlDeviceGetMaxPcieLinkWidth=lambda g: 16,
+        nvmlDeviceGetCudaComputeCapability=lambda g: (8, 0), nvmlDeviceGetNvLinkState=link_state,
+        nvmlDeviceGetNvLinkVersion=lambda g, n: 3, nvmlDeviceGetNvLinkRemoteDeviceType=lambda g, n: 0,
+        nvmlDeviceGetNvLinkRemotePciInfo=lambda g, n: SimpleNamespace(busId=f"00000000:0{2 - g}:00.0"),
+    )  # fmt: skip
+    found = record(machine, nvml)
+    assert found.source == "NVML and sysfs"
+    topology = to_topology(found)
+    assert [link.bandwidth for link in topology.links] == [4 * 25e9], "both ends tell of the same four links"
+    assert len(topology.buses) == 1, "one root port"
+    assert topology.devices[0].memory == 80 << 30
+
+
+def test_without_gpus_each_numa_node_is_a_device():
+    assert len(to_topology(Recording("cpu", (4, 4), 1 << 30)).devices) == 2

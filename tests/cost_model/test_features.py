@@ -1,0 +1,102 @@
+"""Operators and devices as numbers, against small cases worked by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvm_sched.cost_model.devices import GPUS, known_gpu, properties
+from tvm_sched.cost_model.features import (
+    FAMILIES,
+    NAMES,
+    describe,
+    family_of,
+    features,
+    matrix_products,
+    roofline_seconds,
+)
+from tvm_sched.cost_model.signature import graph_of, signatures
+from tvm_sched.errors import InputError
+from tvm_sched.problem import load_topology
+
+CONVOLUTION = (
+    "onednn.conv2d_bias_relu|237633536|a float32[1,224,224,3];p float32[64,3,7,7];p float32[64]|float32[1,112,112,64]"
+)
+DEPTHWISE = "onednn.conv2d_bias|1668352|a float32[1,56,56,112];p float32[112,1,3,3];p float32[112]|float32[1,28,28,112]"
+PRODUCT = "onednn.matmul|196608|a float32[12,16,32];a float32[12,32,16]|float32[1,12,16,16]"
+LOOKUP = "take|0|p float32[30522,384];a int32[16]|float32[16,384]"
+ALL = (CONVOLUTION, DEPTHWISE, PRODUCT, LOOKUP, "add|8|a float32[8];a float32[8]|float32[8]")
+
+
+def test_extents():
+    work = describe(graph_of(ALL))
+    assert [FAMILIES[f] for f in work.family] == ["conv2d", "conv2d", "matmul", "gather", "elementwise"]
+    assert work.m.tolist()[:3] == [112 * 112, 28 * 28, 16]
+    assert work.n.tolist()[:3] == [64, 1, 16]
+    assert work.k.tolist()[:3] == [3 * 7 * 7, 9, 32]
+    assert work.batch.tolist()[:3] == [1, 112, 12]
+    assert work.window.tolist()[:3] == [49, 9, 1]
+    assert work.fused.tolist()[:3] == [2, 1, 0]
+    assert work.parameters[0] == 4 * (64 * 3 * 49 + 64)
+
+
+def test_a_lookup_reads_rows_not_its_table():
+    work = describe(graph_of([LOOKUP]))
+    assert work.parameters[0] == 4 * 16 * 384
+    assert work.written[0] == 4 * 16 * 384
+
+
+def test_families():
+    assert family_of("onednn.max_pool2d") == ("pool", 0)
+    assert family_of("reshape_transpose_reshape")[0] == "move"
+    assert family_of("subtract_divide_multiply_add") == ("elementwise", 3)
+    assert family_of("")[0] == "elementwise"
+
+
+def test_signatures_are_read_back():
+    assert signatures(graph_of(ALL)) == list(ALL)
+    for wrong in ("add", "add|x||", "add|1|b float32[1]|float32[1]", "add|1||float32[1"):
+        with pytest.raises(InputError, match="signature"):
+            graph_of([wrong])
+
+
+def test_roofline_of_a_product_by_hand():
+    device = GPUS["H100"]
+    work = matrix_products([4096], [4096], [4096], "bfloat16", 16)
+    assert work.flops[0] == 2 * 4096**3
+    assert roofline_seconds(work, device)[0] == pytest.approx(2 * 4096**3 / 989e12 + 2e-6)
+    thin = matrix_products([1], [4096], [4096], "bfloat16", 16)
+    assert roofline_seconds(thin, device)[0] == pytest.approx(2 * (4096 + 4096**2 + 4096) / 3350e9 + 2e-6)
+
+
+def test_waves_of_a_product_by_hand():
+    row = dict(
+        zip(NAMES, features(matrix_products([1024], [1024], [64], "bfloat16", 16), GPUS["A100"])[0], strict=True)
+    )
+    assert row["waves 128x128"] == pytest.approx(np.log2(64 / 108), abs=1e-5)
+    assert row["wave share 128x128"] == pytest.approx(64 / 108)
+    assert row["tile share 256x128"] == 1
+    assert row["alignment k"] == 6
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("NVIDIA H200 SXM 141 GB", "H200"), ("A100-SXM4-40GB", "A100"), ("Tesla V100 DGXS 32GB at 135 MHz", "V100"),
+     ("NVIDIA L40S", "L40S"), ("RTX A6000", "A6000"), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000"),
+     ("NVIDIA GB200", "GB200"), ("NVIDIA L4", "L4"), ("A4000", None), ("GeForce RTX 3090", None)],
+)  # fmt: skip
+def test_gpus_are_known_by_their_product_names(model, name):
+    found = known_gpu(model)
+    assert (found.name if found else None) == name
+
+
+def test_a_device_keeps_the_rates_of_its_topology():
+    slow = next(d for d in load_topology("v100-hetero").devices if "135 MHz" in d.model)
+    assert properties(slow).processors == 80
+    assert properties(slow).bandwidth == slow.memory_bandwidth
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 5000)] * 3), min_size=1, max_size=20), st.sampled_from(sorted(GPUS)))
+def test_features_are_finite(sizes, gpu):
+    m, n, k = np.array(sizes).T
+    assert np.isfinite(features(matrix_products(m, n, k, "bfloat16", 16), GPUS[gpu])).all()

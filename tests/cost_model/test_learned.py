@@ -1,0 +1,139 @@
+"""The learned model: trained on a law that is known, and the one that is shipped."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from tvm_sched.cost_model import costs
+from tvm_sched.cost_model.data import Samples
+from tvm_sched.cost_model.devices import GPUS
+from tvm_sched.cost_model.features import matrix_products, roofline_seconds
+from tvm_sched.cost_model.learned import SHIPPED, LearnedModel, load_learned, spread_of
+from tvm_sched.cost_model.refine import refine
+from tvm_sched.cost_model.signature import graph_of
+from tvm_sched.cost_model.train import train
+from tvm_sched.errors import FormatError, InputError
+from tvm_sched.problem import FORBIDDEN, load_topology
+
+
+def law(device, count=500, seed=0, noise=0.02, factor=1.7):
+    """Products that take ``factor`` times their roofline, with a little noise."""
+    rng = np.random.default_rng(seed)
+    m, n, k = 2 ** rng.integers(4, 12, (3, count))
+    work = matrix_products(m, n, k, "bfloat16", 16)
+    seconds = factor * roofline_seconds(work, device) * np.exp(noise * rng.standard_normal(count))
+    return Samples.on(device, work, seconds, [f"{a}x{b}" for a, b in zip(n, k, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return train(Samples.concatenate([law(GPUS["A100"]), law(GPUS["H100"], seed=1)]), rounds=25)
+
+
+def test_it_learns_the_law(model):
+    test = law(GPUS["H100"], seed=2)
+    found = model.predict(test.work, GPUS["H100"])
+    assert np.median(np.abs(found.seconds / test.seconds - 1)) < 0.04
+    assert ((found.low <= test.seconds) & (test.seconds <= found.high)).mean() > 0.8
+    assert not found.far.any()
+
+
+def test_a_device_that_it_was_not_trained_on(model):
+    test = law(GPUS["L40S"], seed=3)
+    assert not model.parts["cuda"].knows(GPUS["L40S"])
+    found = model.predict(test.work, GPUS["L40S"])
+    assert np.median(np.abs(found.seconds / test.seconds - 1)) < 0.1
+
+
+def test_far_from_the_data_it_is_the_roofline_times_a_constant(model):
+    far = matrix_products([2**20], [2**14], [2**14], "bfloat16", 16)
+    found = model.predict(far, GPUS["H100"])
+    assert found.far.all()
+    assert found.seconds[0] == pytest.approx(1.7 * roofline_seconds(far, GPUS["H100"])[0], rel=0.1)
+    other = model.predict(matrix_products([64], [64], [64], "float64", 64), GPUS["H100"])
+    assert other.far.all()
+
+
+def test_same_data_and_seed_same_file(model, tmp_path):
+    again = train(Samples.concatenate([law(GPUS["A100"]), law(GPUS["H100"], seed=1)]), rounds=25)
+    model.save(tmp_path / "a.msgpack")
+    again.save(tmp_path / "b.msgpack")
+    assert (tmp_path / "a.msgpack").read_bytes() == (tmp_path / "b.msgpack").read_bytes()
+    assert LearnedModel.load(tmp_path / "a.msgpack") == model
+
+
+def test_times_that_make_no_sense_never_get_in():
+    for value in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(InputError, match="above 0 and finite"):
+            Samples.on(GPUS["A100"], matrix_products([1], [1], [1], "bfloat16", 16), [value], ["x"])
+    with pytest.raises(InputError, match="no measurements"):
+        Samples.concatenate([])
+
+
+def test_wrong_files(tmp_path):
+    file = tmp_path / "model.msgpack"
+    body = msgspec.msgpack.decode(SHIPPED.read_bytes())
+    for content, message in (
+        (b"\xc1", "not a file of a learned cost model"),
+        (msgspec.msgpack.encode([1]), "not a file of a learned cost model"),
+        (msgspec.msgpack.encode({**body, "version": 99}), "newer than this tvm_sched"),
+        (msgspec.msgpack.encode({**body, "parts": 3}), "parts"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(FormatError, match=message):
+            LearnedModel.load(file)
+    part = {**body["parts"]["cuda"], "names": ["other"]}
+    file.write_bytes(msgspec.msgpack.encode({**body, "parts": {"cuda": part}}))
+    with pytest.raises(FormatError, match="tvm-sched learn"):
+        LearnedModel.load(file)
+    with pytest.raises(InputError, match="no such file"):
+        load_learned(tmp_path / "none.msgpack")
+
+
+def test_the_shipped_model():
+    assert SHIPPED.stat().st_size < 3_000_000
+    model = load_learned()
+    assert set(model.parts) == {"cpu", "cuda"}
+    assert {"A100", "H100", "H200", "L40S", "B200"} <= {device.name for device in model.parts["cuda"].devices}
+    work = matrix_products([1, 128, 8192], [4096] * 3, [4096] * 3, "bfloat16", 16)
+    found = model.predict(work, GPUS["H100"])
+    assert (found.low <= found.seconds).all()
+    assert (found.seconds <= found.high).all()
+    assert (np.diff(found.seconds) > 0).all()
+    assert not found.far.any()
+
+
+def test_costs_of_the_shipped_model():
+    graph = graph_of(
+        ["matmul|8589934592|a bfloat16[1024,1024];p bfloat16[1024,4096]|bfloat16[1024,4096]", "add|8||float32[8]"]
+    )
+    found = costs(graph, load_topology("h200x8"), "learned")
+    assert found.source == "learned"
+    assert (found.operator_ns == found.operator_ns[:, :1]).all(), "equal devices have equal latencies"
+    assert found.direct_ns[0, 0] >= found.operator_ns[0, 0]
+    assert found.direct_ns[1, 0] == FORBIDDEN
+    bounds = found.uncertainty
+    assert ((bounds.low_ns <= found.operator_ns) & (found.operator_ns <= bounds.high_ns)).all()
+
+
+def test_an_empty_graph():
+    assert costs(graph_of([]), load_topology("a40x2"), "learned").operator_ns.shape == (0, 2)
+
+
+def test_a_few_measurements_refine_a_device(model):
+    slow = law(GPUS["H100"], seed=4, factor=2.5)
+    some, rest = slow.take(np.arange(12)), slow.take(np.arange(12, 500))
+    refinement = refine(some.work, GPUS["H100"], some.seconds, model.predict(some.work, GPUS["H100"]))
+    plain = model.predict(rest.work, GPUS["H100"])
+    better = refinement(rest.work, GPUS["H100"], plain)
+    assert np.median(np.abs(plain.seconds / rest.seconds - 1)) > 0.25
+    assert np.median(np.abs(better.seconds / rest.seconds - 1)) < 0.12
+    assert ((better.high / better.low) <= (plain.high / plain.low) + 1e-9).all()
+
+
+def test_spread_by_hand():
+    common = spread_of(np.array([0.1, 0.1, -0.1, -0.1] * 20), ["a", "a", "b", "b"] * 20)
+    assert (common.low, common.high) == pytest.approx((-0.1, 0.1))
+    assert common.shared == pytest.approx(1.0)
+    own = spread_of(np.array([0.1, -0.1, 0.1, -0.1] * 20), ["a", "a", "b", "b"] * 20)
+    assert own.shared == pytest.approx(0.0)

@@ -1,0 +1,27 @@
+"""Inception-v3 and NASNet-A compute what torch computes, side by side on logical CPU devices."""
+
+import numpy as np
+import pytest
+
+from tvm_sched.relax import compile
+from tvm_sched.schedule import verify
+
+from .conftest import TOLERANCE, relative_difference
+
+torch = pytest.importorskip("torch")
+branched = pytest.importorskip("tvm_sched.testing.branched")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "size", "operators"), [("inception_v3", 107, 126), ("nasnet_mobile", 64, 561)])
+def test_branched_networks_compute_the_same_values(name, size, operators):
+    torch.manual_seed(0)
+    program = branched.exported(getattr(branched, name)(), size)
+    x = np.random.default_rng(0).standard_normal((1, 3, size, size), dtype=np.float32)
+    with torch.no_grad():
+        expected = program.module()(torch.from_numpy(x)).numpy()
+    compiled = compile(program, "cpu2", "heft")
+    verify(compiled.problem, compiled.schedule)
+    assert len(compiled.problem.graph.operators) == operators
+    assert {placement.device for placement in compiled.schedule.placements} == {"cpu0", "cpu1"}
+    assert relative_difference(compiled.run(x), expected) < TOLERANCE

@@ -1,0 +1,215 @@
+"""Operators side by side: stages and streams, worked out by hand; the bounds hold for them, too."""
+
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedule.cases import bus, device, graph, problem, schedule, topology
+from strategies import SEEDS, problems
+from tvm_sched.errors import CostsError
+from tvm_sched.problem import Concurrency, Costs, Problem, Switch
+from tvm_sched.schedule import simulate, verify, violations
+from tvm_sched.schedule.bounds import lower_bound
+from tvm_sched.testing import random_schedule
+
+
+def side_by_side(times, utilisation=0.6, serial_share=0.5, pairs=(), edges=(), devices=1):
+    """Operators a, b, ... on equal devices; each edge "ab" is a tensor of 10 bytes, copies take 10 ns."""
+    names = "abcdefgh"[: len(times)]
+    reads = {n: [e for e in edges if e[1] == n] for n in names}
+    writes = {n: [e for e in edges if e[0] == n] for n in names}
+    g = graph(dict.fromkeys(edges, 10), [(n, " ".join(reads[n]), " ".join(writes[n])) for n in names])
+    places = topology(
+        *(device(f"d{d}") for d in range(devices)),
+        switches=[Switch("s", ("d0", f"d{devices - 1}"), 1e9)][: devices - 1],
+    )
+    base = problem(g, places, [[t] * devices for t in times])
+    used = np.broadcast_to(np.array(utilisation, dtype=float).reshape(-1, 1, 1), (len(times), devices, 1))
+    together = Concurrency(used, serial_share, pairs)
+    return Problem(base.graph, base.topology, Costs(base.costs.operator_ns, concurrency=together))
+
+
+def place(p, *texts):
+    """Placements "operator device stream stage"."""
+    made = schedule(p, [" ".join(text.split()[:2]) for text in texts])
+    fields = [[int(n) for n in text.split()[2:]] for text in texts]
+    placements = tuple(
+        msgspec.structs.replace(q, stream=f[0], stage=f[1]) for q, f in zip(made.placements, fields, strict=True)
+    )
+    return msgspec.structs.replace(made, placements=placements)
+
+
+def spans(p, s):
+    return [(event.start_ns, event.end_ns) for event in simulate(p, s).events]
+
+
+def test_a_stage_takes_the_time_of_the_set():
+    # 0.5 (100 + 50) + 0.5 max(60 + 30, 100) = 125; both end then.
+    p = side_by_side([100, 50])
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 125), (0, 125)]
+
+
+def test_operators_of_one_stream_in_a_stage_run_one_after_another():
+    # a, then b (20 + 30 on stream 0) beside c (100): 0.5 150 + 0.5 max(0.6 150, 100) = 125 by the formula. Sharing: beside c
+    # each is 1.6 times slower, so b is done at 80 and c, which has 50 left, at 130. b may read what a made.
+    p = side_by_side([20, 30, 100], edges=["ab"])
+    s = place(p, "a d0 0 1", "b d0 0 1", "c d0 1 1")
+    verify(p, s)
+    assert spans(p, s) == [(0, 130)] * 3
+
+
+def test_stages_follow_each_other_and_wait_for_all_their_inputs():
+    # c ends at 40 on d1, its tensor is there at 50: the stage of a and b (160 long) waits for it; d follows.
+    p = side_by_side([100, 100, 40, 10], edges=["cb", "ad"], devices=2)
+    s = place(p, "c d1 0 0", "a d0 0 1", "b d0 1 1", "d d0 0 0")
+    s = msgspec.structs.replace(s, transfers=schedule(p, [], ["copy cb d1 d0"]).transfers)
+    verify(p, s)
+    assert spans(p, s) == [(0, 40), (50, 210), (50, 210), (210, 220), (40, 50)]
+
+
+def test_streams_share_the_device_while_they_overlap():
+    # Together each is 0.5 2 + 0.5 1.2 = 1.6 times slower: b is done at 80, a has 50 of 100 left and ends at 130.
+    p = side_by_side([100, 50])
+    s = place(p, "a d0 0 0", "b d0 1 0")
+    verify(p, s)
+    assert spans(p, s) == [(0, 130), (0, 80)]
+
+
+def test_one_stream_runs_one_after_another_whatever_the_costs_know():
+    p = side_by_side([100, 50])
+    assert spans(p, place(p, "a d0 3 0", "b d0 3 0")) == [(0, 100), (100, 150)]
+
+
+def test_streams_mean_nothing_where_the_costs_know_nothing():
+    p = side_by_side([100, 50])
+    p = Problem(p.graph, p.topology, Costs(p.costs.operator_ns))
+    assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 100), (100, 150)]
+
+
+def test_small_operators_overlap_for_nothing():
+    # No serial share, a third of the device each: three at once take as long as one.
+    p = side_by_side([90, 90, 90], utilisation=1 / 3, serial_share=0)
+    assert spans(p, place(p, "a d0 0 0", "b d0 1 0", "c d0 2 0")) == [(0, 90)] * 3
+    assert lower_bound(p).ns in (89, 90)
+
+
+def test_measured_pairs_refine_the_formula():
+    # Predicted 160, measured 140: stages take 140, streams are 1.6 * 140 / 160 = 1.4 times slower.
+    p = side_by_side([100, 100], pairs=[(0, 1, 0, 140)])
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 140)] * 2
+    assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 140)] * 2
+    assert lower_bound(p).ns in (139, 140)
+
+
+def test_a_stream_waits_for_another_only_for_its_tensors():
+    # a 0-100 alone; then b (stream 0) and c (stream 1, reads a's) together: 1.6 * 50 = 80.
+    p = side_by_side([100, 50, 50], edges=["ac"])
+    assert spans(p, place(p, "a d0 0 0", "b d0 0 0", "c d0 1 0")) == [(0, 100), (100, 180), (100, 180)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "placements", "message"),
+    [
+        ("stage-split", ["a d0 0 1", "b d0 0 0", "c d0 1 1"], "do not follow each other"),
+        ("stage-streams", ["a d0 0 1", "b d0 1 1", "c d0 2 0", "d d0 3 0"], "one or the other"),
+        ("deadlock", ["a d0 0 1", "c d0 1 1"], "'a'"),
+    ],
+)
+def test_broken_stages(rule, placements, message):
+    p = side_by_side([10, 10, 10, 10], edges=["ac"])
+    used = [text.split()[0] for text in placements]
+    s = place(p, *placements, *(f"{o} d0 {'0 0' if 'streams' not in rule else '3 0'}" for o in "abcd" if o not in used))
+    found = violations(p, s)
+    assert [v.rule for v in found] == [rule]
+    assert message in found[0].message
+
+
+def test_a_stage_needs_costs_of_operators_together():
+    p = side_by_side([10, 10])
+    p = Problem(p.graph, p.topology, Costs(p.costs.operator_ns))
+    assert {v.rule for v in violations(p, place(p, "a d0 0 1", "b d0 1 1"))} == {"stage-unknown"}
+
+
+def test_direct_host_access_is_for_no_stage():
+    g = graph({"w1": 10, "y": 1}, [("p", "w1", "y")])
+    p = problem(g, topology(device("d0", "pcie"), buses=[bus("pcie")]), [[10]], [[20]])
+    p = Problem(p.graph, p.topology, Costs(p.costs.operator_ns, p.costs.direct_ns, "", Concurrency([[[0.5]]])))
+    s = schedule(p, ["p d0 direct"], ["host_read p d0"])
+    s = msgspec.structs.replace(s, placements=(msgspec.structs.replace(s.placements[0], stage=1),))
+    assert [v.rule for v in violations(p, s)] == ["stage-direct"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Concurrency([[0.5]]), "shape"),
+        (lambda: Concurrency([[[0.0]]]), r"utilisation\[0\]\[0\]\[0\] is 0.0"),
+        (lambda: Concurrency([[[0.5]]], serial_share=2), "serial_share is 2"),
+        (lambda: Costs([[1], [1]], concurrency=Concurrency([[[0.5]]])), "utilisation is for"),
+        (lambda: Costs([[1], [1]], concurrency=Concurrency([[[0.5]]] * 2, 0, [(0, 1, 1, 5)])), "pairs has"),
+        (lambda: Costs([[1], [2**63 - 1]], concurrency=Concurrency([[[0.5]]] * 2, 0, [(0, 0, 1, 5)])), "pairs has"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(CostsError, match=message):
+        make()
+
+
+def test_a_problem_file_keeps_what_is_known():
+    p = side_by_side([100, 50], pairs=[(0, 0, 1, 140)])
+    again = Problem.from_json(p.to_json())
+    assert again.costs == p.costs
+    assert again.digest == p.digest
+    assert Problem(p.graph, p.topology, Costs(p.costs.operator_ns)).digest != p.digest
+
+
+def with_concurrency(p, random):
+    """The same problem whose operators can run together."""
+    shape = (*p.costs.operator_ns.shape, random.choice([1, 2]))
+    used = np.array([random.uniform(0.05, 1) for _ in range(int(np.prod(shape)))]).reshape(shape)
+    together = Concurrency(used, random.choice([0, 0.3, 1]))
+    return Problem(p.graph, p.topology, Costs(p.costs.operator_ns, p.costs.direct_ns, "", together))
+
+
+def staged(s, random):
+    """Neighbours of a device's launch order in a stage together, at random."""
+    by_device, number = {}, 0
+    placements = list(s.placements)
+    for i, q in enumerate(placements):
+        by_device.setdefault(q.device, []).append(i)
+    for positions in by_device.values():
+        size = random.choice([2, 3, 4])
+        for first in range(0, len(positions), size):
+            number += 1
+            if random.random() < 0.3 or any(placements[k].direct_host_access for k in positions[first : first + size]):
+                continue
+            for k in positions[first : first + size]:
+                placements[k] = msgspec.structs.replace(placements[k], stage=number, stream=random.randrange(2))
+    return msgspec.structs.replace(s, placements=tuple(placements))
+
+
+def streamed(s, random):
+    placements = tuple(msgspec.structs.replace(q, stream=random.randrange(3)) for q in s.placements)
+    return msgspec.structs.replace(s, placements=placements)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    base=problems(max_operators=14, max_devices=3, min_operators=1),
+    seed=SEEDS,
+    change=st.sampled_from([staged, streamed]),
+)
+def test_no_bound_exceeds_operators_side_by_side(base, seed, change):
+    random = Random(seed)
+    p = with_concurrency(base, random)
+    s = change(random_schedule(p, seed), random)
+    found = violations(p, s)
+    if any(v.rule == "deadlock" for v in found):
+        assert change is staged  # dependent operators in a stage
+        return
+    assert {v.rule for v in found} <= {"memory"}
+    assert lower_bound(p).ns <= simulate(p, s).latency_ns

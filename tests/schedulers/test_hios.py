@@ -1,0 +1,249 @@
+"""HIOS's algorithms on its own examples, IOS on small graphs, and what holds for all of them.
+
+The weights of Figures 4 to 6 are printed in their pictures alone; the graphs here have the figures' structure, as the
+text tells it, and weights with which every number that the text states comes out.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies import problems
+from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from tvm_sched.schedule import Schedule, simulate
+from tvm_sched.schedulers import solve
+from tvm_sched.testing.hios import LayeredGraph, random_layered
+
+MS = 10**6
+
+
+def gpus(count):
+    names = tuple(f"gpu{d}" for d in range(1, count + 1))
+    places = tuple(Device(n, 1 << 30, 1e9, {"float32": 1e9}) for n in names)
+    return Topology("gpus", places, switches=(Switch("nvlink", names, 1e9, contention=False),) if count > 1 else ())
+
+
+def hand_made(times, edges, devices=2, pairs=(), utilisation=1.0):
+    """Operators v1, v2, ... with times and edges {(from, to): time} in nanoseconds; pairs {(a, b): time together}."""
+    n = len(times)
+    tensors = {edge: f"t{edge[0]}-{edge[1]}" for edge in edges}
+    operators = tuple(
+        Operator(
+            f"v{o}",
+            inputs=tuple(t for e, t in tensors.items() if e[1] == o),
+            outputs=tuple(t for e, t in tensors.items() if e[0] == o),
+        )
+        for o in range(1, n + 1)
+    )
+    graph = OpGraph("figure", operators, tuple(Tensor(t, edges[e]) for e, t in tensors.items()))
+    together = None
+    if pairs:
+        measured = [(d, a - 1, b - 1, ns) for d in range(devices) for (a, b), ns in dict(pairs).items()]
+        together = Concurrency(np.full((n, devices, 1), utilisation), 0.0, measured)
+    costs = Costs(np.repeat(np.array(times)[:, None], devices, axis=1), concurrency=together)
+    return Problem(graph, gpus(devices), costs)
+
+
+def where(schedule: Schedule):
+    """Operators of each device, in launch order."""
+    rows: dict[str, list[str]] = {}
+    for placement in schedule.placements:
+        rows.setdefault(placement.device, []).append(placement.operator)
+    return rows
+
+
+# Figure 4: v1, v2, v4, v6, v8 is the longest path; v3, v5 leave it after v1 and join it at v6; v7 leads from v5 to v8.
+FIGURE_4 = hand_made(
+    [2, 4, 1, 4, 1, 4, 2, 2],
+    {(1, 2): 1, (1, 3): 1, (2, 4): 1, (3, 5): 1, (4, 6): 1, (5, 6): 1, (5, 7): 1, (6, 8): 1, (7, 8): 1},
+)
+
+
+def test_figure_4_the_paths_one_after_another():
+    # P1 on GPU 1: 16. P2 = (v3, v5), not (v3, v5, v7), in whose middle v5 leads to v6: on GPU 1 18, on GPU 2 16, for its
+    # copy is there at 6. P3 = (v7): on GPU 1 18, on GPU 2 it ends at 7 and its copy at 8: 16.
+    schedule = solve(FIGURE_4, "hios-lp-inter")
+    assert where(schedule) == {"gpu1": ["v1", "v2", "v4", "v6", "v8"], "gpu2": ["v3", "v5", "v7"]}
+    assert simulate(FIGURE_4, schedule).latency_ns == 16
+
+
+@pytest.mark.parametrize(("moved", "latency"), [({3, 5}, 18), ({7}, 18)])
+def test_figure_4_the_mappings_that_were_not_taken(moved, latency):
+    # The text's other figures: P2 on GPU 1, when v7 has no device yet; P3 on GPU 1.
+    on = {o: "gpu1" if o in {1, 2, 4, 6, 8} | moved else "gpu2" for o in range(1, 9)}
+    end = {}
+    free = dict.fromkeys(on.values(), 0)
+    edges = [tuple(map(int, t.name[1:].split("-"))) for t in FIGURE_4.graph.tensors]
+    for o in range(1, 9):
+        if moved == {3, 5} and o == 7:
+            continue
+        ready = [end[a] + (on[a] != on[b]) for a, b in edges if b == o and a in end]
+        end[o] = free[on[o]] = max([free[on[o]], *ready]) + int(FIGURE_4.costs.operator_ns[o - 1, 0])
+    assert end[8] == latency
+
+
+# Figure 5: on GPU 1 v1, v2, v4, v5, v7; on GPU 2 v3, v6. Grouping v2 with v4 and v5 with v7 takes the latency from 18 to 16.
+def figure_5():
+    times = [2, 4, 4, 4, 5, 4, 3]
+    edges = {(1, 2): 1, (1, 3): 1, (1, 4): 1, (2, 5): 1, (3, 6): 1, (4, 7): 1}
+    return hand_made(times, edges, pairs={(2, 4): 7, (5, 7): 7, (2, 5): 8, (3, 6): 8, (4, 7): 8, (4, 5): 8, (2, 3): 8})
+
+
+def test_figure_5_the_window_groups_neighbours_that_gain():
+    problem = figure_5()
+    alone = solve(problem, "hios-lp", {"window": 1})
+    grouped = solve(problem, "hios-lp")
+    assert simulate(problem, alone).latency_ns == 18
+    assert simulate(problem, grouped).latency_ns == 16
+    stages = {}
+    for placement in grouped.placements:
+        if placement.stage:
+            stages.setdefault(placement.stage, set()).add(placement.operator)
+    assert sorted(map(sorted, stages.values())) == [["v2", "v4"], ["v5", "v7"]]
+
+
+def test_figure_6_the_table_of_mapping_recording():
+    # v1 (2) leads to v2 (3) and v3 (3), these to v4 (2); transfers take 1. By priority v1, v2, v3, v4. Rows of the table:
+    # v2 beside v1 5, elsewhere 6; v3 beside both 8, elsewhere than v2 6; v4 beside v3, as v2's copy comes at 6, 8.
+    problem = hand_made([2, 3, 3, 2], {(1, 2): 1, (1, 3): 1, (2, 4): 1, (3, 4): 1})
+    schedule = solve(problem, "hios-mr-inter")
+    assert simulate(problem, schedule).latency_ns == 8
+    assert sorted(where(schedule).values()) == [["v1", "v2"], ["v3", "v4"]]
+
+
+def test_ios_takes_the_best_stages():
+    # Two chains of two, each operator 100 and a third of the device: both chains together take 200, not 400.
+    problem = hand_made([100] * 4, {(1, 3): 1, (2, 4): 1}, devices=1, pairs={(1, 2): 100}, utilisation=1 / 3)
+    schedule = solve(problem, "ios")
+    assert simulate(problem, schedule).latency_ns == 200
+    assert simulate(problem, solve(problem, "sequential")).latency_ns == 400
+
+
+def test_ios_does_not_group_what_loses():
+    problem = hand_made([100] * 2, {}, devices=1, pairs={(1, 2): 210})
+    schedule = solve(problem, "ios")
+    assert [placement.stage for placement in schedule.placements] == [0, 0]
+
+
+def brute_force(problem, groups):
+    """The least sum of stage times over all ways to cut small graphs into stages of independent operators."""
+    index, n = problem.graph.index, len(problem.graph.operators)
+    best = {0: 0}
+    for done in range(1 << n):
+        if done not in best:
+            continue
+        free = [o for o in range(n) if not done >> o & 1 and all(done >> p & 1 for p in index.predecessors[o])]
+        for chosen in range(1, 1 << len(free)):
+            stage = [o for i, o in enumerate(free) if chosen >> i & 1]
+            if len(stage) <= groups:
+                t = problem.costs.operator_ns[stage, 0]
+                used = (t * problem.costs.concurrency.utilisation[stage, 0, 0]).sum()
+                s = problem.costs.concurrency.serial_share
+                time = int(np.ceil(s * t.sum() + (1 - s) * max(used, t.max()) - 1e-3)) if len(stage) > 1 else int(t[0])
+                after = done | sum(1 << o for o in stage)
+                best[after] = min(best.get(after, 1 << 60), best[done] + time)
+    return best[(1 << n) - 1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(4, 9))
+def test_ios_is_optimal_among_stages_of_independent_operators(seed, operators):
+    problem = random_layered(seed, operators, 3, operators).problem(1)
+    schedule = solve(problem, "ios", {"group_size": 1, "groups": 3})
+    assert simulate(problem, schedule).latency_ns == brute_force(problem, 3)
+
+
+def test_ios_refuses_what_would_take_hours():
+    problem = random_layered(0).problem(1)
+    with pytest.raises(InputError, match=r"a block of \d+ operators has more than 200000 states"):
+        solve(problem, "ios")
+    cut = solve(problem, "ios", {"block": 10, "groups": 2})
+    assert simulate(problem, cut).latency_ns < simulate(problem, solve(problem, "sequential")).latency_ns
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    problems(max_operators=14, max_devices=4, memory=("generous",)),
+    st.sampled_from(["heft", "peft", "hios-lp", "hios-mr"]),
+)
+def test_list_schedulers_are_feasible_or_say_why(problem, method):
+    try:
+        schedule = solve(problem, method)  # which verifies it
+    except InfeasibleError:
+        return
+    assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
+
+
+@pytest.mark.parametrize("devices", [1, 2, 5])
+def test_all_methods_on_a_layered_graph(devices):
+    problem = random_layered(3, 60, 8, 120).problem(devices)
+    latencies = {
+        name: solve(problem, name, {"block": 10, "groups": 2} if name == "ios" else None).certificate.latency_ns
+        for name in ("sequential", "heft", "peft", "ios", "hios-lp-inter", "hios-lp", "hios-mr-inter", "hios-mr")
+    }
+    assert latencies["hios-lp"] <= latencies["hios-lp-inter"]
+    assert latencies["hios-mr"] <= latencies["hios-mr-inter"]
+    assert latencies["heft"] <= latencies["sequential"]
+
+
+def test_heft_takes_gaps():
+    # v1 (10) on gpu1; v3 waits on gpu2 for v1's copy until 20; v4 (5), of least rank, starts before it there.
+    problem = hand_made([10, 40, 30, 5], {(1, 2): 30, (1, 3): 10})
+    schedule = solve(problem, "heft")
+    events = {e.name: e for e in simulate(problem, schedule).events if e.kind == "kernel"}
+    assert events["v3"].lanes == events["v4"].lanes != events["v2"].lanes
+    assert (events["v4"].end_ns, events["v3"].start_ns, events["v2"].end_ns) == (5, 20, 50)
+
+
+def test_auto_is_no_worse_than_any_and_says_what_it_tried():
+    problem = random_layered(5, 60, 8, 120).problem(4)
+    schedule = solve(problem, "auto", {"time_limit": 0.3})
+    tried = schedule.notes["tried"]
+    assert {"heft", "hios-lp", "annealing"} <= set(tried)
+    assert schedule.certificate.latency == pytest.approx(min(tried.values()))
+    assert tried["annealing"] < tried["heft"]
+
+
+def test_annealing_gives_the_same_schedule_again():
+    problem = random_layered(6, 30, 5, 60).problem(3)
+    first, second = annealed(problem), annealed(problem)
+    assert first == second
+
+
+def annealed(problem):
+    from tvm_sched.schedulers import native
+
+    start = native.list_order(problem, native.HEFT)
+    return native.anneal(problem, start, native.Effort(200_000, 7, 0, 2, 1e9))
+
+
+@pytest.mark.parametrize(("method", "what"), [("auto", "annealing"), ("hios-mr", "records"), ("hios-lp", "paths")])
+def test_an_interrupt_ends_the_work(method, what):
+    def interrupt(doing, done, total):
+        if doing == what:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(random_layered(0).problem(2), method, progress=interrupt)
+
+
+def test_layered_graphs_are_what_was_asked_for():
+    graph = random_layered(1, 50, 7, 90, 0.5)
+    assert (len(graph.time), len(graph.edges)) == (50, 90)
+    assert all(ms == pytest.approx(max(0.1, 0.5 * graph.time[a])) for a, _, ms in graph.edges)
+    assert all(0.1 <= t <= 4 for t in graph.time)
+    with pytest.raises(ValueError, match="cannot have 60 layers"):
+        random_layered(1, 50, 60)
+    with pytest.raises(ValueError, match="not 3"):
+        random_layered(1, 50, 7, 3)
+
+
+def test_times_of_a_layered_graph():
+    graph = LayeredGraph((1.0, 2.0), (0.6, 0.6), ((0, 1, 0.5),))
+    problem = graph.problem(2)
+    assert problem.costs.operator_ns.tolist() == [[MS, MS], [2 * MS, 2 * MS]]
+    assert problem.copy_ns(0, 0, 1) == MS // 2
+    assert not problem.topology.channels
+    assert graph.problem(1, concurrency=False).costs.concurrency is None

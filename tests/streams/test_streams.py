@@ -1,0 +1,178 @@
+"""Stream allocation and launch orders: small graphs by hand, and what holds for all."""
+
+from itertools import pairwise
+
+import msgspec
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from schedule.cases import device, graph, problem, schedule, topology
+from strategies import scheduled_problems
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Concurrency, Costs, Problem
+from tvm_sched.schedule import simulate, violations
+from tvm_sched.streams import (
+    ALLOCATORS,
+    LAUNCH_ORDERS,
+    Demand,
+    allocate_streams,
+    count_synchronizations,
+    order_launches,
+)
+
+
+def dag(edges, names=None):
+    """Operators of 100 ns on one device, listed in order of name, which is topological; edges "ab"."""
+    names = sorted(set("".join(edges))) if names is None else list(names)
+    operators = [(n, " ".join(e for e in edges if e[1] == n), " ".join(e for e in edges if e[0] == n)) for n in names]
+    return problem(graph(dict.fromkeys(edges, 8), operators), topology(device("d0")), [[100]] * len(names))
+
+
+def in_order(p):
+    return schedule(p, [f"{operator.name} d0" for operator in p.graph.operators])
+
+
+def streams(p, method):
+    found = allocate_streams(p, in_order(p), method)
+    return "".join(str(placement.stream) for placement in found.placements)
+
+
+# a feeds b, c and d; b and c feed e, e and d feed f; f also reads a's result, which its order implies.
+INCEPTION = dag(["ab", "ac", "ad", "be", "ce", "ef", "df", "af"])
+
+
+def test_one_stream():
+    assert streams(INCEPTION, "one") == "000000"
+
+
+def test_opara_gives_each_operator_the_stream_of_its_first_predecessor_that_nothing_follows():
+    # b follows a, c and d need new streams; e follows b (0), f follows d (2): its predecessors are a, d and e in order.
+    assert streams(INCEPTION, "opara") == "001202"
+
+
+def test_nimble_needs_as_many_streams_as_chains():
+    found = streams(INCEPTION, "nimble")
+    assert len(set(found)) == 3
+    assert found[0] == found[1] == "0"
+
+
+def test_wavefront_spreads_each_depth():
+    assert streams(INCEPTION, "wavefront") == "001200"
+
+
+def test_synchronisations_that_remain():
+    # Streams 001202: c and d wait for a, e for c, f for e. f need not wait for a: its stream does.
+    s = allocate_streams(INCEPTION, in_order(INCEPTION), "opara")
+    assert count_synchronizations(INCEPTION, s) == 4
+    assert count_synchronizations(INCEPTION, allocate_streams(INCEPTION, in_order(INCEPTION), "one")) == 0
+
+
+def test_a_wait_that_another_implies_is_none():
+    # Streams by hand: a, b on 0; c, d on 1. c waits for b, which follows a: d's wait for a is implied.
+    p = dag(["ab", "bc", "ad", "cd"])
+    placements = tuple(
+        msgspec.structs.replace(q, stream=k) for q, k in zip(in_order(p).placements, (0, 0, 1, 1), strict=True)
+    )
+    assert count_synchronizations(p, msgspec.structs.replace(in_order(p), placements=placements)) == 1
+
+
+def test_nimble_matches_where_greed_would_not():
+    # a can go on with c or d, b only with c: two chains, a-d and b-c.
+    p = dag(["ac", "ad", "bc"])
+    assert len(set(streams(p, "nimble"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [("depth-first", "adcbef"), ("breadth-first", "abcdef"), ("critical-path", "abcdef"), ("opara", "adbcef")],
+)
+def test_launch_orders(method, expected):
+    # Opara: memory-bound a and d, the rest compute-bound; b asks for less than c. After a comes a compute-bound one if
+    # there is one: none but b and c are free, and d.
+    demands = {n: Demand(amount, n in "ad") for n, amount in zip("abcdef", (1, 2, 3, 1, 1, 1), strict=True)}
+    if method == "opara":
+        expected = "abdcef"
+    found = order_launches(INCEPTION, in_order(INCEPTION), method, demands)
+    assert "".join(placement.operator for placement in found.placements) == expected
+
+
+def test_best_is_never_slower_than_one_stream_and_takes_streams_that_help():
+    p = INCEPTION
+    for used, latency in ((0.3, 400), (1.0, 600)):
+        together = Concurrency(np.full((6, 1, 1), used))
+        q = Problem(p.graph, p.topology, Costs(p.costs.operator_ns, concurrency=together))
+        assert simulate(q, allocate_streams(q, in_order(q), "best")).latency_ns == latency
+
+
+def test_what_is_refused():
+    s = in_order(INCEPTION)
+    with pytest.raises(InputError, match="no stream allocator 'two'; there are one, opara"):
+        allocate_streams(INCEPTION, s, "two")
+    with pytest.raises(InputError, match="no launch order 'x'"):
+        order_launches(INCEPTION, s, "x")
+    with pytest.raises(InputError, match="demands has no 'a'"):
+        order_launches(INCEPTION, s, "opara", {})
+    staged = msgspec.structs.replace(
+        s, placements=(msgspec.structs.replace(s.placements[0], stage=1), *s.placements[1:])
+    )
+    with pytest.raises(InputError, match="has stages"):
+        allocate_streams(INCEPTION, staged)
+    backwards = (s.placements[1], s.placements[0], *s.placements[2:])
+    with pytest.raises(InputError, match="'b' stands before one that it reads from"):
+        allocate_streams(INCEPTION, msgspec.structs.replace(s, placements=backwards))
+
+
+@settings(max_examples=80, deadline=None)
+@given(scheduled_problems(max_operators=16, max_devices=3, min_operators=1))
+def test_streams_and_orders_keep_schedules_feasible(case):
+    p, s = case
+    for method in LAUNCH_ORDERS:
+        t = order_launches(p, s, method)
+        assert {v.rule for v in violations(p, t)} <= {"memory"}
+        for allocator in ALLOCATORS:
+            u = allocate_streams(p, t, allocator)
+            assert {v.rule for v in violations(p, u)} <= {"memory"}
+            assert count_synchronizations(p, u) == reduced(p, u)
+
+
+@settings(max_examples=80, deadline=None)
+@given(scheduled_problems(max_operators=16, max_devices=1, min_operators=1))
+def test_nimble_has_the_fewest_streams_without_independent_operators_on_one(case):
+    p, s = case
+    s = order_launches(p, s, "breadth-first")
+    found = allocate_streams(p, s, "nimble")
+    g = dependences(p)
+    reach = {o: nx.descendants(g, o) for o in g}
+    rows = {}
+    for placement in found.placements:
+        rows.setdefault(placement.stream, []).append(placement.operator)
+    for row in rows.values():
+        assert all(b in reach[a] for a, b in pairwise(row))
+    matching = nx.Graph()
+    matching.add_nodes_from((("from", o) for o in g), bipartite=0)
+    matching.add_edges_from((("from", a), ("to", b)) for a, b in nx.transitive_reduction(g).edges)
+    size = len(nx.bipartite.hopcroft_karp_matching(matching, [("from", o) for o in g])) // 2
+    assert len(rows) == len(g) - size
+
+
+def dependences(p):
+    g = nx.DiGraph()
+    names = [operator.name for operator in p.graph.operators]
+    g.add_nodes_from(names)
+    g.add_edges_from((names[b], names[o]) for o, row in enumerate(p.graph.index.predecessors) for b in row)
+    return g
+
+
+def reduced(p, s):
+    """Edges between streams of one device in the transitive reduction of dependences and stream orders."""
+    g = dependences(p)
+    last, where = {}, {}
+    for placement in s.placements:
+        where[placement.operator] = key = placement.device, placement.stream
+        if key in last:
+            g.add_edge(last[key], placement.operator)
+        last[key] = placement.operator
+    edges = nx.transitive_reduction(g).edges
+    return sum(where[a] != where[b] and where[a][0] == where[b][0] for a, b in edges)
