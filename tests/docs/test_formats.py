@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tvm_sched.cost_model import costs
+from tvm_sched.pipeline import PipelinePlan
 from tvm_sched.problem import Problem, load_topology, parse_topology, preset_names, read_topology
 from tvm_sched.problem.quantity import UNITS
 from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Switch, _TopologyBody
@@ -32,6 +33,10 @@ def test_topology_and_problem():
     assert problem.topology == topology
     assert costs(problem.graph, topology) == problem.costs
     assert problem.to_json().decode() == example("problem")
+
+
+def test_pipeline():
+    assert PipelinePlan.from_json(example("pipeline")).to_json().decode() == example("pipeline")
 
 
 def test_schedule_and_timeline():

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import costs, execute, interrupt, machine, plan
+from . import costs, execute, interrupt, machine, pipeline, plan
 from .command import command, epilog
 
 app = typer.Typer(
@@ -97,6 +97,15 @@ command(
         "tvm-sched compare problem.json --option exact.workers=2 --time-limit 20 --report report.html",
     ),
 )(plan.compare)
+command(
+    app,
+    "pipeline",
+    (
+        "tvm-sched pipeline googlenet.onnx --topology v100-server --stages 4 -o pipeline.json",
+        "tvm-sched pipeline problem.json --stages auto --time-limit 20 --seed 1 --json",
+        "tvm-sched pipeline problem.json --partitioner slicegraph --option order=mla-weighted --trace trace.json",
+    ),
+)(pipeline.pipeline)
 command(
     app,
     "problem",

@@ -9,13 +9,16 @@ if TYPE_CHECKING:
     from .attributes import get_graph, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
     from .importers import ImportedModel, load_model
+    from .pipeline_build import CompiledPipeline, compile_pipeline
     from .pipelines import pipeline
     from .targets import target
 
 _WHERE = {
     "CompiledModel": "build",
+    "CompiledPipeline": "pipeline_build",
     "ImportedModel": "importers",
     "compile": "build",
+    "compile_pipeline": "pipeline_build",
     "get_graph": "attributes",
     "get_problem": "attributes",
     "get_schedule": "attributes",
@@ -28,8 +31,10 @@ _WHERE = {
 
 __all__ = [
     "CompiledModel",
+    "CompiledPipeline",
     "ImportedModel",
     "compile",
+    "compile_pipeline",
     "get_graph",
     "get_problem",
     "get_schedule",

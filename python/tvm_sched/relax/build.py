@@ -223,12 +223,13 @@ def make_problem(
 ) -> Problem:
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     imported = load_model(model, input_shapes, name)
-    mod = _named(imported)
+    mod = model_with_name(imported)
     passes = schedule_passes(topology, cost_model=cost_model, backend=backend)[:2]
     return get_problem(tvm.transform.Sequential(passes)(mod))
 
 
-def _named(imported: ImportedModel) -> tvm.IRModule:
+def model_with_name(imported: ImportedModel) -> tvm.IRModule:
+    """The module with its parameters' values and its name."""
     return imported.with_parameters().with_attr(NAME, imported.name)
 
 
@@ -246,8 +247,8 @@ def _scheduled(
 
     passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend)
     if given is None:
-        return tvm.transform.Sequential(passes)(_named(imported))
-    mod = tvm.transform.Sequential(passes[:2])(_named(imported))
+        return tvm.transform.Sequential(passes)(model_with_name(imported))
+    mod = tvm.transform.Sequential(passes[:2])(model_with_name(imported))
     problem = get_problem(mod)
     if given.problem != problem.digest:
         raise InputError(

@@ -153,9 +153,9 @@ def solve(
         The scheduler's answer breaks a rule of ``docs/model.md``, or is no schedule.
     """
     scheduler = get(name)
-    chosen = _options(scheduler, options)
+    chosen = read_options("scheduler", name, scheduler.options, options)
     begin = time.monotonic()
-    with _report_to(progress):
+    with report_to(progress):
         schedule = scheduler.function(problem, chosen)
     seconds = time.monotonic() - begin
     if not isinstance(schedule, Schedule):
@@ -183,22 +183,37 @@ def _certificate(problem: Problem, schedule: Schedule) -> Certificate:
     return Certificate(latency, bound.ns, bound.name)
 
 
-def _options(scheduler: Scheduler, options: Mapping[str, Any] | msgspec.Struct | None) -> msgspec.Struct:
-    if isinstance(options, scheduler.options):
+def read_options(
+    what: str, name: str, kind: type[msgspec.Struct], options: Mapping[str, Any] | msgspec.Struct | None
+) -> msgspec.Struct:
+    """Options as the struct of ``kind``; texts of the command line are converted.
+
+    Parameters
+    ----------
+    what, name : str
+        Whose options they are, for errors: "scheduler", "exact".
+
+    Raises
+    ------
+    InputError
+        There is no such option, or it does not allow the value.
+    """
+    if isinstance(options, kind):
         return options
     given = dict(options) if isinstance(options, Mapping) else {}
-    known = [field.name for field in msgspec.structs.fields(scheduler.options)]
+    known = [field.name for field in msgspec.structs.fields(kind)]
     for key in given:
         if key not in known:
-            raise InputError(f"scheduler {scheduler.name!r} has no option {key!r}; it has {', '.join(known) or 'none'}")
+            raise InputError(f"{what} {name!r} has no option {key!r}; it has {', '.join(known) or 'none'}")
     try:
-        return msgspec.convert(given, scheduler.options, strict=False)
+        return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"options of scheduler {scheduler.name!r}: {error}") from None
+        raise InputError(f"options of {what} {name!r}: {error}") from None
 
 
 @contextmanager
-def _report_to(progress: Progress | None) -> Iterator[None]:
+def report_to(progress: Progress | None) -> Iterator[None]:
+    """Within it, `report_progress` calls ``progress``."""
     token = _progress.set(progress)
     try:
         yield

@@ -14,7 +14,7 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import emit_plan, output_tensors
+from ...planning import KernelCall, emit_plan, output_tensors
 from ...problem import Problem
 from ...runtime.machine import describe
 from ...schedule import Schedule
@@ -95,8 +95,9 @@ def make_executor(
     parameters: dict[str, Any] = {}
     libraries: list[tvm.runtime.Module] = []
     for variant in variants:
-        functions = _kernel_names(variant, len(variants))
-        claimed = _claimed(variant)
+        suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
+        functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
+        claimed = claimed_functions(variant.mod)
         kernels.update({name: variant.mod[original] for original, name in functions.items() if original not in claimed})
         libraries += make_modules(variant.mod, functions, len(variant.problem.topology.devices))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
@@ -105,7 +106,7 @@ def make_executor(
             variant.schedule,
             variant.extraction,
             name=variant.name,
-            backend=backend or _backend(variant.problem),
+            backend=backend or choose_backend(variant.problem),
             functions=functions,
             values=tuple(values),
         )
@@ -166,7 +167,8 @@ def _structure(variant: Variant) -> Any:
     return visit(variant.extraction.result)
 
 
-def _backend(problem: Problem) -> str:
+def choose_backend(problem: Problem) -> str:
+    """The backend of a problem's devices: real where all are CPUs, else emulated."""
     return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
 
 
@@ -177,7 +179,7 @@ def _check_runs_on_gpus(variant: Variant) -> None:
             f"the backend 'cuda' runs on GPUs, and {', '.join(map(repr, others))} of the topology "
             f"{variant.problem.topology.name!r} are CPUs; compile for a topology of GPUs, or for the backend 'cpu'"
         )
-    claimed = _claimed(variant)
+    claimed = claimed_functions(variant.mod)
     for call in variant.extraction.calls:
         if call.packed or (call.external and call.function not in claimed):
             raise InputError(
@@ -186,19 +188,16 @@ def _check_runs_on_gpus(variant: Variant) -> None:
             )
 
 
-def _kernel_names(variant: Variant, count: int) -> dict[str, str]:
-    """Name in the artifact of each function that the variant calls and the artifact holds."""
-    claimed = _claimed(variant)
-    calls = variant.extraction.calls
+def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:
+    """Name in the artifact of each function that is called and that the artifact holds."""
+    claimed = claimed_functions(mod)
     used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
-    suffix = "" if count == 1 else f"__{variant.name.rpartition('#')[2]}"
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
 
 
-def _claimed(variant: Variant) -> set[str]:
-    """Functions that kernel libraries compute."""
-    attributes = variant.mod.attrs
-    return {str(name) for name in attributes[KERNELS]} if attributes and KERNELS in attributes else set()
+def claimed_functions(mod: tvm.IRModule) -> set[str]:
+    """Functions of a module that kernel libraries compute."""
+    return {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()
 
 
 def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:

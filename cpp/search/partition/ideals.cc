@@ -1,0 +1,234 @@
+#include "search/partition/ideals.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace tvm_sched::partition {
+
+namespace {
+
+using Set = std::vector<uint64_t>;  // a bit for each node
+
+struct SetHash {
+  size_t operator()(const Set& set) const {
+    uint64_t hash = 0x9e3779b97f4a7c15;
+    for (uint64_t word : set) {
+      hash = (hash ^ word) * 0xff51afd7ed558ccd;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+bool Contains(const Set& set, NodeId v) { return (set[v / 64] >> (v % 64)) & 1; }
+
+/*! \brief All ideals, smaller ones first, and for each those with one node more. */
+struct Lattice {
+  std::vector<std::vector<std::pair<NodeId, uint32_t>>> larger;
+  bool complete = true;
+
+  Lattice(const Graph& graph, size_t most) {
+    std::unordered_map<Set, uint32_t, SetHash> number;
+    std::vector<const Set*> sets;  // keys of the map, which stay where they are
+    const auto add = [&](Set set) {
+      const auto [place, isnew] = number.emplace(std::move(set), sets.size());
+      if (isnew) {
+        sets.push_back(&place->first);
+        larger.emplace_back();
+      }
+      return place->second;
+    };
+    add(Set((graph.nodes() + 63) / 64, 0));
+    for (size_t i = 0; i < sets.size(); ++i) {
+      for (NodeId v = 0; v < static_cast<NodeId>(graph.nodes()); ++v) {
+        const Set& set = *sets[i];
+        const std::span<const NodeId> before = graph.predecessors[v];
+        const auto inside = [&](NodeId u) { return Contains(set, u); };
+        if (inside(v) || !std::all_of(before.begin(), before.end(), inside)) continue;
+        Set next = set;
+        next[v / 64] |= uint64_t{1} << (v % 64);
+        const uint32_t id = add(std::move(next));
+        larger[i].emplace_back(v, id);
+      }
+      if (sets.size() > most) {
+        complete = false;
+        return;
+      }
+    }
+  }
+};
+
+/*! \brief The cost of a growing and shrinking stage. */
+class Stage {
+ public:
+  explicit Stage(const Graph& graph)
+      : graph_(graph), readers_(graph.tensors.size(), 0), made_(graph.tensors.size(), 0) {}
+
+  double work() const { return work_; }
+  double Cost() const {
+    const double overflow =
+        graph_.limited() ? std::max(parameters_ - graph_.memory, 0.0) * graph_.overflow_time : 0;
+    return work_ + transfers_ + overflow;
+  }
+
+  void Add(NodeId v) { Change(v, 1); }
+  void Remove(NodeId v) { Change(v, -1); }
+
+ private:
+  void Change(NodeId v, int32_t sign) {
+    for (int32_t t : graph_.read[v]) {
+      transfers_ -= Transfer(t);
+      readers_[t] += sign;
+      transfers_ += Transfer(t);
+    }
+    for (int32_t t : graph_.made[v]) {
+      transfers_ -= Transfer(t);
+      made_[t] += sign;
+      transfers_ += Transfer(t);
+    }
+    work_ += sign * graph_.work[v];
+    parameters_ += sign * graph_.parameters[v];
+  }
+
+  /*! \brief What the stage pays for a tensor that it gets or sends. */
+  double Transfer(int32_t t) const {
+    const Tensor& tensor = graph_.tensors[t];
+    const bool elsewhere =
+        tensor.leaves || readers_[t] < static_cast<int32_t>(graph_.readers[t].size());
+    return (made_[t] ? elsewhere : readers_[t] > 0) ? tensor.transfer : 0;
+  }
+
+  const Graph& graph_;
+  std::vector<int32_t> readers_, made_;  // of each tensor, inside the stage
+  double work_ = 0, transfers_ = 0, parameters_ = 0;
+};
+
+/*! \brief Least bottleneck up to each ideal in each number of stages. */
+class Table {
+ public:
+  Table(const Graph& graph, const Lattice& lattice, const IdealSettings& settings)
+      : graph_(graph),
+        lattice_(lattice),
+        settings_(settings),
+        ideals_(lattice.larger.size()),
+        best_((settings.stages + 1) * ideals_, std::numeric_limits<double>::infinity()),
+        from_(best_.size(), 0),
+        seen_(ideals_, kUnseen),
+        stage_(graph) {
+    best_[0] = 0;
+  }
+
+  /*! \brief Tries every stage that begins after an ideal. */
+  void Extend(uint32_t first) {
+    bool reached = false;
+    for (size_t j = 0; j < settings_.stages; ++j) reached |= Best(j, first) < settings_.limit;
+    if (reached) Grow(first);
+  }
+
+  IdealPartition Result() const {
+    IdealPartition result;
+    result.ideals = ideals_;
+    const auto all = static_cast<uint32_t>(ideals_ - 1);
+    size_t used = 0;
+    for (size_t j = 0; j <= settings_.stages; ++j) {
+      if (Best(j, all) < result.cost) result.cost = Best(j, all), used = j;
+    }
+    if (result.cost < std::numeric_limits<double>::infinity()) Trace(used, all, result.stages);
+    return result;
+  }
+
+ private:
+  static constexpr uint32_t kUnseen = static_cast<uint32_t>(-1);
+
+  double Best(size_t stages, uint32_t ideal) const { return best_[stages * ideals_ + ideal]; }
+
+  /*! \brief Depth first through the ideals above `first`, each once, with an explicit stack. */
+  void Grow(uint32_t first) {
+    struct Frame {
+      uint32_t ideal;
+      NodeId added;
+      size_t next;
+    };
+    std::vector<Frame> path{{first, kNone, 0}};
+    seen_[first] = first;
+    while (!path.empty()) {
+      Frame& top = path.back();
+      const auto& larger = lattice_.larger[top.ideal];
+      if (top.next == larger.size()) {
+        if (top.added != kNone) stage_.Remove(top.added);
+        path.pop_back();
+        continue;
+      }
+      const auto [v, id] = larger[top.next++];
+      if (seen_[id] == first || stage_.work() + graph_.work[v] >= settings_.limit) continue;
+      seen_[id] = first;
+      stage_.Add(v);
+      Offer(first, id, stage_.Cost());
+      path.push_back({id, v, 0});
+    }
+  }
+
+  void Offer(uint32_t first, uint32_t ideal, double cost) {
+    if (cost >= settings_.limit) return;
+    for (size_t j = 0; j < settings_.stages; ++j) {
+      const double bottleneck = std::max(Best(j, first), cost);
+      double& best = best_[(j + 1) * ideals_ + ideal];
+      if (bottleneck < best) {
+        best = bottleneck;
+        from_[(j + 1) * ideals_ + ideal] = first;
+      }
+    }
+  }
+
+  /*! \brief The nodes of each stage lie on any way through the lattice from its ideal to the next.
+   */
+  void Trace(size_t stages, uint32_t ideal, Stages& assignment) const {
+    assignment.assign(graph_.nodes(), 0);
+    std::vector<std::pair<uint32_t, NodeId>> smaller(ideals_, {0, kNone});
+    for (uint32_t i = 0; i < ideals_; ++i) {
+      for (const auto& [v, id] : lattice_.larger[i]) smaller[id] = {i, v};
+    }
+    std::vector<int32_t> last(graph_.nodes(), 0);
+    for (; stages > 0; --stages) {
+      const uint32_t before = from_[stages * ideals_ + ideal];
+      // Nodes of the ideal that are not in `before`: strip both to the empty set.
+      for (uint32_t i = ideal; i != 0; i = smaller[i].first) ++last[smaller[i].second];
+      for (uint32_t i = before; i != 0; i = smaller[i].first) --last[smaller[i].second];
+      for (size_t v = 0; v < last.size(); ++v) {
+        if (last[v] > 0) assignment[v] = static_cast<int32_t>(stages) - 1;
+        last[v] = 0;
+      }
+      ideal = before;
+    }
+  }
+
+  const Graph& graph_;
+  const Lattice& lattice_;
+  const IdealSettings& settings_;
+  const size_t ideals_;
+  std::vector<double> best_;
+  std::vector<uint32_t> from_, seen_;
+  Stage stage_;
+};
+
+}  // namespace
+
+IdealPartition PartitionByIdeals(const Graph& graph, const IdealSettings& settings,
+                                 const std::function<bool()>& stop) {
+  const Lattice lattice(graph, settings.most_ideals);
+  IdealPartition result;
+  result.ideals = lattice.larger.size();
+  if (!lattice.complete) return result;
+  Table table(graph, lattice, settings);
+  for (uint32_t i = 0; i < lattice.larger.size(); ++i) {
+    if (stop()) {
+      result.stopped = true;
+      return result;
+    }
+    table.Extend(i);
+  }
+  return table.Result();
+}
+
+}  // namespace tvm_sched::partition

@@ -1,0 +1,150 @@
+#include "search/partition/orders.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <queue>
+#include <thread>
+
+namespace tvm_sched::partition {
+
+namespace {
+
+struct Chromosome {
+  Keys keys;
+  double value = std::numeric_limits<double>::infinity();
+};
+
+Keys RandomKeys(size_t nodes, std::mt19937_64& random) {
+  Keys keys(nodes);
+  for (double& key : keys) key = Uniform(random);
+  return keys;
+}
+
+/*! \brief Values all chromosomes from `begin` on, on several threads. */
+void Evaluate(std::vector<Chromosome>& population, size_t begin, const Fitness& fitness,
+              double limit, size_t threads) {
+  std::atomic<size_t> next{begin};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      for (size_t i = next++; i < population.size(); i = next++) {
+        population[i].value = fitness(population[i].keys, limit);
+      }
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      failure = std::current_exception();
+    }
+  };
+  std::vector<std::thread> helpers;
+  for (size_t t = 1; t < std::min(threads, population.size() - begin); ++t) {
+    helpers.emplace_back(work);
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void SortByValue(std::vector<Chromosome>& population) {
+  std::stable_sort(population.begin(), population.end(),
+                   [](const Chromosome& a, const Chromosome& b) { return a.value < b.value; });
+}
+
+}  // namespace
+
+Order KahnOrder(const Graph& graph, std::span<const double> keys) {
+  const size_t n = graph.nodes();
+  std::vector<size_t> waiting(n);
+  using Free = std::pair<double, NodeId>;
+  const auto later = [](const Free& a, const Free& b) {
+    return a.first < b.first || (a.first == b.first && a.second > b.second);
+  };
+  std::priority_queue<Free, std::vector<Free>, decltype(later)> free(later);
+  for (size_t v = 0; v < n; ++v) {
+    waiting[v] = graph.predecessors[v].size();
+    if (waiting[v] == 0) free.emplace(keys[v], static_cast<NodeId>(v));
+  }
+  Order order;
+  order.reserve(n);
+  while (!free.empty()) {
+    const NodeId u = free.top().second;
+    free.pop();
+    order.push_back(u);
+    for (NodeId v : graph.successors[u]) {
+      if (--waiting[v] == 0) free.emplace(keys[v], v);
+    }
+  }
+  return order;
+}
+
+Keys KeysOf(std::span<const NodeId> order) {
+  Keys keys(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    keys[order[i]] = 1 - (static_cast<double>(i) + 0.5) / static_cast<double>(order.size());
+  }
+  return keys;
+}
+
+double LinearArrangement(const Graph& graph, std::span<const NodeId> order, bool weighted) {
+  std::vector<size_t> position(graph.nodes());
+  for (size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+  double sum = 0;
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    const Tensor& tensor = graph.tensors[t];
+    if (tensor.producer == kNone) continue;
+    for (NodeId reader : graph.readers[t]) {
+      const double distance =
+          static_cast<double>(position[reader]) - static_cast<double>(position[tensor.producer]);
+      sum += (weighted ? tensor.transfer : 1.0) * std::abs(distance);
+    }
+  }
+  return sum;
+}
+
+GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings& settings,
+                     std::vector<Keys> start, const std::function<bool()>& stop) {
+  std::mt19937_64 random(settings.seed);
+  const size_t size = std::max<size_t>(settings.population, 2);
+  const auto part = [size](double fraction) {
+    return std::clamp<size_t>(static_cast<size_t>(fraction * static_cast<double>(size)), 1,
+                              size - 1);
+  };
+  const size_t elite = part(settings.elite),
+               mutants = std::min(part(settings.mutants), size - elite);
+  std::vector<Chromosome> population(size);
+  for (size_t i = 0; i < size; ++i) {
+    population[i].keys = i < start.size() ? std::move(start[i]) : RandomKeys(nodes, random);
+  }
+  Evaluate(population, 0, fitness, std::numeric_limits<double>::infinity(), settings.threads);
+  SortByValue(population);
+  size_t evaluations = size;
+  for (size_t generation = 1; generation < settings.generations && !stop(); ++generation) {
+    std::vector<Chromosome> next(population.begin(),
+                                 population.begin() + static_cast<std::ptrdiff_t>(elite));
+    next.resize(size);
+    for (size_t i = elite; i < size; ++i) {
+      if (i >= size - mutants) {
+        next[i].keys = RandomKeys(nodes, random);
+        continue;
+      }
+      const Keys& first = population[random() % elite].keys;
+      const Keys& second = population[elite + random() % (size - elite)].keys;
+      next[i].keys.resize(nodes);
+      for (size_t v = 0; v < nodes; ++v) {
+        next[i].keys[v] = Uniform(random) < settings.inherit ? first[v] : second[v];
+      }
+    }
+    // Children worse than the worst of the elite never become parents of the better kind, so their
+    // exact values do not matter.
+    Evaluate(next, elite, fitness, next[elite - 1].value, settings.threads);
+    evaluations += size - elite;
+    population = std::move(next);
+    SortByValue(population);
+  }
+  return {std::move(population.front().keys), population.front().value, evaluations};
+}
+
+}  // namespace tvm_sched::partition

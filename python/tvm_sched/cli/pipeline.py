@@ -1,0 +1,147 @@
+"""The command ``pipeline``: cut a model into stages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .command import Output
+from .inputs import (
+    InputShapes,
+    ModelsOrProblems,
+    Options,
+    Phase,
+    Seed,
+    TimeLimit,
+    TokenShape,
+    TraceFile,
+    check_outputs,
+    common_options,
+    load_problem,
+    parse_options,
+)
+from .interrupt import interruptible
+from .plan import JSON, OptionalTopology
+
+if TYPE_CHECKING:
+    from ..pipeline import PipelinePlan
+
+
+def pipeline(
+    out: Output,
+    sources: ModelsOrProblems,
+    topology: OptionalTopology = None,
+    stages: Annotated[
+        str, typer.Option("--stages", "-k", metavar="K|auto", help="Most stages; auto: one for each device.")
+    ] = "auto",
+    partitioner: Annotated[
+        str,
+        typer.Option("--partitioner", help="pipeline-exact, slicegraph, tarnawski-dp, pipedream or equal-split."),
+    ] = "pipeline-exact",
+    option: Options = None,
+    input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    phase: Phase = "full",
+    time_limit: TimeLimit = None,
+    seed: Seed = None,
+    latency_ceiling: Annotated[
+        float | None,
+        typer.Option("--latency-ceiling", metavar="SECONDS", help="Best throughput with this latency at most."),
+    ] = None,
+    throughput_floor: Annotated[
+        float | None,
+        typer.Option("--throughput-floor", metavar="BATCHES/S", help="Least latency with this throughput at least."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the plan.")] = None,
+    trace: TraceFile = None,
+) -> None:
+    """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be."""
+    check_outputs({"--output": (output, JSON), "--trace": (trace, JSON)}, sources)
+    count = _stages(stages)
+    options = _options(out, partitioner, option, time_limit, seed)
+    made = load_problem(out, sources, topology, input_shape, shape, phase)
+    from ..pipeline import plan_pipeline
+    from ..pipeline.simulate import simulate
+    from ..report.stages import certificate_sentence, stage_table
+
+    with interruptible(out), _solvers_aside(), out.step(f"Partitioning with {partitioner}") as step:
+        plan = plan_pipeline(
+            made,
+            count,  # type: ignore[arg-type]
+            partitioner,
+            options,
+            latency_ceiling=latency_ceiling,
+            throughput_floor=throughput_floor,
+            progress=step,
+        )
+    if output:
+        plan.save(output)
+        out.wrote(output, "plan")
+    run = simulate(made, plan)
+    if trace:
+        from ..report.trace import write_trace
+
+        write_trace(trace, [run.timeline])
+        out.wrote(trace, "trace")
+    out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
+    out.result(_about(plan, run.steady_ns, {"plan": output, "trace": trace}))
+
+
+@contextmanager
+def _solvers_aside() -> Iterator[None]:
+    """What solvers write to standard output by themselves goes to standard error; results stay alone there."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _stages(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"--stages {text}: a number from 1, or auto, is allowed")
+    return int(text)
+
+
+def _options(
+    out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
+) -> dict[str, Any]:
+    """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two are dropped where unknown."""
+    from ..pipeline import get
+
+    known = set(get(name).options.__struct_fields__)
+    common = common_options(time_limit, seed, known)
+    for key in common.keys() - known:
+        out.say(f"partitioner {name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
+    return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
+
+
+def _about(plan: PipelinePlan, steady_ns: float, files: dict[str, Path | None]) -> dict[str, Any]:
+    import msgspec
+
+    certificate = plan.certificate
+    return {
+        "problem": plan.problem,
+        "partitioner": plan.partitioner,
+        "options": plan.options,
+        "seconds": plan.seconds,
+        "stages": [{**msgspec.to_builtins(stage), "cost_ns": stage.cost_ns} for stage in plan.stages],
+        "cost_ns": plan.cost_ns,
+        "latency_ns": plan.latency_ns,
+        "steady_ns": steady_ns,
+        "certificate": msgspec.to_builtins(certificate),
+        "gap": certificate.gap if certificate else None,
+        "files": {what: str(path) for what, path in files.items() if path},
+    }

@@ -1,0 +1,27 @@
+"""Pipelines: a model cut into stages on several devices, so that the slowest stage is as fast as possible."""
+
+from . import baselines, portfolio, slicegraph
+from .partition_problem import PartitionProblem, StageTensor
+from .plan import PipelineCertificate, PipelinePlan, Stage
+from .registry import Partition, get, names, partition, register
+from .solve import plan_pipeline
+from .verify import verify, violations
+
+__all__ = [
+    "Partition",
+    "PartitionProblem",
+    "PipelineCertificate",
+    "PipelinePlan",
+    "Stage",
+    "StageTensor",
+    "baselines",
+    "get",
+    "names",
+    "partition",
+    "plan_pipeline",
+    "portfolio",
+    "register",
+    "slicegraph",
+    "verify",
+    "violations",
+]

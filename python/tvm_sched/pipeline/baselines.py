@@ -1,0 +1,100 @@
+"""The throughput baselines: equal split, PipeDream's chain program, the program over ideals of Tarnawski et al."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from ..errors import InfeasibleError
+from ..schedulers.registry import NoOptions
+from .partition_problem import Floats, Integers, PartitionProblem
+from .registry import Partition, register
+from .segments import least_bottleneck
+from .slicegraph import cut
+
+
+@register("equal-split", options=NoOptions)
+def equal_split(problem: PartitionProblem, stages: int, options: NoOptions) -> Partition:
+    """Cut one topological order into segments of equal work, as far as nodes allow; transfers are not looked at."""
+    order = problem.kahn(np.zeros(problem.size))
+    middle = np.cumsum(problem.work[order]) - problem.work[order] / 2
+    total = float(problem.work.sum())
+    stage_of = np.zeros(problem.size, dtype=np.int64)
+    if total > 0:
+        stage_of[order] = np.minimum(middle * stages // total, stages - 1)
+    return Partition(stage_of)
+
+
+@register("pipedream", options=NoOptions)
+def pipedream(problem: PartitionProblem, stages: int, options: NoOptions) -> Partition:
+    """PipeDream's dynamic program over a chain of layers: stages and the transfers between them overlap.
+
+    Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training" (SOSP 2019), Section 3.1, on one
+    topological order; without replication of stages, and with the transfers of one direction, since there is no
+    backward pass. A stage costs the larger of its work and the tensors that cross to what comes behind it.
+    O(nodes² stages).
+    """
+    order = problem.kahn(np.zeros(problem.size))
+    work = np.concatenate([[0.0], np.cumsum(problem.work[order])])
+    cost = np.maximum(work[None, :] - work[:, None], _crossing(problem, order)[None, :])
+    cost[np.tril_indices(len(work), -1)] = np.inf
+    np.fill_diagonal(cost, 0)
+    ends = least_bottleneck([cost] * stages).ends
+    return Partition(problem.stages_of(order, ends))
+
+
+def _crossing(problem: PartitionProblem, order: Integers) -> Floats:
+    """Transfer times of the tensors that cross each cut of an order, before position 0 to behind the last."""
+    position = np.empty(problem.size, dtype=np.int64)
+    position[order] = np.arange(problem.size)
+    change = np.zeros(problem.size + 2)
+    for tensor in problem.tensors:
+        if tensor.producer >= 0 and tensor.readers:
+            change[position[tensor.producer] + 1] += tensor.transfer
+            change[max(position[v] for v in tensor.readers) + 1] -= tensor.transfer
+    return np.cumsum(change)[: problem.size + 1]
+
+
+class TarnawskiOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `tarnawski-dp`.
+
+    Parameters
+    ----------
+    most_ideals : int
+        Graphs with more ideals are refused. Time grows with its square, memory linearly.
+    time_limit : float
+        Seconds.
+    """
+
+    most_ideals: int = 20_000
+    time_limit: float = float("inf")
+
+
+@register("tarnawski-dp", options=TarnawskiOptions)
+def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptions) -> Partition:
+    """Dynamic programming over ideals: the best partition, for graphs with few ideals.
+
+    Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020), Section 5.1:
+    time per sample with contiguous stages; replication is left out. Where parameters overflow, peak memory is not
+    counted in the program, so that the answer is the best but for that.
+
+    Raises
+    ------
+    InfeasibleError
+        There are more ideals than allowed, or time was over.
+    """
+    start = cut(problem, problem.kahn(np.zeros(problem.size)), stages)
+    cost = problem.bottleneck(start)
+    count, stopped, found = problem.ideals(
+        stages, most=options.most_ideals, limit=np.nextafter(cost, np.inf), seconds=options.time_limit
+    )
+    if count > options.most_ideals:
+        raise InfeasibleError(
+            f"the graph has more than {options.most_ideals} ideals, so the program over ideals would look at up to "
+            f"{options.most_ideals**2 // 2:.2g} pairs or more; raise the option most_ideals, or use slicegraph"
+        )
+    if stopped:
+        raise InfeasibleError(
+            f"the time limit of {options.time_limit:g} s was over before all {count} ideals were done"
+        )
+    return Partition(start if found is None else found)

@@ -1,0 +1,328 @@
+"""Runs batches through the stages of a plan: a thread for each stage and each hop, bounded room between them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from ..errors import ExecutionError, InputError
+from ..problem import HOST, Problem
+from ..schedule import Timeline
+from ..schedule.timeline import Event
+from .plan import PipelinePlan
+from .simulate import PipelineRun
+from .wiring import Wiring, wire
+
+Values = dict[str, Any]
+
+_PERIOD_SECONDS = 0.05
+"""What the slowest stage or hop of an emulated pipeline takes at least, so that waking threads is small beside it."""
+_PATIENCE = 0.05
+
+
+@dataclass(frozen=True)
+class StageProgram:
+    """What a stage computes.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of str
+        Names of tensors.
+    run : callable
+        Of the inputs in their order, the outputs in theirs; called from one thread.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    run: Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What came of a batch.
+
+    Attributes
+    ----------
+    batch : int
+    outputs : list of numpy.ndarray or None
+        In the model's order; None where the batch failed.
+    error : ExecutionError or None
+        Why it failed; the message names batch, stage and device, and the operator where that is known.
+    """
+
+    batch: int
+    outputs: list[np.ndarray[Any, Any]] | None
+    error: ExecutionError | None = None
+
+    def value(self) -> list[np.ndarray[Any, Any]]:
+        """The outputs; raises the batch's error where it failed."""
+        if self.error is not None:
+            raise self.error
+        return self.outputs or []
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A batch on its way: values, or why there are none."""
+
+    batch: int
+    values: Values
+    error: ExecutionError | None = None
+
+
+_END = None
+"""Follows the last batch through all queues."""
+
+
+class PipelineExecutor:
+    """Runs a plan: stages at once, each a batch ahead of the next; transfers beside the kernels; batches in order.
+
+    Parameters
+    ----------
+    problem, plan
+        A plan of the problem that `verify` accepts.
+    programs : sequence of StageProgram
+        One for each stage.
+    emulated : bool
+        Hops take the plan's time on their channels. Otherwise stages share memory, and tensors are handed over.
+    scale : float, optional
+        How many times slower than the plan's time emulated hops run; stages have to be as slow. See `emulation_scale`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: PipelinePlan,
+        programs: Sequence[StageProgram],
+        emulated: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        self.problem, self.wiring, self.programs = problem, wire(problem, plan), list(programs)
+        self.inputs = tuple(tensor.name for tensor in problem.graph.tensors if tensor.kind == "input")
+        self.outputs = problem.graph.outputs
+        self.emulated, self.scale = emulated, scale if emulated else 1.0
+        if len(self.programs) != len(self.wiring.devices):
+            raise InputError(f"{len(self.programs)} programs are given for {len(self.wiring.devices)} stages")
+        if not any(hop.target == len(self.programs) for hop in self.wiring.hops):
+            raise InputError("the model returns nothing that a stage makes, so there is nothing to run")
+        parameters = {tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"}
+        if handed := parameters.intersection(self.outputs):
+            raise InputError(f"the model returns its parameter {min(handed)!r}, which no stage of a pipeline sends")
+
+    def stream(self, batches: Iterable[Any]) -> Iterator[BatchResult]:
+        """Run batches as they come; yield their results in order.
+
+        Parameters
+        ----------
+        batches : iterable
+            Each the model's inputs: a mapping by name, a sequence in the model's order, or an array where there is one.
+
+        Raises
+        ------
+        Exception
+            What the iterable raises, after the results of the batches before.
+        """
+        run = _Run(self, batches)
+        yield from run.results()
+
+    def run(self, batches: Iterable[Any]) -> list[BatchResult]:
+        """Run batches and return all results."""
+        return list(self.stream(batches))
+
+    def trace(self, batches: Iterable[Any]) -> tuple[list[BatchResult], PipelineRun]:
+        """Run batches; return their results, and when each stage and hop worked, in nanoseconds of the plan's time."""
+        run = _Run(self, batches)
+        results = list(run.results())
+        source = "emulated" if self.emulated else "measured"
+        timeline = Timeline(source, self.problem.digest, tuple(run.events()), max(run.done, default=0))  # type: ignore[arg-type]
+        return results, PipelineRun(timeline, tuple(run.done))
+
+    def named(self, batch: Any) -> Values:
+        """The model's inputs by name.
+
+        Raises
+        ------
+        InputError
+            Some are missing, or there are others.
+        """
+        if not isinstance(batch, Mapping):
+            parts = list(batch) if isinstance(batch, (list, tuple)) else [batch]
+            batch = dict(zip(self.inputs, parts, strict=False)) if len(parts) == len(self.inputs) else {}
+        if sorted(batch) != sorted(self.inputs):
+            raise InputError(f"a batch has the inputs {', '.join(self.inputs)}; found {', '.join(batch) or 'others'}")
+        return dict(batch)
+
+
+def emulation_scale(wiring: Wiring) -> float:
+    """How much slower emulated stages and hops should run, so that the threads' own time does not matter."""
+    slowest = max((*wiring.work_ns, *(hop.duration_ns for hop in wiring.hops)), default=0)
+    return max(1.0, _PERIOD_SECONDS * 1e9 / max(slowest, 1))
+
+
+@dataclass
+class _Lane:
+    """A hop at run time: what the source has sent, what has arrived, and room for what it may start."""
+
+    sent: SimpleQueue[_Item | None]
+    arrived: SimpleQueue[_Item | None]
+    room: threading.Semaphore
+
+
+@dataclass
+class _Run:
+    """One stream of batches."""
+
+    executor: PipelineExecutor
+    batches: Iterable[Any]
+    done: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        wiring = self.executor.wiring
+        self.stopped = threading.Event()
+        self.failure: BaseException | None = None
+        self.fed: deque[Values] = deque()
+        self.lanes = []
+        for hop in wiring.hops:
+            arrived: SimpleQueue[_Item | None] = SimpleQueue()
+            sent = SimpleQueue[_Item | None]() if self.executor.emulated and hop.duration_ns else arrived
+            self.lanes.append(_Lane(sent, arrived, threading.Semaphore(hop.room)))
+        self.channels = {c: threading.Lock() for hop in wiring.hops for c in hop.channels}
+        self.spans: list[tuple[str, int, int, int, int]] = []  # kind, stage or hop, batch, start, end
+        self.begin = 0
+
+    def results(self) -> Iterator[BatchResult]:
+        wiring, last = self.executor.wiring, len(self.executor.programs)
+        threads = [threading.Thread(target=self._feed, name="pipeline input", daemon=True)]
+        for s, device in enumerate(wiring.devices):
+            threads.append(threading.Thread(target=self._stage, args=(s,), name=f"stage {s} {device}", daemon=True))
+        for h, lane in enumerate(self.lanes):
+            if lane.sent is not lane.arrived:
+                threads.append(threading.Thread(target=self._hop, args=(h,), name=f"hop {h}", daemon=True))
+        self.begin = time.perf_counter_ns()
+        for thread in threads:
+            thread.start()
+        try:
+            yield from self._collect([self.lanes[h] for h in wiring.entering(last)])
+        finally:
+            self.stopped.set()
+            for lane in self.lanes:
+                lane.sent.put(_END)
+                lane.arrived.put(_END)
+            for thread in threads[1:]:
+                thread.join()
+        threads[0].join()
+        if self.failure is not None:
+            raise self.failure
+
+    def events(self) -> Iterator[Event]:
+        wiring, channels = self.executor.wiring, self.executor.problem.topology.channels
+        for kind, position, batch, start, end in self.spans:
+            if kind == "stage":
+                yield Event(
+                    "kernel", f"stage {position}, batch {batch}", (f"{wiring.devices[position]}/0",), start, end
+                )
+            else:
+                hop = wiring.hops[position]
+                lanes = tuple(channels[c] for c in hop.channels)
+                yield Event("copy", f"hop {position}, batch {batch}", lanes, start, end, hop.bytes)
+
+    def _now(self) -> int:
+        return int((time.perf_counter_ns() - self.begin) / self.executor.scale)
+
+    def _acquire(self, positions: Sequence[int]) -> bool:
+        """Wait for room in hops; False where the run is stopped first."""
+        for h in positions:
+            while not self.lanes[h].room.acquire(timeout=_PATIENCE):
+                if self.stopped.is_set():
+                    return False
+        return not self.stopped.is_set()
+
+    def _send(self, positions: Sequence[int], item: _Item | None) -> None:
+        for h in positions:
+            self.lanes[h].sent.put(item)
+
+    def _feed(self) -> None:
+        """Give every batch to the hops from host memory."""
+        positions = self.executor.wiring.leaving(HOST)
+        try:
+            for number, batch in enumerate(self.batches):
+                if not self._acquire(positions):
+                    return
+                error = None
+                values: Values = {}
+                try:
+                    values = self.executor.named(batch)
+                except InputError as wrong:
+                    error = ExecutionError(f"batch {number}: {wrong}")
+                self.fed.append(values)
+                self._send(positions, _Item(number, values, error))
+        except BaseException as error:  # of whoever makes the batches: told to the caller of the run
+            self.failure = error
+        finally:
+            self._send(positions, _END)
+
+    def _stage(self, s: int) -> None:
+        """Take each batch when all of it has arrived and there is room for what comes of it."""
+        wiring = self.executor.wiring
+        entering, leaving = wiring.entering(s), wiring.leaving(s)
+        while True:
+            items = [self.lanes[h].arrived.get() for h in entering]
+            if any(item is _END for item in items) or not self._acquire(leaving):
+                self._send(leaving, _END)
+                return
+            for h in entering:
+                self.lanes[h].room.release()
+            self._send(leaving, self._compute(s, [item for item in items if item is not None]))
+
+    def _compute(self, s: int, items: Sequence[_Item]) -> _Item:
+        batch = items[0].batch
+        error = next((item.error for item in items if item.error is not None), None)
+        if error is not None:
+            return _Item(batch, {}, error)
+        program = self.executor.programs[s]
+        values = {name: value for item in items for name, value in item.values.items()}
+        start = self._now()
+        try:
+            outputs = program.run([values[name] for name in program.inputs])
+        except Exception as failed:
+            device = self.executor.wiring.devices[s]
+            return _Item(batch, {}, ExecutionError(f"batch {batch}, stage {s} on {device}: {failed}"))
+        self.spans.append(("stage", s, batch, start, self._now()))
+        return _Item(batch, dict(zip(program.outputs, outputs, strict=True)))
+
+    def _hop(self, h: int) -> None:
+        """An emulated transfer: it occupies its channels for the plan's time."""
+        hop, lane = self.executor.wiring.hops[h], self.lanes[h]
+        seconds = hop.duration_ns * self.executor.scale / 1e9
+        while (item := lane.sent.get()) is not _END and not self.stopped.is_set():
+            with ExitStack() as held:
+                for channel in sorted(hop.channels):
+                    held.enter_context(self.channels[channel])
+                start = self._now()
+                self.stopped.wait(seconds)
+                self.spans.append(("hop", h, item.batch, start, self._now()))
+            lane.arrived.put(item)
+        lane.arrived.put(_END)
+
+    def _collect(self, lanes: Sequence[_Lane]) -> Iterator[BatchResult]:
+        while True:
+            items = [lane.arrived.get() for lane in lanes]
+            found = [item for item in items if item is not None]
+            if len(found) < len(items):
+                return
+            for lane in lanes:
+                lane.room.release()
+            self.done.append(self._now())
+            given = self.fed.popleft()
+            error = next((item.error for item in found if item.error is not None), None)
+            values = {**given, **{name: value for item in found for name, value in item.values.items()}}
+            outputs = None if error else [np.asarray(values[name]) for name in self.executor.outputs]
+            yield BatchResult(found[0].batch, outputs, error)

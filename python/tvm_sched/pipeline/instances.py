@@ -1,0 +1,74 @@
+"""Graphs for partitioning as files: JSON with ``nodes`` and ``edges``, the fields that the MTPP paper uses."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import numpy as np
+
+from ..errors import FormatError, GraphError
+from ..files import convert, read_bytes
+from .partition_problem import PartitionProblem, StageTensor
+
+
+class _Node(msgspec.Struct):
+    id: str | int
+    work: float
+    size_out: float
+    size_param: float = 0.0
+
+
+class _Edge(msgspec.Struct):
+    source: str | int
+    target: str | int
+
+
+class _Instance(msgspec.Struct):
+    nodes: list[_Node]
+    edges: list[_Edge]
+    bandwidth: float = 1.0
+    memory: float | None = None
+
+
+def load_instance(path: str | os.PathLike[str]) -> PartitionProblem:
+    """Read an instance: ``nodes`` of ``id, work, size_param, size_out`` and ``edges`` of ``source, target``.
+
+    ``bandwidth`` (bytes per unit of time, 1) and ``memory`` (bytes of a stage, unlimited) may stand beside them; other
+    fields are ignored.
+
+    Raises
+    ------
+    FormatError
+        The file cannot be read, or a field is missing, wrong or names no node.
+    """
+    where = os.fspath(path)
+    try:
+        found = convert(msgspec.json.decode(read_bytes(path)), _Instance, where)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"{where}: not a JSON document ({error})") from None
+    number = {node.id: v for v, node in enumerate(found.nodes)}
+    if len(number) < len(found.nodes):
+        raise FormatError(f"{where}: `$.nodes` has an id twice; ids are unique")
+    if not found.bandwidth > 0:
+        raise FormatError(f"{where}: `$.bandwidth` is {found.bandwidth}; above 0 is allowed")
+    readers: list[set[int]] = [set() for _ in found.nodes]
+    for e, edge in enumerate(found.edges):
+        for end in (edge.source, edge.target):
+            if end not in number:
+                raise FormatError(f"{where}: `$.edges[{e}]` names node {end!r}, which `$.nodes` does not list")
+        readers[number[edge.source]].add(number[edge.target])
+    try:
+        return PartitionProblem(
+            [str(node.id) for node in found.nodes],
+            np.array([node.work for node in found.nodes], dtype=np.float64),
+            np.array([node.size_param for node in found.nodes], dtype=np.float64),
+            [
+                StageTensor(v, tuple(sorted(readers[v])), node.size_out / found.bandwidth, node.size_out)
+                for v, node in enumerate(found.nodes)
+            ],
+            float("inf") if found.memory is None else found.memory,
+            1 / found.bandwidth,
+        )
+    except GraphError as error:
+        raise GraphError(f"{where}: {error}") from None

@@ -1,0 +1,75 @@
+"""A bound from single nodes: whatever stage holds a node costs at least the cheapest set around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+import numpy as np
+
+from .partition_problem import PartitionProblem
+
+_RESOLUTION = 1 << 40
+"""Capacities are whole numbers: the total of all times is about this many units, rounded down."""
+
+
+def node_bound(problem: PartitionProblem, stop: Callable[[], bool] = lambda: False) -> float:
+    """The largest over all nodes of the least work and transfers of any set of nodes that holds it.
+
+    Work and transfers of a set are a submodular function, so its least value over the sets with a given node is a
+    minimum cut: a tensor is a hyperedge that is cut unless producer and readers are on one side. At least the largest
+    work of a node, the other half of Lemma 3.3 of Archer et al. (ICML 2024). Nodes are tried in the order of what they
+    cost alone, and those that cost less than the bound found so far cannot raise it. Overflow is not counted.
+    """
+    alone = np.array([_set_cost(problem, v) for v in range(problem.size)])
+    best = 0.0
+    network = _Network(problem)
+    for v in np.argsort(-alone, kind="stable"):
+        if alone[v] <= best or stop():
+            break
+        best = max(best, network.least_cost(int(v)))
+    return best
+
+
+def _set_cost(problem: PartitionProblem, v: int) -> float:
+    """Cost of a node alone, without overflow."""
+    return float(problem.work[v]) + sum(
+        t.transfer for t in problem.tensors if v in t.readers or (t.producer == v and (t.readers or t.leaves))
+    )
+
+
+class _Network:
+    """The flow network: nodes, two for each tensor, and the outside as sink."""
+
+    def __init__(self, problem: PartitionProblem) -> None:
+        n, sink = problem.size, problem.size + 2 * len(problem.tensors)
+        total = float(problem.work.sum()) + sum(t.transfer for t in problem.tensors)
+        self.unit = max(total, 1e-300) / _RESOLUTION
+        infinite = _RESOLUTION * 4
+        arcs: list[tuple[int, int, int]] = [(v, sink, self._units(problem.work[v])) for v in range(n)]
+        for t, tensor in enumerate(problem.tensors):
+            inner, outer = n + 2 * t, n + 2 * t + 1
+            arcs.append((inner, outer, self._units(tensor.transfer)))
+            members = [*tensor.readers, *([tensor.producer] if tensor.producer >= 0 else [])]
+            arcs += [(v, inner, infinite) for v in tensor.readers]
+            if tensor.producer < 0:
+                arcs.append((outer, sink, infinite))  # comes from outside: cut as soon as a reader is inside
+                continue
+            arcs.append((tensor.producer, inner, infinite))
+            arcs += [(outer, v, infinite) for v in members]
+            if tensor.leaves:
+                arcs.append((outer, sink, infinite))
+        self.sink = sink
+        flat = np.array(list(chain.from_iterable(arcs)), dtype=np.int64).reshape(-1, 3)
+        self.tails, self.heads, self.capacities = (np.ascontiguousarray(column) for column in flat.T)
+
+    def _units(self, value: float) -> int:
+        return int(float(value) / self.unit)
+
+    def least_cost(self, v: int) -> float:
+        from ortools.graph.python import max_flow
+
+        flow = max_flow.SimpleMaxFlow()
+        flow.add_arcs_with_capacity(self.tails, self.heads, self.capacities)
+        status = flow.solve(v, self.sink)
+        return flow.optimal_flow() * self.unit if status == flow.OPTIMAL else 0.0

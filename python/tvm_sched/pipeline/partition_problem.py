@@ -1,0 +1,276 @@
+"""A graph to be cut into pipeline stages, and what a stage costs: the max-throughput partitioning problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._library import function
+from ..errors import GraphError
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StageTensor:
+    """A tensor that may travel between stages.
+
+    Parameters
+    ----------
+    producer : int
+        Node that makes it; -1: it comes from outside, to each stage that reads it.
+    readers : tuple of int
+        Distinct nodes that read it.
+    transfer : float
+        Time to bring it into a stage, or out of one.
+    size : float
+        Bytes of fast memory while it is held.
+    leaves : bool
+        Whether the model returns it, so that its producer's stage sends it in any case.
+    """
+
+    producer: int
+    readers: tuple[int, ...]
+    transfer: float
+    size: float = 0.0
+    leaves: bool = False
+
+
+@dataclass(frozen=True)
+class PartitionProblem:
+    """Max-throughput partitioning (MTPP) on equal devices: nodes, tensors, fast memory.
+
+    After Archer et al., "Practical Performance Guarantees for Pipelined DNN Inference" (ICML 2024), Section 2. A stage
+    ``S`` costs the transfers of the tensors that it gets, the work of its nodes, the transfers of the tensors that it
+    sends, and the streaming of parameters that do not fit beside its activations (equation 3). Times are in any one
+    unit; problems of ours use nanoseconds, so that sums are exact.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the nodes.
+    work : array of float, one a node
+        Running time.
+    parameters : array of float, one a node
+        Bytes of the parameters that it uses.
+    tensors : sequence of StageTensor
+    memory : float
+        Bytes of fast memory of a device; infinite by default.
+    overflow_time : float
+        Time to stream one byte of parameters from slow memory.
+
+    Raises
+    ------
+    GraphError
+        Lengths that differ, a negative or missing number, a tensor of an unknown node, a cycle.
+    """
+
+    names: Sequence[str]
+    work: Floats
+    parameters: Floats
+    tensors: Sequence[StageTensor]
+    memory: float = float("inf")
+    overflow_time: float = 0.0
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        for what, values in (("work", self.work), ("parameters", self.parameters)):
+            if values.shape != (n,):
+                raise GraphError(f"{what} has shape {values.shape}; there are {n} nodes")
+            if not (values >= 0).all() or not np.isfinite(values).all():
+                v = int(np.flatnonzero(~((values >= 0) & np.isfinite(values)))[0])
+                raise GraphError(f"{what} of node {self.names[v]!r} is {values[v]}; 0 or more is allowed")
+        for t, tensor in enumerate(self.tensors):
+            for v in (tensor.producer, *tensor.readers):
+                if not -1 <= v < n or (v < 0 and v != tensor.producer):
+                    raise GraphError(f"tensor {t} names node {v}; nodes are 0 to {n - 1}")
+            if not 0 <= tensor.transfer < float("inf") or not 0 <= tensor.size < float("inf"):
+                raise GraphError(
+                    f"tensor {t} has transfer {tensor.transfer} and size {tensor.size}; 0 or more is allowed"
+                )
+            if len(set(tensor.readers)) < len(tensor.readers):
+                raise GraphError(f"tensor {t} names a reader twice")
+            if tensor.producer in tensor.readers:
+                raise GraphError(f"node {self.names[tensor.producer]!r} reads its own output")
+        if not self.memory >= 0:
+            raise GraphError(f"memory is {self.memory}; 0 or more bytes are allowed")
+        if len(self.kahn(np.zeros(n))) < n:
+            raise GraphError("the graph has a cycle")
+
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return len(self.names)
+
+    @cached_property
+    def edges(self) -> list[tuple[int, int]]:
+        """Distinct pairs of a node and a reader of its output, ascending."""
+        return sorted({(t.producer, v) for t in self.tensors if t.producer >= 0 for v in t.readers})
+
+    @cached_property
+    def _compiled(self) -> tuple[Any, ...]:
+        """The C++ half, see ``MakePartitioner`` in ``cpp/ffi/partition.cc``."""
+        offsets = np.zeros(len(self.tensors) + 1, dtype=np.int64)
+        np.cumsum([len(t.readers) for t in self.tensors], out=offsets[1:])
+        return tuple(
+            function("tvm_sched.make_partitioner")(
+                _floats(self.work),
+                _floats(self.parameters),
+                _integers([t.producer for t in self.tensors]),
+                _floats([t.transfer for t in self.tensors]),
+                _floats([t.size for t in self.tensors]),
+                _integers([t.leaves for t in self.tensors]),
+                offsets,
+                _integers([v for t in self.tensors for v in t.readers]),
+                float(self.memory),
+                float(self.overflow_time),
+            )
+        )
+
+    def slice(self, order: npt.ArrayLike, stages: int, limit: float = float("inf")) -> tuple[float, list[int]]:
+        """Cut a topological order into at most ``stages`` segments with the cheapest bottleneck: SliceGraph.
+
+        Parameters
+        ----------
+        order : sequence of int
+            Nodes in a topological order.
+        stages : int
+            At least 1.
+        limit : float
+            Only costs below it are of interest; a good one makes it faster.
+
+        Returns
+        -------
+        (float, list of int)
+            Cost of the bottleneck, and the position at which each segment ends. Infinite and empty where there is no
+            such cut below ``limit``.
+        """
+        row = np.from_dlpack(self._compiled[0](_integers(order), stages, float(limit)))
+        return float(row[0]), [int(end) for end in row[1:]]
+
+    def stage_cost(self, nodes: npt.ArrayLike) -> float:
+        """Cost of a stage that runs ``nodes`` in the order given: equation (3)."""
+        return float(self._compiled[1](_integers(nodes)))
+
+    def kahn(self, keys: npt.ArrayLike) -> Integers:
+        """Kahn's topological order: among free nodes the one with the largest key comes first."""
+        return _integers(np.from_dlpack(self._compiled[2](_floats(keys))))
+
+    def arrangement(self, order: npt.ArrayLike, weighted: bool) -> float:
+        """Minimum-linear-arrangement objective: distances over all edges, times the transfers where ``weighted``."""
+        return float(self._compiled[3](_integers(order), weighted))
+
+    def evolve(
+        self,
+        stages: int,
+        *,
+        objective: str = "slice",
+        population: int = 100,
+        generations: int = 100,
+        seed: int = 0,
+        threads: int = 1,
+        seconds: float = float("inf"),
+        start: npt.ArrayLike = (),
+    ) -> Integers:
+        """Search for a good order by a biased random-key genetic algorithm; the answer does not depend on ``threads``.
+
+        Parameters
+        ----------
+        objective : {"slice", "arrangement", "weighted-arrangement"}
+            What an order is worth: the bottleneck of its best cut, or its linear arrangement.
+        start : array of shape (rows, nodes)
+            Keys that the first population contains.
+
+        Returns
+        -------
+        array of int
+            The best order found.
+        """
+        kind = ("slice", "arrangement", "weighted-arrangement").index(objective)
+        evolve = self._compiled[4]
+        keys = evolve(kind, stages, population, generations, seed, threads, float(seconds), _floats(start).ravel())
+        return self.kahn(np.from_dlpack(keys))
+
+    def refine(
+        self,
+        stage_of: npt.ArrayLike,
+        stages: int,
+        *,
+        seed: int = 0,
+        moves: int = 1_000_000,
+        seconds: float = float("inf"),
+    ) -> Integers:
+        """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
+        return _integers(np.from_dlpack(self._compiled[5](_integers(stage_of), stages, seed, moves, float(seconds))))
+
+    def segment_costs(self, order: npt.ArrayLike) -> Floats:
+        """Costs of all stages that are segments of a topological order.
+
+        Returns
+        -------
+        array of shape (nodes + 1, nodes + 1)
+            ``[l, r]``: of the nodes at the positions from l to r - 1; 0 where l = r, infinite where l > r.
+        """
+        rows = np.from_dlpack(self._compiled[6](_integers(order)))
+        costs = np.full((self.size + 1, self.size + 1), np.inf)
+        first, last = np.triu_indices(self.size)
+        costs[first, last + 1] = rows
+        np.fill_diagonal(costs, 0)
+        return costs
+
+    def ideals(
+        self, stages: int, *, most: int = 100_000, limit: float = float("inf"), seconds: float = float("inf")
+    ) -> tuple[int, bool, Integers | None]:
+        """The best partition by dynamic programming over ideals (Tarnawski et al., NeurIPS 2020); no peak memory.
+
+        Returns
+        -------
+        (int, bool, array of int or None)
+            The number of ideals (more than ``most``: given up), whether time was over, and the stage of each node
+            where there is a partition that costs less than ``limit``.
+        """
+        row = np.from_dlpack(self._compiled[7](stages, most, float(limit), float(seconds)))
+        found = row[3:].astype(np.int64) if np.isfinite(row[2]) else None
+        return int(row[0]), bool(row[1]), found
+
+    def stages_of(self, order: npt.ArrayLike, ends: Sequence[int]) -> Integers:
+        """The stage of each node where an order is cut at ``ends``."""
+        stage_of = np.zeros(self.size, dtype=np.int64)
+        lengths = np.diff([0, *ends])
+        stage_of[np.asarray(order, dtype=np.int64)] = np.repeat(np.arange(len(lengths)), lengths)
+        return stage_of
+
+    def stage_lists(self, stage_of: npt.ArrayLike) -> list[list[int]]:
+        """The nodes of each stage that has any, in Kahn's order.
+
+        Raises
+        ------
+        GraphError
+            An edge leads to an earlier stage.
+        """
+        stages = np.asarray(stage_of, dtype=np.int64)
+        for u, v in self.edges:
+            if stages[u] > stages[v]:
+                raise GraphError(
+                    f"node {self.names[v]!r} is in an earlier stage than {self.names[u]!r}, which it reads"
+                )
+        order = self.kahn(-stages.astype(np.float64))
+        return [[int(v) for v in order if stages[v] == s] for s in np.unique(stages)]
+
+    def bottleneck(self, stage_of: npt.ArrayLike) -> float:
+        """Cost of the dearest stage of a partition: the objective, equation (4)."""
+        return max((self.stage_cost(nodes) for nodes in self.stage_lists(stage_of)), default=0.0)
+
+
+def _floats(values: npt.ArrayLike) -> Floats:
+    return np.array(values, dtype=np.float64, order="C")
+
+
+def _integers(values: npt.ArrayLike) -> Integers:
+    return np.array(values, dtype=np.int64, order="C")

@@ -1,0 +1,116 @@
+"""A pipeline plan: stages with their devices, operators and costs, its certificate, and its file format."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+
+FORMAT, VERSION = "tvm_sched.pipeline", 1
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A stage: what one device does for each batch.
+
+    Parameters
+    ----------
+    device : str
+    operators : tuple of str
+        In launch order.
+    input_ns, work_ns, overflow_ns, output_ns : int
+        Time to get the tensors that it reads, to run its operators, to stream the parameters that do not fit beside
+        its activations, and to send what others read: equation (3) of Archer et al. (ICML 2024).
+    parameter_bytes, peak_bytes : int
+        Its parameters, and the most that its activations take at once.
+    """
+
+    device: str
+    operators: tuple[str, ...]
+    input_ns: int = 0
+    work_ns: int = 0
+    overflow_ns: int = 0
+    output_ns: int = 0
+    parameter_bytes: int = 0
+    peak_bytes: int = 0
+
+    @property
+    def cost_ns(self) -> int:
+        """Time of the stage for one batch."""
+        return self.input_ns + self.work_ns + self.overflow_ns + self.output_ns
+
+
+class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a plan's quality.
+
+    Parameters
+    ----------
+    cost_ns : int
+        Cost of the dearest stage, the bottleneck: with stages that get, compute and send in turn, a batch leaves the
+        pipeline each time it passes.
+    lower_bound_ns : int
+        No plan for these devices, with as many stages or fewer, has a cheaper bottleneck.
+    bound : str
+        Which argument gave the lower bound.
+    """
+
+    cost_ns: int
+    lower_bound_ns: int
+    bound: str = ""
+
+    @property
+    def gap(self) -> float:
+        """By how much the cost can be above the best one, as a fraction of it."""
+        return 0.0 if self.cost_ns == 0 else 1 - self.lower_bound_ns / self.cost_ns
+
+
+class PipelinePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model cut into stages on devices; tensors go from earlier stages to later ones only.
+
+    Parameters
+    ----------
+    problem : str
+        `Problem.digest` of the problem it was made for.
+    stages : tuple of Stage
+        In the order in which a batch passes them.
+    partitioner, options, seconds
+        Who made it, how, and the wall-clock time that took.
+    certificate : PipelineCertificate or None
+    """
+
+    problem: str
+    stages: tuple[Stage, ...]
+    partitioner: str = ""
+    options: dict[str, Any] = {}
+    seconds: float = 0.0
+    certificate: PipelineCertificate | None = None
+
+    @property
+    def cost_ns(self) -> int:
+        """Cost of the dearest stage."""
+        return max((stage.cost_ns for stage in self.stages), default=0)
+
+    @property
+    def latency_ns(self) -> int:
+        """Time of a batch that has the pipeline for itself: all stages, one after the other."""
+        return sum(stage.cost_ns for stage in self.stages)
+
+    def to_json(self) -> bytes:
+        """The plan as a JSON document, see ``docs/formats/pipeline.md``."""
+        return encode_document(self, FORMAT, VERSION)
+
+    @staticmethod
+    def from_json(text: bytes | str, where: str = "pipeline plan") -> PipelinePlan:
+        """Read and check a document's form; `verify` checks it against its problem."""
+        return convert(decode_document(text, FORMAT, VERSION, where), PipelinePlan, where)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan's JSON document; an interrupted write leaves the old file whole."""
+        write_atomically(path, self.to_json())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> PipelinePlan:
+        """Read a plan's JSON document, as `from_json` does."""
+        return PipelinePlan.from_json(read_bytes(path), os.fspath(path))

@@ -1,0 +1,61 @@
+"""Cutting a chain whose segments have given costs: least bottleneck, or least sum below a ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .partition_problem import Floats
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A chain in segments; some may be empty.
+
+    Attributes
+    ----------
+    value : float
+        What was minimised; infinite where no cut is allowed.
+    ends : list of int
+        Where each segment ends; ascending, empty where no cut is allowed.
+    """
+
+    value: float
+    ends: list[int]
+
+
+def least_bottleneck(costs: Sequence[Floats]) -> Cut:
+    """The cut whose dearest segment is cheapest.
+
+    Parameters
+    ----------
+    costs : sequence of arrays of shape (n + 1, n + 1)
+        One for each segment in order: ``[l, r]`` is the cost of the positions from l to r - 1 there; see
+        `PartitionProblem.segment_costs`. O(n² segments).
+    """
+    return _cut(costs, np.maximum)
+
+
+def least_sum(costs: Sequence[Floats], ceiling: float) -> Cut:
+    """The cut with the least sum of costs among those without a segment dearer than ``ceiling``."""
+    return _cut([np.where(cost <= ceiling, cost, np.inf) for cost in costs], np.add)
+
+
+def _cut(costs: Sequence[Floats], join: Callable[[Floats, Floats], Floats]) -> Cut:
+    n = costs[0].shape[0] - 1
+    best = np.full(n + 1, np.inf)
+    best[0] = 0
+    choices = []
+    for cost in costs:
+        joined = join(best[:, None], cost)
+        choice = joined.argmin(axis=0)
+        choices.append(choice)
+        best = joined[choice, np.arange(n + 1)]
+    if not np.isfinite(best[n]):
+        return Cut(float("inf"), [])
+    ends = [n]
+    for choice in reversed(choices[1:]):
+        ends.append(int(choice[ends[-1]]))
+    return Cut(float(best[n]), ends[::-1])

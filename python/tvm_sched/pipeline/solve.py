@@ -1,0 +1,164 @@
+"""`plan_pipeline`: from a Problem to a verified PipelinePlan with its certificate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from ..errors import InfeasibleError, InputError, ScheduleError, SchedulerError
+from ..problem import Problem
+from ..schedulers.registry import Progress
+from .devices import Candidate, DeviceSearch, Goal
+from .partition_problem import Integers, PartitionProblem
+from .plan import PipelineCertificate, PipelinePlan
+from .registry import Partition, get, partition
+from .relaxation import are_equal, relax
+from .verify import verify
+
+_DEVICE_SECONDS = 10.0
+"""Longest search for a sequence of unequal devices, unless the partitioner's time limit is shorter."""
+
+
+def plan_pipeline(
+    problem: Problem,
+    stages: int | Literal["auto"] = "auto",
+    partitioner: str = "pipeline-exact",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+    *,
+    devices: Sequence[str] | None = None,
+    latency_ceiling: float | None = None,
+    throughput_floor: float | None = None,
+    progress: Progress | None = None,
+) -> PipelinePlan:
+    """Cut a model into stages on the devices of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    stages : int or "auto"
+        At most so many stages, each on a device of its own; "auto": as many as there are devices.
+    partitioner, options
+        Name of a registered partitioner, and its options.
+    devices : sequence of str, optional
+        Devices that may be used; default: all.
+    latency_ceiling : float, optional
+        Seconds: the best throughput among plans in which a batch alone takes no longer. The bound stays that of the
+        throughput without it.
+    throughput_floor : float, optional
+        Batches a second: the least latency among plans with at least this throughput.
+    progress : callable, optional
+
+    Raises
+    ------
+    InputError
+        More stages than devices, an unknown device, partitioner or option, both limits at once.
+    InfeasibleError
+        No plan was found that fits into memory and keeps the limit.
+    """
+    chosen = _devices(problem, devices)
+    count = len(chosen) if stages == "auto" else stages
+    if not 1 <= count <= len(chosen):
+        raise InputError(f"stages is {count}; 1 to {len(chosen)} are allowed, one for each device")
+    goal = _goal(latency_ceiling, throughput_floor)
+    begin = time.monotonic()
+    relaxed = relax(problem, chosen)
+    found = partition(relaxed, count, partitioner, options, progress)
+    candidate = _on_devices(problem, relaxed, found, chosen, count, goal, options)
+    plan = PipelinePlan(
+        problem=problem.digest,
+        stages=tuple(candidate.stages),
+        partitioner=partitioner,
+        options=_told(partitioner, options),
+        seconds=time.monotonic() - begin,
+        certificate=_certificate(problem, found, candidate),
+    )
+    try:
+        verify(problem, plan)
+    except ScheduleError as error:
+        raise SchedulerError(f"the answer of partitioner {partitioner!r} breaks a rule: {error}") from error
+    return plan
+
+
+def _devices(problem: Problem, names: Sequence[str] | None) -> list[int]:
+    known = problem.topology.device_id
+    for name in names or ():
+        if name not in known:
+            raise InputError(f"there is no device {name!r}; there are {', '.join(known)}")
+    return list(range(len(known))) if names is None else [known[name] for name in dict.fromkeys(names)]
+
+
+def _goal(latency_ceiling: float | None, throughput_floor: float | None) -> Goal:
+    if latency_ceiling is not None and throughput_floor is not None:
+        raise InputError("a latency ceiling and a throughput floor are given; one of them is allowed")
+    for name, value in (("latency ceiling", latency_ceiling), ("throughput floor", throughput_floor)):
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"{name} is {value}; a number above 0 is allowed")
+    return Goal(
+        None if latency_ceiling is None else math.floor(latency_ceiling * 1e9),
+        None if throughput_floor is None else math.floor(1e9 / throughput_floor),
+    )
+
+
+def _on_devices(
+    problem: Problem,
+    relaxed: PartitionProblem,
+    found: Partition,
+    devices: list[int],
+    count: int,
+    goal: Goal,
+    options: Any,
+) -> Candidate:
+    """Give the stages devices; cut anew where these are unequal, or where latency matters."""
+    search = DeviceSearch(problem, relaxed, devices, count, goal)
+    lists = relaxed.stage_lists(found.stage_of)
+    search.offer(list(zip(devices, lists, strict=False)))
+    equal = are_equal(problem, devices)
+    if goal != Goal() or not equal or search.best is None:
+        # Sequences of equal devices are all alike: one is enough.
+        end = time.monotonic() + (0 if equal else min(_DEVICE_SECONDS, _time_limit(options)))
+        search.run(_orders(relaxed, lists), end)
+    if search.best is None:
+        raise InfeasibleError(
+            "no pipeline was found whose stages can run on their devices, with routes between them and memory for the "
+            "activations; give other devices (`devices`), or a problem with smaller batches"
+        )
+    if (over := goal.key(search.best)[0]) > 0:
+        best = search.best
+        raise InfeasibleError(
+            f"no plan was found within the limit, by {over} ns; the best has a bottleneck of {best.cost_ns} ns and a "
+            f"latency of {best.latency_ns} ns"
+        )
+    return search.best
+
+
+def _orders(relaxed: PartitionProblem, lists: list[list[int]]) -> list[Integers]:
+    """The partition's own order, and a plain one."""
+    own = np.array([v for nodes in lists for v in nodes], dtype=np.int64)
+    return [own, relaxed.kahn(np.zeros(relaxed.size))]
+
+
+def _time_limit(options: Any) -> float:
+    given = options.get("time_limit") if isinstance(options, Mapping) else getattr(options, "time_limit", None)
+    return math.inf if given is None else float(given)
+
+
+def _told(partitioner: str, options: Any) -> dict[str, Any]:
+    from ..schedulers.registry import read_options
+
+    told = msgspec.to_builtins(read_options("partitioner", partitioner, get(partitioner).options, options))
+    return {key: None if value == math.inf else value for key, value in told.items()}
+
+
+def _certificate(problem: Problem, found: Partition, candidate: Candidate) -> PipelineCertificate:
+    """Costs are whole nanoseconds, so a bound may be rounded up; the solvers' tolerances are taken off before."""
+    bound = max(math.ceil(found.bound * (1 - 1e-9)), 0)
+    if bound > candidate.cost_ns:
+        raise SchedulerError(
+            f"bound {found.bound_name!r} ({bound} ns) exceeds a cost of {candidate.cost_ns} ns: please report this"
+        )
+    return PipelineCertificate(candidate.cost_ns, bound, found.bound_name)

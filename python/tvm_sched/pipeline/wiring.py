@@ -1,0 +1,108 @@
+"""What travels between the stages of a plan: hops, with their channels, times and room for batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..problem import HOST, Problem
+from .plan import PipelinePlan
+from .pricing import is_parameter, readers_elsewhere
+from .verify import assignment_of
+
+
+@dataclass(frozen=True)
+class Hop:
+    """All that goes from one stage to another for a batch.
+
+    Attributes
+    ----------
+    source, target : int
+        Stages; `HOST` is host memory as a source, the number of stages is host memory as a target.
+    tensors : tuple of str
+    duration_ns : int
+        Transfers one after the other, and parameters that are streamed to the target for each batch.
+    channels : tuple of int
+        Positions in `Topology.channels`, all occupied from start to end; empty where memory is shared.
+    bytes : int
+    room : int
+        Batches that may be on the way or wait: two for each stage from source to target, so that one is used while the
+        next arrives, and a tensor that skips stages never holds up those.
+    """
+
+    source: int
+    target: int
+    tensors: tuple[str, ...]
+    duration_ns: int
+    channels: tuple[int, ...]
+    bytes: int
+    room: int
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """A plan as its executor and its simulator see it.
+
+    Attributes
+    ----------
+    devices : tuple of str
+        Of each stage.
+    work_ns : tuple of int
+        Of each stage.
+    hops : tuple of Hop
+        By source, then by target.
+    """
+
+    devices: tuple[str, ...]
+    work_ns: tuple[int, ...]
+    hops: tuple[Hop, ...]
+
+    def entering(self, stage: int) -> list[int]:
+        """Positions of the hops that bring something to a stage."""
+        return [h for h, hop in enumerate(self.hops) if hop.target == stage]
+
+    def leaving(self, stage: int) -> list[int]:
+        """Positions of the hops that take something from a stage."""
+        return [h for h, hop in enumerate(self.hops) if hop.source == stage]
+
+
+def wire(problem: Problem, plan: PipelinePlan) -> Wiring:
+    """Find the hops of a plan that `verify` accepts.
+
+    Every stage has a hop from host memory, which starts it, and the hops to host memory carry the model's outputs.
+    """
+    assignment = assignment_of(problem, plan)
+    return Wiring(
+        devices=tuple(stage.device for stage in plan.stages),
+        work_ns=tuple(stage.work_ns for stage in plan.stages),
+        hops=tuple(_hops(problem, plan, assignment)),
+    )
+
+
+def _hops(problem: Problem, plan: PipelinePlan, assignment: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Hop]:
+    index, last = problem.graph.index, len(assignment)
+    stage_of = {o: s for s, (_, operators) in enumerate(assignment) for o in operators}
+    carried: dict[tuple[int, int], list[int]] = {(HOST, s): [] for s in range(last)}
+    for t in range(len(index.size)):
+        if is_parameter(problem, t):
+            continue
+        source = stage_of.get(index.producer[t], HOST)
+        targets = readers_elsewhere(problem, stage_of, t, source)
+        if source != HOST and t in index.graph_outputs:
+            targets.append(last)
+        for target in targets:
+            carried.setdefault((source, target), []).append(t)
+    for (source, target), tensors in sorted(carried.items()):
+        ends = [HOST if s in (HOST, last) else assignment[s][0] for s in (source, target)]
+        route = problem.topology.route(ends[0], ends[1])
+        streamed = plan.stages[target].overflow_ns if source == HOST else 0
+        sizes = [index.size[t] for t in tensors]
+        yield Hop(
+            source=source,
+            target=target,
+            tensors=tuple(problem.graph.tensors[t].name for t in tensors),
+            duration_ns=0 if route is None else streamed + sum(route.nanoseconds(size) for size in sizes),
+            channels=() if route is None else route.channels,
+            bytes=sum(sizes),
+            room=2 * (target - source),
+        )

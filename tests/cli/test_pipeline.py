@@ -1,0 +1,56 @@
+"""The command ``pipeline``."""
+
+import json
+
+import pytest
+from test_plan import chain_problem
+from typer.testing import CliRunner
+
+from tvm_sched.cli import app
+from tvm_sched.pipeline import PipelinePlan, verify
+
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def problem(tmp_path):
+    made = chain_problem()
+    made.save(tmp_path / "problem.json")
+    return made, str(tmp_path / "problem.json")
+
+
+def test_plan_trace_and_json(problem, tmp_path):
+    made, path = problem
+    files = ["-o", str(tmp_path / "plan.json"), "--trace", str(tmp_path / "trace.json")]
+    result = run(app, ["pipeline", path, "-k", "2", "--partitioner", "tarnawski-dp", "--json", *files])
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert said["cost_ns"] == 4000
+    assert said["steady_ns"] == 3000
+    assert [stage["cost_ns"] for stage in said["stages"]] == [4000, 4000]
+    verify(made, PipelinePlan.load(tmp_path / "plan.json"))
+    assert json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_people_see_bars_and_what_is_known(problem):
+    _, path = problem
+    result = run(app, ["pipeline", path, "--time-limit", "5"])
+    assert result.exit_code == 0, result.output
+    assert "█" in result.stdout
+    assert "this cannot be improved" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stages", "many"], "--stages many: a number from 1, or auto, is allowed"),
+        (["--stages", "9"], "1 to 3 are allowed"),
+        (["--partitioner", "best"], "there is no partitioner 'best'"),
+        (["--option", "speed=1"], "has no option 'speed'"),
+        (["--latency-ceiling", "-1"], "latency ceiling is -1.0"),
+    ],
+)
+def test_wrong_input_is_told(problem, arguments, message):
+    result = run(app, ["pipeline", problem[1], *arguments])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())

@@ -1,0 +1,137 @@
+// Cuts of orders, annealing, genetic search and the program over ideals, on small graphs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "search/partition/ideals.h"
+#include "search/partition/orders.h"
+#include "search/partition/peak_memory.h"
+#include "search/partition/refine.h"
+#include "search/partition/segment_costs.h"
+#include "search/partition/slice.h"
+
+namespace tvm_sched::partition {
+namespace {
+
+const auto kNever = [] { return false; };
+
+Graph RandomGraph(uint64_t seed, size_t nodes) {
+  std::mt19937_64 random(seed);
+  Graph graph;
+  for (size_t v = 0; v < nodes; ++v) {
+    graph.work.push_back(static_cast<double>(random() % 30));
+    graph.parameters.push_back(static_cast<double>(random() % 30));
+    graph.tensors.push_back({static_cast<NodeId>(v), static_cast<double>(random() % 20),
+                             static_cast<double>(random() % 20), random() % 5 == 0});
+    for (size_t w = v + 1; w < nodes; ++w) {
+      if (random() % 3 == 0) graph.readers.value.push_back(static_cast<NodeId>(w));
+    }
+    graph.readers.EndRow();
+  }
+  Finish(graph);
+  return graph;
+}
+
+double Bottleneck(const Graph& graph, const Stages& stages, size_t count) {
+  const Order order = OrderOf(graph, stages);
+  double worst = 0;
+  for (size_t s = 0; s < count; ++s) {
+    Order nodes;
+    std::copy_if(order.begin(), order.end(), std::back_inserter(nodes),
+                 [&](NodeId v) { return stages[v] == static_cast<int32_t>(s); });
+    if (!nodes.empty()) worst = std::max(worst, StageCost(graph, nodes));
+  }
+  return worst;
+}
+
+TEST(PeakMemory, IsTheLargestSumOfWhatIsHeldAtAPosition) {
+  PeakMemory peak(8);
+  peak.Hold(0, 2, 5);
+  peak.Hold(2, 4, 7);
+  EXPECT_EQ(peak.Largest(), 12);
+  peak.Hold(6, 6, 11);
+  EXPECT_EQ(peak.Largest(), 12);
+  peak.Clear();
+  EXPECT_EQ(peak.Largest(), 0);
+}
+
+TEST(SegmentCosts, AgreeWithTheCostOfEachStage) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Graph graph = RandomGraph(seed, 12);
+    if (seed % 2) graph.memory = 60, graph.overflow_time = 2;
+    const Order order = KahnOrder(graph, Keys(12, 0));
+    SegmentCosts costs(graph, order);
+    for (size_t first = 0; first < 12; ++first) {
+      const auto row = costs.Row(first, std::numeric_limits<double>::infinity());
+      ASSERT_EQ(row.size(), 12 - first);
+      for (size_t i = 0; i < row.size(); ++i) {
+        EXPECT_NEAR(row[i], StageCost(graph, std::span(order).subspan(first, i + 1)), 1e-9);
+      }
+    }
+  }
+}
+
+TEST(Slice, OfAnEmptyGraphCostsNothing) {
+  Graph graph;
+  Finish(graph);
+  EXPECT_EQ(Slice(graph, {}, 4).cost, 0);
+}
+
+TEST(Slice, FindsNothingBelowItsBestCost) {
+  const Graph graph = RandomGraph(3, 30);
+  const Order order = KahnOrder(graph, Keys(30, 0));
+  const Slicing best = Slice(graph, order, 5);
+  EXPECT_TRUE(Slice(graph, order, 5, best.cost).ends.empty());
+  EXPECT_EQ(Slice(graph, order, 5, best.cost * 1.01).cost, best.cost);
+}
+
+TEST(KahnOrder, IsTopologicalAndFollowsItsKeys) {
+  const Graph graph = RandomGraph(5, 40);
+  std::mt19937_64 random(1);
+  Keys keys(40);
+  for (double& key : keys) key = Uniform(random);
+  const Order order = KahnOrder(graph, keys);
+  EXPECT_TRUE(IsTopological(graph, order));
+  EXPECT_EQ(KahnOrder(graph, KeysOf(order)), order);
+}
+
+TEST(Evolve, DoesNotDependOnThreads) {
+  const Graph graph = RandomGraph(7, 30);
+  const Fitness fitness = [&](std::span<const double> keys, double limit) {
+    return Slice(graph, KahnOrder(graph, keys), 4, limit).cost;
+  };
+  GeneticSettings settings{.population = 20, .generations = 10};
+  const GeneticResult alone = Evolve(30, fitness, settings, {}, kNever);
+  settings.threads = 3;
+  EXPECT_EQ(Evolve(30, fitness, settings, {}, kNever).keys, alone.keys);
+}
+
+TEST(Ideals, AreAsGoodAsAnyOrderAndAnyAnnealing) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const Graph graph = RandomGraph(seed, 11);
+    const IdealPartition best = PartitionByIdeals(graph, {.stages = 3}, kNever);
+    ASSERT_EQ(best.stages.size(), 11U);
+    EXPECT_NEAR(Bottleneck(graph, best.stages, 3), best.cost, 1e-9);
+    EXPECT_LE(best.cost, Slice(graph, KahnOrder(graph, Keys(11, 0)), 3).cost);
+    const Stages refined =
+        Refine(graph, Stages(11, 0), {.stages = 3, .seed = seed, .moves = 20'000}, kNever);
+    EXPECT_LE(best.cost, Bottleneck(graph, refined, 3) + 1e-9);
+  }
+}
+
+TEST(Ideals, AreGivenUpWhereThereAreTooMany) {
+  Graph graph;  // 12 nodes without edges: 4096 ideals
+  graph.work.assign(12, 1);
+  graph.parameters.assign(12, 0);
+  Finish(graph);
+  EXPECT_EQ(PartitionByIdeals(graph, {.stages = 2}, kNever).ideals, 4096U);
+  const IdealPartition refused =
+      PartitionByIdeals(graph, {.stages = 2, .most_ideals = 100}, kNever);
+  EXPECT_GT(refused.ideals, 100U);
+  EXPECT_TRUE(refused.stages.empty());
+}
+
+}  // namespace
+}  // namespace tvm_sched::partition

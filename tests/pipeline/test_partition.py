@@ -1,0 +1,178 @@
+"""Partitioners and bounds against exhaustive search, and the cases worked by hand."""
+
+import itertools
+
+import numpy as np
+import pytest
+from exhaustive import optimum, small_problem, stage_cost
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvm_sched.errors import GraphError, InfeasibleError, InputError
+from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
+from tvm_sched.pipeline.node_bound import node_bound
+from tvm_sched.pipeline.programs import (
+    bottleneck_bound,
+    bottleneck_guess_bound,
+    exact_program,
+    simple_bound,
+    windows,
+)
+from tvm_sched.pipeline.segments import least_bottleneck, least_sum
+from tvm_sched.testing.regal import regal_like
+
+SEEDS = st.integers(0, 10_000)
+FAST = {"pipeline-exact": {"time_limit": 1.0, "moves": 2000, "annealings": 1}, "slicegraph": {"evaluations": 100}}
+
+
+def tight_example(k, epsilon=0.125):
+    """Lemma B.2: heavy nodes 0 to k-1, light ones k to 2k-1, one dear edge from 0 to k."""
+    work = np.array([1 - epsilon] * k + [epsilon] * k)
+    return PartitionProblem([str(v) for v in range(2 * k)], work, np.zeros(2 * k), [StageTensor(0, (k,), 10.0 * k)])
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_slicing_is_k_times_the_optimum_on_the_tight_example(k):
+    problem = tight_example(k)
+    bad = [*range(k), *reversed(range(k, 2 * k))]
+    assert problem.slice(bad, k)[0] == pytest.approx(k)
+    good = [v for pair in zip(range(k), range(k, 2 * k), strict=True) for v in pair]
+    assert problem.slice(good, k)[0] == pytest.approx(1)
+
+
+def test_costs_of_the_stages_of_a_diamond():
+    # 0 -> {1, 2} -> 3; one tensor of 0 has two readers and is counted once.
+    tensors = [StageTensor(0, (1, 2), 5), StageTensor(1, (3,), 3), StageTensor(2, (3,), 2)]
+    problem = PartitionProblem(list("abcd"), np.array([1.0, 10, 20, 4]), np.zeros(4), tensors)
+    assert problem.stage_cost([0]) == 1 + 5
+    assert problem.stage_cost([1, 2]) == 5 + 30 + 3 + 2
+    assert problem.stage_cost([0, 1]) == 11 + 5 + 3
+    assert problem.stage_cost([0, 1, 2, 3]) == 35
+    assert problem.bottleneck([0, 0, 1, 1]) == 5 + 3 + 24
+
+
+def test_overflow_counts_peak_memory():
+    # Node 0 makes 10 bytes for node 1: 10 at node 0, 10 + 4 at node 1; 30 bytes of parameters, memory 40.
+    tensors = [StageTensor(0, (1,), 0, 10), StageTensor(1, (), 0, 4, leaves=True)]
+    problem = PartitionProblem(["a", "b"], np.ones(2), np.array([20.0, 10]), tensors, 40, 2)
+    assert problem.stage_cost([0, 1]) == 2 + 2 * (30 + 14 - 40)
+
+
+@given(SEEDS, st.integers(1, 4), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_slicing_finds_the_best_cut_of_an_order(seed, stages, limited):
+    problem = small_problem(seed, 7, limited)
+    order = problem.kahn(np.random.default_rng(seed).random(7))
+    cost, ends = problem.slice(order, stages)
+    cuts = (cut for j in range(stages) for cut in itertools.combinations(range(1, 7), j))
+    segments = [[order[a:b] for a, b in itertools.pairwise((0, *cut, 7))] for cut in cuts]
+    best = min(max(problem.stage_cost(part) for part in parts) for parts in segments)
+    assert cost == pytest.approx(best)
+    assert problem.bottleneck(problem.stages_of(order, ends)) <= cost * (1 + 1e-9) or limited
+    table = problem.segment_costs(order)
+    assert least_bottleneck([table] * stages).value == pytest.approx(best)
+    assert table[2, 5] == pytest.approx(problem.stage_cost(order[2:5]))
+
+
+@given(SEEDS, st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True))
+@settings(max_examples=60, deadline=None)
+def test_stage_cost_agrees_with_the_paper(seed, nodes):
+    problem = small_problem(seed, 7)
+    assert problem.stage_cost(nodes) == pytest.approx(stage_cost(problem, nodes))
+
+
+@given(SEEDS, st.integers(2, 3), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_no_bound_exceeds_the_optimum(seed, stages, limited):
+    problem = small_problem(seed, 6, limited)
+    best = optimum(problem, stages)
+    slack = best * (1 + 1e-9) + 1e-9
+    assert simple_bound(problem, stages) <= slack
+    assert node_bound(problem) <= slack
+    assert bottleneck_bound(problem, stages, seconds=5).bound <= slack
+    assert bottleneck_guess_bound(problem, stages, seconds=5).bound <= slack
+    exact = exact_program(problem, stages, seconds=5)
+    assert exact.bound <= slack
+    assert exact.bound == pytest.approx(best, rel=1e-4, abs=1e-4)
+    assert exact_program(problem, stages, seconds=5, cutoff=1.2 * best + 1).bound <= slack
+
+
+@given(SEEDS, st.integers(2, 3))
+@settings(max_examples=25, deadline=None)
+def test_ideals_give_the_optimum_and_nobody_beats_it(seed, stages):
+    problem = small_problem(seed, 6)
+    best = optimum(problem, stages)
+    assert partition(problem, stages, "tarnawski-dp").cost == pytest.approx(best)
+    for name in names():
+        found = partition(problem, stages, name, FAST.get(name))
+        assert found.cost >= best - 1e-9
+        assert found.bound <= best * (1 + 1e-9) + 1e-9
+        assert found.cost == pytest.approx(problem.bottleneck(found.stage_of))
+
+
+@given(SEEDS, st.integers(2, 4))
+@settings(max_examples=30, deadline=None)
+def test_windows_hold_every_partition_within_the_cutoff(seed, stages):
+    problem = small_problem(seed, 7)
+    found = partition(problem, stages, "slicegraph", {"evaluations": 100})
+    first, last = windows(problem, stages, found.cost)
+    assert (first <= found.stage_of).all()
+    assert (found.stage_of <= last).all()
+
+
+@pytest.mark.parametrize("order", ["brkga", "random", "mla", "mla-weighted"])
+def test_equal_seeds_give_equal_partitions_on_any_number_of_threads(order):
+    problem = regal_like(4, 40)
+    options = {"order": order, "evaluations": 100, "seed": 3}
+    found = [partition(problem, 4, "slicegraph", {**options, "threads": t}).stage_of.tolist() for t in (1, 2, 2)]
+    assert found[0] == found[1] == found[2]
+
+
+def test_refining_never_makes_a_partition_dearer_and_is_deterministic():
+    problem = regal_like(2, 60)
+    start = partition(problem, 6, "equal-split").stage_of
+    refined = problem.refine(start, 6, seed=1, moves=50_000)
+    assert problem.bottleneck(refined) < problem.bottleneck(start)
+    assert (refined == problem.refine(start, 6, seed=1, moves=50_000)).all()
+
+
+def test_a_portfolio_proves_a_small_graph():
+    found = partition(small_problem(5, 8), 3, "pipeline-exact", {"time_limit": 10})
+    assert found.gap < 1e-4
+    assert found.cost == pytest.approx(optimum(small_problem(5, 8), 3))
+
+
+def test_pipedream_balances_a_chain():
+    tensors = [StageTensor(v, (v + 1,), 1) for v in range(5)]
+    problem = PartitionProblem(list("abcdef"), np.array([3.0, 3, 3, 3, 6, 6]), np.zeros(6), tensors)
+    assert partition(problem, 3, "pipedream").stage_of.tolist() == [0, 0, 0, 1, 1, 2]  # 9 (and 1 sent), 9, 6
+    assert partition(problem, 4, "equal-split").stage_of.tolist() == [0, 0, 1, 1, 2, 3]
+
+
+def test_least_sum_keeps_its_ceiling():
+    costs = np.array([[0, 4, 9, 20], [np.inf, 0, 4, 9], [np.inf, np.inf, 0, 4], [np.inf, np.inf, np.inf, 0]])
+    assert least_sum([costs] * 3, 25).value == 12  # 4 + 4 + 4; two segments cost 9 + 4, one 20
+    assert least_sum([costs] * 2, 10).value == 13
+    assert least_sum([costs] * 2, 4).ends == []
+
+
+def test_what_is_wrong_is_named():
+    problem = small_problem(1)
+    with pytest.raises(InputError, match="no partitioner 'best'"):
+        partition(problem, 2, "best")
+    with pytest.raises(InputError, match="has no option 'speed'"):
+        partition(problem, 2, "slicegraph", {"speed": 1})
+    with pytest.raises(InputError, match="stages is 0"):
+        partition(problem, 0)
+    with pytest.raises(GraphError, match="cycle"):
+        PartitionProblem(["a", "b"], np.ones(2), np.zeros(2), [StageTensor(0, (1,), 1), StageTensor(1, (0,), 1)])
+    with pytest.raises(GraphError, match="work of node 'b' is -1"):
+        PartitionProblem(["a", "b"], np.array([1.0, -1]), np.zeros(2), [])
+    with pytest.raises(InfeasibleError, match="more than 10 ideals"):
+        partition(regal_like(0, 50), 4, "tarnawski-dp", {"most_ideals": 10})
+
+
+def test_an_empty_graph_costs_nothing():
+    empty = PartitionProblem([], np.zeros(0), np.zeros(0), [])
+    for name in names():
+        assert partition(empty, 3, name, FAST.get(name)).cost == 0

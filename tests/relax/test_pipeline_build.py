@@ -1,0 +1,46 @@
+"""Compiled pipelines against the model on one device."""
+
+import numpy as np
+import pytest
+
+from tvm_sched.pipeline import PipelinePlan
+from tvm_sched.relax import compile, compile_pipeline
+from tvm_sched.testing.models import onnx_model
+
+pytest.importorskip("onnx")
+FAST = {"evaluations": 100}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return onnx_model("squeezenet")
+
+
+@pytest.fixture(scope="module")
+def images():
+    random = np.random.default_rng(0)
+    return [random.random((1, 3, 224, 224), dtype=np.float32) for _ in range(3)]
+
+
+@pytest.mark.parametrize(("topology", "stages"), [("cpu2", 2), ("v100-server", 3)])
+def test_values_equal_the_model_on_one_device(model, images, topology, stages):
+    whole = compile(model, "cpu1", "single")
+    pipeline = compile_pipeline(model, topology, stages, "slicegraph", FAST)
+    assert len(pipeline.plan.stages) == stages
+    results = pipeline.run(images)
+    for image, result in zip(images, results, strict=True):
+        (value,) = result.value()
+        np.testing.assert_array_equal(value, np.asarray(whole.run(image)).reshape(value.shape))
+
+
+def test_a_wrong_shape_fails_its_batch_alone(model, images):
+    pipeline = compile_pipeline(model, "cpu2", 2, "equal-split")
+    results = pipeline.run([images[0], images[0][:, :, :7], images[1]])
+    assert [result.error is None for result in results] == [True, False, True]
+    assert "batch 1, stage 0 on cpu0" in str(results[1].error)
+
+
+def test_a_saved_plan_is_taken(model):
+    plan = compile_pipeline(model, "cpu2", 2, "equal-split").plan
+    again = compile_pipeline(model, "cpu2", plan=PipelinePlan.from_json(plan.to_json()))
+    assert again.plan == plan
