@@ -13,7 +13,7 @@ from .annealing import anneal
 from .instance import Instance, evaluate
 
 WALK = 20_000
-"""Placements on one walk of annealing: on the published workloads several such reach further than a long one."""
+"""Placements on one walk of annealing: on the published workloads several such reached further than one long one."""
 
 HOT, COOL = 0.05, 0.025
 """Temperatures at which walks begin, as a part of the latency at their start."""
