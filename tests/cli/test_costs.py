@@ -39,7 +39,8 @@ def test_kernels_alone_warm_and_cold(run, model_file, tmp_path):
     assert all(row.warm > 0 and row.cold > 0 for row in Profile.load(tmp_path / "p.json").kernels)
 
 
-def test_schedule_with_learned_latencies_says_how_sure_it_is(run, problem, problem_file, tmp_path):
+def test_schedule_with_learned_latencies_says_how_sure_it_is(run, problem, problem_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # tables break words off where the terminal is narrow
     new = tmp_path / "new.json"
     machine = run("schedule", problem_file, "--costs", "learned", "-s", "single", "--json").json
     assert machine["problem"] != problem.digest

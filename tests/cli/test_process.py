@@ -41,7 +41,7 @@ def test_every_command_teaches_by_example(run, command):
 
 def interrupted(tmp_path, word):
     """What is left of a schedule that was interrupted when its progress spoke of ``word``."""
-    random_problem(1, operators=150, devices=4, memory="generous").save(tmp_path / "p.json")
+    random_problem(1, operators=600, devices=4, memory="generous").save(tmp_path / "p.json")
     options = ["--option", "improve_time_limit=1000", "--option", "submodel_time_limit=0", "-o", tmp_path / "s.json"]
     process = subprocess.Popen(
         [*PROGRAM, "schedule", tmp_path / "p.json", *map(str, options)], stderr=subprocess.PIPE, text=True
@@ -50,6 +50,7 @@ def interrupted(tmp_path, word):
     assert line.startswith("Scheduling with exact"), "the first line of progress"
     while word not in line:
         line = process.stderr.readline()
+        assert line, f"it ended before its progress spoke of {word}"
     process.send_signal(signal.SIGINT)
     return process, process.communicate(timeout=60)[1]
 

@@ -50,10 +50,14 @@ class ProgramResult:
 
 @dataclass
 class BlockProgram:
-    """Figure 3 over ``blocks`` blocks: variables y, c and the costs of the blocks, without an objective."""
+    """Figure 3 over ``blocks`` blocks: variables y, c and the costs of the blocks, without an objective.
+
+    ``devices`` says how many stages a block stands for, by default one each: parameters overflow what all of them hold.
+    """
 
     problem: PartitionProblem
     blocks: int
+    devices: tuple[int, ...] = ()
     model: Any = field(init=False)
     bottleneck: Any = field(init=False)
     y: list[list[Any]] = field(init=False)
@@ -119,8 +123,11 @@ class BlockProgram:
         """Equation (2) without peak memory."""
         if not np.isfinite(self.problem.memory) or self.problem.overflow_time == 0:
             return 0
+        count = self.devices[b] if self.devices else 1
         overflow = self.model.add_variable(lb=0)
-        self.model.add_linear_constraint(overflow >= self._weighted(self.problem.parameters, b) - self.problem.memory)
+        self.model.add_linear_constraint(
+            overflow >= self._weighted(self.problem.parameters, b) - count * self.problem.memory
+        )
         return self.problem.overflow_time * overflow
 
     def restrict(self, first: Integers, last: Integers) -> None:
@@ -210,7 +217,7 @@ def bottleneck_guess_bound(
 
 
 def _guess(problem: PartitionProblem, stages: int, j: int) -> BlockProgram:
-    program = BlockProgram(problem, 3)
+    program = BlockProgram(problem, 3, (j, 1, stages - 1 - j))
     model = program.model
     model.add_linear_constraint(program.works[1] >= simple_bound(problem, stages))
     model.add_linear_constraint(program.bottleneck >= program.costs[1])

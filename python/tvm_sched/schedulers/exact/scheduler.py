@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ...errors import InfeasibleError, InputError
+from ...errors import InfeasibleError, InputError, ScheduleError
 from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
@@ -186,7 +186,10 @@ class _Search:
         index = schedule_index(sequence)
         if len(index.operator) < len(self.problem.graph.operators):
             return None
-        times = price(self.problem, index)
+        try:
+            times = price(self.problem, index)
+        except ScheduleError:  # a search's fault: what was found before stands
+            return None
         devices = self.problem.topology.devices
         short = max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
         if short[0] > 0:
