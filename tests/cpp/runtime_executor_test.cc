@@ -125,7 +125,9 @@ TEST(Executor, ErrorStopsTheRunAndTheNextOneWorks) {
 /// A backend whose copies fail as long as it is told to: a driver that reports an error.
 class FailingCopies final : public Backend {
  public:
-  std::shared_ptr<std::byte> Allocate(Bytes size) override { return cpu_.Allocate(size); }
+  std::shared_ptr<std::byte> Allocate(int device, Bytes size) override {
+    return cpu_.Allocate(device, size);
+  }
   Interval Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) override {
     return cpu_.Launch(kernel, timing, run);
   }
