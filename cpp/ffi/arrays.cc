@@ -69,7 +69,9 @@ ffi::Array<ffi::Tensor> TablesOf(const simulate::Schedule& schedule) {
   ffi::Tensor transfers = NewTable(std::ssize(schedule.transfers), 5);
   row = static_cast<int64_t*>(transfers.data_ptr());
   for (const simulate::Transfer& x : schedule.transfers) {
-    for (int64_t value : {static_cast<int32_t>(x.kind), x.item, x.source, x.device, int32_t{x.evict}}) *row++ = value;
+    for (int64_t value :
+         {static_cast<int32_t>(x.kind), x.item, x.source, x.device, int32_t{x.evict}})
+      *row++ = value;
   }
   return {placements, transfers};
 }

@@ -2,9 +2,9 @@
 
 #include <memory>
 
+#include "arrays.h"
 #include "search/list_schedule.h"
 #include "search/local_search.h"
-#include "arrays.h"
 
 namespace tvm_sched {
 namespace {

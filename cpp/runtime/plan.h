@@ -55,7 +55,7 @@ struct Step {
   std::vector<int> outputs;
   std::vector<int> waits;
   Nanoseconds duration{0};
-  bool evict = false;  // of a copy: the parameter that it brings leaves after its last reader
+  bool evict = false;      // of a copy: the parameter that it brings leaves after its last reader
   std::string event_json;  // returned with the timeline as it came
 };
 

@@ -263,8 +263,8 @@ int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
   return MakeTimer(problem, graph)->Time(sequence, 0, kFar);
 }
 
-StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph, const StageSequence& start,
-                const Effort& effort, const Clock& clock) {
+StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
+                     const StageSequence& start, const Effort& effort, const Clock& clock) {
   if (start.order.empty()) return start;
   const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
   Random random(effort.seed);

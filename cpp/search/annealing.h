@@ -55,8 +55,8 @@ int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
  * nothing is loaded, only what follows a move is timed anew; otherwise a Builder times the whole
  * sequence.
  */
-StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph, const StageSequence& start,
-                const Effort& effort, const Clock& clock);
+StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
+                     const StageSequence& start, const Effort& effort, const Clock& clock);
 
 }  // namespace tvm_sched::search
 

@@ -34,7 +34,8 @@ Kernel::Kernel(std::string name, Description description,
 void Kernel::Call(ffi::PackedArgs args) {
   const std::vector<void*> data = Addresses(args);
   UseThreads(description_.devices);
-  // Two devices, or two instances of the executor, may call one kernel at once; its memory handles are its own.
+  // Two devices, or two instances of the executor, may call one kernel at once; its memory handles
+  // are its own.
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     if (!built_) Build();
