@@ -225,9 +225,7 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
 }
 
 Sequence Dispatch(const PartialSchedule& given) {
-  Sequence order = Dispatcher(given).Run();
-  // Never drop an event: what the dispatcher cannot order keeps the order that it had.
-  return order.size() == given.events().size() ? order : given.SortedByStart();
+  return Dispatcher(given).Run();
 }
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,

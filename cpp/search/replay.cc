@@ -15,6 +15,8 @@ void Replay::FindNeeds(const Sequence& sequence, const PartialSchedule& state) {
   for (TensorId t : filled_) needing_[t].clear();
   filled_.clear();
   const auto need = [&](TensorId t, DeviceId d) {
+    // A device that shares host memory reads host tensors in place and can send them on from there.
+    if (instance_.OnHost(t) && instance_.problem.devices[d].shares_host_memory) return;
     if (needed_(t, d) == round_) return;
     needed_(t, d) = round_;
     if (!instance_.OnHost(t)) return;

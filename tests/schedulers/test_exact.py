@@ -223,3 +223,10 @@ def test_an_interrupt_gives_the_best_schedule_so_far(monkeypatch):
 def test_a_time_limit_of_nothing_gives_a_schedule():
     problem = random_problem(3, 16, 3)
     verify(problem, solve(problem, "exact", {"time_limit": 0}))
+
+
+@pytest.mark.parametrize(("seed", "operators", "devices"), [(2, 150, 4), (16, 12, 3)])
+def test_devices_that_share_host_memory_need_no_copy_of_host_tensors(seed, operators, devices):
+    """A host tensor also copied to a device that reads it in place was once loaded twice, or its readers were lost."""
+    problem = random_problem(seed, operators=operators, devices=devices, memory="generous")
+    verify(problem, solve(problem, "exact", {"improve_time_limit": 0.05, "submodel_time_limit": 0}))

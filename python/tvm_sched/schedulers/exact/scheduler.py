@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ...errors import InfeasibleError, InputError, ScheduleError
+from ...errors import InfeasibleError, InputError
 from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
@@ -184,12 +184,7 @@ class _Search:
     def _add(self, sequence: Array, scale: float) -> int | None:
         """A schedule that was found, and its latency; None if it does not fit into memory and so does not count."""
         index = schedule_index(sequence)
-        if len(index.operator) < len(self.problem.graph.operators):
-            return None
-        try:
-            times = price(self.problem, index)
-        except ScheduleError:  # a search's fault: what was found before stands
-            return None
+        times = price(self.problem, index)
         devices = self.problem.topology.devices
         short = max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
         if short[0] > 0:
