@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ...errors import InfeasibleError, InputError
+from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
@@ -93,12 +93,16 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("dominators", 0), ("operators", 1), ("workers", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; {least} or more is allowed")
-        for name in ("submodel_time_limit", "improve_time_limit", "time_limit"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} is {getattr(self, name)}; 0 or more seconds are allowed")
+        require_at_least(
+            self,
+            dominators=0,
+            operators=1,
+            workers=1,
+            seed=0,
+            submodel_time_limit=0,
+            improve_time_limit=0,
+            time_limit=0,
+        )
 
 
 @register("exact", options=ExactOptions, answers_interrupt=True)
