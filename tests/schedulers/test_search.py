@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.schedule import simulate
+from tvm_sched.schedule import ScheduleIndex, simulate
 from tvm_sched.schedulers.blocks import BlockSearch, Found
 from tvm_sched.schedulers.partial import Move, Run
 from tvm_sched.schedulers.portfolio import groups, rules, starts
-from tvm_sched.schedulers.search import Choice, Searches, events_of, rows_of, schedule_index
-from tvm_sched.testing import random_problem
+from tvm_sched.schedulers.search import Choice, Searches, events_of, rows_of, schedule_index, sequence_of
+from tvm_sched.testing import random_problem, random_schedule
 
 from .test_exact import diamonds, two_gpus
 
@@ -128,3 +128,13 @@ def test_blocks_move_between_groups_and_nothing_gets_worse():
     assert search.best.latency_ns < latency
     assert simulated(problem, search.best.sequence) == search.best.latency_ns
     assert np.array_equal(rows_of(events_of(search.best.sequence))[:, [0, 1, 3]], search.best.sequence[:, [0, 1, 3]])
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
+def test_a_schedule_as_a_sequence_is_the_same_schedule(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    schedule = random_schedule(problem, seed)
+    sequence = sequence_of(problem, ScheduleIndex.of(problem, schedule))
+    assert len(sequence) == len(schedule.placements) + sum(t.kind != "host_read" for t in schedule.transfers)
+    assert simulated(problem, sequence) == simulate(problem, schedule).latency_ns

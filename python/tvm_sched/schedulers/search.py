@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..problem import HOST, Problem
 from ..schedule import ScheduleIndex
 from ..schedule._compiled import compiled
+from ..schedule.simulate import price
 from .partial import Event, Move, Run
 
 Array = npt.NDArray[np.int64]
@@ -140,3 +141,31 @@ def schedule_index(sequence: Array) -> ScheduleIndex:
         [HOST if kind[i] == DIRECT else source[i] for i in transfers],
         [device[i] for i in transfers],
     )
+
+
+def sequence_of(problem: Problem, index: ScheduleIndex) -> Array:
+    """A schedule as rows, in the order in which its events start; evictions, streams and stages are not in them."""
+    graph, times = problem.graph.index, price(problem, index)
+    position = {o: i for i, o in enumerate(graph.order)}
+    # Events that take no time and start together stand in the order in which the graph needs them.
+    kernels = zip(
+        times.start_ns.tolist(), times.end_ns.tolist(), index.operator, index.device, index.direct, strict=True
+    )
+    keyed = [
+        ((start, end, 2 * position[o]), (DIRECT if direct else RUN, o, HOST, d)) for start, end, o, d, direct in kernels
+    ]
+    transfers = zip(
+        times.transfer_start_ns.tolist(),
+        times.transfer_end_ns.tolist(),
+        index.transfer_kind,
+        index.transfer_item,
+        index.transfer_source,
+        index.transfer_device,
+        strict=True,
+    )
+    for start, end, kind, t, source, d in transfers:
+        if kind != ScheduleIndex.HOST_READ:
+            made = 2 * position.get(graph.producer[t], -1) + 1
+            keyed.append(((start, end, made), (MOVE, t, source, d)))
+    keyed.sort(key=lambda entry: entry[0])
+    return np.array([row for _, row in keyed], dtype=np.int64).reshape(-1, 4)
