@@ -3,10 +3,9 @@
 import numpy as np
 
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.schedule import regions
-from tvm_sched.schedule.bounds import lower_bound
-from tvm_sched.schedule.regions import spans
-from tvm_sched.schedule.shared_regions import shared_spans
+from tvm_sched.schedule.bounds import lower_bound, regions
+from tvm_sched.schedule.bounds.regions import spans
+from tvm_sched.schedule.bounds.shared_regions import shared_spans
 
 
 def fan(copy_ns: int, work: int = 100) -> Problem:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import rustworkx as rx
 
-from ..problem import Problem
+from ...problem import Problem
 from .regions import Span, between
 
 Array = npt.NDArray[np.float64]

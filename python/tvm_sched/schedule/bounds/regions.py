@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import rustworkx as rx
 
-from .._library import function
-from ..problem import Problem
+from ..._library import function
+from ...problem import Problem
 
 Array = npt.NDArray[np.float64]
 
