@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tvm_sched.problem import Costs, Problem
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, regions
-from tvm_sched.schedule.bounds.device_work import between_ends, device_weights
 from tvm_sched.schedule.bounds.neighbours import Beside, together_or_apart
+from tvm_sched.schedule.bounds.windows import between_ends, device_weights
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 
