@@ -147,13 +147,9 @@ def sequence_of(problem: Problem, index: ScheduleIndex) -> Array:
     """A schedule as rows, in the order in which its events start; evictions, streams and stages are not in them."""
     graph, times = problem.graph.index, price(problem, index)
     position = {o: i for i, o in enumerate(graph.order)}
-    # Events that take no time and start together stand in the order in which the graph needs them.
-    kernels = zip(
-        times.start_ns.tolist(), times.end_ns.tolist(), index.operator, index.device, index.direct, strict=True
-    )
-    keyed = [
-        ((start, end, 2 * position[o]), (DIRECT if direct else RUN, o, HOST, d)) for start, end, o, d, direct in kernels
-    ]
+    read_end = {}
+    keyed = []
+    # Events that start together and take no time stand first, in the order in which the graph needs them.
     transfers = zip(
         times.transfer_start_ns.tolist(),
         times.transfer_end_ns.tolist(),
@@ -163,9 +159,17 @@ def sequence_of(problem: Problem, index: ScheduleIndex) -> Array:
         index.transfer_device,
         strict=True,
     )
-    for start, end, kind, t, source, d in transfers:
-        if kind != ScheduleIndex.HOST_READ:
-            made = 2 * position.get(graph.producer[t], -1) + 1
-            keyed.append(((start, end, made), (MOVE, t, source, d)))
+    for start, end, kind, item, source, device in transfers:
+        if kind == ScheduleIndex.HOST_READ:
+            read_end[item] = end
+        else:
+            made = 2 * position.get(graph.producer[item], -1) + 1
+            keyed.append(((start, end, made), (MOVE, item, source, device)))
+    kernels = zip(
+        times.start_ns.tolist(), times.end_ns.tolist(), index.operator, index.device, index.direct, strict=True
+    )
+    for start, end, o, device, direct in kernels:  # a direct run has its place on the bus by its read
+        key = (start, read_end.get(o, end), 2 * position[o])
+        keyed.append((key, (DIRECT if direct else RUN, o, HOST, device)))
     keyed.sort(key=lambda entry: entry[0])
     return np.array([row for _, row in keyed], dtype=np.int64).reshape(-1, 4)
