@@ -16,7 +16,7 @@ from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 from tvm_sched.testing.hios import LayeredGraph, random_layered
 
-from .exhaustive import TooLarge, least_latency
+from .exhaustive import TooLarge, least_latency, least_layered_latency
 from .test_exact import diamonds, two_gpus
 
 
@@ -39,6 +39,20 @@ def test_no_bound_exceeds_a_schedule(seed, operators, devices):
     latency = simulate(problem, random_schedule(problem, seed)).latency_ns
     for bound in all_bounds(problem) if operators else [lower_bound(problem)]:
         assert bound.ns <= latency, bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 100_000),
+    operators=st.integers(4, 7),
+    devices=st.integers(2, 3),
+    communication=st.sampled_from([0.1, 0.5, 1.5]),
+)
+def test_no_bound_exceeds_the_optimum_where_copies_wait_for_nothing(seed, operators, devices, communication):
+    graph = random_layered(seed, operators, 3, operators, communication)
+    least = least_layered_latency(graph, devices)
+    for bound in all_bounds(graph.problem(devices, concurrency=False)):
+        assert bound.ns <= least, bound
 
 
 @settings(max_examples=40, deadline=None)
