@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -65,82 +66,91 @@ def total_transfers(problem: PartitionProblem, near: Floats) -> Linear:
             constant += tensor.transfer
         if len(nodes) == 1:
             continue
-        pairs, weights = _spread(near[np.ix_(nodes, nodes)], not always)
-        constant += tensor.transfer * weights.offset
-        np.add.at(matrix, (nodes[pairs[:, 0]], nodes[pairs[:, 1]]), -0.5 * tensor.transfer * weights.pairs)
+        spread = _spread(near[np.ix_(nodes, nodes)], not always)
+        constant += tensor.transfer * spread.constant
+        first, second = nodes[spread.pairs].T
+        np.add.at(matrix, (first, second), -0.5 * tensor.transfer * spread.weights)
     return Linear(constant, matrix + matrix.T)
 
 
 @dataclass(frozen=True)
-class _Weights:
-    """``offset`` less ``pairs`` times the entries of the pairs."""
+class _Spread:
+    """``constant`` less ``weights`` times the entries of ``pairs`` of members."""
 
-    offset: float
-    pairs: Floats
+    constant: float
+    pairs: Integers
+    weights: Floats
 
 
-def _spread(near: Floats, sent: bool) -> tuple[Integers, _Weights]:
-    """A linear lower bound of λ - 1, plus 1 for λ > 1 where ``sent``: pairs of members and their weights.
+def _spread(near: Floats, sent: bool) -> _Spread:
+    """A linear lower bound of λ - 1, plus 1 for λ > 1 where ``sent``, where members are in λ stages.
 
-    The better of two at ``near``: the same weight for all pairs (`_uniform`); or that for the two or three members that
-    are furthest apart, and then one member after the other, which is in a stage of its own unless it shares one of
-    those before: at least 1 less the entries with all of these.
+    Members are taken in such an order that each shares stages with those before as little as may be. Some first ones
+    are bounded by the number of their pairs that share a stage (`_facets`). Each one after is in a stage of its own
+    unless it shares one of those before: 1 less the entries with all of these. All others are left out.
     """
     m = len(near)
-    rows, columns = np.triu_indices(m, 1)
-    weight = _uniform(m, sent)
-    everyone = weight * float((1 - near[rows, columns]).sum())
-    base, value = _furthest(near, sent)
-    chain = list(base)
-    added: list[tuple[int, int]] = []  # member, how many stand before it
-    shared = near[:, chain].sum(axis=1)
-    shared[chain] = np.inf
-    while len(chain) < m and (nearest := float(shared.min())) < 1:
-        member = int(shared.argmin())
-        value += 1 - nearest
-        added.append((member, len(chain)))
-        chain.append(member)
-        shared += near[:, member]
-        shared[member] = np.inf
-    if everyone >= value:
-        pairs = np.stack([rows, columns], axis=1)
-        return pairs, _Weights(weight * len(pairs), np.full(len(pairs), weight))
-    among = [(base[i], base[j]) for j in range(len(base)) for i in range(j)]
-    to_base = _uniform(len(base), sent)
-    others = [(chain[i], member) for member, before in added for i in range(before)]
-    weights = np.array([to_base] * len(among) + [1.0] * len(others))
-    return np.array(among + others, dtype=np.int64), _Weights(to_base * len(among) + len(added), weights)
+    order, shared = _apart_first(near)
+    together = np.cumsum(shared)
+    alone = np.maximum(1 - shared, 0)
+    # Behind the first member that gains nothing none is counted, for it would have to stand among those before.
+    end = int(np.argmax(alone == 0)) if (alone == 0).any() else m
+    best: tuple[float, int, int, float, float] | None = None
+    for base in range(2, m + 1):
+        last = max(base, end)
+        constant, weight = max(_facets(base, sent), key=lambda line: line[0] - line[1] * together[base - 1])
+        value = constant - weight * together[base - 1] + float(alone[base:last].sum())
+        if best is None or value > best[0]:
+            best = value, base, last, constant, weight
+    assert best is not None
+    _, base, last, constant, weight = best
+    later, earlier = np.tril_indices(last, -1)
+    weights = np.where(later < base, weight, 1.0)
+    return _Spread(constant + last - base, np.stack([order[earlier], order[later]], axis=1), weights)
 
 
-def _furthest(near: Floats, sent: bool) -> tuple[list[int], float]:
-    """Two or three members that are far apart, and the bound that they alone give."""
+def _apart_first(near: Floats) -> tuple[Integers, Floats]:
+    """Members in order, and the sum of the entries of each with those before."""
     m = len(near)
-    apart = 1 - near
-    first, second = divmod(int((apart - 2 * np.eye(m)).argmax()), m)
-    pair = _uniform(2, sent) * float(apart[first, second])
-    if m == 2:
-        return [first, second], pair
-    to_both = apart[first] + apart[second]
-    to_both[[first, second]] = -np.inf
-    third = int(to_both.argmax())
-    triple = _uniform(3, sent) * float(apart[first, second] + to_both[third])
-    extended = pair + max(1 - float(near[third, first] + near[third, second]), 0.0)
-    return ([first, second, third], triple) if triple >= extended else ([first, second], pair)
+    first = int((near + 2 * np.eye(m)).min(axis=1).argmin())
+    order, shared = [first], [0.0]
+    sums = near[first].copy()
+    sums[first] = np.inf
+    for _ in range(1, m):
+        member = int(sums.argmin())
+        order.append(member)
+        shared.append(float(sums[member]))
+        sums += near[member]
+        sums[member] = np.inf
+    return np.array(order, dtype=np.int64), np.array(shared)
 
 
 @cache
-def _uniform(m: int, sent: bool) -> float:
-    """The largest c so that c times the pairs of m members in different stages is a lower bound.
+def _facets(m: int, sent: bool) -> tuple[tuple[float, float], ...]:
+    """Pairs (a, b): a - b times the pairs of m members in the same stage is a lower bound, and tight for some.
 
-    Where members are in λ stages, most pairs are apart when the stages are as even as can be.
+    For λ stages the fewest pairs share one when the stages are as even as can be; the lower convex hull of these m
+    points has the lines.
     """
 
-    def ratio(stages: int) -> float:
-        large = m % stages
-        sizes = [m // stages + 1] * large + [m // stages] * (stages - large)
-        return (stages - (0 if sent else 1)) / ((m * m - sum(size * size for size in sizes)) / 2)
+    def fewest(stages: int) -> float:
+        size, large = divmod(m, stages)
+        return large * size * (size + 1) / 2 + (stages - large) * size * (size - 1) / 2
 
-    return min(ratio(stages) for stages in range(2, m + 1))
+    points = [(fewest(stages), stages - 1.0 + (sent and stages > 1)) for stages in range(m, 0, -1)]
+    hull: list[tuple[float, float]] = []
+    for x, y in points:  # x ascends, y falls
+        while len(hull) > 1:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) * (x - x0) < (y - y0) * (x1 - x0):
+                break
+            hull.pop()
+        hull.append((x, y))
+    lines = []
+    for (x0, y0), (x1, y1) in pairwise(hull):
+        slope = (y0 - y1) / (x1 - x0)
+        lines.append((y0 + slope * x0, slope))
+    return tuple(lines)
 
 
 def stage_costs(problem: PartitionProblem, near: Floats) -> Rows:
