@@ -133,7 +133,7 @@ class _Run:
             report_progress("bounds from single nodes", 1, 4)
             share = time.monotonic() + self.left(0.05)
             best.raise_bound(node_bound(problem, lambda: time.monotonic() > share) * (1 - 1e-9), "node")
-        if not best.proved and 1 < stages and problem.size * stages <= _SMALL_PROGRAM:
+        if not best.proved and stages > 1 and problem.size * stages <= _SMALL_PROGRAM:
             self._exact(self.left(0.2))
 
     def side_by_side(self) -> None:
@@ -156,12 +156,12 @@ class _Run:
             best.raise_bound(bound, "semidefinite")
             return best.proved or best.ended
 
-        semidefinite_bound(self.problem, self.stages, seconds=self.left(share), watch=watch)
+        semidefinite_bound(self.problem, self.stages, cutoff=best.cost, seconds=self.left(share), watch=watch)
 
     def _partitions(self) -> None:
-        """Half of the time at most: turns of annealing, then the neighbours of the dearest stage."""
+        """Two thirds of the time at most: turns of annealing, then the neighbours of the dearest stage."""
         report_progress("annealing", 2, 4)
-        limit = time.monotonic() + self.left(0.4)
+        limit = time.monotonic() + self.left(0.3)
         for turn in range(self.options.turns):
             if not self.best.proved:
                 self._anneal(turn, limit)
@@ -172,7 +172,7 @@ class _Run:
                     self.best.stage_of,
                     self.stages,
                     solver=self.options.solver,
-                    seconds=self.left(0.15),
+                    seconds=self.left(0.5),
                 )
             )
 
@@ -198,9 +198,11 @@ class _Run:
             ("bottleneck", lambda: bottleneck_bound(problem, stages, solver=solver, seconds=self.left(0.15)).bound),
             (
                 "bottleneck-guess",
-                lambda: bottleneck_guess_bound(
-                    problem, stages, solver=solver, seconds=self.left(0.3), stop=lambda: best.proved
-                ).bound,
+                lambda: (
+                    bottleneck_guess_bound(
+                        problem, stages, solver=solver, seconds=self.left(0.3), stop=lambda: best.proved
+                    ).bound
+                ),
             ),
         ]
         for name, bound in bounds:

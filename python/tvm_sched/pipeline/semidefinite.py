@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import linalg, sparse
 from threadpoolctl import threadpool_limits
 
@@ -43,7 +44,10 @@ _SAFETY = 1e-9
 
 @dataclass(frozen=True)
 class DualPoint:
-    """Multipliers that prove a bound: of the diagonal, the stages' costs, the cuts, and the nonnegative entries."""
+    """Multipliers that prove a bound: of the diagonal, the stages' costs, the cuts, and the entries.
+
+    Those of the diagonal, and of entries that are 0 in any case, have any sign; all others are 0 or more.
+    """
 
     diagonal: Floats
     stages: Floats
@@ -55,6 +59,7 @@ def semidefinite_bound(
     problem: PartitionProblem,
     stages: int,
     *,
+    cutoff: float = math.inf,
     seconds: float = math.inf,
     iterations: int = 10_000,
     watch: Callable[[float], bool] = lambda bound: False,
@@ -66,6 +71,9 @@ def semidefinite_bound(
 
     Parameters
     ----------
+    cutoff : float
+        Cost of a partition. Cheaper ones only are looked at, in which no stage has more work; where there are none, the
+        bound is the cutoff.
     watch : callable
         Told the best bound from time to time; the search ends where it returns true.
     """
@@ -77,13 +85,13 @@ def semidefinite_bound(
     end = time.monotonic() + seconds
     best = 0.0
     with threadpool_limits(1):  # matrices are small, and other searches have the other cores
-        search = _Search(_Relaxation(problem, stages))
+        search = _Search(_Relaxation(problem, stages, cutoff))
         for look in range(max(iterations // _LOOK_EVERY, 1)):
             for _ in range(_LOOK_EVERY):
                 search.iterate()
                 if time.monotonic() > end:
                     break
-            best = max(best, search.relaxation.bound(search.dual()) - _SAFETY * total)
+            best = max(best, min(search.relaxation.bound(search.dual()) - _SAFETY * total, cutoff))
             if watch(best) or time.monotonic() > end:
                 break
             search.tighten(best, cut=look % _CUT_EVERY == _CUT_EVERY - 1)
@@ -93,8 +101,10 @@ def semidefinite_bound(
 class _Relaxation:
     """The relaxation with its present linearisations and cuts; times are in units of the average node's."""
 
-    def __init__(self, problem: PartitionProblem, stages: int) -> None:
+    def __init__(self, problem: PartitionProblem, stages: int, cutoff: float) -> None:
         self.problem, self.stages = problem, stages
+        self.before = paths(problem)
+        self.apart = _apart(problem, self.before, cutoff)
         n = problem.size
         self.even = np.full((n, n), 1 / stages)
         start = np.maximum(self.even, np.eye(n))
@@ -111,7 +121,10 @@ class _Relaxation:
         row, column = np.divmod(np.arange(n * n), n)
         halves = self.costs.matrix.ravel() / (2 * self.unit)
         costs = sparse.csr_matrix(
-            (np.concatenate([halves, halves]), (np.concatenate([row, row]), np.concatenate([row * n + column, column * n + row]))),
+            (
+                np.concatenate([halves, halves]),
+                (np.concatenate([row, row]), np.concatenate([row * n + column, column * n + row])),
+            ),
             shape=(n, n * n),
         )
         self.operator = sparse.vstack([costs, self.cuts.operator(n)], format="csr")
@@ -143,7 +156,7 @@ class _Relaxation:
         return float(problem.work.sum()) + over
 
     def bound(self, dual: DualPoint) -> float:
-        """The bound that multipliers prove; all but those of the diagonal are 0 or more.
+        """The bound that multipliers prove.
 
         The sum of all stages' costs is at least ``constant - slope * bottleneck`` for every bottleneck that a
         partition has, and at most the number of stages times it. Eigenvalues below 0 are paid for: the trace of a
@@ -168,7 +181,6 @@ class _Search:
     def __init__(self, relaxation: _Relaxation) -> None:
         self.relaxation = relaxation
         n = relaxation.problem.size
-        self.before = paths(relaxation.problem)
         self.matrix = np.eye(n) * (1 - 1 / relaxation.stages)
         self.cone, self.entries = np.zeros((n, n)), np.zeros((n, n))
         self.diagonal = np.zeros(n)
@@ -201,7 +213,7 @@ class _Search:
             cuts = cuts.take(used)
             count = len(cuts)
             most = max(_MOST_CUTS - count, 0)
-            cuts = cuts.join(separate(matrix, self.before, most))
+            cuts = cuts.join(separate(matrix, relaxation.before, most))
             new = len(cuts) - count
             self.multipliers, self.room, self.free = (
                 np.concatenate([values[kept], np.zeros(new)]) for values in (self.multipliers, self.room, self.free)
@@ -224,7 +236,8 @@ class _Search:
         self.multipliers = self._solve(missing - self.free)
         rest = cost - np.diag(self.diagonal) - relaxation.combine(self.multipliers)
         self.cone = _positive_part(rest - self.entries - self.matrix / penalty)
-        self.entries = np.maximum(rest - self.cone - (self.matrix + even) / penalty, 0)
+        entries = rest - self.cone - (self.matrix + even) / penalty
+        self.entries = np.where(relaxation.apart, entries, np.maximum(entries, 0))
         np.fill_diagonal(self.entries, 0)
         self.free = np.maximum(-self.multipliers - self.room / penalty, 0)
         residual = self.cone + self.entries - rest
@@ -243,14 +256,23 @@ class _Search:
     def _balance(self, residual: Floats) -> None:
         """Moves the penalty towards equal infeasibility of primal and dual."""
         even = self.relaxation.even
-        primal = np.linalg.norm(np.minimum(self.matrix + even, 0))
-        primal += np.linalg.norm(np.diag(self.matrix) - (1 - even[0, 0]))
+        primal = float(np.linalg.norm(np.minimum(self.matrix + even, 0)))
+        primal += float(np.linalg.norm(np.diag(self.matrix) - (1 - even[0, 0])))
         primal /= math.sqrt(len(even))
-        dual = np.linalg.norm(residual) / max(np.linalg.norm(self.relaxation.cost), 1e-12)
+        dual = float(np.linalg.norm(residual)) / max(float(np.linalg.norm(self.relaxation.cost)), 1e-12)
         if primal < dual / 2:
             self.penalty *= 1.3
         elif dual < primal / 2:
             self.penalty /= 1.3
+
+
+def _apart(problem: PartitionProblem, before: npt.NDArray[np.bool_], cutoff: float) -> npt.NDArray[np.bool_]:
+    """Pairs of nodes that share no stage cheaper than ``cutoff``: all on the paths between them would be in it."""
+    n = problem.size
+    reach = before | np.eye(n, dtype=bool)
+    between = (reach * problem.work) @ reach
+    apart = before & (between > cutoff * (1 + 1e-9))
+    return np.asarray(apart | apart.T)
 
 
 def _positive_part(matrix: Floats) -> Floats:
