@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 
-from ..._library import function as library_function
-from ...planning import KernelCall, emit_plan
+from ...planning import KernelCall
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...schedulers import solve
-from ..attributes import PARAMETERS
 from ..graph import Extraction
-from ..kernel_libraries import make_modules
-from ..kernels import compile_kernels, host_target
-from .executor import claimed_functions, kernel_names
+from .runnable import link_kernels, make_runnable
 
 
 @dataclass(frozen=True)
@@ -53,31 +47,8 @@ def make_stage(
         The stage's activations do not fit into its device.
     """
     calls = _calls(extraction, problem.graph)
-    functions = kernel_names(mod, calls.calls)
-    claimed = claimed_functions(mod)
-    kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
-    values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
-    held = {name: values[name] for name in calls.parameters if name in values}
-    plan = emit_plan(
-        problem,
-        solve(problem, "single", {"device": device}),
-        calls,
-        name=problem.graph.name,
-        backend=backend,
-        functions=functions,
-        values=tuple(held),
-    )
-    used = {spec["name"] for spec in plan["parameters"]}
-    module = library_function("tvm_sched.make_module")(
-        json.dumps([plan]),
-        json.dumps({"name": problem.graph.name}),
-        {name: value for name, value in held.items() if name in used},
-    )
-    if kernels:
-        module.import_module(compile_kernels(kernels, host_target()))
-    for library in make_modules(mod, functions, len(problem.topology.devices)):
-        module.import_module(library)
-    return ScheduledModule(_linked(module))
+    schedule = solve(problem, "single", {"device": device})
+    return make_runnable(mod, calls, problem, schedule, backend, link_kernels(mod, calls))
 
 
 def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:
@@ -90,8 +61,3 @@ def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:
         tuple(name for name, kind in kinds.items() if kind == "input"),
         tuple(name for name, kind in kinds.items() if kind == "parameter"),
     )
-
-
-def _linked(module: Any) -> Any:
-    """The module as loaded code: kernels have to be linked first, which makes another module of it."""
-    return tvm.runtime.Executable(module).jit()
