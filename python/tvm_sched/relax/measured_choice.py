@@ -42,7 +42,7 @@ class _Candidate:
 
 
 def choose_fastest(
-    mod: tvm.IRModule, seconds: float = SECONDS, progress: Progress | None = None
+    mod: tvm.IRModule, seconds: float | None = None, progress: Progress | None = None
 ) -> tuple[Problem, Schedule]:
     """Measure the schedule of a lowered module and others for the same cores on this machine; return the fastest.
 
@@ -54,15 +54,15 @@ def choose_fastest(
     - logical devices: `heft` over as many devices as there are cores;
     - the module's own schedule, if it is none of these.
 
-    The first is measured against each other in turns, and gives its place to one that is faster by more than `MARGIN`.
-    So the answer is never slower than one stream with all cores by more than that and what the machine's noise allows.
+    The first is held, and gives its place to another that is faster by more than `MARGIN` in turns with it. So the answer
+    is slower than one stream with all cores by no more than that and the noise of the machine.
 
     Parameters
     ----------
     mod : tvm.IRModule
         With problem and schedule in its attributes; its topology is of CPUs.
-    seconds : float
-        For which two schedules are compared.
+    seconds : float, optional
+        For which two schedules are compared; default `SECONDS`.
     progress : callable, optional
 
     Returns
@@ -82,7 +82,7 @@ def choose_fastest(
             f"device {others[0]!r} of topology {problem.topology.name!r} is no CPU; schedules are measured on this "
             "machine's cores: compile for cpu or cpuN, or do not ask for measuring"
         )
-    return _Choice(mod, seconds, progress or (lambda *_: None)).run(problem, schedule)
+    return _Choice(mod, SECONDS if seconds is None else seconds, progress or (lambda *_: None)).run(problem, schedule)
 
 
 class _Choice:

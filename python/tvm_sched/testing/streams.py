@@ -16,7 +16,11 @@ def random_concurrency(problem: Problem, seed: int) -> Problem:
     random = Random(seed)
     shape = (*problem.costs.operator_ns.shape, random.choice([1, 2]))
     used = np.array([random.uniform(0.05, 1) for _ in range(int(np.prod(shape)))]).reshape(shape)
-    together = Concurrency(used, random.choice([0, 0.3, 1]))
+    threads = [random.choice([0, 2, 4]) for _ in problem.topology.devices] if random.random() < 0.3 else []
+    for d, count in enumerate(threads):
+        if count:
+            used[:, d, 0] = used[:, d, 0].clip(1 / count)
+    together = Concurrency(used, random.choice([0, 0.3, 1]), threads=threads)
     costs = Costs(problem.costs.operator_ns, problem.costs.direct_ns, problem.costs.source, together)
     return Problem(problem.graph, problem.topology, costs)
 

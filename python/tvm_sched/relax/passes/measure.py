@@ -19,13 +19,13 @@ class MeasureSchedules:
 
     Parameters
     ----------
-    seconds : float
-        For which two schedules are compared.
+    seconds : float, optional
+        For which two schedules are compared; default 1.
     progress : callable, optional
         Called with what is being done, how many parts are done, and how many there are.
     """
 
-    def __init__(self, seconds: float = 1.0, progress: Any = None) -> None:
+    def __init__(self, seconds: float | None = None, progress: Any = None) -> None:
         self.seconds = seconds
         self.progress = progress
 
