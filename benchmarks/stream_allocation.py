@@ -1,5 +1,7 @@
 """How long stream allocation takes, how many streams and waits come out, and what the simulator predicts of them.
 
+`stream_latency.py` measures them on a GPU.
+
 The paper's figures (Opara, Table I) are of PyTorch graphs on an A100 server; there each operator is a node, here fused
 kernels are, so ours have fewer. Times are of one call on a problem whose graph is known: the median of many. A wait is an
 event that one stream records and another waits for. Latencies are of one A40 by the cost model `occupancy`, with parameters
@@ -11,6 +13,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,31 +45,28 @@ equally fast the one with the fewest waits and streams is to be preferred.
 """
 
 
-def exported(make: Callable[[], Any], size: int) -> Any:
-    from tvm_sched.testing.branched import exported
+def googlenet(batch: int = 1) -> Any:
+    from tvm_sched.relax import load_model
+    from tvm_sched.testing.models import input_shape, onnx_model
 
-    return exported(make(), size)
-
-
-def googlenet() -> Any:
-    from tvm_sched.testing.models import onnx_model
-
-    return onnx_model("inception_v1")
+    model = onnx_model("inception_v1")
+    name, shape = input_shape(model)
+    return model if batch == 1 else load_model(model, {name: (batch, *shape[1:])})
 
 
-def inception_v3() -> Any:
-    from tvm_sched.testing.branched import inception_v3
+def inception_v3(batch: int = 1) -> Any:
+    from tvm_sched.testing.branched import exported, inception_v3
 
-    return exported(inception_v3, 299)
-
-
-def nasnet() -> Any:
-    from tvm_sched.testing.branched import nasnet_mobile
-
-    return exported(nasnet_mobile, 224)
+    return exported(inception_v3(), 299, batch)
 
 
-def transformer(name: str) -> Any:
+def nasnet(batch: int = 1) -> Any:
+    from tvm_sched.testing.branched import exported, nasnet_mobile
+
+    return exported(nasnet_mobile(), 224, batch)
+
+
+def transformer(name: str, batch: int = 1) -> Any:
     """BERT-base or T5-small's graph, with narrow layers: the graph is what counts."""
     import torch
     from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
@@ -86,16 +86,17 @@ def transformer(name: str) -> Any:
     else:
         model = T5ForConditionalGeneration(T5Config(d_model=64, d_kv=8, d_ff=256, vocab_size=128))
     with torch.no_grad():
-        return torch.export.export(OneResult(model.eval()), (torch.ones(1, 32, dtype=torch.int64),))
+        return torch.export.export(OneResult(model.eval()), (torch.ones(batch, 32, dtype=torch.int64),))
 
 
-MODELS: dict[str, Callable[[], Any]] = {
+MODELS: dict[str, Callable[..., Any]] = {
     "GoogLeNet": googlenet,
     "Inception-v3": inception_v3,
     "NASNet-A mobile": nasnet,
-    "BERT": lambda: transformer("BERT"),
-    "T5": lambda: transformer("T5"),
+    "BERT": partial(transformer, "BERT"),
+    "T5": partial(transformer, "T5"),
 }
+"""By name; each takes the batch."""
 
 
 def on_one_device(graph: OpGraph) -> Problem:

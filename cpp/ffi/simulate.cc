@@ -4,8 +4,11 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "arrays.h"
 #include "event_search.h"
@@ -88,6 +91,31 @@ class BoundSimulator {
     return rows;
   }
 
+  /*! \brief Fills `threads`, by placement: those that compute it where its device has threads, else
+   * 0. */
+  void Threads(ffi::TensorView placements, ffi::TensorView threads) const {
+    const std::span<int64_t> rows = Elements("placements", placements);
+    const size_t count = rows.size() / 5;
+    const std::span<int64_t> out = Elements("threads", threads, count);
+    std::map<std::pair<int64_t, int64_t>, std::vector<size_t>> together;
+    for (size_t p = 0; p < count; ++p) {
+      const int64_t stage = rows[4 * count + p];
+      together[{rows[count + p], stage > 0 ? stage : -1 - static_cast<int64_t>(p)}].push_back(p);
+    }
+    for (const auto& [place, members] : together) {
+      const auto device = static_cast<simulate::DeviceId>(place.first);
+      std::vector<simulate::Member> stage;
+      for (size_t p : members) {
+        const auto op = static_cast<int32_t>(rows[p]);
+        stage.push_back(
+            {op, static_cast<int32_t>(rows[3 * count + p]), problem_.operator_time(op, device)});
+      }
+      if (!problem_.concurrency.has_threads(device)) continue;
+      const std::vector<int32_t> found = problem_.concurrency.ThreadsOf(device, stage);
+      for (size_t i = 0; i < members.size(); ++i) out[members[i]] = found[i];
+    }
+  }
+
   /*! \brief Rows of tensor, device, begin, end: what lies where, from when to when. */
   ffi::Tensor Holdings(ffi::TensorView placements, ffi::TensorView transfers) const {
     const std::vector<simulate::Holding> holdings = HoldingsOf(placements, transfers);
@@ -164,7 +192,7 @@ std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
  */
 simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double serial_share,
                                     const ffi::TensorView& utilisation,
-                                    const ffi::TensorView& pairs) {
+                                    const ffi::TensorView& pairs, const ffi::TensorView& threads) {
   const size_t rows = problem.operators() * problem.devices.size();
   const auto numbers = static_cast<size_t>(utilisation.numel());
   if (rows == 0 || numbers == 0) return {};
@@ -177,6 +205,11 @@ simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double ser
       static_cast<const char*>(utilisation.data_ptr()) + utilisation.byte_offset());
   simulate::Concurrency result(serial_share, problem.devices.size(), numbers / rows,
                                {data, data + numbers});
+  const std::span<int64_t> on_devices = Elements("threads", threads);
+  if (!on_devices.empty()) {
+    Elements("threads", threads, problem.devices.size());
+    result.SetThreads({on_devices.begin(), on_devices.end()});
+  }
   const std::span<int64_t> row = Elements("pairs", pairs);
   for (size_t i = 0; i + 3 < row.size(); i += 4) {
     const auto device = static_cast<int32_t>(row[i]);
@@ -188,7 +221,7 @@ simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double ser
 }
 
 /*! \brief Makes the functions of a problem: run, violations, holdings, profile, what makes those of
- * event_search.h, then those of search.h. */
+ * event_search.h, threads, then those of search.h. */
 ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::TensorView inputs,
                                         ffi::TensorView output_offsets, ffi::TensorView outputs,
                                         ffi::TensorView tensors, ffi::TensorView devices,
@@ -197,7 +230,8 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
                                         ffi::TensorView channel_offsets, ffi::TensorView channels,
                                         ffi::TensorView route_speed, ffi::TensorView transfer_ns,
                                         int64_t number_of_channels, double serial_share,
-                                        ffi::TensorView utilisation, ffi::TensorView pairs) {
+                                        ffi::TensorView utilisation, ffi::TensorView pairs,
+                                        ffi::TensorView threads) {
   simulate::Problem problem;
   const size_t tensor_count = Elements("tensors", tensors).size() / 2;
   problem.inputs = RowsOf("inputs", input_offsets, inputs, tensor_count);
@@ -230,7 +264,7 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
         << "speed " << s;
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
-  problem.concurrency = ConcurrencyOf(problem, serial_share, utilisation, pairs);
+  problem.concurrency = ConcurrencyOf(problem, serial_share, utilisation, pairs, threads);
   const auto kept = std::make_shared<const simulate::Problem>(std::move(problem));
   auto bound = std::make_shared<const BoundSimulator>(kept);
   using View = ffi::TensorView;
@@ -242,6 +276,7 @@ ffi::Array<ffi::Function> MakeSimulator(ffi::TensorView input_offsets, ffi::Tens
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Holdings(p, x); }),
       ffi::Function::FromTyped([bound](View p, View x) { return bound->Profile(p, x); }),
       ffi::Function::FromTyped([bound]() { return BindSearch(bound->problem()); }),
+      ffi::Function::FromTyped([bound](View p, View threads) { bound->Threads(p, threads); }),
   };
   for (const ffi::Function& function : SearchFunctions(kept)) functions.push_back(function);
   return functions;

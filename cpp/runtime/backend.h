@@ -80,7 +80,10 @@ class Backend {
   /// returns.
   virtual Streams* streams() { return nullptr; }
 
-  /// Called on each queue's thread at the start of a run.
+  /// How many steps can usefully be done, or issued, at once; 0: one of each queue.
+  virtual int Workers() const { return 0; }
+
+  /// Called on each thread at the start of a run.
   virtual void EnterQueue() {}
 
   /// Run a kernel; `kernel` is empty where the executor was given none (emulation without values).

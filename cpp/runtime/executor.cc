@@ -116,10 +116,6 @@ Executor::Executor(std::shared_ptr<const Plan> plan)
   for (std::size_t queue = 0; queue < items_.size(); ++queue) {
     if (!items_[queue].empty()) busy_queues_.push_back(static_cast<int>(queue));
   }
-  // Spinning pays only while every thread has a core to itself; otherwise it takes the core from
-  // the thread that is waited for.
-  const bool enough_cores = std::thread::hardware_concurrency() >= busy_queues_.size();
-  spins_ = enough_cores ? 1000 : 0;
 }
 
 Executor::~Executor() {
@@ -127,13 +123,27 @@ Executor::~Executor() {
   if (threads_ && !threads_->Alive()) static_cast<void>(threads_.release());
 }
 
-void Executor::EnsureThreads() {
+int Executor::CountWorkers(const Backend& backend) const {
+  const auto queues = static_cast<int>(busy_queues_.size());
+  if (backend.Workers() == 0) return queues;
+  // One for each device, if there are fewer cores: who asked for devices wants them at once.
+  return std::min(queues, std::max(backend.Workers(), static_cast<int>(plan_->devices.size())));
+}
+
+void Executor::EnsureThreads(int count) {
   if (threads_ && !threads_->Alive()) static_cast<void>(threads_.release());
-  if (!threads_) threads_ = std::make_unique<QueueThreads>(static_cast<int>(busy_queues_.size()));
+  if (!threads_ || threads_->count() < count) {
+    threads_ = nullptr;
+    threads_ = std::make_unique<QueueThreads>(count);
+  }
+  // Spinning pays only while every thread has a core to itself; otherwise it takes the core from
+  // the thread that is waited for.
+  spins_ = static_cast<int>(std::thread::hardware_concurrency()) >= count ? 1000 : 0;
 }
 
 RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSettings& settings) {
-  EnsureThreads();
+  const int workers = CountWorkers(backend);
+  EnsureThreads(workers);
   ActiveRun run(backend, bindings, settings);
   Reset();
   run.context.began = Clock::now();
@@ -147,8 +157,11 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
     };
   }
   const auto work = [&] {
-    threads_->Run([&](int thread) { Work(run, busy_queues_[thread]); }, poll,
-                  [&] { run.context.stopped.store(true); });
+    threads_->Run(
+        [&](int thread) {
+          if (thread < workers) Work(run, busy_queues_[thread]);
+        },
+        poll, [&] { run.context.stopped.store(true); });
   };
   if (run.streams) {
     // Also when the issue of steps was given up: what was issued still uses the run's memory.

@@ -1,5 +1,5 @@
 // Runs a plan: each queue's steps in their order, one at a time, each step after the steps it
-// waits for. There are as many threads as queues.
+// waits for. There are as many threads as queues, or as many as the backend has work for.
 #ifndef TVM_SCHED_RUNTIME_EXECUTOR_H_
 #define TVM_SCHED_RUNTIME_EXECUTOR_H_
 
@@ -124,7 +124,9 @@ class Executor {
     Nanoseconds free_at{0};
   };
 
-  void EnsureThreads();
+  /// How many threads work for a run on a backend.
+  int CountWorkers(const Backend& backend) const;
+  void EnsureThreads(int count);
   void Reset();
   // One thread's work in a run; see executor.cc for how threads share the queues.
   void Work(ActiveRun& run, int home);
@@ -148,7 +150,7 @@ class Executor {
 
   std::shared_ptr<const Plan> plan_;
   std::vector<std::vector<Item>> items_;  // of each queue, in its order
-  std::vector<int> busy_queues_;          // those with steps: each has a thread
+  std::vector<int> busy_queues_;          // those with steps
   std::unique_ptr<Queue[]> queues_;
   alignas(128) std::atomic<int> unfinished_{0};       // queues with steps left
   alignas(128) std::atomic<int> idle_{0};             // threads that found nothing to do
@@ -158,7 +160,7 @@ class Executor {
   std::vector<Interval> intervals_;
   std::vector<Nanoseconds> ready_;
   std::vector<Nanoseconds> queue_end_;
-  int spins_;
+  int spins_ = 0;
   std::unique_ptr<QueueThreads> threads_;
 };
 

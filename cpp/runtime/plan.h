@@ -64,6 +64,7 @@ struct Plan {
   BackendKind backend = BackendKind::kCpu;
   std::vector<Device> devices;
   std::vector<std::string> queues;
+  std::vector<int> queue_devices;  // of each queue: the device whose kernels it runs, or -1
   std::vector<TensorSpec> arguments;
   std::vector<TensorSpec> parameters;
   std::vector<Buffer> buffers;

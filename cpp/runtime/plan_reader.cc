@@ -64,15 +64,26 @@ std::vector<Device> ReadDevices(const JsonCursor& cursor) {
   return devices;
 }
 
-std::vector<std::string> ReadQueues(const JsonCursor& cursor) {
-  std::vector<std::string> queues;
+/// The device that a queue names, or the one whose name it has.
+int DeviceOfQueue(const JsonCursor& cursor, const std::string& name,
+                  const std::vector<Device>& devices) {
+  if (auto device = cursor.OptionalField("device"); device) {
+    return device->Index(devices.size(), "devices");
+  }
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    if (devices[d].name == name) return static_cast<int>(d);
+  }
+  return -1;
+}
+
+void ReadQueues(const JsonCursor& cursor, Plan* plan) {
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
-    item.AllowFields({"name"});
-    queues.push_back(item.Field("name").Name());
+    item.AllowFields({"name", "device"});
+    plan->queues.push_back(item.Field("name").Name());
     RejectTwice(seen, item.Field("name"), "queues");
+    plan->queue_devices.push_back(DeviceOfQueue(item, plan->queues.back(), plan->devices));
   }
-  return queues;
 }
 
 std::vector<TensorSpec> ReadTensors(const JsonCursor& cursor, const std::string& unique) {
@@ -237,7 +248,7 @@ Plan ReadPlan(const JsonCursor& cursor) {
   plan.backend =
       static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated", "cuda"}));
   plan.devices = ReadDevices(cursor.Field("devices"));
-  plan.queues = ReadQueues(cursor.Field("queues"));
+  ReadQueues(cursor.Field("queues"), &plan);
   plan.arguments = ReadTensors(cursor.Field("arguments"), "");
   plan.parameters = ReadTensors(cursor.Field("parameters"), "parameters");
   plan.outputs = ReadTensors(cursor.Field("outputs"), "");

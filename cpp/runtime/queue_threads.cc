@@ -10,8 +10,8 @@ namespace tvm_sched::runtime {
 QueueThreads::QueueThreads(int count) : owner_(getpid()) {
   threads_.reserve(count);
   try {
-    for (int queue = 0; queue < count; ++queue)
-      threads_.emplace_back([this, queue] { Loop(queue); });
+    for (int thread = 0; thread < count; ++thread)
+      threads_.emplace_back([this, thread] { Loop(thread); });
   } catch (...) {
     // The system refused a thread: those that started must go before the members do.
     closing_ = true;
@@ -31,13 +31,13 @@ QueueThreads::~QueueThreads() {
 
 bool QueueThreads::Alive() const { return owner_ == getpid(); }
 
-void QueueThreads::Loop(int queue) {
+void QueueThreads::Loop(int thread) {
   std::uint32_t seen = 0;
   while (true) {
     generation_.wait(seen, std::memory_order_acquire);
     ++seen;
     if (closing_) return;
-    (*job_)(queue);
+    (*job_)(thread);
     std::lock_guard lock(mutex_);
     if (--running_ == 0) finished_.notify_one();
   }

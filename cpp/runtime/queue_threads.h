@@ -1,4 +1,4 @@
-// One thread for each queue, kept from run to run.
+// The threads that work through queues, kept from run to run.
 #ifndef TVM_SCHED_RUNTIME_QUEUE_THREADS_H_
 #define TVM_SCHED_RUNTIME_QUEUE_THREADS_H_
 
@@ -16,13 +16,15 @@ namespace tvm_sched::runtime {
 
 class QueueThreads {
  public:
-  using Job = std::function<void(int queue)>;
+  using Job = std::function<void(int thread)>;
 
   explicit QueueThreads(int count);
   /// Joins the threads; nothing may be running.
   ~QueueThreads();
   QueueThreads(const QueueThreads&) = delete;
   QueueThreads& operator=(const QueueThreads&) = delete;
+
+  int count() const { return static_cast<int>(threads_.size()); }
 
   /// Run job(0) ... job(count - 1), each on its own thread, and wait for all. The job must not
   /// throw. While waiting, `poll` is called every few milliseconds; when it throws, `give_up` is
@@ -33,7 +35,7 @@ class QueueThreads {
   bool Alive() const;
 
  private:
-  void Loop(int queue);
+  void Loop(int thread);
   void WaitForAll(const std::function<void()>& poll, const std::function<void()>& give_up);
 
   // Even a run that is given up leaves no thread behind, so one generation is at work at a time.

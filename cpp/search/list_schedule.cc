@@ -224,9 +224,7 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
   return true;
 }
 
-Sequence Dispatch(const PartialSchedule& given) {
-  return Dispatcher(given).Run();
-}
+Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run(); }
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
                       const std::vector<int32_t>& choice, double memory_scale, bool backfill) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <unordered_map>
+#include <utility>
 
 namespace tvm_sched::simulate {
 namespace {
@@ -63,8 +65,58 @@ double Concurrency::Formula(int32_t device, std::span<const Member> members) con
     longest = std::max(longest, stream[member.stream] += alone);
     for (size_t r = 0; r < resources_; ++r) used[r] += alone * Utilisation(member.op, device, r);
   }
+  if (has_threads(device)) longest = LongestOnThreads(device, members);
   for (double time : used) longest = std::max(longest, time);
   return serial_share_ * sum + (1 - serial_share_) * longest;
+}
+
+/*! \brief By Amdahl's law from the times on one thread and on all of them. */
+double Concurrency::TimeOn(int32_t threads, int32_t device, const Member& member) const {
+  const auto all = static_cast<double>(threads_[device]);
+  const auto alone = static_cast<double>(member.alone.count);
+  if (all == 1) return alone;
+  const double one = Utilisation(member.op, device, 0) * all * alone;
+  const double parallel = (one - alone) / (1 - 1 / all);
+  return one - parallel + parallel / threads;
+}
+
+std::vector<int32_t> Concurrency::ThreadsOf(int32_t device, std::span<const Member> members) const {
+  std::map<int32_t, std::pair<int32_t, double>> streams;  // threads and time of each
+  for (const Member& m : members) {
+    auto& [threads, time] = streams[m.stream];
+    threads = 1;
+    time += TimeOn(1, device, m);
+  }
+  // The next thread to the stream that takes longest: its time can only fall.
+  for (auto left = threads_[device] - std::ssize(streams); left > 0; --left) {
+    const auto longest = std::ranges::max_element(
+        streams, {}, [](const auto& entry) { return entry.second.second; });
+    auto& [threads, time] = longest->second;
+    ++threads;
+    time = 0;
+    for (const Member& m : members) {
+      if (m.stream == longest->first) time += TimeOn(threads, device, m);
+    }
+  }
+  std::vector<int32_t> result;
+  for (const Member& m : members) result.push_back(streams[m.stream].first);
+  return result;
+}
+
+/*! \brief Until the last stream ends, each on its threads; where there are more streams than
+ * threads, the next one starts when a thread is free. */
+double Concurrency::LongestOnThreads(int32_t device, std::span<const Member> members) const {
+  const std::vector<int32_t> threads = ThreadsOf(device, members);
+  std::vector<int32_t> order;  // streams by their first member
+  std::unordered_map<int32_t, double> time;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const auto [stream, added] = time.try_emplace(members[i].stream, 0);
+    if (added) order.push_back(members[i].stream);
+    stream->second += TimeOn(threads[i], device, members[i]);
+  }
+  std::vector<double> busy(std::max<size_t>(threads_[device], 1));
+  for (int32_t stream : order) *std::ranges::min_element(busy) += time[stream];
+  return std::ranges::max(busy);
 }
 
 Nanoseconds Concurrency::StageTime(int32_t device, std::span<const Member> members) const {
@@ -79,7 +131,8 @@ Nanoseconds Concurrency::StageTime(int32_t device, std::span<const Member> membe
   double time = ratio * Formula(device, members);
   // Where operators of one stream follow each other, the formula can promise what no sharing of the
   // device can keep, and what the lower bounds exclude: small operators first, large ones after.
-  if (stream.size() < members.size()) time = std::max(time, OverlapTime(device, members));
+  if (stream.size() < members.size() && !has_threads(device))
+    time = std::max(time, OverlapTime(device, members));
   return std::max(longest, RoundUp(time));
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "units.h"
@@ -31,7 +32,17 @@ class Concurrency {
   Concurrency(double serial_share, size_t devices, size_t resources,
               std::vector<double> utilisation);
 
+  /*! \brief Devices whose cores are given to streams: by device the number of threads, or 0. */
+  void SetThreads(std::vector<int32_t> threads) { threads_ = std::move(threads); }
+
   bool known() const { return resources_ > 0; }
+
+  /*! \brief Whether a device gives each stream of a stage threads of its own; outside of stages it
+   * runs one operator at a time. */
+  bool has_threads(int32_t device) const { return !threads_.empty() && threads_[device] > 0; }
+
+  /*! \brief Of each member of a stage on such a device: the threads that compute it. */
+  std::vector<int32_t> ThreadsOf(int32_t device, std::span<const Member> members) const;
 
   /*! \brief Two operators take `together` on a device; `first` and `second` alone. */
   void AddPair(int32_t device, Member first, Member second, Nanoseconds together);
@@ -48,12 +59,15 @@ class Concurrency {
     return utilisation_[(op * devices_ + device) * resources_ + resource];
   }
   double Formula(int32_t device, std::span<const Member> members) const;
+  double TimeOn(int32_t threads, int32_t device, const Member& member) const;
+  double LongestOnThreads(int32_t device, std::span<const Member> members) const;
   double PairRatio(int32_t device, int32_t a, int32_t b) const;
   double OverlapTime(int32_t device, std::span<const Member> members) const;
 
   double serial_share_ = 0;
   size_t devices_ = 0, resources_ = 0;
   std::vector<double> utilisation_;
+  std::vector<int32_t> threads_;
   /*! \brief Measured over predicted, by device and operators in ascending order. */
   std::map<std::tuple<int32_t, int32_t, int32_t>, double> ratio_;
 };

@@ -151,7 +151,7 @@ class Checker {
         } else if (!known.insert({d, placement.stage}).second) {
           Report({Rule::kStageSplit, placement.op, kNone, d, placement.stage});
         }
-      } else if (problem_.concurrency.known()) {
+      } else if (problem_.concurrency.known() && !problem_.concurrency.has_threads(d)) {
         if (stream[d] != kNone && stream[d] != placement.stream) arrivals_.overlaps[d] = true;
         stream[d] = placement.stream;
       }

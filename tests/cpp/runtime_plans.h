@@ -19,6 +19,7 @@ class PlanBuilder {
     plan_.name = "test";
     for (int d = 0; d < devices; ++d) plan_.devices.push_back({"dev" + std::to_string(d), {0}});
     for (int q = 0; q < queues; ++q) plan_.queues.push_back("queue" + std::to_string(q));
+    plan_.queue_devices.assign(queues, -1);
   }
 
   int AddBuffer(int device) {

@@ -11,7 +11,7 @@ from tvm_sched.problem import Bus, Device, Link, Topology, load_topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.build import make_problem
 from tvm_sched.schedule import simulate, verify
-from tvm_sched.testing import random_schedule
+from tvm_sched.testing import random_schedule, random_stages, random_streams
 
 from .random_modules import random_module
 
@@ -42,17 +42,23 @@ def random_machine(seed: int) -> Topology:
     return Topology("random", devices, named, links if random.random() < 0.7 else ())
 
 
+SIDE_BY_SIDE = {"random": None, "streams": random_streams, "stages": random_stages}
+"""What is done to a random schedule."""
+
+
 def check(seed: int, operators: int, scheduler: str) -> None:
     mod, inputs, expected = random_module(seed, operators)
     topology = random_machine(seed)
-    schedule = None
-    if scheduler == "random":
-        problem = make_problem(mod, topology)
+    schedule, costs = None, "roofline"
+    if scheduler in SIDE_BY_SIDE:
+        change, costs = SIDE_BY_SIDE[scheduler], "roofline" if scheduler == "random" else "occupancy"
+        problem = make_problem(mod, topology, cost_model=costs)
         schedule = random_schedule(problem, seed)
+        schedule = change(problem, schedule, seed) if change else schedule
         verify(problem, schedule)
     options = {"submodel_time_limit": 0.2, "improve_time_limit": 0.2} if scheduler == "exact" else None
-    name = "single" if scheduler == "random" else scheduler
-    compiled = compile(mod, topology, name, options, schedule=schedule)
+    name = "single" if scheduler in SIDE_BY_SIDE else scheduler
+    compiled = compile(mod, topology, name, options, schedule=schedule, cost_model=costs)
     simulate(compiled.problem, compiled.schedule)
     if not compiled.problem.graph.operators:
         return
@@ -67,9 +73,9 @@ def check(seed: int, operators: int, scheduler: str) -> None:
 
 
 @MANY
-@given(seed=st.integers(0, 2**20), operators=st.integers(1, 14))
-def test_random_schedules_compute_what_numpy_computes(seed: int, operators: int) -> None:
-    check(seed, operators, "random")
+@given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), kind=st.sampled_from(list(SIDE_BY_SIDE)))
+def test_random_schedules_compute_what_numpy_computes(seed: int, operators: int, kind: str) -> None:
+    check(seed, operators, kind)
 
 
 @MANY
@@ -78,7 +84,7 @@ def test_schedulers_compute_what_numpy_computes(seed: int, operators: int, sched
     check(seed, operators, scheduler)
 
 
-@pytest.mark.parametrize("operators", [60])
-def test_a_larger_graph(operators: int) -> None:
+@pytest.mark.parametrize("kind", list(SIDE_BY_SIDE))
+def test_a_larger_graph(kind: str) -> None:
     for seed in range(3):
-        check(seed, operators, "random")
+        check(seed, 60, kind)

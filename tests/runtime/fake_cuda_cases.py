@@ -23,7 +23,7 @@ from tvm_sched.errors import ExecutionError
 from tvm_sched.planning import ShapesOnly, emit_plan
 from tvm_sched.problem import Problem
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 driver = ctypes.CDLL(os.environ["TVM_SCHED_CUDA_DRIVER"])
@@ -81,9 +81,13 @@ def as_bytes(problem: Problem) -> Problem:
 
 
 def modules(seed: int, devices: int = 4) -> tuple[ScheduledModule, ScheduledModule, list[Any], dict[str, Any]]:
-    """One random schedule for the CPU and for GPUs, inputs, and parameters."""
-    problem = as_bytes(random_problem(seed, 5 + seed % 20, devices, memory="generous", style="bus"))
+    """One random schedule for the CPU and for GPUs, with streams or stages two times of three, inputs, and parameters."""
+    problem = random_concurrency(
+        as_bytes(random_problem(seed, 5 + seed % 20, devices, memory="generous", style="bus")), seed
+    )
     schedule = random_schedule(problem, seed)
+    if seed % 3:
+        schedule = (random_streams if seed % 3 == 1 else random_stages)(problem, schedule, seed)
     graph = ShapesOnly(problem.graph)
     for operator in problem.graph.operators:
         register(operator.name, len(operator.inputs))
@@ -109,7 +113,7 @@ def same(found: list[Any], expected: list[Any]) -> None:
 
 
 def values_equal_the_cpus() -> None:
-    direct = 0
+    direct = streams = 0
     for seed in range(12):
         cpu, gpu, inputs, _ = modules(seed)
         expected = cpu.run(*inputs)
@@ -119,8 +123,11 @@ def values_equal_the_cpus() -> None:
             same(gpu.run(*inputs), expected)
         same(gpu.run(*[value ^ 1 for value in inputs]), cpu.run(*[value ^ 1 for value in inputs]))
         assert gpu.latency() > 0
-        direct += any(step["kind"] == "host_read" for step in gpu.plans()[0]["steps"])
+        plan = gpu.plans()[0]
+        direct += any(step["kind"] == "host_read" for step in plan["steps"])
+        streams += sum("device" in queue for queue in plan["queues"]) > len(plan["devices"])
     assert direct > 0, "no schedule reads parameters where they lie"
+    assert streams > 5, "too few schedules have several streams on a device"
     peers = os.environ.get("FAKE_CUDA_PEERS") != "0" and os.environ["FAKE_CUDA_DEVICES"] != "1"
     assert (calls("cuMemcpyPeerAsync") > 0) == peers
 

@@ -8,7 +8,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 
 std::vector<std::int64_t> Integers(const JsonCursor& list) {
@@ -36,9 +36,16 @@ PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
   return post;
 }
 
+Share ReadShare(const JsonCursor& field) {
+  const std::vector<JsonCursor> numbers = field.Items();
+  if (numbers.size() != 2) field.Unexpected("two integers: a part, and of how many");
+  const auto whole = static_cast<int>(numbers[1].Int(1, 1 << 16));
+  return {static_cast<int>(numbers[0].Int(1, whole)), whole};
+}
+
 Description ReadDescription(const JsonCursor& item) {
   item.AllowFields({"primitive", "operands", "bias", "post", "kernel", "strides", "dilation",
-                    "padding_low", "padding_high", "algorithm", "axis", "numbers", "devices"});
+                    "padding_low", "padding_high", "algorithm", "axis", "numbers", "cores"});
   Description found;
   found.primitive = item.Field("primitive").Name();
   for (const JsonCursor& operand : item.Field("operands").Items()) {
@@ -64,9 +71,7 @@ Description ReadDescription(const JsonCursor& item) {
   if (auto field = item.OptionalField("numbers")) {
     for (const JsonCursor& number : field->Items()) found.numbers.push_back(number.Number());
   }
-  if (auto field = item.OptionalField("devices")) {
-    found.devices = static_cast<int>(field->Int(1, 1 << 16));
-  }
+  if (auto field = item.OptionalField("cores")) found.cores = ReadShare(*field);
   return found;
 }
 
@@ -82,9 +87,10 @@ std::vector<std::pair<std::string, Description>> ReadDescriptions(const std::str
   const JsonCursor document = JsonCursor::Parse(json, "oneDNN kernels");
   document.AllowFields({"version", "kernels"});
   const JsonCursor version = document.Field("version");
-  if (version.NonNegative() > kVersion) {
-    version.Unexpected("at most " + std::to_string(kVersion) +
-                       ": the artifact was written by a newer tvm_sched than this library");
+  if (version.NonNegative() != kVersion) {
+    version.Unexpected(std::to_string(kVersion) +
+                       ": the artifact was written by another tvm_sched than this library; compile "
+                       "the model again");
   }
   std::vector<std::pair<std::string, Description>> result;
   for (const auto& [name, item] : document.Field("kernels").Fields()) {

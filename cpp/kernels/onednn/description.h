@@ -29,6 +29,12 @@ struct PostOperation {
   int input = -1;
 };
 
+/// `part` of each `whole`.
+struct Share {
+  int part = 1;
+  int whole = 1;
+};
+
 struct Description {
   std::string primitive;
   /// Of every argument; the last is the result.
@@ -41,8 +47,8 @@ struct Description {
   /// Of a local response normalisation, in oneDNN's order; the first also a normalisation's
   /// epsilon.
   std::vector<double> numbers;
-  /// Logical devices that share the machine's cores.
-  int devices = 1;
+  /// The part of the machine's cores that compute it.
+  Share cores;
 
   const Operand& result() const { return operands.back(); }
 };

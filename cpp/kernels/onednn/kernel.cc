@@ -29,24 +29,36 @@ Kernel::Kernel(std::string name, Description description,
                std::shared_ptr<const std::atomic<std::uint64_t>> generation)
     : name_(std::move(name)),
       description_(std::move(description)),
-      generation_(std::move(generation)) {}
+      generation_(std::move(generation)) {
+  // oneDNN cuts the work for as many threads as there are when a primitive is made.
+  const BorrowedThread thread(description_.cores);
+  try {
+    Build();
+  } catch (const dnnl::error& error) {
+    Fail(error);
+  }
+}
+
+void Kernel::Fail(const dnnl::error& error) const {
+  TVM_FFI_THROW(RuntimeError) << "oneDNN failed in the kernel \"" << name_
+                              << "\": " << error.what();
+  TVM_FFI_UNREACHABLE();
+}
 
 void Kernel::Call(ffi::PackedArgs args) {
   const std::vector<void*> data = Addresses(args);
-  UseThreads(description_.devices);
+  UseThreads(description_.cores);
   // Two devices, or two instances of the executor, may call one kernel at once; its memory handles
   // are its own.
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
-    if (!built_) Build();
     LoadParameters(data);
     for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
     if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
     primitive_.execute(Stream(), arguments_);
     Stream().wait();
   } catch (const dnnl::error& error) {
-    TVM_FFI_THROW(RuntimeError) << "oneDNN failed in the kernel \"" << name_
-                                << "\": " << error.what();
+    Fail(error);
   }
 }
 
@@ -76,9 +88,6 @@ std::vector<void*> Kernel::Addresses(const ffi::PackedArgs& args) const {
 
 void Kernel::Build() {
   const Prepared prepared = Prepare(description_, Engine());
-  arguments_.clear();
-  slots_.clear();
-  parameters_.clear();
   for (const Prepared::Binding& binding : prepared.bindings) {
     const Operand& operand = description_.operands[binding.operand];
     if (operand.parameter && binding.expected != LayoutOf(operand)) {
@@ -95,8 +104,6 @@ void Kernel::Build() {
     arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
   }
   primitive_ = prepared.primitive;
-  loaded_from_.clear();
-  built_ = true;
 }
 
 void Kernel::LoadParameters(const std::vector<void*>& data) {

@@ -1,4 +1,4 @@
-// A kernel: one primitive of oneDNN with everything that a call needs, made at its first call.
+// A kernel: one primitive of oneDNN with everything that a call needs.
 #ifndef TVM_SCHED_KERNELS_ONEDNN_KERNEL_H_
 #define TVM_SCHED_KERNELS_ONEDNN_KERNEL_H_
 
@@ -38,7 +38,8 @@ dnnl::memory::desc LayoutOf(const Operand& operand);
 
 class Kernel {
  public:
-  /// `generation` is counted up when the values of parameters change.
+  /// Makes the primitive. `generation` is counted up when the values of parameters change; their
+  /// layout is made anew at the next call.
   Kernel(std::string name, Description description,
          std::shared_ptr<const std::atomic<std::uint64_t>> generation);
 
@@ -47,6 +48,7 @@ class Kernel {
 
  private:
   void Build();
+  [[noreturn]] void Fail(const dnnl::error& error) const;
   /// Lay out the parameters as the primitive wants them.
   void LoadParameters(const std::vector<void*>& data);
   std::vector<void*> Addresses(const tvm::ffi::PackedArgs& args) const;
@@ -55,7 +57,6 @@ class Kernel {
   Description description_;
   std::shared_ptr<const std::atomic<std::uint64_t>> generation_;
 
-  bool built_ = false;
   dnnl::primitive primitive_;
   std::mutex mutex_;
   std::size_t scratchpad_size_ = 0;

@@ -4,11 +4,24 @@
 
 #include <cstddef>
 
+#include "kernels/onednn/description.h"
+
 namespace tvm_sched::onednn {
 
-/// Let the calling thread's kernels use a device's share of the cores: cores / devices, at least 1.
-/// TVM_SCHED_NUM_THREADS stands for the number of cores where it is set.
-void UseThreads(int devices);
+/// Let the calling thread's kernels use a share of the cores (runtime/cores.h), at least one.
+void UseThreads(const Share& cores);
+
+/// For the time of its life, the calling thread, which is not ours, uses a share of the cores.
+class BorrowedThread {
+ public:
+  explicit BorrowedThread(const Share& cores);
+  ~BorrowedThread();
+  BorrowedThread(const BorrowedThread&) = delete;
+  BorrowedThread& operator=(const BorrowedThread&) = delete;
+
+ private:
+  int former_;
+};
 
 /// Memory of the calling thread, at least `size` bytes, aligned to 64; the next call may move it.
 void* Scratchpad(std::size_t size);

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/cores.h"
+
 namespace tvm_sched::runtime {
 
 std::shared_ptr<std::byte> CpuBackend::Allocate(int, Bytes size) {
@@ -11,6 +13,11 @@ std::shared_ptr<std::byte> CpuBackend::Allocate(int, Bytes size) {
   constexpr std::align_val_t kPage{4096};
   auto* memory = static_cast<std::byte*>(::operator new(count, kPage));
   return {memory, [](std::byte* p) { ::operator delete(p, std::align_val_t{4096}); }};
+}
+
+int CpuBackend::Workers() const {
+  static const int cores = Cores();
+  return cores;
 }
 
 Interval CpuBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) {

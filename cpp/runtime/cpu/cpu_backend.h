@@ -9,6 +9,7 @@ namespace tvm_sched::runtime {
 class CpuBackend final : public Backend {
  public:
   std::shared_ptr<std::byte> Allocate(int device, Bytes size) override;
+  int Workers() const override;
   Interval Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) override;
   Interval Copy(void* to, const void* from, Bytes size, const Timing& timing,
                 const RunContext& run) override;

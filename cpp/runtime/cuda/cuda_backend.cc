@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string>
 
+#include "runtime/cores.h"
+
 namespace tvm_sched::runtime {
 
 using cuda::Check;
@@ -131,6 +133,11 @@ cuda::Stream CudaBackend::Enter(int step) {
 void CudaBackend::Follow(cuda::Stream stream, const StreamOfQueue& earlier) {
   Check(Driver().EventRecord(earlier.mark.get(), earlier.handle.get()), "an event was refused");
   Check(Driver().StreamWaitEvent(stream, earlier.mark.get(), 0), "a stream cannot wait");
+}
+
+int CudaBackend::Workers() const {
+  static const int cores = Cores();
+  return cores;
 }
 
 Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext&) {

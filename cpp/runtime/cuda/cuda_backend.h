@@ -33,6 +33,7 @@ class CudaBackend final : public Backend, public Streams {
   Interval Copy(void* to, const void* from, Bytes size, const Timing& timing,
                 const RunContext& run) override;
   Interval Occupy(const Timing& timing, const RunContext& run) override;
+  int Workers() const override;
   Streams* streams() override { return this; }
 
   void Begin(const RunContext& run) override;

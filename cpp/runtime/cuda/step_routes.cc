@@ -12,18 +12,10 @@ int DeviceOf(const Plan& plan, int buffer) {
   return source.kind == SourceKind::kArena ? source.index : kHostMemory;
 }
 
-/// The device whose queue this is, where its name says so: a kernel that reads and writes host
-/// memory alone has no other sign of it.
-int DeviceOfQueue(const Plan& plan, int queue) {
-  for (std::size_t d = 0; d < plan.devices.size(); ++d) {
-    if (plan.devices[d].name == plan.queues[queue]) return static_cast<int>(d);
-  }
-  return kHostMemory;
-}
-
 int DeviceOfKernel(const Plan& plan, int index) {
   const Step& step = plan.steps[index];
-  int device = DeviceOfQueue(plan, step.queue);
+  // A kernel that reads and writes host memory alone has no other sign of it.
+  int device = plan.queue_devices[step.queue];
   for (const std::vector<int>* list : {&step.outputs, &step.inputs}) {
     for (int buffer : *list) {
       const int other = DeviceOf(plan, buffer);

@@ -8,7 +8,7 @@
 
 namespace tvm_sched::runtime::cuda {
 
-inline constexpr int kHostMemory = -1;
+inline constexpr int kHostMemory = -1;  // as Plan::queue_devices says that there is none
 
 struct StepRoute {
   int queue = 0;

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
+from ..problem import MEASURED
 from .command import Output
 from .inputs import (
     CostsName,
@@ -62,6 +63,14 @@ def compile_model(
         ),
     ] = None,
     costs: CostsName = "roofline",
+    measure: Annotated[
+        bool | None,
+        typer.Option(
+            "--measure/--no-measure",
+            help="Run the schedule and others for the same cores on this machine (one stream, side by side, logical "
+            "devices) and keep the fastest. Default: only for --topology cpu.",
+        ),
+    ] = None,
     report: ReportFile = None,
 ) -> None:
     """Compile a model for a machine into an artifact that runs its schedule."""
@@ -87,6 +96,7 @@ def compile_model(
             parameters=where,
             backend=backend,
             cost_model=costs,
+            measure=topology == MEASURED and backend in (None, "cpu") if measure is None else measure,
             progress=step,
         )
     written = compiled.export(output)
@@ -113,6 +123,15 @@ def _plan_title(problem: Problem) -> str:
     return f"{problem.graph.name} ({', '.join(f'{t.name} {list(t.shape)}' for t in inputs)})"
 
 
+def _measured_table(notes: dict[str, Any]) -> Any:
+    """What was measured to choose a schedule for this machine's cores."""
+    from ..report.tables import table
+    from ..report.units import format_time
+
+    rows = [(row["schedule"], format_time(row["seconds"]), row.get("beside", "")) for row in notes["measured"]]
+    return table(("schedule", "measured latency", "in turns with"), [*rows, (f"chosen: {notes['chosen']}", "", "")])
+
+
 def _show_compiled(out: Output, compiled: CompiledModel, files: dict[str, Any]) -> None:
     from ..report.tables import certificate_table
     from ..schedule.simulate import simulate
@@ -121,6 +140,8 @@ def _show_compiled(out: Output, compiled: CompiledModel, files: dict[str, Any]) 
     plans = []
     for problem, schedule in zip(compiled.problems, compiled.schedules, strict=True):
         out.show(escape(f"{_plan_title(problem)} on {problem.topology.name}"), certificate_table(schedule))
+        if "measured" in schedule.notes:
+            out.show(_measured_table(schedule.notes["measured"]))
         plans.append(describe(problem, schedule, simulate(problem, schedule)))
     out.result({"plans": plans, "files": {name: value for name, value in files.items() if value}})
 

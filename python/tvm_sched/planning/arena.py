@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from .steps import Step
 
@@ -41,7 +43,36 @@ class Block:
         return FOREVER if self.pinned else max(step.index for step in self.users)
 
 
-def lay_out(blocks: list[Block], limit: int, warm: bool = False) -> int:
+class Order:
+    """What is over when a step begins, however long steps really take: by queues and waits alone.
+
+    Parameters
+    ----------
+    steps : list of Step
+        Of the whole plan, in its order.
+    """
+
+    def __init__(self, steps: list[Step]) -> None:
+        self._before: list[int] = []  # of each step, a set of steps as bits
+        last: dict[str, int] = {}
+        for step in steps:
+            known = last.get(step.queue, 0)
+            for other in (*step.waits, *step.after):
+                # A warm run may leave out an optional step, and what that waits for.
+                known |= 1 << other.index | (0 if other.optional else self._before[other.index])
+            self._before.append(known)
+            if not step.optional:
+                last[step.queue] = known | 1 << step.index
+
+    def over(self, former: Block, block: Block) -> bool:
+        """Whether all users of a block have ended when another is written."""
+        if former.pinned:
+            return False
+        before = self._before[block.writer.index]
+        return all(before >> step.index & 1 for step in former.users)
+
+
+def lay_out(blocks: list[Block], limit: int, warm: bool = False, order: Order | None = None) -> int:
     """Give every block its offset; returns the bytes of the arena.
 
     Where ``warm`` runs are to be expected, which leave out some transfers and so have other times, only blocks that no
@@ -51,14 +82,18 @@ def lay_out(blocks: list[Block], limit: int, warm: bool = False) -> int:
     First-fit in order of time, which packs well where lifetimes are short; if that takes more than ``limit``, the
     blocks are packed largest first, and the better of both stands. Two blocks share bytes only if the users of one end
     before the other begins, in planned time and in the order of the plan.
+
+    ``order`` is given for a device whose streams overlap. There blocks share bytes only where that makes no stream wait
+    for another, as long as that fits: planned times are no order between streams.
     """
     blocks.sort(key=lambda block: block.writer.index)
-    arena = _transfers_apart(blocks) if warm else _first_fit(blocks)
-    if warm and arena > limit:
+    fit = _first_fit if order is None else partial(_place, over=order.over)
+    arena = _transfers_apart(blocks, fit) if warm else fit(blocks)
+    if arena > limit and (warm or order):
         arena = _first_fit(blocks)
     if arena > limit:
         offsets = [block.offset for block in blocks]
-        other = _largest_first(blocks)
+        other = _place(sorted(blocks, key=lambda block: -block.size), _apart)
         if other >= arena:
             for block, offset in zip(blocks, offsets, strict=True):
                 block.offset = offset
@@ -67,7 +102,7 @@ def lay_out(blocks: list[Block], limit: int, warm: bool = False) -> int:
     return arena
 
 
-def _transfers_apart(blocks: list[Block]) -> int:
+def _transfers_apart(blocks: list[Block], fit: Callable[[list[Block]], int]) -> int:
     start = end = 0
     others = []
     for block in blocks:
@@ -77,7 +112,7 @@ def _transfers_apart(blocks: list[Block]) -> int:
         else:
             others.append(block)
     if others:
-        end = start + _first_fit(others)
+        end = start + fit(others)
     for block in others:
         block.offset += start
     return end
@@ -95,20 +130,22 @@ def _first_fit(blocks: list[Block]) -> int:
     return arena
 
 
-def _largest_first(blocks: list[Block]) -> int:
+def _place(blocks: list[Block], over: Callable[[Block, Block], bool]) -> int:
+    """Each block at the lowest offset that no former one takes which is not over for it."""
     arena = 0
     placed: list[Block] = []
-    for block in sorted(blocks, key=lambda b: -b.size):
-        taken = sorted((b.offset, b.offset + b.size) for b in placed if _overlap(b, block))
+    for block in blocks:
+        taken = sorted((b.offset, b.offset + b.size) for b in placed if not over(b, block))
         block.offset = _gap(taken, block.size)
         placed.append(block)
         arena = max(arena, block.offset + block.size)
     return arena
 
 
-def _overlap(a: Block, b: Block) -> bool:
+def _apart(a: Block, b: Block) -> bool:
+    """Whether one of two blocks is over before the other begins, in planned time and in the order of the plan."""
     first, second = (a, b) if a.writer.index < b.writer.index else (b, a)
-    return first.end_ns > second.writer.start_ns or first.last >= second.writer.index
+    return first.end_ns <= second.writer.start_ns and first.last < second.writer.index
 
 
 def _gap(taken: list[tuple[int, int]], size: int) -> int:

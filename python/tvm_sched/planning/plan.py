@@ -7,7 +7,7 @@ from typing import Any
 
 from ..problem import HOST, Problem
 from ..schedule import Schedule, moved_parameters
-from .arena import Block, lay_out
+from .arena import Block, Order, lay_out
 from .calls import Calls, KernelCall
 from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
 
@@ -76,7 +76,10 @@ class _Emitter:
         sizes = self._lay_out(steps)
         queues = list(dict.fromkeys([*(d.name for d in self.problem.topology.devices), *(s.queue for s in steps)]))
         queue_id = {queue: q for q, queue in enumerate(queues)}
-        written = [self._step(step, queue_id[step.queue]) for step in steps]  # registers the buffers
+        waits = plan_waits(steps)
+        written = [
+            self._step(step, queue_id[step.queue], waits[k]) for k, step in enumerate(steps)
+        ]  # registers buffers
         return {
             "format": "tvm_sched.plan",
             "version": 1,
@@ -86,7 +89,7 @@ class _Emitter:
                 {"name": d.name, "arena_bytes": size, "memory_bytes": d.memory}
                 for d, size in zip(self.problem.topology.devices, sizes, strict=True)
             ],
-            "queues": [{"name": queue} for queue in queues],
+            "queues": self._queues(queues),
             "arguments": [self._spec(t) for t in self.arguments],
             "parameters": [self._spec(t) for t in self.parameters],
             "outputs": [self._spec(t) for t in self.outputs],
@@ -95,6 +98,11 @@ class _Emitter:
             ],
             "steps": written,
         }
+
+    def _queues(self, queues: list[str]) -> list[dict[str, Any]]:
+        device = {d.name: k for k, d in enumerate(self.problem.topology.devices)}
+        device |= {step.queue: step.device for step in self.maker.kernels}
+        return [{"name": queue, **({"device": device[queue]} if queue in device else {})} for queue in queues]
 
     def _spec(self, tensor: str) -> dict[str, Any]:
         found = self.tensors[self.tensor_id[tensor]]
@@ -145,7 +153,14 @@ class _Emitter:
         for key, block in self.blocks.items():
             by_device[key.device].append(block)
         warm = any(step.optional for step in steps)
-        return [lay_out(blocks, device.memory, warm) for blocks, device in zip(by_device, devices, strict=True)]
+        queues: list[set[str]] = [set() for _ in devices]
+        for step in self.maker.kernels:
+            queues[step.device].add(step.queue)
+        order = Order(steps) if any(len(names) > 1 for names in queues) else None
+        return [
+            lay_out(by_device[d], device.memory, warm, order if len(queues[d]) > 1 else None)
+            for d, device in enumerate(devices)
+        ]
 
     def _source(self, key: BufferKey) -> dict[str, Any]:
         tensor = self.tensors[key.tensor].name
@@ -157,7 +172,7 @@ class _Emitter:
             return {"kind": "parameter", "index": self.parameters.index(tensor)}
         return {"kind": "argument", "index": self.arguments.index(tensor)}
 
-    def _step(self, step: Step, queue: int) -> dict[str, Any]:
+    def _step(self, step: Step, queue: int, waits: list[int]) -> dict[str, Any]:
         result: dict[str, Any] = {"queue": queue, "kind": step.kind, "name": step.name}
         if step.kind == "kernel":
             call: KernelCall = self.calls[step.name]
@@ -166,7 +181,7 @@ class _Emitter:
                 result["calling"] = "packed"
         result["inputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.inputs]
         result["outputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.outputs]
-        result["waits"] = plan_waits(step)
+        result["waits"] = waits
         result["duration_ns"] = step.duration_ns
         if step.evict:
             result["evict"] = True

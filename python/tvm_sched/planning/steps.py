@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from ..errors import ScheduleError
 from ..problem import HOST, Problem
@@ -30,6 +31,7 @@ class Step:
     operator: int = -1
     optional: bool = False  # it moves a parameter, which may be there already
     evict: bool = False  # it moves a parameter that does not stay
+    device: int = HOST  # of a kernel
     inputs: list[BufferKey] = field(default_factory=list)
     outputs: list[BufferKey] = field(default_factory=list)
     waits: list[Step] = field(default_factory=list)
@@ -56,6 +58,7 @@ class StepMaker:
         self.arrival: dict[BufferKey, Step] = {}
         self.kernels: list[Step] = []
         self.transfers: list[Step] = []
+        self.stages = _stages(self.at)
 
     def make(self) -> list[Step]:
         """All steps but those that carry results, in the plan's order."""
@@ -69,18 +72,35 @@ class StepMaker:
 
     def _make_kernels(self) -> None:
         graph, devices = self.problem.graph, self.problem.topology.devices
-        index, costs = graph.index, self.problem.costs
+        index = graph.index
+        apart = overlapping_devices(self.problem, self.at)
         for position, (o, d) in enumerate(zip(self.at.operator, self.at.device, strict=True)):
             moved = sum(index.size[t] for t in (*index.inputs[o], *index.outputs[o]))
-            duration = costs.direct_ns[o, d] if self.at.direct[position] else costs.operator_ns[o, d]
-            lane = f"{devices[d].name}/{self.schedule.placements[position].stream}"
+            start, end = int(self.times.start_ns[position]), int(self.times.end_ns[position])
+            stream = self.schedule.placements[position].stream
+            lane = f"{devices[d].name}/{stream}"
+            queue = lane if d in apart and stream else devices[d].name
             step = Step(
-                "kernel", graph.operators[o].name, devices[d].name, int(self.times.start_ns[position]),
-                int(self.times.end_ns[position]), int(duration), (lane,), moved, "kernel", o,
-            )  # fmt: skip
+                "kernel", graph.operators[o].name, queue, start, end, end - start, (lane,), moved, "kernel", o, device=d
+            )
             self.kernels.append(step)
             for t in index.outputs[o]:
                 self.arrival[BufferKey(t, d)] = step
+
+        for members in self.stages:
+            self._share_stage(members)
+
+    def _share_stage(self, members: list[int]) -> None:
+        """Each stream of a stage takes the stage's time, its operators parts in the ratio of their times alone."""
+        streams: dict[str, list[Step]] = {}
+        for step in (self.kernels[position] for position in members):
+            streams.setdefault(step.queue, []).append(step)
+        for steps in streams.values():
+            whole = steps[0].duration_ns
+            alone = [int(self.problem.costs.operator_ns[step.operator, step.device]) for step in steps]
+            ends = [whole * done // sum(alone) for done in accumulate(alone)]
+            for step, begin, end in zip(steps, [0, *ends], ends, strict=False):
+                step.duration_ns = end - begin
 
     def _make_transfers(self) -> None:
         graph, channels = self.problem.graph, self.problem.topology.channels
@@ -120,11 +140,24 @@ class StepMaker:
         return BufferKey(tensor, device)
 
     def _connect_devices(self) -> None:
-        last: dict[int, Step] = {}
-        for step, d in zip(self.kernels, self.at.device, strict=True):
-            if d in last:
-                step.after.append(last[d])
-            last[d] = step
+        """Kernels of a queue follow each other; on a device with stages each stage follows all that is before it."""
+        staged = {self.at.device[members[0]] for members in self.stages}
+        stage_of = {position: s for s, members in enumerate(self.stages) for position in members}
+        last: dict[str, Step] = {}
+        before: dict[int, list[Step]] = {}  # on devices with stages: what the stage at hand follows
+        at_hand: dict[int, list[Step]] = {}  # its operators
+        number: dict[int, int] = {}
+        for position, step in enumerate(self.kernels):
+            d = step.device
+            if d in staged:
+                stage = stage_of.get(position, -1 - position)
+                if number.get(d) != stage:
+                    before[d], at_hand[d], number[d] = at_hand.get(d, []), [], stage
+                step.after += before[d]
+                at_hand[d].append(step)
+            if step.queue in last:
+                step.after.append(last[step.queue])
+            last[step.queue] = step
 
     def _connect_channels(self) -> None:
         """Each transfer follows the one before it on each lane, also where a warm run leaves out some between them.
@@ -152,6 +185,12 @@ class StepMaker:
             for key in step.inputs:
                 if key.device != HOST:
                     step.waits.append(self._arrival(key, step))
+        for members in self.stages:  # they start together, so each waits for what any of them needs
+            steps = [self.kernels[position] for position in members]
+            within = {id(step) for step in steps}
+            needed = [other for step in steps for other in step.waits if id(other) not in within]
+            for step in steps:
+                step.waits += needed
 
     def _arrival(self, key: BufferKey, reader: Step) -> Step:
         step = self.arrival.get(key)
@@ -175,6 +214,28 @@ class StepMaker:
                 kernel_waits = [*kernel.waits, *read.after]
                 read.waits = [*kernel.waits, *kernel.after]
                 kernel.waits = kernel_waits
+
+
+def overlapping_devices(problem: Problem, at: ScheduleIndex) -> set[int]:
+    """Devices whose streams run side by side, by the rules of ``docs/model.md``: costs know how long that takes."""
+    together = problem.costs.concurrency
+    if together is None:
+        return set()
+    streams: dict[int, set[int]] = {}
+    for d, stream in zip(at.device, at.stream, strict=False):  # no streams are an empty list
+        streams.setdefault(d, set()).add(stream)
+    only_stages = {d for d, threads in enumerate(together.threads) if threads}
+    staged = {d for d, stage in zip(at.device, at.stage, strict=False) if stage}
+    return {d for d, found in streams.items() if len(found) > 1 and (d in staged or d not in only_stages)}
+
+
+def _stages(at: ScheduleIndex) -> list[list[int]]:
+    """Placements of each stage, in launch order."""
+    stages: dict[tuple[int, int], list[int]] = {}
+    for position, (d, stage) in enumerate(zip(at.device, at.stage, strict=False)):
+        if stage:
+            stages.setdefault((d, stage), []).append(position)
+    return list(stages.values())
 
 
 def in_order(steps: list[Step]) -> list[Step]:
@@ -203,18 +264,35 @@ def in_order(steps: list[Step]) -> list[Step]:
     return ordered
 
 
-def plan_waits(step: Step) -> list[int]:
-    """Indices of the steps that a step has to wait for, without those that its queue and the others imply.
+def plan_waits(steps: list[Step]) -> list[list[int]]:
+    """The steps that each step has to wait for, without those that its queue and the others imply; in the plan's order.
 
-    Steps that a warm run leaves out imply nothing.
+    What a step implies is all that had ended when it began. Steps that a warm run leaves out imply nothing, and are
+    named each.
     """
-    latest: dict[str, int] = {}
-    optional = set()
-    for other in (*step.waits, *step.after):
-        if other.queue == step.queue:
-            continue
-        if other.optional:
-            optional.add(other.index)
-        else:
-            latest[other.queue] = max(latest.get(other.queue, -1), other.index)
-    return sorted({*latest.values(), *optional})
+    before: list[dict[str, int]] = []  # of each step: the last step of each queue that had ended when it began
+    queue_end: dict[str, dict[str, int]] = {}
+    result = []
+    for step in steps:
+        known = dict(queue_end.get(step.queue, {}))
+        others = {other.index: other for other in (*step.waits, *step.after) if other.queue != step.queue}
+        kept = []
+        for index in sorted(others, reverse=True):
+            other = others[index]
+            if not other.optional and known.get(other.queue, -1) >= index:
+                continue
+            kept.append(index)
+            if not other.optional:
+                _learn(known, before[index])
+                known[other.queue] = max(known.get(other.queue, -1), index)
+        before.append(known)
+        if not step.optional:
+            queue_end[step.queue] = {**known, step.queue: step.index}
+        result.append(sorted(kept))
+    return result
+
+
+def _learn(known: dict[str, int], more: dict[str, int]) -> None:
+    for queue, index in more.items():
+        if known.get(queue, -1) < index:
+            known[queue] = index

@@ -2,6 +2,7 @@
 
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs, Uncertainty
+from .cpu import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems
@@ -12,6 +13,7 @@ from .topology_file import format_topology, load_topology, parse_topology, prese
 __all__ = [
     "FORBIDDEN",
     "HOST",
+    "MEASURED",
     "Bus",
     "Concurrency",
     "Costs",
@@ -27,6 +29,7 @@ __all__ = [
     "Tensor",
     "Topology",
     "Uncertainty",
+    "cpu_topology",
     "format_topology",
     "load_topology",
     "merge_graphs",

@@ -30,6 +30,10 @@ class Concurrency:
     pairs : iterable of (device, operator, operator, nanoseconds)
         Measured times of two operators together; the formula is scaled by the mean of measured over predicted of the pairs
         in a set. Operators are positions in the graph.
+    threads : iterable of int
+        For each device, how many threads it gives to the streams of a stage (``docs/model.md``); 0: it shares its
+        resources among all that runs. Empty: all do. With ``T`` threads an operator's part of the first resource, the
+        cores, is its time on one thread over ``T`` times its time on all of them: from ``1 / T`` up.
 
     Raises
     ------
@@ -37,17 +41,19 @@ class Concurrency:
         A number out of range; a pair of an operator with itself, or twice.
     """
 
-    __slots__ = ("pairs", "serial_share", "utilisation")
+    __slots__ = ("pairs", "serial_share", "threads", "utilisation")
 
     def __init__(
         self,
         utilisation: npt.ArrayLike,
         serial_share: float = 0.0,
         pairs: Iterable[tuple[int, int, int, int]] = (),
+        threads: Iterable[int] = (),
     ) -> None:
         self.utilisation = np.array(utilisation, dtype=np.float64)
         self.serial_share = float(serial_share)
         self.pairs = tuple((int(d), int(min(a, b)), int(max(a, b)), int(ns)) for d, a, b, ns in pairs)
+        self.threads = tuple(int(count) for count in threads)
         if self.utilisation.ndim != 3 or 0 in self.utilisation.shape[2:]:
             raise CostsError(
                 f"utilisation has shape {self.utilisation.shape}; a number for each operator, device and resource is needed"
@@ -68,6 +74,7 @@ class Concurrency:
             raise CostsError(
                 f"utilisation is for {self.utilisation.shape[:2]} operators and devices, latencies for {shape}"
             )
+        self._check_threads(shape[1])
         seen = set()
         for pair in self.pairs:
             d, a, b, ns = pair
@@ -79,19 +86,33 @@ class Concurrency:
                 )
             seen.add(pair[:3])
 
+    def _check_threads(self, devices: int) -> None:
+        if len(self.threads) not in (0, devices) or any(count < 0 for count in self.threads):
+            raise CostsError(
+                f"threads is {self.threads}; a number from 0 is needed for each of {devices} devices, or none"
+            )
+        for d, count in enumerate(self.threads):
+            cores = self.utilisation[:, d, 0]
+            if count and len(cores) and cores.min() * count < 1 - 1e-9:
+                raise CostsError(
+                    f"utilisation[{int(cores.argmin())}][{d}][0] is {cores.min()}; on a device with {count} threads an "
+                    f"operator uses one at least: {1 / count} or more is allowed"
+                )
+
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""
         return {
             "utilisation": self.utilisation.tolist(),
             "serial_share": self.serial_share,
             "pairs": [list(pair) for pair in self.pairs],
+            **({"threads": list(self.threads)} if self.threads else {}),
         }
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Concurrency)
             and np.array_equal(self.utilisation, other.utilisation)
-            and (self.serial_share, self.pairs) == (other.serial_share, other.pairs)
+            and (self.serial_share, self.pairs, self.threads) == (other.serial_share, other.pairs, other.threads)
         )
 
     __hash__ = None  # type: ignore[assignment]

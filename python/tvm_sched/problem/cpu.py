@@ -41,8 +41,14 @@ COPY_LATENCY = 10e-6  # two events between threads; assumed
 _GIB = 1 << 30
 
 
+MEASURED = "cpu"
+"""The name of the topology ``cpu1`` that asks the compiler to measure how the cores are best used."""
+
+
 def cpu_count_of(name: str) -> int | None:
-    """N of the name ``cpuN`` with N from 1, else None."""
+    """N of the name ``cpuN`` with N from 1, 1 of ``cpu``, else None."""
+    if name == MEASURED:
+        return 1
     match = re.fullmatch(r"cpu([1-9]\d{0,3})", name)
     return int(match.group(1)) if match else None
 

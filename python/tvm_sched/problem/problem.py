@@ -188,6 +188,7 @@ class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):
     utilisation: list[list[list[float]]]
     serial_share: float = 0.0
     pairs: list[tuple[int, int, int, int]] = []
+    threads: list[int] = []
 
 
 class _UncertaintyBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -111,7 +111,8 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
     raise FormatError(
         f"topology {text!r} is neither a preset nor a file{hint}. "
-        f"Presets are {', '.join(preset_names())}, and cpuN for N logical devices on this machine's cores"
+        f"Presets are {', '.join(preset_names())}, cpuN for N logical devices on this machine's cores, and cpu for "
+        "the use of its cores that is measured to be fastest"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 PREFIX = "tvm_sched/"
 """Target tags are this and the name of a preset topology."""
 CPU_TAGS = 16
-"""Tags are registered for ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
+"""Tags are registered for ``cpu`` and ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
 
 
 def register() -> None:
@@ -56,7 +56,7 @@ def _register_tags() -> None:
     import tvm
 
     presets = sorted(path.stem for path in (Path(__file__).parents[1] / "problem" / "presets").glob("*.toml"))
-    for name in [*(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
+    for name in ["cpu", *(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
         tvm.target.register_tag(PREFIX + name, config(name), override=True)
 
 

@@ -25,7 +25,7 @@ from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
 from .kernels import host_target
 from .passes.emit_executor import attach_executor
-from .pipelines import build_rest, schedule_passes
+from .pipelines import build_rest, schedule_passes, wants_measuring
 
 BACKENDS = ("cpu", "emulated", "cuda")
 
@@ -118,6 +118,7 @@ def compile(
     cost_model: Any = "roofline",
     backend: str | None = None,
     schedule: Schedule | None = None,
+    measure: bool | None = None,
     name: str | None = None,
     progress: Any = None,
 ) -> CompiledModel:
@@ -143,6 +144,9 @@ def compile(
         As for `EmitExecutor`.
     schedule : Schedule, optional
         Take this schedule, made for the same problem, instead of calling the scheduler.
+    measure : bool, optional
+        Run this schedule and others for the same cores on this machine and keep the fastest (`choose_fastest`), which
+        may be for another number of logical devices. Default: only for the topology ``"cpu"``.
     name : str, optional
         Of the model.
     progress : callable, optional
@@ -162,12 +166,13 @@ def compile(
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
+    wanted = wants_measuring(topology, backend, measure)
     imported = [load_model(model, each, name) for each in shapes]
     _check_different(imported)
     mods = []
     for each in imported:
         given = schedule if len(imported) == 1 else None
-        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress, backend))
+        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress, backend, wanted))
     embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
     executor = make_executor(mods, backend=backend, embed=embed)
     mod = attach_executor(mods[0], executor.module, executor.main)
@@ -208,10 +213,11 @@ def _scheduled(
     given: Schedule | None,
     progress: Any,
     backend: str | None = None,
+    measure: bool = False,
 ) -> tvm.IRModule:
     from .attributes import SCHEDULE
 
-    passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend)
+    passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend, measure)
     if given is None:
         return tvm.transform.Sequential(passes)(model_with_name(imported))
     mod = tvm.transform.Sequential(passes[:2])(model_with_name(imported))

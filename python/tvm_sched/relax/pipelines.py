@@ -9,13 +9,15 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..problem import Topology
+from ..errors import InputError
+from ..problem import MEASURED, Topology
 from .kernels import host_target
 from .passes import (
     AllocateStreams,
     EmitExecutor,
     EstimateLatencies,
     LowerToKernels,
+    MeasureSchedules,
     OrderLaunches,
     Place,
 )
@@ -28,6 +30,7 @@ def pipeline(
     options: Mapping[str, Any] | None = None,
     cost_model: str | None = None,
     backend: str | None = None,
+    measure: bool | None = None,
 ) -> tvm.transform.Pass:
     """The pass that makes a scheduled executable's module of a Relax module.
 
@@ -37,6 +40,9 @@ def pipeline(
         Those that are not given are taken from the current target.
     backend : {"cpu", "emulated", "cuda"}, optional
         See `EmitExecutor`.
+    measure : bool, optional
+        Whether to take the fastest use of this machine's cores, see `MeasureSchedules`. Default: what the target says;
+        for the topology ``"cpu"``, and only there, it is done.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
@@ -48,10 +54,17 @@ def pipeline(
             machine = said.topology if machine is None else machine
             settings = said.options if settings is None and method is None else settings
             method, costs, where = method or said.scheduler, costs or said.cost_model, where or said.backend
+            wanted = said.measure if measure is None and topology is None else measure
+        else:
+            wanted = measure
+        machine = machine or "cpu1"
         passes = [
-            *schedule_passes(machine or "cpu1", method or "exact", settings, costs or "roofline", backend=where),
+            *schedule_passes(
+                machine, method or "exact", settings, costs or "roofline", backend=where,
+                measure=wants_measuring(machine, where, wanted),
+            ),
             EmitExecutor(where),
-        ]
+        ]  # fmt: skip
         return build_rest(tvm.transform.Sequential(passes)(mod))
 
     return run
@@ -64,15 +77,36 @@ def schedule_passes(
     cost_model: Any = "roofline",
     progress: Any = None,
     backend: str | None = None,
+    measure: bool = False,
 ) -> list[tvm.transform.Pass]:
     """The passes up to a schedule. Schedulers split the graph themselves, so `SplitByDominators` is not among them."""
+    measuring = [MeasureSchedules(progress=progress)] if measure else []
     return [
         LowerToKernels(device_kind="cuda" if backend == "cuda" else "cpu"),
         EstimateLatencies(topology, cost_model),
         Place(scheduler, options, progress),
         AllocateStreams(),
         OrderLaunches(),
+        *measuring,
     ]
+
+
+def wants_measuring(topology: Any, backend: str | None, asked: bool | None) -> bool:
+    """Whether to measure schedules: as asked, and by default where the topology's name is ``"cpu"``.
+
+    Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
+    measured choice is neither.
+
+    Raises
+    ------
+    InputError
+        It is asked for where nothing runs on this machine's cores.
+    """
+    if asked and backend not in (None, "cpu"):
+        raise InputError(
+            f"backend is {backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
+        )
+    return topology == MEASURED and backend in (None, "cpu") if asked is None else asked
 
 
 def build_rest(mod: tvm.IRModule) -> tvm.IRModule:

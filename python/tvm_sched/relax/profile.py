@@ -152,7 +152,8 @@ def _alone(
     calls = [extraction.calls[o] for o in first.values() if not extraction.calls[o].packed]
     libraries = {call.function: call.function for call in calls if call.function in claimed}
     own = {call.function: mod[call.function] for call in calls if not call.external}
-    modules = make_modules(mod, libraries, devices) + ([compile_kernels(own, host_target())] if own else [])
+    modules = make_modules(mod, libraries, dict.fromkeys(libraries, (1, devices)))
+    modules += [compile_kernels(own, host_target())] if own else []
     rng, result = np.random.default_rng(0), dict(measured)
     for text, o in first.items():
         call = extraction.calls[o]

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 
 from ..errors import InputError
-from ..problem import Topology, load_topology
+from ..problem import MEASURED, Topology, load_topology
 from .autoload import config
 
 _topologies: dict[str, Topology] = {}
@@ -30,6 +30,8 @@ class TargetOptions:
     cost_model : str
     backend : str or None
         None: by the topology, see `tvm_sched.relax.passes.EmitExecutor`.
+    measure : bool or None
+        Whether to measure schedules; None: by the topology's name, see `tvm_sched.relax.pipelines.pipeline`.
     """
 
     topology: Topology
@@ -37,6 +39,7 @@ class TargetOptions:
     options: dict[str, Any] = field(default_factory=dict)
     cost_model: str = "roofline"
     backend: str | None = None
+    measure: bool | None = None
 
 
 def target(
@@ -45,6 +48,7 @@ def target(
     options: Mapping[str, Any] | None = None,
     cost_model: str = "roofline",
     backend: str | None = None,
+    measure: bool | None = None,
 ) -> tvm.target.Target:
     """A target for ``tvm.compile``.
 
@@ -59,6 +63,8 @@ def target(
     cost_model : str
     backend : {"cpu", "emulated", "cuda"}, optional
         ``"cuda"`` compiles for GPUs and runs there; without it, topologies of GPUs are emulated.
+    measure : bool, optional
+        Whether to take the fastest use of this machine's cores; done for the topology ``"cpu"`` where nothing is said.
 
     Raises
     ------
@@ -75,6 +81,10 @@ def target(
     libs = [f"scheduler={scheduler}", f"cost_model={cost_model}"]
     if backend:
         libs.append(f"backend={backend}")
+    if measure is None and not isinstance(topology, Topology) and os.fspath(topology) == MEASURED:
+        measure = True
+    if measure is not None:
+        libs.append(f"measure={int(measure)}")
     if options:
         libs.append(f"options={json.dumps(dict(options))}")
     return tvm.target.Target(config(model, tuple(libs)))
@@ -95,4 +105,5 @@ def read_target(found: tvm.target.Target) -> TargetOptions:
         json.loads(fields.get("options", "{}")),
         fields.get("cost_model", "roofline"),
         fields.get("backend"),
+        bool(int(fields["measure"])) if "measure" in fields else (model == MEASURED) or None,
     )

@@ -30,8 +30,9 @@ def versions() -> dict[str, str]:
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Processor cores that this process may use: as many as ``TVM_SCHED_NUM_THREADS`` says, where it is a number above 0."""
+    said = os.environ.get("TVM_SCHED_NUM_THREADS", "")
+    return int(said) if said.isdigit() and int(said) else len(os.sched_getaffinity(0))
 
 
 def describe(backend: str, devices: list[Mapping[str, Any]], target: str) -> dict[str, Any]:

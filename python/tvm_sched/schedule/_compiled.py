@@ -48,6 +48,8 @@ class CompiledProblem:
         ``(placements, transfers)`` to rows of tensor, device, begin, end; to rows of device, time, bytes held.
     make_searches : callable
         Makes the functions that `tvm_sched.schedulers.search` calls.
+    threads : callable
+        ``threads(placements, threads)`` fills for each placement how many threads compute it; 0 where its device has none.
     search : SearchFunctions
     operator_bytes : list of int
         Bytes that each operator reads and writes.
@@ -58,6 +60,7 @@ class CompiledProblem:
     holdings: Callable[[Array, Array], Any]
     profile: Callable[[Array, Array], Any]
     make_searches: Callable[[], Any]
+    threads: Callable[[Array, Array], None]
     search: SearchFunctions
     operator_bytes: list[int]
 
@@ -95,8 +98,10 @@ def _compile(problem: Problem) -> CompiledProblem:
     operator_bytes = [
         sum(size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)
     ]
-    run, violations, holdings, profile, make_searches, *search = functions
-    return CompiledProblem(run, violations, holdings, profile, make_searches, SearchFunctions(*search), operator_bytes)
+    run, violations, holdings, profile, make_searches, threads, *search = functions
+    return CompiledProblem(
+        run, violations, holdings, profile, make_searches, threads, SearchFunctions(*search), operator_bytes
+    )
 
 
 def _array(values: Any) -> Array:
@@ -149,13 +154,16 @@ def _routes(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
     return (pairs, *_rows([route.channels for route in routes]), speed_of, times.reshape(len(speeds), len(sizes)))
 
 
-def _concurrency(problem: Problem) -> tuple[float, npt.NDArray[np.float64], Array]:
-    """Serial share, utilisation by operator, device and resource, measured pairs; no resource where nothing is known."""
+def _concurrency(problem: Problem) -> tuple[float, npt.NDArray[np.float64], Array, Array]:
+    """Serial share, utilisation by operator, device and resource, measured pairs, threads of devices.
+
+    There is no resource where nothing is known.
+    """
     concurrency = problem.costs.concurrency
     if concurrency is None:
-        return 0.0, np.empty(0), np.empty((0, 4), dtype=np.int64)
+        return 0.0, np.empty(0), np.empty((0, 4), dtype=np.int64), np.empty(0, dtype=np.int64)
     pairs = np.array(concurrency.pairs, dtype=np.int64).reshape(-1, 4)
-    return concurrency.serial_share, np.array(concurrency.utilisation, order="C"), pairs
+    return concurrency.serial_share, np.array(concurrency.utilisation, order="C"), pairs, _array(concurrency.threads)
 
 
 def placements_array(index: ScheduleIndex) -> Array:

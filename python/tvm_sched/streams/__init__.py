@@ -2,12 +2,14 @@
 
 from .allocation import ALLOCATORS, allocate_streams, count_synchronizations
 from .launch_order import LAUNCH_ORDERS, Demand, order_launches
+from .threads import core_shares
 
 __all__ = [
     "ALLOCATORS",
     "LAUNCH_ORDERS",
     "Demand",
     "allocate_streams",
+    "core_shares",
     "count_synchronizations",
     "order_launches",
 ]

@@ -4,14 +4,18 @@ from .bus_order import in_pieces, in_turns, reorder_loads
 from .graphs import random_graph
 from .problems import random_problem
 from .schedules import random_schedule
+from .streams import random_concurrency, random_stages, random_streams
 from .topologies import random_topology
 
 __all__ = [
     "in_pieces",
     "in_turns",
+    "random_concurrency",
     "random_graph",
     "random_problem",
     "random_schedule",
+    "random_stages",
+    "random_streams",
     "random_topology",
     "reorder_loads",
 ]

@@ -18,6 +18,7 @@ from ...planning import KernelCall, emit_plan, output_tensors
 from ...problem import Problem
 from ...runtime.machine import describe
 from ...schedule import Schedule
+from ...streams import core_shares
 from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
@@ -99,7 +100,9 @@ def make_executor(
         functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
         claimed = claimed_functions(variant.mod)
         kernels.update({name: variant.mod[original] for original, name in functions.items() if original not in claimed})
-        libraries += make_modules(variant.mod, functions, len(variant.problem.topology.devices))
+        libraries += make_modules(
+            variant.mod, functions, function_cores(variant.extraction.calls, variant.problem, variant.schedule)
+        )
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan = emit_plan(
             variant.problem,
@@ -195,6 +198,12 @@ def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
 
 
+def function_cores(calls: Sequence[KernelCall], problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
+    """The share of the machine's cores of each function that is called."""
+    shares = core_shares(problem, schedule)
+    return {call.function: shares[call.operator] for call in calls}
+
+
 def claimed_functions(mod: tvm.IRModule) -> set[str]:
     """Functions of a module that kernel libraries compute."""
     return {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()
@@ -239,6 +248,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 "latency_ns": certificate.latency_ns if certificate else None,
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
+                **({"measured": variant.schedule.notes["measured"]} if "measured" in variant.schedule.notes else {}),
             }
         )
     return {

@@ -20,7 +20,7 @@ from ..export import EMBED_LIMIT
 from ..graph import Extraction
 from ..kernel_libraries import make_modules
 from ..kernels import compile_kernels, host_target
-from .executor import claimed_functions, kernel_names
+from .executor import claimed_functions, function_cores, kernel_names
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ def make_stage(mod: tvm.IRModule, extraction: Extraction, problem: Problem, devi
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
+    schedule = solve(problem, "single", {"device": device})
     plan = emit_plan(
         problem,
-        solve(problem, "single", {"device": device}),
+        schedule,
         calls,
         name=problem.graph.name,
         backend=backend,
@@ -96,7 +97,7 @@ def make_stage(mod: tvm.IRModule, extraction: Extraction, problem: Problem, devi
     module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(about), embedded)
     if kernels:
         module.import_module(compile_kernels(kernels, host_target()))
-    for library in make_modules(mod, functions, len(problem.topology.devices)):
+    for library in make_modules(mod, functions, function_cores(calls.calls, problem, schedule)):
         module.import_module(library)
     external = {} if embedded else {name: value.numpy() for name, value in used.items()}
     return CompiledStage(tvm.runtime.Executable(module), external)

@@ -20,6 +20,8 @@ VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
 """Environment variable: the libraries to use, with commas between them; empty for none."""
 
 Names = dict[int, str]
+Cores = Mapping[str, tuple[int, int]]
+"""By function name: on which part of each how many cores of the machine it computes."""
 _BUILT_IN = {"onednn": ".onednn", "nvidia": ".nvidia"}
 """Modules with a ``LIBRARY``; registered when first asked for, not by their import, which happens only once a process."""
 _libraries: dict[str, KernelLibrary] = {}
@@ -40,15 +42,15 @@ class KernelLibrary:
         ``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) makes.
         ``names`` holds the names of constants by `data_address`; new constants may be added.
     make_module : callable
-        Of the descriptions by function name, and the number of devices that share the machine, the runtime module that
-        holds the functions: it must serialise itself, and be loadable where there is no compiler.
+        Of the descriptions by function name, and of each function's share of the machine's cores, the runtime module
+        that holds the functions: it must serialise itself, and be loadable where there is no compiler.
     """
 
     name: str
     device_kind: str
     why_not: Callable[[], str | None]
     claim: Callable[[tvm.IRModule, KernelSet, Names], tvm.IRModule]
-    make_module: Callable[[Mapping[str, dict[str, Any]], int], tvm.runtime.Module]
+    make_module: Callable[[Mapping[str, dict[str, Any]], Cores], tvm.runtime.Module]
 
 
 def register(library: KernelLibrary) -> KernelLibrary:
@@ -130,22 +132,23 @@ def kernel_flops(mod: tvm.IRModule, function: str) -> int:
     return 0 if document is None else int(json.loads(document)["flops"])
 
 
-def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], devices: int) -> list[tvm.runtime.Module]:
+def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) -> list[tvm.runtime.Module]:
     """The runtime modules for functions of a module that libraries compute.
 
     Parameters
     ----------
     functions : mapping of str to str
         Name in the artifact of each function.
-    devices : int
-        Logical devices that share the machine's cores.
+    cores : mapping of str to (int, int)
+        Share of the machine's cores of each function, by its name in ``mod``.
     """
+    shares = {name: cores[function] for function, name in functions.items() if function in cores}
     by_library: dict[str, dict[str, Any]] = {}
     for function, document in _documents(mod).items():
         if function in functions:
             content = json.loads(document)
             by_library.setdefault(content["library"], {})[functions[function]] = content["kernel"]
-    return [get_library(library).make_module(kernels, devices) for library, kernels in by_library.items()]
+    return [get_library(library).make_module(kernels, shares) for library, kernels in by_library.items()]
 
 
 def _documents(mod: tvm.IRModule) -> dict[str, str]:

@@ -4,6 +4,7 @@ from .allocate_streams import AllocateStreams
 from .emit_executor import EmitExecutor
 from .estimate import EstimateLatencies
 from .lower import LowerToKernels
+from .measure import MeasureSchedules
 from .order_launches import OrderLaunches
 from .place import Place
 from .split import SplitByDominators
@@ -13,6 +14,7 @@ __all__ = [
     "EmitExecutor",
     "EstimateLatencies",
     "LowerToKernels",
+    "MeasureSchedules",
     "OrderLaunches",
     "Place",
     "SplitByDominators",

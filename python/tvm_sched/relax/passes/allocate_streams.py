@@ -16,19 +16,19 @@ class AllocateStreams:
 
     Parameters
     ----------
-    method : str
-        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"best"``.
-        Streams overlap only where the problem's costs say how long operators take together, and schedules with stages
-        keep their streams.
+    method : str, optional
+        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"best"``;
+        default: the streams that the scheduler chose. Streams overlap only where the problem's costs say how long
+        operators take together, and schedules with stages keep their streams.
     """
 
-    def __init__(self, method: str = "one") -> None:
+    def __init__(self, method: str | None = None) -> None:
         self.method = method
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         schedule = get_schedule(mod)
-        if any(placement.stage for placement in schedule.placements):
+        if self.method is None or any(placement.stage for placement in schedule.placements):
             return mod
         changed = allocate_streams(get_problem(mod), schedule, self.method)
         return mod.with_attr(SCHEDULE, changed.to_json().decode())

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from ...._library import function as library_function
-from ..registry import KernelLibrary, KernelSet, Names
+from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 from .layout import ChannelsLast
 from .simplify import Simplifier
@@ -27,8 +27,9 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     return changed if kernels.documents else mod
 
 
-def _make_module(kernels: Mapping[str, dict[str, Any]], devices: int) -> tvm.runtime.Module:
-    document = {"version": 1, "kernels": {name: {**kernel, "devices": devices} for name, kernel in kernels.items()}}
+def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
+    described = {name: {**kernel, "cores": cores.get(name, (1, 1))} for name, kernel in kernels.items()}
+    document = {"version": 2, "kernels": described}
     return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
 
 

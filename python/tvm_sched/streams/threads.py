@@ -1,0 +1,30 @@
+"""How many threads compute each operator on a CPU."""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+
+from ..problem import Problem
+from ..schedule import Schedule, ScheduleIndex
+from ..schedule._compiled import compiled, placements_array
+
+
+def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
+    """For each operator, the part of the machine's cores that compute it: ``(1, 2)`` is half of them.
+
+    Logical devices have equal parts. A device whose costs name threads (`Concurrency`) gives them to the streams of a
+    stage, the next one always to the stream that would take longest, and all of them to an operator outside of stages.
+    """
+    index = ScheduleIndex.of(problem, schedule)
+    together, count = problem.costs.concurrency, len(problem.topology.devices)
+    of_device = together.threads if together is not None and together.threads else (0,) * count
+    threads = np.zeros(len(index.operator), dtype=np.int64)
+    compiled(problem).threads(placements_array(index), threads)
+    shares = {}
+    for o, d, used in zip(index.operator, index.device, threads.tolist(), strict=True):
+        part, whole = max(used, 1), max(of_device[d], 1) * count
+        common = gcd(part, whole)
+        shares[problem.graph.operators[o].name] = part // common, whole // common
+    return shares

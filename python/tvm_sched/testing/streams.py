@@ -1,0 +1,64 @@
+"""Random streams and stages: operators side by side on a device, at random."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import numpy as np
+
+from ..problem import Concurrency, Costs, Problem
+from ..schedule import Placement, Schedule, violations
+
+
+def random_concurrency(problem: Problem, seed: int) -> Problem:
+    """The same problem whose costs say how long operators take together."""
+    random = Random(seed)
+    shape = (*problem.costs.operator_ns.shape, random.choice([1, 2]))
+    used = np.array([random.uniform(0.05, 1) for _ in range(int(np.prod(shape)))]).reshape(shape)
+    threads = [random.choice([0, 2, 4]) for _ in problem.topology.devices] if random.random() < 0.3 else []
+    for d, count in enumerate(threads):
+        if count:
+            used[:, d, 0] = used[:, d, 0].clip(1 / count)
+    together = Concurrency(used, random.choice([0, 0.3, 1]), threads=threads)
+    costs = Costs(problem.costs.operator_ns, problem.costs.direct_ns, problem.costs.source, together)
+    return Problem(problem.graph, problem.topology, costs)
+
+
+def random_streams(problem: Problem, schedule: Schedule, seed: int, streams: int = 3) -> Schedule:
+    """The schedule with a random stream for each operator; times differ, orders and devices stay."""
+    random = Random(seed)
+    placements = (msgspec.structs.replace(p, stream=random.randrange(streams)) for p in schedule.placements)
+    return _without_certificate(schedule, tuple(placements))
+
+
+def random_stages(problem: Problem, schedule: Schedule, seed: int, streams: int = 2) -> Schedule:
+    """The schedule with neighbours of a device's launch order in stages, where that is no deadlock.
+
+    A problem whose costs do not know concurrency allows none.
+    """
+    random = Random(seed)
+    by_device: dict[str, list[int]] = {}
+    for position, placement in enumerate(schedule.placements):
+        by_device.setdefault(placement.device, []).append(position)
+    number = 0
+    for positions in by_device.values():
+        size = random.choice([2, 3, 4])
+        for first in range(0, len(positions), size):
+            members = positions[first : first + size]
+            direct = any(schedule.placements[k].direct_host_access for k in members)
+            if direct or random.random() < 0.3:
+                continue
+            placements = list(schedule.placements)
+            for k in members:
+                placements[k] = msgspec.structs.replace(
+                    placements[k], stage=number + 1, stream=random.randrange(streams)
+                )
+            changed = _without_certificate(schedule, tuple(placements))
+            if all(broken.rule == "memory" for broken in violations(problem, changed)):
+                schedule, number = changed, number + 1
+    return schedule
+
+
+def _without_certificate(schedule: Schedule, placements: tuple[Placement, ...]) -> Schedule:
+    return msgspec.structs.replace(schedule, placements=placements, certificate=None)
