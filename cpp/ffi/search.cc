@@ -1,6 +1,7 @@
 #include "search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <vector>
 
@@ -48,7 +49,8 @@ class BoundSearch {
   }
 
   /*! \brief `limits`: groups, operators of a group, operators of a block, states; afterwards it
-   * holds the largest block's operators and states. */
+   * holds the largest block's operators and states and, where these are too many, the power of two
+   * that is about as many. */
   Tables Ios(int64_t device, ffi::TensorView limits, const ffi::Function& progress) const {
     const std::span<int64_t> given = Elements("limits", limits, 4);
     const search::TaskGraph& graph = Graph();
@@ -60,6 +62,7 @@ class BoundSearch {
                     Teller(progress));
     given[0] = answer.operators;
     given[1] = answer.states;
+    given[2] = answer.estimate > 0 ? std::llround(std::log2(answer.estimate)) : 0;
     search::Builder builder(*problem_);
     int32_t number = 0;
     for (const search::GroupedStage& stage : answer.stages) {

@@ -10,15 +10,15 @@ namespace tvm_sched::search {
 namespace {
 
 /*! \brief Temperature at the start and at the end of a round, as parts of the best latency. */
-constexpr double kHot = 0.01, kCold = 0.0002;
+constexpr double kHot = 0.002, kCold = 0.0001;
 /*! \brief Rounds from hot to cold, each from the best sequence. */
-constexpr int kRounds = 4;
+constexpr int kRounds = 2;
 /*! \brief Moves after which the operators that the latency waits for are looked up again. */
 constexpr int kRefresh = 100;
 /*! \brief Part of the moves that such operators make. */
 constexpr double kCritical = 0.5;
-/*! \brief How far an operator looks for a partner in the order. */
-constexpr int kNear = 24;
+/*! \brief How far an operator goes in the order, or looks for a partner. */
+constexpr size_t kNear = 48;
 
 /*! \brief Random numbers that are the same with every standard library. */
 class Random {
@@ -43,14 +43,17 @@ class Movable {
   const StageSequence& sequence() const { return now_; }
   size_t place(OperatorId op) const { return place_[op]; }
 
-  /*! \brief First position whose time the last move can have changed. */
+  /*! \brief Positions between which the last move changed something, to the end of a stage. */
   size_t first() const { return first_; }
+  size_t last() const {
+    size_t last = begin_ + old_order_.size() - 1;
+    while (last + 1 < now_.order.size() && now_.SameStage(last + 1)) ++last;
+    return last;
+  }
 
   /*! \brief Tries one change; false where it is none. */
   bool Move(OperatorId op, Random* random) {
-    moved_ = op;
-    old_device_ = now_.device[op];
-    switch (random->Below(stage_ > 1 ? 6 : 4)) {
+    switch (random->Below(stage_ > 1 ? 7 : 5)) {
       case 0:
         return SetDevice(op, random);
       case 1:
@@ -62,6 +65,8 @@ class Movable {
       case 3:
         return FollowNeighbour(op, random);
       case 4:
+        return Exchange(op, random);
+      case 5:
         return Toggle(op);
       default:
         return Pair(op, random);
@@ -69,17 +74,41 @@ class Movable {
   }
 
   void Undo() {
-    now_.device[moved_] = old_device_;
+    for (const auto& [op, device] : old_devices_) now_.device[op] = device;
     std::copy(old_order_.begin(), old_order_.end(), now_.order.begin() + begin_);
     for (size_t i = 0; i < old_joins_.size(); ++i) now_.joins[begin_ + i] = old_joins_[i];
     for (size_t i = begin_; i < begin_ + old_order_.size(); ++i) place_[now_.order[i]] = i;
-    old_order_.clear();
-    old_joins_.clear();
+    Keep();
   }
 
   void Keep() {
     old_order_.clear();
     old_joins_.clear();
+    old_devices_.clear();
+  }
+
+  /*!
+   * \brief Puts operators in the order of their starts, so that what is near in the sequence is
+   * near in time. Times stay as they are: on each device the order is the same.
+   */
+  void SortByStart(const SequenceTimer& timer) {
+    std::vector<size_t> stages;  // first position of each
+    for (size_t i = 0; i < now_.order.size(); ++i) {
+      if (!now_.SameStage(i)) stages.push_back(i);
+    }
+    std::stable_sort(stages.begin(), stages.end(), [&](size_t a, size_t b) {
+      return timer.Start(now_.order[a]) < timer.Start(now_.order[b]);
+    });
+    const StageSequence old = now_;
+    size_t at = 0;
+    for (size_t i : stages) {
+      do {
+        now_.order[at] = old.order[i];
+        now_.joins[at] = old.SameStage(i);
+        ++at, ++i;
+      } while (i < old.order.size() && old.SameStage(i));
+    }
+    for (size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
   }
 
  private:
@@ -100,10 +129,35 @@ class Movable {
   bool PutOn(OperatorId op, DeviceId device) {
     if (device == now_.device[op] || graph_.Time(op, device) >= kFar) return false;
     if (old_order_.empty()) Remember(place_[op], place_[op]);
-    now_.device[op] = device;
+    ChangeDevice(op, device);
     Separate(place_[op]);
     Separate(place_[op] + 1);
     return true;
+  }
+
+  void ChangeDevice(OperatorId op, DeviceId device) {
+    old_devices_.emplace_back(op, now_.device[op]);
+    now_.device[op] = device;
+  }
+
+  /*! \brief An operator and one near it go to each other's device. */
+  bool Exchange(OperatorId op, Random* random) {
+    const size_t at = place_[op], with = Near(at, random);
+    const OperatorId partner = now_.order[with];
+    const DeviceId here = now_.device[op], there = now_.device[partner];
+    if (here == there || graph_.Time(op, there) >= kFar || graph_.Time(partner, here) >= kFar)
+      return false;
+    Remember(std::min(at, with), std::max(at, with));
+    ChangeDevice(op, there);
+    ChangeDevice(partner, here);
+    for (const size_t i : {at, at + 1, with, with + 1}) Separate(i);
+    return true;
+  }
+
+  /*! \brief A position close to another one. */
+  size_t Near(size_t at, Random* random) const {
+    const size_t low = at > kNear ? at - kNear : 0;
+    return low + random->Below(std::min(2 * kNear, now_.order.size() - low));
   }
 
   /*! \brief An operator goes to the device of one beside it in the graph. */
@@ -127,7 +181,9 @@ class Movable {
   }
 
   bool Shift(OperatorId op, Random* random) {
-    const auto [low, high] = Range(op);
+    const auto [least, most] = Range(op);
+    const size_t low = std::max(least, place_[op] > kNear ? place_[op] - kNear : 0);
+    const size_t high = std::min(most, place_[op] + kNear);
     const size_t target = low + random->Below(high - low + 1);
     if (target == place_[op]) return false;
     ShiftTo(op, target);
@@ -171,9 +227,7 @@ class Movable {
 
   /*! \brief An operator goes beside another one and into one stage with it. */
   bool Pair(OperatorId op, Random* random) {
-    const size_t at = place_[op];
-    const size_t low = at > kNear ? at - kNear : 0;
-    const size_t other = low + random->Below(std::min(2 * size_t{kNear}, now_.order.size() - low));
+    const size_t at = place_[op], other = Near(at, random);
     const OperatorId partner = now_.order[other];
     if (partner == op) return false;
     const size_t target = other < at ? other + 1 : other;  // just after the partner
@@ -185,7 +239,7 @@ class Movable {
     } else {
       ShiftTo(op, target);
     }
-    now_.device[op] = device;
+    ChangeDevice(op, device);
     Separate(target);
     Separate(target + 1);
     if (Join(target)) return true;
@@ -219,8 +273,7 @@ class Movable {
   StageSequence now_;
   std::vector<size_t> place_;
   // What the last move changed, as it was.
-  OperatorId moved_ = 0;
-  DeviceId old_device_ = 0;
+  std::vector<std::pair<OperatorId, DeviceId>> old_devices_;
   size_t begin_ = 0, first_ = 0;
   std::vector<OperatorId> old_order_;
   std::vector<bool> old_joins_;
@@ -260,7 +313,7 @@ std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSeq
 
 int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
                   const StageSequence& sequence) {
-  return MakeTimer(problem, graph)->Time(sequence, 0, kFar);
+  return MakeTimer(problem, graph)->TimeAll(sequence);
 }
 
 StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
@@ -273,8 +326,7 @@ StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
   double over = 0;  // part of the effort or of the time that is spent
   for (int round = 0; round < kRounds && least > effort.goal && over < 1; ++round) {
     Movable now(problem, graph, best, effort.stage);
-    int64_t latency = timer->Time(now.sequence(), 0, kFar);
-    timer->Keep();
+    int64_t latency = timer->TimeAll(now.sequence());
     least = std::min(least, latency);
     const double hot = kHot * static_cast<double>(least);
     const double begin = over, end = static_cast<double>(round + 1) / kRounds;
@@ -288,6 +340,8 @@ StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
         if (moves % (20 * kRefresh) == 0)
           over = std::max(over, clock(timer->work(), effort.operators));
         if (over >= end) break;
+        now.SortByStart(*timer);
+        timer->TimeAll(now.sequence());
         critical = CriticalOperators(graph, now.sequence(), *timer);
         temperature = hot * std::pow(kCold / kHot, (over - begin) / (end - begin));
       }
@@ -297,7 +351,7 @@ StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
       const double threshold = -temperature * std::log(1 - random.Unit());
       if (!now.Move(op, &random)) continue;
       const int64_t limit = latency + static_cast<int64_t>(threshold);
-      const int64_t found = timer->Time(now.sequence(), now.first(), limit);
+      const int64_t found = timer->Time(now.sequence(), now.first(), now.last(), limit);
       if (found > limit) {
         now.Undo();
         continue;

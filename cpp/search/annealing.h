@@ -49,10 +49,12 @@ int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
 /*!
  * \brief The best sequence found by simulated annealing; never a worse one than `start`.
  *
- * A move gives an operator another device, another place between its neighbours in the graph, or a
- * partner in a stage; operators that the latency waits for are moved more often. Temperature falls
- * with the effort spent, or with the clock where that is ahead. Where copies do not contend and
- * nothing is loaded, only what follows a move is timed anew; otherwise a Builder times the whole
+ * A move gives an operator another device, another place between its neighbours in the graph, the
+ * device of an operator near it in exchange, or a partner in a stage; operators that the latency
+ * waits for are moved more often. Now and then the sequence is sorted by time, so that what is near
+ * in it is near in time. Temperature falls with the effort spent, or with the clock where that is
+ * ahead. Where copies do not contend and nothing is loaded, a move that is refused costs no more
+ * than the operators that it changed and their successors; otherwise a Builder times the whole
  * sequence.
  */
 StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,

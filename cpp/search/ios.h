@@ -32,6 +32,8 @@ struct IosAnswer {
   /*! \brief Largest block, and the number of its states: kTooMany where there are more than
    * allowed, and then no stages. */
   int64_t operators = 0, states = 0;
+  /*! \brief Then, about how many states that block has. */
+  double estimate = 0;
 };
 
 /*! \brief Stands for more states than allowed, or more operators in a block than a state can hold.

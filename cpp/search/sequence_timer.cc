@@ -22,8 +22,14 @@ std::vector<int64_t> Tails(const TaskGraph& graph) {
   return tail;
 }
 
-/*! \brief Copies wait for nothing and nothing is loaded: an operator's start follows from the ends
- * of its predecessors and of the one before it on its device. */
+/*!
+ * \brief Copies wait for nothing and nothing is loaded: an operator's start follows from the ends
+ * of its predecessors and of the one before it on its device.
+ *
+ * What follows a change keeps its devices and its order, and so the longest path from each operator
+ * to the end: whether the changed operators lead to a latency above the limit shows in what follows
+ * them at once. Only changes that are within it are timed to the end.
+ */
 class FreeTimer : public SequenceTimer {
  public:
   FreeTimer(const simulate::Problem& problem, const TaskGraph& graph)
@@ -32,21 +38,17 @@ class FreeTimer : public SequenceTimer {
         tail_(Tails(graph)),
         kept_{std::vector<int64_t>(graph.size()), std::vector<int64_t>(graph.size()),
               simulate::Matrix<int64_t>(graph.size() + 1, graph.devices(), 0)},
-        now_(kept_) {}
+        now_(kept_),
+        place_(graph.size()),
+        to_end_(graph.size()),
+        positions_(graph.devices()) {}
 
-  int64_t Time(const StageSequence& sequence, size_t from, int64_t limit) override {
+  int64_t Time(const StageSequence& sequence, size_t from, size_t to, int64_t limit) override {
     while (sequence.SameStage(from)) --from;
     Restore();
-    first_ = from;
-    sequence_ = &sequence.order;
-    size_t i = from;
-    while (i < sequence.order.size()) {
-      size_t after = i + 1;
-      while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
-      const bool done = RunStage(sequence, i, after, limit);
-      touched_ = i = after;
-      if (!done) return kFar;
-    }
+    first_ = touched_ = from;
+    sequence_ = &sequence;
+    if (!Run(to + 1, limit) || !Fits(limit) || !Run(sequence.order.size(), limit)) return kFar;
     int64_t latency = 0;
     for (size_t d = 0; d < graph_.devices(); ++d)
       latency = std::max(latency, now_.free(sequence.order.size(), d));
@@ -54,14 +56,16 @@ class FreeTimer : public SequenceTimer {
   }
 
   void Keep() override {
+    const auto& order = sequence_->order;
     for (size_t i = first_; i < touched_; ++i) {
-      const OperatorId o = (*sequence_)[i];
+      const OperatorId o = order[i];
       kept_.start[o] = now_.start[o];
       kept_.end[o] = now_.end[o];
       for (size_t d = 0; d < graph_.devices(); ++d) kept_.free(i + 1, d) = now_.free(i + 1, d);
     }
-    kept_order_ = *sequence_;
+    kept_order_ = order;
     first_ = touched_ = 0;
+    LookBack();
   }
 
   int64_t Start(OperatorId op) const override { return kept_.start[op]; }
@@ -76,14 +80,73 @@ class FreeTimer : public SequenceTimer {
   /*! \brief Undoes what was timed and not kept. The positions are those of the kept order: a change
    * permutes operators among the positions from the first one on. */
   void Restore() {
-    for (size_t i = first_; i < kept_order_.size() && first_ < touched_; ++i) {
+    for (size_t i = first_; i < touched_ && i < kept_order_.size(); ++i) {
       const OperatorId o = kept_order_[i];
       now_.start[o] = kept_.start[o];
       now_.end[o] = kept_.end[o];
-      if (i >= touched_) continue;
       for (size_t d = 0; d < graph_.devices(); ++d) now_.free(i + 1, d) = kept_.free(i + 1, d);
     }
     first_ = touched_ = 0;
+  }
+
+  /*! \brief Goes on with the stages before position `until`; false where one ends too late. */
+  bool Run(size_t until, int64_t limit) {
+    while (touched_ < until) {
+      const size_t begin = touched_;
+      size_t after = begin + 1;
+      while (after < sequence_->order.size() && sequence_->SameStage(after)) ++after;
+      touched_ = after;
+      if (!RunStage(*sequence_, begin, after, limit)) return false;
+    }
+    return true;
+  }
+
+  /*! \brief Whether what follows the operators timed so far can end in time, all else kept. */
+  bool Fits(int64_t limit) const {
+    const auto& order = sequence_->order;
+    if (touched_ == order.size()) return true;
+    for (size_t d = 0; d < graph_.devices(); ++d) {
+      const auto next = std::ranges::lower_bound(positions_[d], touched_);
+      if (next != positions_[d].end() && now_.free(touched_, d) + to_end_[order[*next]] > limit)
+        return false;
+    }
+    for (size_t i = first_; i < touched_; ++i) {
+      const DeviceId device = sequence_->device[order[i]];
+      for (const Neighbour& to : graph_.Successors(order[i])) {
+        if (place_[to.op] < touched_) continue;
+        const int64_t arrival = Add(
+            now_.end[order[i]], graph_.Communication(to.edge, device, sequence_->device[to.op]));
+        if (arrival + to_end_[to.op] > limit) return false;
+      }
+    }
+    return true;
+  }
+
+  /*! \brief Looks from the end of the sequence that is kept to its beginning. */
+  void LookBack() {
+    const auto& order = sequence_->order;
+    work_ += std::ssize(order);
+    for (auto& positions : positions_) positions.clear();
+    for (size_t i = 0; i < order.size(); ++i) {
+      place_[order[i]] = i;
+      positions_[sequence_->device[order[i]]].push_back(i);
+    }
+    on_device_.assign(graph_.devices(), 0);
+    for (size_t after = order.size(), begin; after > 0; after = begin) {
+      begin = after - 1;
+      while (sequence_->SameStage(begin)) --begin;
+      const DeviceId device = sequence_->device[order[begin]];
+      int64_t longest = on_device_[device];
+      for (size_t i = begin; i < after; ++i) {
+        for (const Neighbour& to : graph_.Successors(order[i])) {
+          const int64_t copy = graph_.Communication(to.edge, device, sequence_->device[to.op]);
+          longest = std::max(longest, Add(copy, to_end_[to.op]));
+        }
+      }
+      longest += kept_.end[order[begin]] - kept_.start[order[begin]];
+      for (size_t i = begin; i < after; ++i) to_end_[order[i]] = longest;
+      on_device_[device] = longest;
+    }
   }
 
   bool RunStage(const StageSequence& sequence, size_t begin, size_t after, int64_t limit) {
@@ -126,9 +189,14 @@ class FreeTimer : public SequenceTimer {
   const TaskGraph& graph_;
   const std::vector<int64_t> tail_;
   State kept_, now_;
-  const std::vector<OperatorId>* sequence_ = nullptr;
+  const StageSequence* sequence_ = nullptr;
+  size_t first_ = 0, touched_ = 0;  // positions that are timed and not kept
+  // Of the sequence that is kept:
   std::vector<OperatorId> kept_order_;
-  size_t first_ = 0, touched_ = 0;
+  std::vector<size_t> place_;
+  std::vector<int64_t> to_end_;                 // longest path from the start of an operator
+  std::vector<std::vector<size_t>> positions_;  // of each device
+  std::vector<int64_t> on_device_;              // longest path from the next operator
   std::vector<simulate::Member> members_;
 };
 
@@ -138,7 +206,7 @@ class BuilderTimer : public SequenceTimer {
   explicit BuilderTimer(const simulate::Problem& problem)
       : builder_(problem), start_(problem.operators()), end_(problem.operators()) {}
 
-  int64_t Time(const StageSequence& sequence, size_t, int64_t limit) override {
+  int64_t Time(const StageSequence& sequence, size_t, size_t, int64_t limit) override {
     builder_.Clear();
     work_ += std::ssize(sequence.order);
     if (!Append(sequence, &builder_)) return kFar;
@@ -187,6 +255,12 @@ bool Append(const StageSequence& sequence, Builder* builder) {
     i = after;
   }
   return true;
+}
+
+int64_t SequenceTimer::TimeAll(const StageSequence& sequence) {
+  const int64_t latency = Time(sequence, 0, sequence.order.size() - 1, kFar);
+  Keep();
+  return latency;
 }
 
 std::unique_ptr<SequenceTimer> MakeTimer(const simulate::Problem& problem, const TaskGraph& graph) {

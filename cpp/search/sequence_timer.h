@@ -18,10 +18,14 @@ class SequenceTimer {
   virtual ~SequenceTimer() = default;
 
   /*!
-   * \brief Latency of a sequence that differs from the one kept last from position `from` on.
-   * \return kFar as soon as it must get above `limit`.
+   * \brief Latency of a sequence that differs from the one kept last at positions `from` to `to`
+   * only, and in which no stage goes on from `to` to the position behind it.
+   * \return kFar as soon as it must get above `limit`, which is no less than the latency kept last.
    */
-  virtual int64_t Time(const StageSequence& sequence, size_t from, int64_t limit) = 0;
+  virtual int64_t Time(const StageSequence& sequence, size_t from, size_t to, int64_t limit) = 0;
+
+  /*! \brief Latency of any sequence, kept. */
+  int64_t TimeAll(const StageSequence& sequence);
 
   /*! \brief The sequence timed last is the one that later ones are compared with. */
   virtual void Keep() = 0;

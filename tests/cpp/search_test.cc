@@ -120,16 +120,41 @@ TEST(Anneal, TimesWhatFollowsAMoveLikeTheWhole) {
   const TaskGraph graph(problem);
   const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
   StageSequence sequence{{0, 1, 2, 3, 4}, {0, 0, 0, 0, 0}, std::vector<bool>(5)};
-  EXPECT_EQ(timer->Time(sequence, 0, kFar), 125);
-  timer->Keep();
+  EXPECT_EQ(timer->TimeAll(sequence), 125);
   sequence.device[3] = 1;  // 20 to 50 there, its copy at 60; 4 waits for 2 until 85
-  EXPECT_EQ(timer->Time(sequence, 3, kFar), 95);
+  EXPECT_EQ(timer->Time(sequence, 3, 3, kFar), 95);
   sequence.device[3] = 0;
   sequence.device[4] = 1;  // the move before was not kept: 115, a copy, 10
-  EXPECT_EQ(timer->Time(sequence, 4, kFar), 135);
-  EXPECT_EQ(timer->Time(sequence, 4, 130), kFar);
+  EXPECT_EQ(timer->Time(sequence, 4, 4, kFar), 135);
+  EXPECT_EQ(timer->Time(sequence, 4, 4, 130), kFar);
   sequence.device[4] = 0;
-  EXPECT_EQ(timer->Time(sequence, 4, kFar), 125);
+  EXPECT_EQ(timer->Time(sequence, 4, 4, kFar), 125);
+}
+
+TEST(Anneal, KnowsFromWhatFollowsAMoveWhetherItEndsInTime) {
+  const simulate::Problem problem =
+      MakeProblem({10, 40, 35, 30, 10, 20, 25, 15},
+                  {{0, 1}, {0, 2}, {0, 3}, {1, 4}, {2, 5}, {3, 5}, {4, 6}, {5, 7}, {1, 7}}, 3);
+  const TaskGraph graph(problem);
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  StageSequence sequence{{0, 1, 2, 3, 4, 5, 6, 7}, std::vector<DeviceId>(8), std::vector<bool>(8)};
+  int64_t kept = timer->TimeAll(sequence);
+  for (size_t i = 0; i < 300; ++i) {
+    const OperatorId op = static_cast<OperatorId>(i * 5 % 8);
+    const DeviceId old = sequence.device[op];
+    sequence.device[op] = static_cast<DeviceId>(i * 7 % 11 % 3);
+    const int64_t whole = LatencyOf(problem, graph, sequence);
+    const auto limit = kept + static_cast<int64_t>(i % 30);
+    const int64_t found =
+        timer->Time(sequence, static_cast<size_t>(op), static_cast<size_t>(op), limit);
+    EXPECT_EQ(found, whole <= limit ? whole : kFar);
+    if (found == kFar) {
+      sequence.device[op] = old;
+    } else {
+      timer->Keep();
+      kept = found;
+    }
+  }
 }
 
 TEST(AllocateStreams, GivesEachBranchItsOwn) {

@@ -155,9 +155,18 @@ def test_ios_is_optimal_among_stages_of_independent_operators(seed, operators):
     assert simulate(problem, schedule).latency_ns == brute_force(problem, 3)
 
 
+@pytest.mark.parametrize(("operators", "log2"), [(20, 20), (80, 80)])
+def test_ios_estimates_the_states_that_it_refuses(operators, log2):
+    problem = hand_made([1] * operators, {}, devices=1, pairs={(1, 2): 2})  # any set of them is a state
+    with pytest.raises(
+        InputError, match=rf"a block of {operators} operators has more than 1000 states, about 2\^{log2},"
+    ):
+        solve(problem, "ios", {"states": 1000})
+
+
 def test_ios_refuses_what_would_take_hours():
     problem = random_layered(0).problem(1)
-    with pytest.raises(InputError, match=r"a block of \d+ operators has more than 200000 states"):
+    with pytest.raises(InputError, match=r"a block of \d+ operators has more than 200000 states, about 2\^\d+"):
         solve(problem, "ios")
     cut = solve(problem, "ios", {"block": 10, "groups": 2})
     assert simulate(problem, cut).latency_ns < simulate(problem, solve(problem, "sequential")).latency_ns

@@ -24,7 +24,7 @@ EXACT_SHARE = 0.7
 WORK_SHARE = 0.8
 """Share of the time limit that annealing's work is made for, so that the clock seldom decides."""
 
-FREE_PER_SECOND, QUEUED_PER_SECOND = 25_000_000, 2_000_000
+FREE_PER_SECOND, QUEUED_PER_SECOND = 15_000_000, 2_000_000
 """Operators that annealing times in a second on one core of a server: where copies wait for nothing, and elsewhere."""
 
 

@@ -58,11 +58,11 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
         )
     device = min((d for d in range(len(able)) if able[d]), key=lambda d: total[d])
     limits = (options.groups, options.group_size, options.block, options.states)
-    index, operators = native.ios(problem, device, limits)
-    if index is None:
+    found = native.ios(problem, device, limits)
+    if isinstance(found, native.TooManyStates):
         raise InputError(
-            f"a block of {operators} operators has more than {options.states} states, or more than the 64 operators that "
-            "one can hold, and would take very long; cut it with the option block (10 is what HIOS compares with), or raise "
-            "the option states"
+            f"a block of {found.operators} operators has more than {options.states} states, about 2^{found.log2_states}, or "
+            "more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 is "
+            "what HIOS compares with), or raise the option states"
         )
-    return native.fit(problem, index).to_schedule(problem)
+    return native.fit(problem, found).to_schedule(problem)

@@ -50,12 +50,19 @@ def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
     return _index(_call(compiled(problem).search.hios, by_paths, window, progress=tell))
 
 
-def ios(problem: Problem, device: int, limits: Sequence[int]) -> tuple[ScheduleIndex | None, int]:
-    """The schedule of IOS, and the operators of its largest block; None where that has more states than allowed."""
+class TooManyStates(NamedTuple):
+    """A block that IOS refuses: its operators, and about how many states it has, as a power of two."""
+
+    operators: int
+    log2_states: int
+
+
+def ios(problem: Problem, device: int, limits: Sequence[int]) -> ScheduleIndex | TooManyStates:
+    """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
     given = np.array(limits, dtype=np.int64)
     tables = _call(compiled(problem).search.ios, device, given, progress=_teller("states"))
-    operators, states = given[:2].tolist()
-    return (None if states == TOO_MANY else _index(tables)), operators
+    operators, states, log2_states = given[:3].tolist()
+    return TooManyStates(operators, log2_states) if states == TOO_MANY else _index(tables)
 
 
 def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
