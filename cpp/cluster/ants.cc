@@ -75,6 +75,8 @@ class Colony {
 
   /*! \brief The best ant of a generation, if it is cheaper than the limit. */
   Ant Generation(size_t stages, double limit) {
+    gpu_attraction_ = Attractions(gpu_pheromone_, gpu_cost_);
+    link_attraction_ = Attractions(link_pheromone_, link_cost_);
     Ant best;
     for (size_t a = 0; a < settings_.agents; ++a) {
       Ant ant = Send(stages, std::min(limit, best.cost));
@@ -88,7 +90,11 @@ class Colony {
     if (!ChooseGpus(stages, limit, &ant)) return {};
     std::vector<KindId> kinds;
     for (PoolId p : ant.embedding.pools) kinds.push_back(cluster_.pools[p].kind);
-    if (!CanServe(kinds) || !Walk(limit, &ant)) return {};
+    // Whichever check fails more often comes first: the cost once there is a limit.
+    const bool limited = limit < kFar;
+    if (limited && !Walk(limit, &ant)) return {};
+    if (!CanServe(kinds)) return {};
+    if (!limited && !Walk(limit, &ant)) return {};
     std::optional<Split> split = BestSplit(cluster_, chain_, kinds, ant.embedding.routes);
     if (!split) return {};
     ant.embedding.split = std::move(*split);
@@ -101,9 +107,7 @@ class Colony {
     weights_.resize(cluster_.pools.size());
     for (size_t s = 0; s < stages; ++s) {
       for (size_t p = 0; p < weights_.size(); ++p) {
-        weights_[p] = free[p] == 0 ? 0
-                                   : static_cast<double>(free[p]) *
-                                         Attraction(gpu_pheromone_[p], gpu_cost_[p]);
+        weights_[p] = static_cast<double>(free[p]) * gpu_attraction_[p];
       }
       const std::optional<size_t> chosen = Draw();
       if (!chosen) return false;
@@ -163,7 +167,7 @@ class Colony {
           weights_[i] = 1;
           break;
         }
-        weights_[i] = Attraction(link_pheromone_[arc.link], link_cost_[arc.link]);
+        weights_[i] = link_attraction_[arc.link];
       }
       const std::optional<size_t> chosen = Draw();
       if (!chosen) return std::nullopt;
@@ -173,11 +177,16 @@ class Colony {
     return links;
   }
 
-  double Attraction(double pheromone, double cost) const {
+  std::vector<double> Attractions(const std::vector<double>& pheromones,
+                                  const std::vector<double>& costs) const {
     // A cost of 0 (a link between racks that are full) attracts as one far below all others does.
     constexpr double kLeastCost = 1e-6;
-    return std::pow(pheromone, settings_.pheromone_weight) /
-           std::pow(std::max(cost, kLeastCost), settings_.cost_weight);
+    std::vector<double> attractions;
+    for (size_t i = 0; i < costs.size(); ++i) {
+      attractions.push_back(std::pow(pheromones[i], settings_.pheromone_weight) /
+                            std::pow(std::max(costs[i], kLeastCost), settings_.cost_weight));
+    }
+    return attractions;
   }
 
   /*! \brief A position with a probability in proportion to its weight. */
@@ -216,7 +225,7 @@ class Colony {
   std::mt19937_64 random_;
   const std::vector<double> gpu_cost_, link_cost_;
   std::vector<std::vector<int32_t>> distance_;  // over all links, free or not
-  std::vector<double> gpu_pheromone_, link_pheromone_, weights_;
+  std::vector<double> gpu_pheromone_, link_pheromone_, gpu_attraction_, link_attraction_, weights_;
   std::map<std::vector<KindId>, bool> can_serve_;
 };
 

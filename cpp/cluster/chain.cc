@@ -32,7 +32,11 @@ Nanoseconds Latency(const Label& label, size_t stages) {
   return {static_cast<int64_t>(stages) * label.cycle.count + label.transfers.count};
 }
 
-/*! \brief Labels at each place after one more stage, the `stages`-th, on a GPU of a kind. */
+/*!
+ * \brief Labels at each place after one more stage on a GPU of a kind.
+ *
+ * \param stages There are so many in all, or so many so far where that is not known.
+ */
 void Extend(const Cluster& cluster, const Chain& chain, const std::vector<Labels>& before,
             KindId kind, const Route& route, size_t stages, std::vector<Labels>& after) {
   const size_t n = chain.blocks();
@@ -68,6 +72,26 @@ size_t Best(const Labels& labels) {
   return static_cast<size_t>(best - labels.begin());
 }
 
+/*! \brief Whether stages without inputs and transfers could serve the chain; false says that none
+ * can. */
+bool Reaches(const Cluster& cluster, const Chain& chain, std::span<const KindId> kinds) {
+  const size_t n = chain.blocks();
+  const auto stages = static_cast<int64_t>(kinds.size());
+  const Nanoseconds most =
+      std::min(chain.cycle_limit, Nanoseconds{chain.latency_limit.count / stages});
+  size_t at = 0;
+  for (KindId kind : kinds) {
+    const Bytes room = cluster.kinds[kind].memory;
+    size_t end = at;
+    while (end < n && chain.Time(kind, at, end + 1) <= most &&
+           chain.Memory(at, end + 1) + -chain.input[at] <= room) {
+      ++end;
+    }
+    at = end;
+  }
+  return at == n && kinds.size() <= n;
+}
+
 using Counts = std::vector<int32_t>;
 
 constexpr size_t kMostOrders = 720;  // all of six kinds
@@ -88,11 +112,13 @@ Bytes Chain::Memory(size_t first, size_t end) const {
 
 std::optional<Split> BestSplit(const Cluster& cluster, const Chain& chain,
                                std::span<const KindId> kinds, std::span<const Route> routes) {
+  if (!Reaches(cluster, chain, kinds)) return std::nullopt;
   const Route none;
   std::vector<std::vector<Labels>> steps{Start(chain)};
   for (size_t s = 0; s < kinds.size(); ++s) {
     steps.emplace_back(chain.blocks() + 1);
-    Extend(cluster, chain, steps[s], kinds[s], s == 0 ? none : routes[s - 1], s + 1, steps[s + 1]);
+    Extend(cluster, chain, steps[s], kinds[s], s == 0 ? none : routes[s - 1], kinds.size(),
+           steps[s + 1]);
   }
   const Labels& found = steps.back()[chain.blocks()];
   if (found.empty()) return std::nullopt;

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import costs, execute, interrupt, machine, pipeline, plan
+from . import cluster, costs, execute, interrupt, machine, pipeline, plan
 from .command import command, epilog
 
 app = typer.Typer(
@@ -132,6 +132,7 @@ command(
     ),
 )(costs.learn)
 app.add_typer(machine.topology, name="topology")
+app.add_typer(cluster.cluster, name="cluster")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
 

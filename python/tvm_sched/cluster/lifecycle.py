@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class Recovery:
     replaced : tuple of Placement
         Services that run elsewhere now.
     waiting : tuple of Request
-        Those that found no place: `recover` them again when something is released or repaired.
+        Those that found no place; they stay in the state's ``waiting``.
     """
 
     replaced: tuple[Placement, ...]
@@ -60,27 +60,30 @@ def fail(
         There is no such thing, or no such allocator or option.
     """
     read_options("allocator", allocator, get(allocator).options, options)
-    ended = state.fail(name)
-    return recover(state, [Request(placement.request, placement.service) for placement in ended], allocator, options)
+    state.fail(name)
+    return recover(state, allocator, options)
 
 
 def recover(
     state: ClusterState,
-    requests: Sequence[Request],
     allocator: str = "cluster-exact",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
-    """Place requests that ran before, those with most parameters first; they are not counted as asked for again."""
+    """Place the services that wait, those with most parameters first; they are not counted as asked for again.
+
+    To be called after a release or a repair, too.
+    """
     asked = state.asked.copy()
-    replaced, waiting = [], []
-    for request in sorted(requests, key=lambda request: -_memory(state.service(request.service))):
+    replaced = []
+    for request in sorted(state.waiting.values(), key=lambda request: -_memory(state.service(request.service))):
+        del state.waiting[request.name]
         placement = try_place(state, request, allocator, options)
         if placement is None:
-            waiting.append(request)
+            state.waiting[request.name] = request
         else:
             replaced.append(placement)
     state.asked = asked
-    return Recovery(tuple(replaced), tuple(waiting))
+    return Recovery(tuple(replaced), tuple(state.waiting.values()))
 
 
 def defragment(state: ClusterState, moves: int, options: ExactOptions | None = None) -> list[Move]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from .service import Request
 
 FORMAT, VERSION = "tvm_sched.allocation", 1
 
@@ -92,11 +93,14 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placements : tuple of Placement
     failed : tuple of str
         GPUs and links that have failed and hold nothing.
+    waiting : tuple of Request
+        Services that a failure ended and that have found no place since.
     """
 
     cluster: str
     placements: tuple[Placement, ...]
     failed: tuple[str, ...] = ()
+    waiting: tuple[Request, ...] = ()
 
     def to_json(self) -> bytes:
         """The allocation as a JSON document, see ``docs/formats/cluster.md``."""

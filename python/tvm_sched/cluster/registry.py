@@ -68,8 +68,8 @@ def try_place(
     method = get(allocator)
     chosen = read_options("allocator", allocator, method.options, options)
     service = state.service(request.service)
-    if request.name in state.running:
-        raise InputError(f"request {request.name!r} runs already; release it first, or give another name")
+    if request.name in state.running or request.name in state.waiting:
+        raise InputError(f"request {request.name!r} runs or waits already; release it first, or give another name")
     state.asked[service.name] += 1
     begin = time.perf_counter()
     found = method.function(state, service, chosen)

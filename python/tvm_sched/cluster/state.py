@@ -33,6 +33,8 @@ class ClusterState:
         Free GPUs of each pool, free fibres of each link.
     running : dict of str to Placement
         By request.
+    waiting : dict of str to Request
+        Services that a failure ended and that have found no place since, by name.
     asked : Counter
         How often each service was asked for so far, whether it was placed or not.
     """
@@ -41,6 +43,7 @@ class ClusterState:
         self.cluster, self.services = cluster, by_name(services)
         self.search = search or ClusterSearch(cluster)
         self.running: dict[str, Placement] = {}
+        self.waiting: dict[str, Request] = {}
         self.asked: Counter[str] = Counter()
         self._failed: set[str] = set()
         self._free = [list(pool.gpus) for pool in cluster.pools]
@@ -62,7 +65,7 @@ class ClusterState:
     @property
     def allocation(self) -> Allocation:
         """What runs, as a document."""
-        return Allocation(self.cluster.digest, tuple(self.running.values()), self.failed)
+        return Allocation(self.cluster.digest, tuple(self.running.values()), self.failed, tuple(self.waiting.values()))
 
     @staticmethod
     def of(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> ClusterState:
@@ -74,6 +77,7 @@ class ClusterState:
         for placement in allocation.placements:
             state.hold(placement)
             state.asked[placement.service] += 1
+        state.waiting = {request.name: request for request in allocation.waiting}
         return state
 
     def service(self, name: str) -> Service:
@@ -158,14 +162,16 @@ class ClusterState:
             self.fibres[link] -= 1
         self.running[placement.request] = placement
 
-    def release(self, request: str) -> Placement:
-        """End a service; what it held is free again, but for what has failed.
+    def release(self, request: str) -> Placement | None:
+        """End a service; what it held is free again, but for what has failed. None where it waited for a place.
 
         Raises
         ------
         InputError
-            No such request runs.
+            No such request runs or waits.
         """
+        if self.waiting.pop(request, None) is not None:
+            return None
         if request not in self.running:
             raise InputError(f"no request {request!r} runs; {len(self.running)} others do")
         placement = self.running.pop(request)
@@ -210,7 +216,10 @@ class ClusterState:
         )
 
     def fail(self, name: str) -> list[Placement]:
-        """Take a GPU, server, rack or link out of service; the placements that it ends, which hold nothing from now on."""
+        """Take a GPU, server, rack or link out of service.
+
+        Returns the placements that it ends: they hold nothing from now on, and their requests wait.
+        """
         gone = set(self.parts(name)) - self._failed
         ended = [
             placement
@@ -219,6 +228,7 @@ class ClusterState:
         ]
         for placement in ended:
             self.release(placement.request)
+            self.waiting[placement.request] = Request(placement.request, placement.service)
         self._failed |= gone
         for part in gone:
             if part in self.cluster.gpu_id:

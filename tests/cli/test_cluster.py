@@ -1,0 +1,56 @@
+"""The commands ``cluster``."""
+
+import pytest
+
+from tvm_sched.cluster import Allocation, load_cluster, load_services, verify
+
+
+def test_place_fail_release_and_defragment(run, tmp_path):
+    file = tmp_path / "a.json"
+    said = run("cluster", "place", "rampa-base", "--demand", "same", "--count", "40", "-o", file, "--json").json
+    assert said["placed"] == said["running"] == 40
+    verify(load_cluster("rampa-base"), load_services(), Allocation.load(file))
+    gpu = said["placements"][0]["stages"][0]["gpu"]
+    said = run("cluster", "fail", "rampa-base", file, gpu, "-o", file, "--json").json
+    assert [p["request"] for p in said["replaced"]] == ["r0"]
+    assert said["failed"] == [gpu]
+    said = run("cluster", "release", "rampa-base", file, "r1", "r2", "-o", file, "--json").json
+    assert said["running"] == 38
+    said = run("cluster", "defragment", "rampa-base", file, "--moves", "2", "-o", file, "--json").json
+    assert len(said["moves"]) <= 2
+    assert run("cluster", "verify", "rampa-base", file, "--json").json["right"]
+    said = run("cluster", "place", "rampa-base", "--service", "service3", "--running", file, "--json").json
+    assert said["running"] == 39
+
+
+def test_bound_list_and_show(run):
+    said = run("cluster", "bound", "rampa-base", "--demand", "huge-model", "--count", "300", "--json").json
+    assert 100 < said["bound"] < 300
+    names = {method["name"] for method in run("cluster", "list", "--json").json["allocators"]}
+    assert {"rampa", "ncar", "pipeedge", "first-fit", "cluster-exact"} <= names
+    assert len(run("cluster", "show", "rampa-large", "--json").json["racks"]) == 36
+    assert "V100" in run("cluster", "show", "rampa-base").stdout
+
+
+def test_a_sequence_ends_with_its_reason(run):
+    arguments = ("--demand", "huge-model", "--count", "500", "--allocator", "first-fit", "--json")
+    said = run("cluster", "place", "rampa-high-performance", *arguments).json
+    assert 0 < said["placed"] < 500
+    assert "finds no place on what is free" in said["reason"]
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments", "message"),
+    [
+        (2, ("place", "rampa-bse", "--demand", "same"), "did you mean 'rampa-base'"),
+        (2, ("place", "rampa-base"), "give one of --requests FILE, --demand CASE and --service NAME"),
+        (2, ("place", "rampa-base", "--demand", "none"), "there is no demand 'none'"),
+        (2, ("place", "rampa-base", "--service", "none"), "there is no service 'none'"),
+        (2, ("place", "rampa-base", "--demand", "same", "-a", "none"), "there is no allocator 'none'"),
+        (2, ("place", "rampa-base", "--demand", "same", "--count", "0"), "--count 0: a number from 1 is allowed"),
+        (2, ("place", "rampa-base", "--demand", "same", "-o", "a.txt"), "the name must end in .json"),
+        (2, ("verify", "rampa-base", "none.json"), "cannot be read"),
+    ],
+)
+def test_wrong_input_is_told(fails, status, arguments, message):
+    assert message in " ".join(fails(status, "cluster", *arguments).split())
