@@ -177,16 +177,14 @@ class _Run:
             )
 
     def _anneal(self, turn: int, limit: float) -> None:
-        options, threads = self.options, max(self.threads - 1, 1)
-        left = max(limit - time.monotonic(), 0.0) / (options.turns - turn)
-        each = max(left * threads / max(options.annealings, 1), 0.01)
-        start = self.best.stage_of
+        """Annealing that is cut off while it is hot is worth nothing, so each run may take all the time there is."""
+        options, start = self.options, self.best.stage_of
 
         def anneal(i: int) -> Integers:
-            seed = options.seed * 1000 + turn * 100 + i
-            return self.problem.refine(start, self.stages, seed=seed, moves=options.moves, seconds=each)
+            seed, seconds = options.seed * 1000 + turn * 100 + i, max(limit - time.monotonic(), 0.01)
+            return self.problem.refine(start, self.stages, seed=seed, moves=options.moves, seconds=seconds)
 
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(max(self.threads - 1, 1)) as pool:
             for stage_of in pool.map(anneal, range(options.annealings)):
                 self.best.offer(stage_of)
 
