@@ -86,9 +86,7 @@ def test_partitions_obey_all_cuts(seed, other, stages):
 
 def test_cuts_of_a_chain():
     # 0 -> 1 -> 2, and 0 with 2 in a stage without 1.
-    problem = PartitionProblem(
-        list("abc"), np.ones(3), np.zeros(3), [StageTensor(0, (1,), 1), StageTensor(1, (2,), 1)]
-    )
+    problem = PartitionProblem(list("abc"), np.ones(3), np.zeros(3), [StageTensor(0, (1,), 1), StageTensor(1, (2,), 1)])
     matrix = np.array([[1, 0, 0.5], [0, 1, 0], [0.5, 0, 1]])
     convex = separate(matrix, paths(problem), 10)
     assert convex.violations(matrix).tolist() == [0.5, 0.5]
