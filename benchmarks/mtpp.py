@@ -30,7 +30,7 @@ ORDERS = {
     "brkga-100": ("brkga", 100),
     "brkga-10000": ("brkga", 10_000),
 }
-PROGRAMS = ("bottleneck", "bottleneck-guess", "exact")
+BOUNDS = ("semidefinite", "bottleneck", "bottleneck-guess", "exact")
 OURS = "pipeline-exact"
 
 
@@ -75,15 +75,15 @@ def _arguments():  # type: ignore[no-untyped-def]
     arguments.add_argument("--count", type=int, default=20, metavar="N", help="REGAL-like instances")
     arguments.add_argument("--stages", default="4,8,16", metavar="K,K", help="numbers of stages")
     arguments.add_argument("--seconds", type=float, default=60.0, help="for pipeline-exact")
-    arguments.add_argument("--program-seconds", type=float, default=60.0, help="for each program of --bounds")
-    arguments.add_argument("--bounds", action="store_true", help="each bound of the paper by itself, too (Tables 1, 3)")
+    arguments.add_argument("--bound-seconds", type=float, default=60.0, help="for each bound of --bounds")
+    arguments.add_argument("--bounds", action="store_true", help="each bound by itself, too (Tables 1, 3)")
     arguments.add_argument("--orders", action="store_true", help="each search over orders, too (Table 2)")
     arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after")
     arguments.add_argument("--resume", type=Path, metavar="FILE", help="keep measurements there, and go on from it")
     arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw running times there, an SVG for each K")
     given = arguments.parse_args()
     if given.quick:
-        given.count, given.seconds, given.program_seconds = 3, 4.0, 4.0
+        given.count, given.seconds, given.bound_seconds = 3, 4.0, 4.0
     return given
 
 
@@ -91,7 +91,7 @@ def _wanted(given) -> Iterator[tuple[str, PartitionProblem, int, str, float]]:  
     """All that is to be measured: graph after graph."""
     methods = [(OURS, given.seconds), *((name, 0.0) for name in (ORDERS if given.orders else ("brkga-10000",)))]
     if given.bounds:
-        methods += [(name, given.program_seconds) for name in PROGRAMS]
+        methods += [(name, given.bound_seconds) for name in BOUNDS]
     for graph, problem in _instances(given.instances, given.count):
         for k in [int(text) for text in given.stages.split(",")]:
             for method, limit in methods:
@@ -122,17 +122,19 @@ def _read(file: Path | None) -> list[Measurement]:
 def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: float) -> Measurement:
     from tvm_sched.pipeline import partition
     from tvm_sched.pipeline.programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
+    from tvm_sched.pipeline.semidefinite import semidefinite_bound
 
     simple = simple_bound(problem, k)
-    programs: dict[str, Callable[[], float]] = {
+    bounds: dict[str, Callable[[], float]] = {
+        "semidefinite": lambda: semidefinite_bound(problem, k, seconds=limit),
         "bottleneck": lambda: bottleneck_bound(problem, k, seconds=limit).bound,
         "bottleneck-guess": lambda: bottleneck_guess_bound(problem, k, seconds=limit).bound,
         "exact": lambda: exact_program(problem, k, seconds=limit).bound,
     }
     started = time.monotonic()
     cost, name = None, method
-    if method in programs:
-        bound: float | None = max(programs[method](), simple)
+    if method in bounds:
+        bound: float | None = max(bounds[method](), simple)
     elif method == OURS:
         found = partition(problem, k, OURS, {"time_limit": limit})
         cost, bound, name = found.cost, found.bound, found.bound_name
@@ -180,7 +182,7 @@ def _draw(measured: list[Measurement], folder: Path) -> None:
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
-    shown = ("brkga-10000", OURS, *PROGRAMS)
+    shown = ("brkga-10000", OURS, *BOUNDS)
     for k in sorted({m.stages for m in measured}):
         figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
         for method in shown:

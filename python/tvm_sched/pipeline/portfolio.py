@@ -22,6 +22,8 @@ from .slicegraph import cores, cut
 
 _SMALL_PROGRAM = 200
 """Nodes times stages up to which the exact program is tried before anything else."""
+_LARGE_POPULATION = 100_000
+"""Nodes of all orders of a generation of the genetic search, but for 10 orders at least."""
 _LARGE_PROGRAM = 100_000
 """Nodes and readers of tensors times stages above which the exact program is not even written down."""
 
@@ -126,7 +128,10 @@ class _Run:
         """What is there in no time: the genetic search, bounds by formula, small programs."""
         problem, stages, options = self.problem, self.stages, self.options
         report_progress("genetic search over orders", 0, 4)
-        order = problem.evolve(stages, seed=options.seed, threads=self.threads, seconds=self.left(0.15))
+        population = max(10, min(100, _LARGE_POPULATION // max(problem.size, 1)))  # the clock is looked at between two
+        order = problem.evolve(
+            stages, population=population, seed=options.seed, threads=self.threads, seconds=self.left(0.15)
+        )
         best = self.best = _Best(problem, cut(problem, order, stages))
         best.raise_bound(simple_bound(problem, stages), "simple")
         if not best.proved:
@@ -177,16 +182,14 @@ class _Run:
             )
 
     def _anneal(self, turn: int, limit: float) -> None:
-        options, threads = self.options, max(self.threads - 1, 1)
-        left = max(limit - time.monotonic(), 0.0) / (options.turns - turn)
-        each = max(left * threads / max(options.annealings, 1), 0.01)
-        start = self.best.stage_of
+        """Annealing that is cut off while it is hot is worth nothing, so each run may take all the time there is."""
+        options, start = self.options, self.best.stage_of
 
         def anneal(i: int) -> Integers:
-            seed = options.seed * 1000 + turn * 100 + i
-            return self.problem.refine(start, self.stages, seed=seed, moves=options.moves, seconds=each)
+            seed, seconds = options.seed * 1000 + turn * 100 + i, max(limit - time.monotonic(), 0.01)
+            return self.problem.refine(start, self.stages, seed=seed, moves=options.moves, seconds=seconds)
 
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(max(self.threads - 1, 1)) as pool:
             for stage_of in pool.map(anneal, range(options.annealings)):
                 self.best.offer(stage_of)
 
@@ -210,6 +213,18 @@ class _Run:
                 best.raise_bound(min(bound(), best.cost), name)
         if not best.proved:
             self._exact(self.left())
+
+    def _guess(self, seconds: float) -> float:
+        """Many programs: of a large graph, not all can even be written down in time."""
+        end, best = time.monotonic() + 1.5 * seconds, self.best
+        result = bottleneck_guess_bound(
+            self.problem,
+            self.stages,
+            solver=self.options.solver,
+            seconds=seconds,
+            stop=lambda: best.proved or time.monotonic() > end,
+        )
+        return result.bound
 
     def _exact(self, seconds: float) -> None:
         """The exact program, from the best partition and bound."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg, sparse
+from scipy import sparse
+from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
 from .cuts import Cuts, paths, separate
@@ -87,14 +88,15 @@ def semidefinite_bound(
     with threadpool_limits(1):  # matrices are small, and other searches have the other cores
         search = _Search(_Relaxation(problem, stages, cutoff))
         for look in range(max(iterations // _LOOK_EVERY, 1)):
-            for _ in range(_LOOK_EVERY):
-                search.iterate()
-                if time.monotonic() > end:
+            try:
+                search.run(_LOOK_EVERY, end)
+                found = search.relaxation.bound(search.dual()) - _SAFETY * total
+                best = max(best, min(found, cutoff))
+                if watch(best) or time.monotonic() > end:
                     break
-            best = max(best, min(search.relaxation.bound(search.dual()) - _SAFETY * total, cutoff))
-            if watch(best) or time.monotonic() > end:
+                search.tighten(best, cut=look % _CUT_EVERY == _CUT_EVERY - 1)
+            except np.linalg.LinAlgError:  # the search has run away; what was proved stays
                 break
-            search.tighten(best, cut=look % _CUT_EVERY == _CUT_EVERY - 1)
     return best
 
 
@@ -199,7 +201,7 @@ class _Search:
         self.limits = relaxation.limits(aim) - operator @ relaxation.even.ravel()
         if len(self.inverse) != len(self.limits) or anew:
             gram = (operator @ operator.T).toarray()
-            self.inverse = linalg.inv(gram + np.eye(len(gram)), overwrite_a=True, assume_a="pos")
+            self.inverse = _inverse(gram + np.eye(len(gram)))
 
     def tighten(self, bound: float, cut: bool) -> None:
         """New linearisations at the present matrix and, where ``cut``, cuts that it violates."""
@@ -226,7 +228,14 @@ class _Search:
         multipliers = np.maximum(-self.multipliers, 0)
         return DualPoint(self.diagonal, multipliers[:n], multipliers[n:], self.entries)
 
-    def iterate(self) -> None:
+    def run(self, iterations: int, end: float) -> None:
+        """Some iterations; fewer where the clock passes ``end``, but one at least."""
+        for _ in range(iterations):
+            self._iterate()
+            if time.monotonic() > end:
+                break
+
+    def _iterate(self) -> None:
         relaxation, penalty = self.relaxation, self.penalty
         even, cost, operator = relaxation.even, relaxation.cost, relaxation.operator
         known = self.cone + self.entries - cost
@@ -273,6 +282,15 @@ def _apart(problem: PartitionProblem, before: npt.NDArray[np.bool_], cutoff: flo
     between = (reach * problem.work) @ reach
     apart = before & (between > cutoff * (1 + 1e-9))
     return np.asarray(apart | apart.T)
+
+
+def _inverse(matrix: Floats) -> Floats:
+    """Of a positive definite matrix."""
+    factor, failed = lapack.dpotrf(matrix)
+    if failed:
+        raise np.linalg.LinAlgError("the inequalities' products are not positive definite")
+    upper = np.triu(lapack.dpotri(factor)[0])
+    return upper + np.triu(upper, 1).T
 
 
 def _positive_part(matrix: Floats) -> Floats:
