@@ -51,7 +51,7 @@ demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on
 test: test-cpp test-python ## Install what the tests need and run them all
 
 test-python: $(STAMPS)/dev $(STAMPS)/library ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
-	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and nvcc), in one process
 	$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/cuda

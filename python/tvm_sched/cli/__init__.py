@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import cluster, costs, execute, interrupt, machine, pipeline, plan
+from . import cluster, costs, execute, interrupt, machine, pipeline, plan, serving
 from .command import command, epilog
 
 app = typer.Typer(
@@ -104,8 +104,27 @@ command(
         "tvm-sched pipeline googlenet.onnx --topology v100-server --stages 4 -o pipeline.json",
         "tvm-sched pipeline problem.json --stages auto --time-limit 20 --seed 1 --json",
         "tvm-sched pipeline problem.json --partitioner slicegraph --option order=mla-weighted --trace trace.json",
+        "tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline",
     ),
 )(pipeline.pipeline)
+command(
+    app,
+    "serve",
+    (
+        "tvm-sched serve googlenet.pipeline",
+        "tvm-sched serve googlenet.toml --address 10.0.0.1:6379 --name googlenet-2",
+    ),
+)(serving.serve)
+command(app, "status", ("tvm-sched status", "tvm-sched status googlenet --json"))(serving.status)
+command(
+    app,
+    "request",
+    (
+        "tvm-sched request googlenet --input data_0=image.npy -o results/",
+        "tvm-sched request googlenet --repeat 1000 --json",
+    ),
+)(serving.request)
+command(app, "undeploy", ("tvm-sched undeploy googlenet",))(serving.undeploy)
 command(
     app,
     "problem",

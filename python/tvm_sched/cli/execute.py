@@ -179,8 +179,8 @@ def run(
         raise InputError(f"--seed {seed}: 0 or more is allowed")
     check_outputs({"--timeline": (timeline, JSON), "--trace": (trace, JSON)}, [artifact])
     if output is not None:
-        _check_output_directory(output)
-    given = _read_inputs(input)
+        check_output_directory(output)
+    given = read_inputs(input)
     from .. import runtime
     from .measure import choose_inputs, measure
 
@@ -191,7 +191,7 @@ def run(
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
         measured = measure(module, values, warm_up, repeat, step)
-    _save_outputs(out, output, measured.outputs)
+    save_outputs(out, output, measured.outputs)
     if timeline:
         measured.timeline.save(timeline)
         out.wrote(timeline, "timeline")
@@ -213,13 +213,14 @@ def _check_parameters(artifact: Path, module: ScheduledModule) -> None:
         )
 
 
-def _check_output_directory(output: Path) -> None:
+def check_output_directory(output: Path) -> None:
+    """Refuse a folder that cannot be made or written."""
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output}: that is a file; a directory is expected")
     check_directory("--output", output if output.is_dir() else output.absolute().parent)
 
 
-def _read_inputs(texts: list[str] | None) -> dict[str, Any]:
+def read_inputs(texts: list[str] | None) -> dict[str, Any]:
     """Arrays of ``NAME=FILE.npy`` texts."""
     import numpy as np
 
@@ -239,7 +240,8 @@ def _read_inputs(texts: list[str] | None) -> dict[str, Any]:
     return arrays
 
 
-def _save_outputs(out: Output, directory: Path | None, outputs: list[Any]) -> None:
+def save_outputs(out: Output, directory: Path | None, outputs: list[Any]) -> None:
+    """Write the outputs as ``output_0.npy``, ...; makes the folder."""
     if directory is None:
         return
     import io

@@ -135,36 +135,35 @@ class Front:
     @asynccontextmanager
     async def _place(self, deadline: _Deadline) -> AsyncIterator[_Attempts]:
         """A place in the pipeline; it is free again when no stage has anything of the request any more."""
-        places = self.deployment.places
-        if self.room.locked() and self.waiting >= self.deployment.max_waiting:
-            raise BusyError(
-                f"deployment {self.deployment.name!r} is busy: {places} requests are in it, {self.waiting} wait"
-            )
+        if self.room.locked():
+            await self._wait_for_room(deadline)
+        else:
+            await self.room.acquire()  # without a pause, in which others could come in
+        self.in_flight += 1
+        attempts = _Attempts()
+        try:
+            yield attempts
+        finally:
+            task = asyncio.ensure_future(attempts.end())
+            self.leaving.add(task)
+            task.add_done_callback(self._left)
+
+    async def _wait_for_room(self, deadline: _Deadline) -> None:
+        name, places = self.deployment.name, self.deployment.places
+        if self.waiting >= self.deployment.max_waiting:
+            raise BusyError(f"deployment {name!r} is busy: {places} requests are in it, {self.waiting} wait")
         self.waiting += 1
         try:
             await asyncio.wait_for(self.room.acquire(), deadline.left())
         except asyncio.TimeoutError:
             raise BusyError(
-                f"deployment {self.deployment.name!r} is busy: no place among {places} in {deadline.seconds:g} s"
+                f"deployment {name!r} is busy: no place among {places} was free in {deadline.seconds:g} s"
             ) from None
         finally:
             self.waiting -= 1
-        self.in_flight += 1
-        attempts = _Attempts()
-        try:
-            yield attempts
-            self._free_place()
-        except BaseException:
-            task = asyncio.ensure_future(attempts.end())
-            self.leaving.add(task)
-            task.add_done_callback(self._left)
-            raise
 
     def _left(self, task: asyncio.Task[None]) -> None:
         self.leaving.discard(task)
-        self._free_place()
-
-    def _free_place(self) -> None:
         self.in_flight -= 1
         self.room.release()
 
@@ -176,7 +175,9 @@ class Front:
                 try:
                     values, reports = self._submit(inputs)
                     attempts.reports += reports
-                    return await self._collect(values, reports, deadline)
+                    outputs = await self._collect(values, reports, deadline)
+                    del attempts.reports[-len(reports) :]
+                    return outputs
                 except _StageLost as lost:
                     attempts.cancel()
                     last = lost
@@ -261,10 +262,10 @@ class Front:
         try:
             return {**said, "state": "ready", **await self._ping(s, _PING_SECONDS)}
         except asyncio.TimeoutError:
-            return {**said, "state": "not answering", "cause": (await self._why(s)).removeprefix(": ")}
+            state, cause = "not answering", ""
         except RayError as error:
-            state = "dead" if isinstance(error, ActorDiedError) else "restarting"
-            return {**said, "state": state, "cause": _first_line(error)}
+            state, cause = "dead" if isinstance(error, ActorDiedError) else "restarting", _first_line(error)
+        return {**said, "state": state, "cause": (await self._why(s)).removeprefix(": ") or cause}
 
     async def _why(self, s: int) -> str:
         """What Ray's placement says of a stage that does not answer; empty where it has a node."""
@@ -279,7 +280,7 @@ class Front:
 
 @dataclass
 class _Attempts:
-    """What has been asked of the stages for one request."""
+    """What has been asked of the stages for one request, and not yet been answered."""
 
     reports: list[Any] = field(default_factory=list)
 

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ..errors import InputError, ServingError
 from ..pipeline import Manifest
@@ -22,6 +22,7 @@ from .names import NAMESPACE, front_name, stage_name
 from .stage import STATUS, StageWorker
 
 _HEAD = "node:__internal_head__"
+"""What Ray gives the head node, and no other, one of."""
 _PAUSE_SECONDS = 0.05
 
 
@@ -159,6 +160,9 @@ def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: Plac
         namespace=NAMESPACE,
         lifetime="detached",
         max_restarts=-1,
+        # Requests know nothing of each other. In order, a call that was taken back can hold up all that come after it
+        # (ray-project/ray issue 60910).
+        allow_out_of_order_execution=True,
         num_cpus=cpus,
         num_gpus=gpus,
         resources=others,
@@ -167,9 +171,7 @@ def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: Plac
 
 
 def _start_front(deployment: Deployment, manifest: Manifest) -> Any:
-    """On the head node where it can be: when that dies, the cluster is gone in any case."""
-    heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _HEAD in node["Resources"]]
-    strategy = NodeAffinitySchedulingStrategy(heads[0], soft=True) if heads else "DEFAULT"
+    """On the head node: when that dies, the cluster is gone in any case."""
     actor = ray.remote(concurrency_groups={STATUS: 4})(Front)
     return actor.options(
         name=front_name(deployment.name),
@@ -177,7 +179,7 @@ def _start_front(deployment: Deployment, manifest: Manifest) -> Any:
         lifetime="detached",
         max_restarts=-1,
         num_cpus=0,
-        scheduling_strategy=strategy,
+        resources={_HEAD: 0.001},
     ).remote(deployment, manifest)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -17,6 +18,9 @@ from ray.util.placement_group import (
 from ..errors import InputError, ServingError
 from .deployment import Deployment
 from .names import group_name
+
+_SLICE_SECONDS = 0.25
+"""Ray's own wait does not hear Ctrl-C."""
 
 
 def place(deployment: Deployment, seconds: float) -> PlacementGroup:
@@ -37,8 +41,10 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
     bundles = [dict(stage.resources) for stage in deployment.stages]
     group = placement_group(bundles, deployment.strategy, group_name(deployment.name), lifetime="detached")
     try:
-        if group.wait(seconds):
-            return group
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if group.wait(min(left, _SLICE_SECONDS)):
+                return group
         free = {name: ray.available_resources().get(name, 0.0) for name in needed}
         raise ServingError(
             f"deployment {deployment.name!r}: no place for its stages with strategy {deployment.strategy} in {seconds:g} s; "

@@ -1,0 +1,124 @@
+"""The commands on deployments, each a process of its own; and the ways in which deploying fails."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from small_pipeline import batches
+
+from tvm_sched.errors import InputError, ServingError
+from tvm_sched.serving import deploy, deployments, load_deployment
+
+from .conftest import PATIENCE, deployment, eventually
+
+pytestmark = pytest.mark.xdist_group("ray")
+PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
+TEXT = """
+format = "tvm_sched.deployment"
+version = 1
+name = "layers"
+artifact = "{}"
+stages = [{{ resources = {{ dev = 1 }} }}, {{ resources = {{ dev = 1 }} }}, {{ resources = {{ dev = 1 }} }}]
+"""
+
+
+def call(*arguments):
+    command = [*PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+
+
+def works(*arguments):
+    result = call(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def three_nodes(nodes):
+    nodes.at_least(3)  # other tests may have ended some
+    return nodes
+
+
+@pytest.fixture
+def plan(tmp_path, artifact):
+    (tmp_path / "layers.toml").write_text(TEXT.format(artifact))
+    return tmp_path / "layers.toml"
+
+
+def test_serve_request_interrupt_status_undeploy(three_nodes, plan, compiled, tmp_path):
+    at = ("--address", three_nodes.address)
+    assert works("serve", plan, *at, "--timeout", PATIENCE)["stages"][2]["state"] == "ready"
+
+    (batch,) = batches(1)
+    np.save(tmp_path / "x.npy", batch)
+    said = works("request", "layers", "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "out", "--repeat", 3, *at)
+    assert (said["requests"], said["failed"]) == (3, 0)
+    for n, value in enumerate(compiled.run([batch])[0].value()):
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / f"output_{n}.npy"), value)
+
+    # All devices are taken: a second deployment waits for its place, and Ctrl-C leaves nothing of it.
+    second = [*PROGRAM, "serve", plan, *at, "--name", "second", "--timeout", PATIENCE]
+    process = subprocess.Popen(list(map(str, second)), stderr=subprocess.PIPE, text=True)
+    eventually(lambda: "second" in groups())
+    process.send_signal(signal.SIGINT)
+    assert "interrupted" in process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 130
+    eventually(lambda: "second" not in groups())
+
+    (found,) = works("status", *at)["deployments"]
+    assert (found["name"], found["answered"]) == ("layers", 3)
+    assert len(works("undeploy", "layers", *at)["actors"]) == 4
+    again = call("undeploy", "layers", *at)
+    assert again.returncode == 2
+    assert "there is no deployment 'layers'; there are none" in again.stderr
+
+
+def groups():
+    """Names of deployments that have a placement group, placed or not."""
+    from ray.util.placement_group import placement_group_table
+
+    found = placement_group_table().values()
+    return {group["name"].removeprefix("tvm_sched/") for group in found if group["state"] != "REMOVED"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve", "none.toml"], "none.toml: cannot be read"),
+        (["serve", "plan.toml", "--address", "127.0.0.1:1"], "nobody listens at 127.0.0.1:1"),
+        (["status", "--address", "nowhere"], "is not one of a Ray cluster"),
+        (["serve", "plan.toml", "--timeout", "0"], "--timeout 0.0"),
+        (["request", "layers", "--repeat", "0"], "--repeat 0"),
+    ],
+)
+def test_wrong_input_ends_with_status_2(plan, tmp_path, arguments, message):
+    arguments = [str(plan) if word == "plan.toml" else word for word in arguments]
+    result = call(*arguments)
+    assert result.returncode == 2, result.stderr
+    assert message in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_more_than_the_cluster_has_is_refused(three_nodes, artifact):
+    from tvm_sched.serving import Deployment, StagePlacement
+
+    wanted = (StagePlacement({"dev": 1, "h100": 2}), StagePlacement({"dev": 1}), StagePlacement({"h100": 1}))
+    with pytest.raises(InputError, match="the stages need h100 3; the cluster has h100 0"):
+        deploy(Deployment("big", str(artifact), wanted))
+    with pytest.raises(ServingError, match="no place for its stages with strategy STRICT_PACK"):
+        deploy(deployment("packed", artifact, strategy="STRICT_PACK"), seconds=2)
+    assert not groups() & {"big", "packed"}
+
+
+def test_a_damaged_artifact_is_told_and_nothing_stays(three_nodes, artifact, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(artifact, tmp_path / "damaged.pipeline")
+    (copy / "stage1.so").unlink()
+    with pytest.raises(ServingError, match=r"'damaged', stage 1 did not start: .*stage1\.so: is missing"):
+        deploy(deployment("damaged", load_deployment(copy).artifact), seconds=PATIENCE)
+    assert "damaged" not in deployments()
+    eventually(lambda: "damaged" not in groups())

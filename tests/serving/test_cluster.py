@@ -1,0 +1,92 @@
+"""A pipeline on three nodes: values, wrong inputs, processes that die, and nothing left behind."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from small_pipeline import batches
+
+from tvm_sched.errors import InputError, ServingError
+from tvm_sched.serving import Client, deploy, deployments, status, undeploy
+
+from .conftest import assert_equal_to, deployed, deployment, eventually, ready_stage
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+@pytest.fixture(scope="module")
+def layers(nodes, artifact):
+    with deployed(deployment("layers", artifact)) as client:
+        yield client
+
+
+def test_values_equal_those_of_one_process(layers, compiled):
+    inputs = batches(30)
+    results = list(layers.stream(inputs))
+    assert [result.batch for result in results] == list(range(30))
+    assert_equal_to(compiled, inputs, results)
+    said = status("layers")
+    assert len({found["node"] for found in said["stages"]}) == 3
+    assert [found["runs"] for found in said["stages"]] == [30] * 3
+    assert (said["answered"], said["failed"], said["in_flight"]) == (30, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([np.zeros((2, 7), "float32")], r"input 'x' is float32 \[2, 7\]; float32 \[2, 8\] is expected"),
+        ([np.zeros((2, 8))], r"is float64"),
+        ([], "has the inputs x; found none"),
+        ([np.zeros(1)] * 2, "2 inputs are given"),
+    ],
+)
+def test_wrong_inputs_are_told_and_go_no_further(layers, inputs, message):
+    before = status("layers")["stages"][0]["runs"]
+    with pytest.raises(InputError, match=message):
+        layers.run(*inputs)
+    assert status("layers")["stages"][0]["runs"] == before
+
+
+def test_a_name_is_given_once_and_the_deployment_stays(layers, artifact):
+    with pytest.raises(InputError, match="there is a deployment 'layers' already"):
+        deploy(deployment("layers", artifact))
+    assert layers.run(x=batches(1)[0])
+
+
+def test_a_killed_actor_starts_again_and_no_request_is_lost(layers, compiled):
+    victim, inputs = ready_stage("layers", 1)["process"], batches(40)
+    stream = layers.stream(inputs)
+    results = [next(stream) for _ in range(5)]
+    os.kill(victim, signal.SIGKILL)
+    results += stream
+    assert_equal_to(compiled, inputs, results)
+    found = ready_stage("layers", 1)
+    assert found["restarted"]
+    assert found["process"] != victim
+
+
+def test_a_killed_front_starts_again_and_clients_repeat_what_it_had(layers, compiled):
+    import ray
+
+    inputs = batches(20)
+    stream = layers.stream(inputs)
+    results = [next(stream)]
+    ray.kill(ray.get_actor("layers/front", "tvm_sched"), no_restart=False)
+    results += stream
+    assert_equal_to(compiled, inputs, results)
+
+
+def test_undeploying_leaves_nothing(layers):
+    import ray
+
+    processes = [ready_stage("layers", s)["process"] for s in range(3)]
+    assert undeploy("layers") == ["layers/front", "layers/stage0", "layers/stage1", "layers/stage2"]
+    assert deployments() == []
+    eventually(lambda: ray.available_resources().get("dev") == 3)
+    eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in processes))
+    for gone in (undeploy, status, Client):
+        with pytest.raises(InputError, match="there is no deployment 'layers'; there are none"):
+            gone("layers")
+    with pytest.raises(ServingError, match="deployment 'layers' is gone"):
+        layers.run(batches(1)[0], timeout=0.5)
