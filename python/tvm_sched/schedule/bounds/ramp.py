@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .neighbours import Beside, together_or_apart
 from .relaxation import Relaxation
+from .windows import Side
 
 Array = npt.NDArray[np.float64]
-
-
-class Side(NamedTuple):
-    """Least times between one end of the run and each operator, in nanoseconds.
-
-    Parameters
-    ----------
-    anywhere : array, (operators,)
-        On whatever device an operator runs.
-    elsewhere : array, (operators,)
-        On a device that runs no seed; infinite where it cannot run there, as for the seeds themselves. Never below
-        ``anywhere``.
-    seeds : int
-        Seeds; no more devices than these run one.
-    """
-
-    anywhere: Array
-    elsewhere: Array
-    seeds: int
-
-    @classmethod
-    def level(cls, anywhere: Array) -> Side:
-        """All devices alike."""
-        return cls(anywhere, anywhere, 0)
 
 
 def before(relaxation: Relaxation) -> Side:

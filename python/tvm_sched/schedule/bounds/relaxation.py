@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...problem import FORBIDDEN, Problem
 from .host_traffic import HostTraffic
 from .neighbours import Beside, together_or_apart
+from .region_work import Work, work_spans
 from .regions import Span, spans
 from .shared_regions import fastest_copies, shared_spans
 
@@ -102,9 +103,12 @@ class Relaxation:
         for o in reversed(index.order):
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
         source = int(rank.argmax())
-        if self.problem.costs.concurrency is None:
-            return spans(self.problem, self.best, source)
-        return shared_spans(self.problem, self.shortest, self.share, source)
+        exclusive = self.problem.costs.concurrency is None
+        if exclusive:
+            known = spans(self.problem, self.best, source)
+        else:
+            known = shared_spans(self.problem, self.shortest, self.share, source)
+        return work_spans(self.problem, Work(self.shortest, self.busy, exclusive), source, known)
 
     @cached_property
     def end(self) -> Array:
