@@ -18,7 +18,7 @@ NOTES = """
   Section V prints ("paper") fit the figures of that code better than ours: with Algorithms 1 to 3 as the paper states
   them the ratios are larger, and HIOS-MR is much nearer to HIOS-LP.
 - Where theirs has no feasible schedule (stages that wait for each other in a circle, or an exception), ours are
-  compared on the other instances only; "feasible" counts those.
+  compared on the other instances only; "of theirs feasible" counts those.
 - The transfer of an edge goes by the time of the operator that reads it in the authors' generator, of the one that
   makes it in the paper and in the sweeps here. The sweeps' graphs are made after the paper's description, with seeds
   of our own.
