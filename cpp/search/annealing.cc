@@ -89,7 +89,7 @@ class Movable {
 
   /*!
    * \brief Puts operators in the order of their starts, so that what is near in the sequence is
-   * near in time. Times stay as they are: on each device the order is the same.
+   * near in time. On each device the order stays.
    */
   void SortByStart(const SequenceTimer& timer) {
     std::vector<size_t> stages;  // first position of each
@@ -340,8 +340,10 @@ StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
         if (moves % (20 * kRefresh) == 0)
           over = std::max(over, clock(timer->work(), effort.operators));
         if (over >= end) break;
-        now.SortByStart(*timer);
-        timer->TimeAll(now.sequence());
+        if (timer->SortsFreely()) {
+          now.SortByStart(*timer);
+          timer->TimeAll(now.sequence());
+        }
         critical = CriticalOperators(graph, now.sequence(), *timer);
         temperature = hot * std::pow(kCold / kHot, (over - begin) / (end - begin));
       }

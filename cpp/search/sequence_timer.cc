@@ -68,6 +68,7 @@ class FreeTimer : public SequenceTimer {
     LookBack();
   }
 
+  bool SortsFreely() const override { return true; }
   int64_t Start(OperatorId op) const override { return kept_.start[op]; }
   int64_t End(OperatorId op) const override { return kept_.end[op]; }
 
@@ -222,6 +223,7 @@ class BuilderTimer : public SequenceTimer {
     }
   }
 
+  bool SortsFreely() const override { return false; }
   int64_t Start(OperatorId op) const override { return start_[op]; }
   int64_t End(OperatorId op) const override { return end_[op]; }
 

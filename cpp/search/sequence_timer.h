@@ -30,6 +30,10 @@ class SequenceTimer {
   /*! \brief The sequence timed last is the one that later ones are compared with. */
   virtual void Keep() = 0;
 
+  /*! \brief Whether operators in the order of their starts have the same times: what they do on
+   * devices is then all that their order decides, not whose copy goes first. */
+  virtual bool SortsFreely() const = 0;
+
   /*! \brief When operators of the sequence kept last start and end. */
   virtual int64_t Start(OperatorId op) const = 0;
   virtual int64_t End(OperatorId op) const = 0;
