@@ -13,8 +13,10 @@ from ..._library import function as library_function
 from ...planning import KernelCall, emit_plan
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
+from ...runtime.machine import describe
 from ...schedulers import solve
 from ..attributes import PARAMETERS
+from ..export import EMBED_LIMIT
 from ..graph import Extraction
 from ..kernel_libraries import make_modules
 from ..kernels import compile_kernels, host_target
@@ -31,10 +33,30 @@ class StageCalls:
     parameters: tuple[str, ...]
 
 
-def make_stage(
-    mod: tvm.IRModule, extraction: Extraction, problem: Problem, device: str, backend: str
-) -> ScheduledModule:
-    """Compile a stage.
+@dataclass(frozen=True)
+class CompiledStage:
+    """A stage's executable.
+
+    Attributes
+    ----------
+    executable : tvm.runtime.Executable
+    parameters : dict of str to numpy.ndarray
+        Values that it needs and does not hold.
+    """
+
+    executable: Any
+    parameters: dict[str, Any]
+
+    def link(self) -> ScheduledModule:
+        """The stage as loaded code with its parameters: kernels are linked first, which makes another module of it."""
+        module = ScheduledModule(self.executable.jit())
+        for name, value in self.parameters.items():
+            module.set_parameter(name, value)
+        return module
+
+
+def make_stage(mod: tvm.IRModule, extraction: Extraction, problem: Problem, device: str, backend: str) -> CompiledStage:
+    """Compile a stage; parameters of more than `EMBED_LIMIT` bytes stay outside.
 
     Parameters
     ----------
@@ -67,17 +89,17 @@ def make_stage(
         functions=functions,
         values=tuple(held),
     )
-    used = {spec["name"] for spec in plan["parameters"]}
-    module = library_function("tvm_sched.make_module")(
-        json.dumps([plan]),
-        json.dumps({"name": problem.graph.name}),
-        {name: value for name, value in held.items() if name in used},
-    )
+    used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
+    size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
+    about = {"name": problem.graph.name, **describe(backend, plan["devices"], str(host_target()))}
+    embedded = used if size <= EMBED_LIMIT else {}
+    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(about), embedded)
     if kernels:
         module.import_module(compile_kernels(kernels, host_target()))
     for library in make_modules(mod, functions, len(problem.topology.devices)):
         module.import_module(library)
-    return ScheduledModule(_linked(module))
+    external = {} if embedded else {name: value.numpy() for name, value in used.items()}
+    return CompiledStage(tvm.runtime.Executable(module), external)
 
 
 def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:
@@ -90,8 +112,3 @@ def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:
         tuple(name for name, kind in kinds.items() if kind == "input"),
         tuple(name for name, kind in kinds.items() if kind == "parameter"),
     )
-
-
-def _linked(module: Any) -> Any:
-    """The module as loaded code: kernels have to be linked first, which makes another module of it."""
-    return tvm.runtime.Executable(module).jit()
