@@ -47,7 +47,8 @@ class Colony {
       link_pheromone_.assign(cluster_.links.size(), settings_.initial);
       for (size_t g = 0; g < settings_.generations; ++g) {
         interrupt();
-        Ant first = Generation(stages, best.cost);
+        const bool together = g == 1 && best.cost == kFar;
+        Ant first = Generation(stages, best.cost, together);
         Evaporate(first);
         if (first.cost < best.cost) best = std::move(first);
       }
@@ -73,21 +74,26 @@ class Colony {
     return left > 0 ? kFar : cost;
   }
 
-  /*! \brief The best ant of a generation, if it is cheaper than the limit. */
-  Ant Generation(size_t stages, double limit) {
+  /*!
+   * \brief The best ant of a generation, if it is cheaper than the limit.
+   *
+   * \param together Each ant keeps to one rack, as in the authors' simulator where nothing has been
+   * found before; the paper does not tell of it.
+   */
+  Ant Generation(size_t stages, double limit, bool together) {
     gpu_attraction_ = Attractions(gpu_pheromone_, gpu_cost_);
     link_attraction_ = Attractions(link_pheromone_, link_cost_);
     Ant best;
     for (size_t a = 0; a < settings_.agents; ++a) {
-      Ant ant = Send(stages, std::min(limit, best.cost));
+      Ant ant = Send(stages, std::min(limit, best.cost), together);
       if (ant.cost < best.cost) best = std::move(ant);
     }
     return best;
   }
 
-  Ant Send(size_t stages, double limit) {
+  Ant Send(size_t stages, double limit, bool together) {
     Ant ant{{}, 0};
-    if (!ChooseGpus(stages, limit, &ant)) return {};
+    if (!ChooseGpus(stages, limit, together, &ant)) return {};
     std::vector<KindId> kinds;
     for (PoolId p : ant.embedding.pools) kinds.push_back(cluster_.pools[p].kind);
     // Whichever check fails more often comes first: the cost once there is a limit.
@@ -102,12 +108,14 @@ class Colony {
   }
 
   /*! \brief A pool for each stage; a pool is as likely as its free GPUs together. */
-  bool ChooseGpus(size_t stages, double limit, Ant* ant) {
+  bool ChooseGpus(size_t stages, double limit, bool together, Ant* ant) {
     std::vector<int64_t> free = residual_.gpus;
     weights_.resize(cluster_.pools.size());
     for (size_t s = 0; s < stages; ++s) {
       for (size_t p = 0; p < weights_.size(); ++p) {
-        weights_[p] = static_cast<double>(free[p]) * gpu_attraction_[p];
+        const bool open = !together || (s == 0 ? free[p] >= static_cast<int64_t>(stages)
+                                               : p == static_cast<size_t>(ant->embedding.pools[0]));
+        weights_[p] = open ? static_cast<double>(free[p]) * gpu_attraction_[p] : 0;
       }
       const std::optional<size_t> chosen = Draw();
       if (!chosen) return false;
