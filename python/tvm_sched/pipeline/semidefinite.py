@@ -1,7 +1,7 @@
 """`semidefinite`: a lower bound from a doubly nonnegative relaxation of the partition matrix.
 
 Graph partitioning has had such bounds for long, e.g. Wolkowicz and Zhao, "Semidefinite programming relaxations for the
-graph partitioning problem" (1999); here they are for max-throughput partitioning. See "Bounds of pipelines" in
+graph partitioning problem" (1999); here they are for max-throughput partitioning. See "Pipelines" in
 ``docs/model.md`` for the proof.
 """
 
