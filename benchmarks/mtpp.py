@@ -8,6 +8,7 @@ run goes on where an earlier one ended, and ``--minutes`` ends it; means are ove
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ def main() -> None:
         _draw(measured, given.pictures)
 
 
-def _arguments():  # type: ignore[no-untyped-def]
+def _arguments() -> argparse.Namespace:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="a folder of graphs (*.json) instead")
     arguments.add_argument("--count", type=int, default=20, metavar="N", help="REGAL-like instances")
@@ -87,7 +88,7 @@ def _arguments():  # type: ignore[no-untyped-def]
     return given
 
 
-def _wanted(given) -> Iterator[tuple[str, PartitionProblem, int, str, float]]:  # type: ignore[no-untyped-def]
+def _wanted(given: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem, int, str, float]]:
     """All that is to be measured: graph after graph."""
     methods = [(OURS, given.seconds), *((name, 0.0) for name in (ORDERS if given.orders else ("brkga-10000",)))]
     if given.bounds:

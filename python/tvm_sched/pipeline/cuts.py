@@ -87,8 +87,10 @@ def separate(matrix: Floats, before: npt.NDArray[np.bool_], most: int) -> Cuts:
     amounts: list[Floats] = []
 
     def keep(violation: Floats, kind: int, first: Integers, middle: Integers, last: Integers) -> None:
-        found.append(np.stack([np.full_like(first, kind), first, middle, last], axis=1))
-        amounts.append(violation)
+        worst = np.argpartition(-violation, most)[:most] if len(violation) > most else np.arange(len(violation))
+        triples = np.stack([np.full_like(first, kind), first, middle, last], axis=1)
+        found.append(triples[worst])
+        amounts.append(violation[worst])
 
     for b in range(n):
         over = np.triu(matrix[:, b, None] + matrix[b] - matrix - 1, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -15,30 +16,19 @@ from .partition_problem import Floats, Integers, PartitionProblem, StageTensor
 
 
 @dataclass(frozen=True)
-class Linear:
-    """``constant + <matrix, X>`` for a partition matrix X; the matrix is symmetric with a diagonal of zeros."""
+class Minorant:
+    """A linear lower bound: a constant plus the products of a matrix with a partition matrix X.
 
-    constant: float
+    Of one quantity: ``constant + <matrix, X>``, the matrix symmetric. Of one for each node v: ``constant[v] + matrix[v] @
+    X[v]``. The diagonal of the matrix is 0, for that of X is known.
+    """
+
+    constant: Any
     matrix: Floats
 
-    def mix(self, other: Linear, share: float) -> Linear:
+    def mix(self, other: Minorant, share: float) -> Minorant:
         """A convex combination of two bounds is a bound."""
-        return Linear(
-            (1 - share) * self.constant + share * other.constant,
-            (1 - share) * self.matrix + share * other.matrix,
-        )
-
-
-@dataclass(frozen=True)
-class Rows:
-    """For each node v, ``constant[v] + matrix[v] @ X[v]``; the diagonal of the matrix is in the constants."""
-
-    constant: Floats
-    matrix: Floats
-
-    def mix(self, other: Rows, share: float) -> Rows:
-        """A convex combination of two bounds is a bound."""
-        return Rows(
+        return Minorant(
             (1 - share) * self.constant + share * other.constant,
             (1 - share) * self.matrix + share * other.matrix,
         )
@@ -50,7 +40,7 @@ def members(tensor: StageTensor) -> Integers:
     return np.array([*producer, *tensor.readers], dtype=np.int64)
 
 
-def total_transfers(problem: PartitionProblem, near: Floats) -> Linear:
+def total_transfers(problem: PartitionProblem, near: Floats) -> Minorant:
     """What all stages together pay for transfers, at least, for partition matrices near ``near``.
 
     A tensor whose producer and readers are in λ stages costs λ transfers where it comes from outside or leaves the
@@ -70,7 +60,7 @@ def total_transfers(problem: PartitionProblem, near: Floats) -> Linear:
         constant += tensor.transfer * spread.constant
         first, second = nodes[spread.pairs].T
         np.add.at(matrix, (first, second), -0.5 * tensor.transfer * spread.weights)
-    return Linear(constant, matrix + matrix.T)
+    return Minorant(constant, matrix + matrix.T)
 
 
 @dataclass(frozen=True)
@@ -153,7 +143,7 @@ def _facets(m: int, sent: bool) -> tuple[tuple[float, float], ...]:
     return tuple(lines)
 
 
-def stage_costs(problem: PartitionProblem, near: Floats) -> Rows:
+def stage_costs(problem: PartitionProblem, near: Floats) -> Minorant:
     """What the stage of each node costs, at least, for partition matrices near ``near``.
 
     Row v of a partition matrix says which nodes are in v's stage, so the stage does the work of these. A tensor from
@@ -178,4 +168,4 @@ def stage_costs(problem: PartitionProblem, near: Floats) -> Rows:
         constant[over] -= problem.overflow_time * problem.memory
     constant += matrix[every, every]
     matrix[every, every] = 0
-    return Rows(constant, matrix)
+    return Minorant(constant, matrix)

@@ -23,7 +23,7 @@ from .slicegraph import cores, cut
 _SMALL_PROGRAM = 200
 """Nodes times stages up to which the exact program is tried before anything else."""
 _LARGE_POPULATION = 100_000
-"""Nodes of all orders of a generation of the genetic search, but for 10 orders at least."""
+"""Nodes in all orders of a generation of the genetic search, of which there are 10 to 100."""
 _LARGE_PROGRAM = 100_000
 """Nodes and readers of tensors times stages above which the exact program is not even written down."""
 
@@ -128,7 +128,8 @@ class _Run:
         """What is there in no time: the genetic search, bounds by formula, small programs."""
         problem, stages, options = self.problem, self.stages, self.options
         report_progress("genetic search over orders", 0, 4)
-        population = max(10, min(100, _LARGE_POPULATION // max(problem.size, 1)))  # the clock is looked at between two
+        # The clock is looked at between generations, so these must not take long.
+        population = max(10, min(100, _LARGE_POPULATION // max(problem.size, 1)))
         order = problem.evolve(
             stages, population=population, seed=options.seed, threads=self.threads, seconds=self.left(0.15)
         )
@@ -194,7 +195,7 @@ class _Run:
                 self.best.offer(stage_of)
 
     def _programs(self) -> None:
-        """The programs of the paper, small ones first; a bound that is known ends those that fall behind it."""
+        """The programs of the paper, small ones first."""
         report_progress("integer programs", 3, 4)
         problem, stages, solver, best = self.problem, self.stages, self.options.solver, self.best
         bounds: list[tuple[str, Callable[[], float]]] = [

@@ -1,7 +1,7 @@
 """`semidefinite`: a lower bound from a doubly nonnegative relaxation of the partition matrix.
 
 Graph partitioning has had such bounds for long, e.g. Wolkowicz and Zhao, "Semidefinite programming relaxations for the
-graph partitioning problem" (1999); here they are for max-throughput partitioning. See "Bounds of pipelines" in
+graph partitioning problem" (1999); here they are for max-throughput partitioning. See "Pipelines" in
 ``docs/model.md`` for the proof.
 """
 
@@ -19,7 +19,7 @@ from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
 from .cuts import Cuts, paths, separate
-from .minorants import Linear, Rows, stage_costs, total_transfers
+from .minorants import stage_costs, total_transfers
 from .partition_problem import Floats, PartitionProblem
 
 MOST_NODES = 1000
@@ -112,8 +112,8 @@ class _Relaxation:
         start = np.maximum(self.even, np.eye(n))
         total = float(problem.work.sum()) + sum(tensor.transfer for tensor in problem.tensors)
         self.unit = total / n
-        self.transfers: Linear = total_transfers(problem, start)
-        self.costs: Rows = stage_costs(problem, start)
+        self.transfers = total_transfers(problem, start)
+        self.costs = stage_costs(problem, start)
         self.cuts = Cuts.none()
         self._prepare()
 
