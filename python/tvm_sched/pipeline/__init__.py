@@ -1,6 +1,7 @@
 """Pipelines: a model cut into stages on several devices, so that the slowest stage is as fast as possible."""
 
 from . import baselines, portfolio, slicegraph
+from .compiled import CompiledPipeline, open_pipeline
 from .partition_problem import PartitionProblem, StageTensor
 from .plan import PipelineCertificate, PipelinePlan, Stage
 from .registry import Partition, get, names, partition, register
@@ -8,6 +9,7 @@ from .solve import plan_pipeline
 from .verify import verify, violations
 
 __all__ = [
+    "CompiledPipeline",
     "Partition",
     "PartitionProblem",
     "PipelineCertificate",
@@ -17,6 +19,7 @@ __all__ = [
     "baselines",
     "get",
     "names",
+    "open_pipeline",
     "partition",
     "plan_pipeline",
     "portfolio",

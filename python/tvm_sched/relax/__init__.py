@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..pipeline import CompiledPipeline
     from . import passes
-    from .attributes import get_graph, get_problem, get_schedule
+    from .attributes import get_graph, get_pipeline_plan, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
     from .importers import ImportedModel, load_model
-    from .pipeline_build import CompiledPipeline, compile_pipeline
+    from .pipeline_build import compile_pipeline
     from .pipelines import pipeline
     from .targets import target
 
@@ -20,6 +21,7 @@ _WHERE = {
     "compile": "build",
     "compile_pipeline": "pipeline_build",
     "get_graph": "attributes",
+    "get_pipeline_plan": "attributes",
     "get_problem": "attributes",
     "get_schedule": "attributes",
     "load_model": "importers",
@@ -36,6 +38,7 @@ __all__ = [
     "compile",
     "compile_pipeline",
     "get_graph",
+    "get_pipeline_plan",
     "get_problem",
     "get_schedule",
     "load_model",

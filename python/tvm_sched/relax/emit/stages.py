@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
+from tvm import relax
 
 from ..._library import function as library_function
+from ...errors import InputError
+from ...pipeline import verify
+from ...pipeline.compiled import describe_stage
+from ...pipeline.stage_problem import stage_problem
 from ...planning import KernelCall, emit_plan
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...schedulers import solve
-from ..attributes import PARAMETERS
-from ..graph import Extraction
+from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
+from ..graph import Extraction, extract
 from ..kernel_libraries import make_modules
-from ..kernels import compile_kernels, host_target
-from .executor import claimed_functions, kernel_names
+from ..kernels import host_target
+from .executor import (
+    ENTRY,
+    check_runs_on_gpus,
+    choose_backend,
+    claimed_functions,
+    element,
+    emit_call,
+    import_kernels,
+    kernel_names,
+    rebuild,
+)
 
 
 @dataclass(frozen=True)
@@ -31,33 +46,93 @@ class StageCalls:
     parameters: tuple[str, ...]
 
 
-def make_stage(
-    mod: tvm.IRModule, extraction: Extraction, problem: Problem, device: str, backend: str
-) -> ScheduledModule:
-    """Compile a stage.
+def make_stages(mod: tvm.IRModule, backend: str | None = None) -> list[tvm.runtime.Module]:
+    """Compile the stages of a module's pipeline plan.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        The whole model, lowered to kernels.
-    extraction : Extraction
-        Of that module.
-    problem : Problem
-        Of the stage, see `tvm_sched.pipeline.stage_problem`.
-    device : str
-    backend : {"cpu", "emulated"}
+        The whole model, lowered to kernels, with problem and plan in its attributes.
+    backend : {"cpu", "emulated", "cuda"}, optional
+        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+
+    Returns
+    -------
+    list of tvm.runtime.Module
+        Of kind ``tvm_sched``, one for each stage. No two have a kernel's name in common, so that they can be linked into
+        one library; `linked` makes one of them run by itself.
 
     Raises
     ------
+    InputError
+        Parameters without values or as results, which the stages of a pipeline cannot hand on.
     InfeasibleError
-        The stage's activations do not fit into its device.
+        A stage's activations do not fit into its device.
     """
+    problem, plan, extraction = get_problem(mod), get_pipeline_plan(mod), extract(mod)
+    verify(problem, plan)
+    _check_parameters(mod, problem)
+    kind = backend or choose_backend(problem)
+    if kind == "cuda":
+        check_runs_on_gpus(mod, problem, extraction)
+    modules = []
+    for s, stage in enumerate(plan.stages):
+        part = stage_problem(problem, plan, s, apart=kind == "cuda")
+        about = describe_stage(problem, plan, s)
+        modules.append(_stage_module(mod, extraction, part, stage.device, kind, s, about))
+    return modules
+
+
+def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> relax.Function:
+    """``main`` that takes one batch through the stages, one after the other."""
+    extraction, held = extract(mod), set(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else set()
+    kept = [variable for variable in mod["main"].params if variable.name not in held]
+    new = {variable: relax.Var(variable.name, variable.ty) for variable in kept}
+    builder = relax.BlockBuilder()
+    with builder.function("main", list(new.values())):
+        values = {name: element(builder, new[variable], way) for name, (variable, way) in extraction.arguments.items()}
+        for stage in stages:
+            (plan,) = json.loads(stage["plans"]())
+            types = [relax.TensorType(spec["shape"], spec["dtype"]) for spec in plan["outputs"]]
+            if types:  # else nobody reads what it makes
+                arguments = [values[spec["name"]] for spec in plan["arguments"]]
+                results = emit_call(builder, f"{ENTRY}:{plan['name']}", arguments, types)
+                values.update((spec["name"], value) for spec, value in zip(plan["outputs"], results, strict=True))
+        builder.emit_func_output(rebuild(extraction.result, values))
+    return builder.get()["main"].with_attr("num_input", len(kept))
+
+
+def linked(stage: tvm.runtime.Module) -> ScheduledModule:
+    """A stage as loaded code: kernels have to be linked first, which makes another module of it."""
+    return ScheduledModule(tvm.runtime.Executable(stage).jit())
+
+
+def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
+    known = mod.attrs.get(PARAMETERS, {})
+    for tensor in problem.graph.tensors:
+        if tensor.kind != "parameter":
+            continue
+        if tensor.name not in known:
+            raise InputError(f"parameter {tensor.name!r} has no value; bind it before the model is cut into stages")
+        if tensor.name in problem.graph.outputs:
+            raise InputError(f"the model returns its parameter {tensor.name!r}, which no stage of a pipeline sends")
+
+
+def _stage_module(
+    mod: tvm.IRModule,
+    extraction: Extraction,
+    problem: Problem,
+    device: str,
+    backend: str,
+    number: int,
+    about: Mapping[str, Any],
+) -> tvm.runtime.Module:
     calls = _calls(extraction, problem.graph)
-    functions = kernel_names(mod, calls.calls)
+    functions = kernel_names(mod, calls.calls, f"__stage{number}")
     claimed = claimed_functions(mod)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
-    held = {name: values[name] for name in calls.parameters if name in values}
+    held = {name: values[name] for name in calls.parameters}
     plan = emit_plan(
         problem,
         solve(problem, "single", {"device": device}),
@@ -70,14 +145,13 @@ def make_stage(
     used = {spec["name"] for spec in plan["parameters"]}
     module = library_function("tvm_sched.make_module")(
         json.dumps([plan]),
-        json.dumps({"name": problem.graph.name}),
+        json.dumps({"name": problem.graph.name, **about}),
         {name: value for name, value in held.items() if name in used},
     )
-    if kernels:
-        module.import_module(compile_kernels(kernels, host_target()))
+    import_kernels(module, kernels, backend, problem.topology, host_target())
     for library in make_modules(mod, functions, len(problem.topology.devices)):
         module.import_module(library)
-    return ScheduledModule(_linked(module))
+    return module
 
 
 def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:
@@ -90,8 +164,3 @@ def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:
         tuple(name for name, kind in kinds.items() if kind == "input"),
         tuple(name for name, kind in kinds.items() if kind == "parameter"),
     )
-
-
-def _linked(module: Any) -> Any:
-    """The module as loaded code: kernels have to be linked first, which makes another module of it."""
-    return tvm.runtime.Executable(module).jit()
