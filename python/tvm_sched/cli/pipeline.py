@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +12,10 @@ from .command import Output
 from .inputs import (
     InputShapes,
     ModelsOrProblems,
+    OptionalCosts,
     Options,
     Phase,
+    ReportFile,
     Seed,
     TimeLimit,
     TokenShape,
@@ -28,7 +26,7 @@ from .inputs import (
     parse_options,
 )
 from .interrupt import interruptible
-from .plan import JSON, OptionalTopology
+from .plan import HTML, JSON, OptionalTopology
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
@@ -51,6 +49,7 @@ def pipeline(
     phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
+    costs: OptionalCosts = None,
     latency_ceiling: Annotated[
         float | None,
         typer.Option("--latency-ceiling", metavar="SECONDS", help="Best throughput with this latency at most."),
@@ -60,18 +59,20 @@ def pipeline(
         typer.Option("--throughput-floor", metavar="BATCHES/S", help="Least latency with this throughput at least."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the plan.")] = None,
+    report: ReportFile = None,
     trace: TraceFile = None,
 ) -> None:
     """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be."""
-    check_outputs({"--output": (output, JSON), "--trace": (trace, JSON)}, sources)
+    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     count = _stages(stages)
     options = _options(out, partitioner, option, time_limit, seed)
-    made = load_problem(out, sources, topology, input_shape, shape, phase)
+    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
     from ..pipeline import plan_pipeline
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
+    from ..schedulers.console import stdout_aside
 
-    with interruptible(out), _solvers_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    with interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(
             made,
             count,  # type: ignore[arg-type]
@@ -85,26 +86,18 @@ def pipeline(
         plan.save(output)
         out.wrote(output, "plan")
     run = simulate(made, plan)
+    if report:
+        from ..report.pipeline import write_pipeline_report
+
+        write_pipeline_report(report, made, plan, run)
+        out.wrote(report, "report")
     if trace:
         from ..report.trace import write_trace
 
         write_trace(trace, [run.timeline])
         out.wrote(trace, "trace")
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
-    out.result(_about(plan, run.steady_ns, {"plan": output, "trace": trace}))
-
-
-@contextmanager
-def _solvers_aside() -> Iterator[None]:
-    """What solvers write to standard output by themselves goes to standard error; results stay alone there."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+    out.result(_about(plan, run.steady_ns, {"plan": output, "report": report, "trace": trace}))
 
 
 def _stages(text: str) -> int | str:
