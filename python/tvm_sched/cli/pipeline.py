@@ -26,6 +26,7 @@ from .inputs import (
     parse_options,
 )
 from .interrupt import interruptible
+from .partition import is_instance, partition_graph
 from .plan import HTML, JSON, OptionalTopology
 
 if TYPE_CHECKING:
@@ -62,9 +63,19 @@ def pipeline(
     report: ReportFile = None,
     trace: TraceFile = None,
 ) -> None:
-    """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be."""
+    """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be.
+
+    A graph in a file of `nodes` (id, work, size_param, size_out) and `edges` (source, target) has no devices: its
+    partition is shown.
+    """
+    if is_instance(sources[0]):
+        given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--costs": costs,
+                 "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
+                 "--report": report, "--trace": trace}  # fmt: skip
+        partition_graph(out, sources, stages, partitioner, _options(out, partitioner, option, time_limit, seed), given)
+        return
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
-    count = _stages(stages)
+    count = parse_stages(stages)
     options = _options(out, partitioner, option, time_limit, seed)
     made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
     from ..pipeline import plan_pipeline
@@ -100,7 +111,8 @@ def pipeline(
     out.result(_about(plan, run.steady_ns, {"plan": output, "report": report, "trace": trace}))
 
 
-def _stages(text: str) -> int | str:
+def parse_stages(text: str) -> int | str:
+    """``--stages``: a number from 1, or auto."""
     if text == "auto":
         return text
     if not text.isdecimal() or int(text) < 1:
