@@ -47,3 +47,16 @@ class SchedulerError(TvmSchedError):
 
 class ExecutionError(TvmSchedError):
     """A run of a schedule failed; the message names the operator and the device."""
+
+
+def require_at_least(options: object, **least: float) -> None:
+    """Check numbers among options: each attribute named is to be at least the number given.
+
+    Raises
+    ------
+    InputError
+        One is less, or not a number.
+    """
+    for name, smallest in least.items():
+        if not getattr(options, name) >= smallest:
+            raise InputError(f"{name} is {getattr(options, name)}; {smallest} or more is allowed")

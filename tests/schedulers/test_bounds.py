@@ -6,15 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.problem import Costs, Problem
-from tvm_sched.schedule import regions, simulate
-from tvm_sched.schedule.bounds import (
-    _Beside,
-    _between_ends,
-    _together_or_apart,
-    all_bounds,
-    device_weights,
-    lower_bound,
-)
+from tvm_sched.schedule import simulate
+from tvm_sched.schedule.bounds import all_bounds, lower_bound, regions
+from tvm_sched.schedule.bounds.neighbours import Beside, together_or_apart
+from tvm_sched.schedule.bounds.windows import between_ends, device_weights
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 
@@ -82,15 +77,15 @@ def test_unequal_devices_share_the_work():
 
 def test_neighbours_share_a_device_or_pay_for_copies():
     # Two of 100 from time 0, copies of 30: together 200; one apart, 130 with the other here at 100: the least is 130.
-    assert _together_or_apart([_Beside(0, 100, 130), _Beside(0, 100, 130)]) == 130
+    assert together_or_apart([Beside(0, 100, 130), Beside(0, 100, 130)]) == 130
     # Copies of 300: both together, 200. One may start only at 150: 250.
-    assert _together_or_apart([_Beside(0, 100, 400), _Beside(0, 100, 400)]) == 200
-    assert _together_or_apart([_Beside(0, 100, 400), _Beside(150, 100, 550)]) == 250
+    assert together_or_apart([Beside(0, 100, 400), Beside(0, 100, 400)]) == 200
+    assert together_or_apart([Beside(0, 100, 400), Beside(150, 100, 550)]) == 250
     # One copy is long, the other short: the first here, 100, the second's copy at 110.
-    assert _together_or_apart([_Beside(0, 100, 400), _Beside(0, 100, 110)]) == 110
+    assert together_or_apart([Beside(0, 100, 400), Beside(0, 100, 110)]) == 110
 
 
 def test_work_between_both_ends():
     # Ten units of work from 5 on that 7 must follow, and a little before and after: neither end alone gives 5 + 10 + 7.
     work, start, after = np.array([1.0, 10.0, 1.0]), np.array([0.0, 5.0, 15.0]), np.array([17.0, 7.0, 0.0])
-    assert _between_ends(work, start, after) == 22
+    assert between_ends(work, start, after) == 22
