@@ -9,22 +9,12 @@ import pytest
 import tvm
 
 from relax import cases
+from relax.cases import CASES, SQUARE
 from relax.compare import assert_same, run
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import open_pipeline, verify
 from tvm_sched.relax import get_pipeline_plan, get_problem, passes, target
 from tvm_sched.runtime import ScheduledModule
-
-SQUARE = np.random.default_rng(1).standard_normal((64, 64)).astype("float32") * 0.1
-VECTOR = np.linspace(-1, 1, 4, dtype="float32")
-CASES = {
-    "operators": (cases.Operators, cases.operators_inputs()),
-    "branches": (cases.Branches, [SQUARE]),
-    "same twice": (cases.SameTwice, [VECTOR]),
-    "only inputs": (cases.OnlyInputs, [VECTOR, np.array(True)]),
-    "without dataflow": (cases.WithoutDataflow, [SQUARE[:4, :4].copy()]),
-    "other functions": (cases.OtherFunctions, [VECTOR]),
-}
 
 
 def throughput(topology="cpu3", **more):

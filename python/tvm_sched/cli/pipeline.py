@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +23,11 @@ from .inputs import (
     TraceFile,
     check_outputs,
     common_options,
+    decoder_config,
+    is_problem,
     load_problem,
     parse_options,
+    parse_shapes,
 )
 from .interrupt import interruptible
 from .partition import is_instance, partition_graph
@@ -31,6 +35,7 @@ from .plan import HTML, JSON, OptionalTopology
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
+    from ..problem import Problem
 
 
 def pipeline(
@@ -60,6 +65,12 @@ def pipeline(
         typer.Option("--throughput-floor", metavar="BATCHES/S", help="Least latency with this throughput at least."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the plan.")] = None,
+    artifact: Annotated[
+        Path | None,
+        typer.Option(
+            "--artifact", metavar="FOLDER", help="Compile each stage, too; `tvm-sched run` and `serve` take the folder."
+        ),
+    ] = None,
     report: ReportFile = None,
     trace: TraceFile = None,
 ) -> None:
@@ -68,15 +79,18 @@ def pipeline(
     A graph in a file of `nodes` (id, work, size_param, size_out) and `edges` (source, target) has no devices: its
     partition is shown.
     """
+    limits = {"latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
+    options = _options(out, partitioner, option, time_limit, seed)
     if is_instance(sources[0]):
         given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--costs": costs,
                  "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
-                 "--report": report, "--trace": trace}  # fmt: skip
-        partition_graph(out, sources, stages, partitioner, _options(out, partitioner, option, time_limit, seed), given)
+                 "--artifact": artifact, "--report": report, "--trace": trace}  # fmt: skip
+        partition_graph(out, sources, stages, partitioner, options, given)
         return
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
-    count = parse_stages(stages)
-    options = _options(out, partitioner, option, time_limit, seed)
+    if artifact:
+        _check_artifact(artifact, sources)
+    count = _stages(stages)
     made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
     from ..pipeline import plan_pipeline
     from ..pipeline.simulate import simulate
@@ -84,18 +98,12 @@ def pipeline(
     from ..schedulers.console import stdout_aside
 
     with interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
-        plan = plan_pipeline(
-            made,
-            count,  # type: ignore[arg-type]
-            partitioner,
-            options,
-            latency_ceiling=latency_ceiling,
-            throughput_floor=throughput_floor,
-            progress=step,
-        )
+        plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:
         plan.save(output)
         out.wrote(output, "plan")
+    if artifact:
+        _compile(out, sources[0], made, plan, input_shape, costs, artifact)
     run = simulate(made, plan)
     if report:
         from ..report.pipeline import write_pipeline_report
@@ -108,11 +116,42 @@ def pipeline(
         write_trace(trace, [run.timeline])
         out.wrote(trace, "trace")
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
-    out.result(_about(plan, run.steady_ns, {"plan": output, "report": report, "trace": trace}))
+    out.result(_about(plan, run.steady_ns, {"plan": output, "artifact": artifact, "report": report, "trace": trace}))
 
 
-def parse_stages(text: str) -> int | str:
-    """``--stages``: a number from 1, or auto."""
+def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
+    """Refuse, before the long work, what cannot be compiled or written."""
+    from ..pipeline.artifact import check_target
+
+    check_target(artifact)
+    if len(sources) > 1 or is_problem(sources[0]) or decoder_config(sources[0]) is not None:
+        raise InputError(
+            "--artifact compiles one model file with its weights; problem files and language models given by name or "
+            "config.json have none"
+        )
+
+
+def _compile(
+    out: Output,
+    model: Path,
+    made: Problem,
+    plan: PipelinePlan,
+    shapes: list[str] | None,
+    costs: str | None,
+    artifact: Path,
+) -> None:
+    with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"):
+        from ..relax import compile_pipeline
+
+        sets = parse_shapes(shapes)
+        compiled = compile_pipeline(
+            model, made.topology, plan=plan, input_shapes=sets[0] if sets else None, cost_model=costs or "roofline"
+        )
+    compiled.export(artifact)
+    out.wrote(artifact, "artifact")
+
+
+def _stages(text: str) -> int | str:
     if text == "auto":
         return text
     if not text.isdecimal() or int(text) < 1:

@@ -1,6 +1,7 @@
 """Pipelines: a model cut into stages on several devices, so that the slowest stage is as fast as possible."""
 
 from . import baselines, portfolio, slicegraph
+from .artifact import Manifest, load, load_manifest, load_stage
 from .compiled import CompiledPipeline, open_pipeline
 from .partition_problem import PartitionProblem, StageTensor
 from .plan import PipelineCertificate, PipelinePlan, Stage
@@ -10,6 +11,7 @@ from .verify import verify, violations
 
 __all__ = [
     "CompiledPipeline",
+    "Manifest",
     "Partition",
     "PartitionProblem",
     "PipelineCertificate",
@@ -18,6 +20,9 @@ __all__ = [
     "StageTensor",
     "baselines",
     "get",
+    "load",
+    "load_manifest",
+    "load_stage",
     "names",
     "open_pipeline",
     "partition",

@@ -99,6 +99,4 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
             f"the time limit of {options.time_limit:g} s was over before all {count} ideals were done"
         )
     best = start if found is None else found
-    if problem.parameters.sum() + sum(tensor.size for tensor in problem.tensors) > problem.memory:
-        return Partition(best)
-    return Partition(best, problem.bottleneck(best), "ideals")
+    return Partition(best, problem.bottleneck(best), "ideals") if problem.fits_anywhere else Partition(best)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..pipeline import CompiledPipeline
     from . import passes
     from .attributes import get_graph, get_pipeline_plan, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
     from .importers import ImportedModel, load_model
-    from .pipeline_build import compile_pipeline
+    from .pipeline_build import ExportablePipeline, compile_pipeline
     from .pipelines import pipeline
     from .targets import target
 
 _WHERE = {
     "CompiledModel": "build",
-    "CompiledPipeline": "pipeline_build",
+    "ExportablePipeline": "pipeline_build",
     "ImportedModel": "importers",
     "compile": "build",
     "compile_pipeline": "pipeline_build",
@@ -33,7 +32,7 @@ _WHERE = {
 
 __all__ = [
     "CompiledModel",
-    "CompiledPipeline",
+    "ExportablePipeline",
     "ImportedModel",
     "compile",
     "compile_pipeline",

@@ -4,22 +4,58 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import tvm
 
 from ..errors import InputError
-from ..pipeline import CompiledPipeline, PipelinePlan
-from ..pipeline.compiled import assemble
+from ..pipeline import PipelinePlan
+from ..pipeline.artifact import new_artifact, write_manifest
+from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
 from .attributes import PIPELINE, get_pipeline_plan, get_problem
 from .build import BACKENDS, model_with_name
 from .cuda import find_nvcc
-from .emit.stages import linked, make_stages
+from .emit.stages import CompiledStage, make_stages
+from .export import export
 from .importers import load_model
 from .importers.shapes import InputShapes
 from .passes import PartitionPipeline
 from .pipelines import problem_passes
+
+
+@dataclass(frozen=True)
+class ExportablePipeline(CompiledPipeline):
+    """A pipeline that was compiled here, and can be exported.
+
+    Attributes
+    ----------
+    compiled : tuple of CompiledStage
+    emulate_values : bool
+        Whether emulated stages compute the values, too.
+    """
+
+    compiled: tuple[CompiledStage, ...]
+    emulate_values: bool
+
+    def export(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the artifact, see ``docs/formats/pipeline_artifact.md``; `tvm_sched.pipeline.load` reads it.
+
+        It is made beside its place and moved there when it is whole.
+
+        Raises
+        ------
+        InputError
+            There is something else of that name, or it cannot be written.
+        """
+        with new_artifact(folder) as made:
+            files = [
+                export(part.executable, part.parameters, made / f"stage{s}.so") for s, part in enumerate(self.compiled)
+            ]
+            write_manifest(made, self, [[file.name for file in of] for of in files], self.emulate_values)
+        return Path(folder)
 
 
 def compile_pipeline(
@@ -38,7 +74,7 @@ def compile_pipeline(
     name: str | None = None,
     progress: Any = None,
     **limits: Any,
-) -> CompiledPipeline:
+) -> ExportablePipeline:
     """Import a model, cut it into stages and compile each.
 
     Parameters
@@ -70,5 +106,6 @@ def compile_pipeline(
     mod = tvm.transform.Sequential(passes)(model_with_name(load_model(model, input_shapes, name)))
     if plan is not None:
         mod = mod.with_attr(PIPELINE, plan.to_json().decode())
-    modules = [linked(stage) for stage in make_stages(mod, backend)]
-    return assemble(get_problem(mod), get_pipeline_plan(mod), modules, emulate_values, gpus)
+    problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, backend))
+    ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values, gpus)
+    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)

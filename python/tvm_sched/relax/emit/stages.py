@@ -18,8 +18,10 @@ from ...pipeline.stage_problem import stage_problem
 from ...planning import KernelCall, emit_plan
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
+from ...runtime.machine import describe
 from ...schedulers import solve
 from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
+from ..export import EMBED_LIMIT
 from ..graph import Extraction, extract
 from ..kernel_libraries import make_modules
 from ..kernels import host_target
@@ -46,7 +48,36 @@ class StageCalls:
     parameters: tuple[str, ...]
 
 
-def make_stages(mod: tvm.IRModule, backend: str | None = None) -> list[tvm.runtime.Module]:
+@dataclass(frozen=True)
+class CompiledStage:
+    """A stage, compiled.
+
+    Attributes
+    ----------
+    module : tvm.runtime.Module
+        Of kind ``tvm_sched``, with its kernels. No two stages of a plan have a kernel's name in common, so that they can
+        be linked into one library.
+    parameters : dict of str to numpy.ndarray
+        Values that it needs and does not hold.
+    """
+
+    module: tvm.runtime.Module
+    parameters: dict[str, Any]
+
+    @property
+    def executable(self) -> tvm.runtime.Executable:
+        """The stage alone, for export."""
+        return tvm.runtime.Executable(self.module)
+
+    def link(self) -> ScheduledModule:
+        """The stage as loaded code with its parameters: kernels are linked first, which makes another module of it."""
+        module = ScheduledModule(self.executable.jit())
+        for name, value in self.parameters.items():
+            module.set_parameter(name, value)
+        return module
+
+
+def make_stages(mod: tvm.IRModule, backend: str | None = None, together: bool = False) -> list[CompiledStage]:
     """Compile the stages of a module's pipeline plan.
 
     Parameters
@@ -55,12 +86,9 @@ def make_stages(mod: tvm.IRModule, backend: str | None = None) -> list[tvm.runti
         The whole model, lowered to kernels, with problem and plan in its attributes.
     backend : {"cpu", "emulated", "cuda"}, optional
         Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
-
-    Returns
-    -------
-    list of tvm.runtime.Module
-        Of kind ``tvm_sched``, one for each stage. No two have a kernel's name in common, so that they can be linked into
-        one library; `linked` makes one of them run by itself.
+    together : bool
+        Whether all go into one executable: then they hold the values of their parameters, not only up to `EMBED_LIMIT`
+        bytes of each stage, and the first one holds what `tvm_sched.pipeline.open_pipeline` needs.
 
     Raises
     ------
@@ -75,12 +103,12 @@ def make_stages(mod: tvm.IRModule, backend: str | None = None) -> list[tvm.runti
     kind = backend or choose_backend(problem)
     if kind == "cuda":
         check_runs_on_gpus(mod, problem, extraction)
-    modules = []
+    compiled = []
     for s, stage in enumerate(plan.stages):
         part = stage_problem(problem, plan, s, apart=kind == "cuda")
-        about = describe_stage(problem, plan, s)
-        modules.append(_stage_module(mod, extraction, part, stage.device, kind, s, about))
-    return modules
+        about = describe_stage(problem, plan, s) if together else {}
+        compiled.append(_compile_stage(mod, extraction, part, stage.device, kind, s, about))
+    return compiled
 
 
 def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> relax.Function:
@@ -102,11 +130,6 @@ def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> re
     return builder.get()["main"].with_attr("num_input", len(kept))
 
 
-def linked(stage: tvm.runtime.Module) -> ScheduledModule:
-    """A stage as loaded code: kernels have to be linked first, which makes another module of it."""
-    return ScheduledModule(tvm.runtime.Executable(stage).jit())
-
-
 def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
     known = mod.attrs.get(PARAMETERS, {})
     for tensor in problem.graph.tensors:
@@ -118,7 +141,7 @@ def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
             raise InputError(f"the model returns its parameter {tensor.name!r}, which no stage of a pipeline sends")
 
 
-def _stage_module(
+def _compile_stage(
     mod: tvm.IRModule,
     extraction: Extraction,
     problem: Problem,
@@ -126,7 +149,8 @@ def _stage_module(
     backend: str,
     number: int,
     about: Mapping[str, Any],
-) -> tvm.runtime.Module:
+) -> CompiledStage:
+    """Compile one stage, the ``number``-th; what ``about`` says is for one that stands with others in an executable."""
     calls = _calls(extraction, problem.graph)
     functions = kernel_names(mod, calls.calls, f"__stage{number}")
     claimed = claimed_functions(mod)
@@ -142,16 +166,15 @@ def _stage_module(
         functions=functions,
         values=tuple(held),
     )
-    used = {spec["name"] for spec in plan["parameters"]}
-    module = library_function("tvm_sched.make_module")(
-        json.dumps([plan]),
-        json.dumps({"name": problem.graph.name, **about}),
-        {name: value for name, value in held.items() if name in used},
-    )
+    used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"]}
+    size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
+    embedded = used if about or size <= EMBED_LIMIT else {}
+    said = {"name": problem.graph.name, **describe(backend, plan["devices"], str(host_target())), **about}
+    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(said), embedded)
     import_kernels(module, kernels, backend, problem.topology, host_target())
     for library in make_modules(mod, functions, len(problem.topology.devices)):
         module.import_module(library)
-    return module
+    return CompiledStage(module, {} if embedded else {name: value.numpy() for name, value in used.items()})
 
 
 def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:

@@ -18,8 +18,8 @@ class EmitPipeline:
 
     Parameters
     ----------
-    backend : {"cpu", "emulated"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    backend : {"cpu", "emulated", "cuda"}, optional
+        As for `EmitExecutor`.
     """
 
     def __init__(self, backend: str | None = None) -> None:
@@ -27,5 +27,5 @@ class EmitPipeline:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        stages = make_stages(mod, self.backend)
+        stages = [stage.module for stage in make_stages(mod, self.backend, together=True)]
         return attach_executor(mod, stages, pipeline_main(mod, stages))

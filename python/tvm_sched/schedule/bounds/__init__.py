@@ -1,8 +1,8 @@
 """Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
 
 Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
-taken as free, but for those next to an operator and between branches of one region, and a bus may carry any part of a
-tensor at any moment.
+taken as free, but for those next to an operator, between branches of one region, and on the way to devices that run neither
+the first nor the last operators; a bus may carry any part of a tensor at any moment.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def lower_bound(problem: Problem) -> Bound:
     the devices (`region_work`). The times of such regions add up along the model, and what follows the last byte of a prefix
     of the parameters is counted by them too.
     *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
-    the devices in between; unequal devices are weighted by multipliers (Lagrangian dual of the fractional assignment).
+    the devices in between, each of which has another first and another last operator; where few operators begin the model,
+    the other devices wait for copies from theirs, and so at its end (`tvm_sched.schedule.bounds.ramp`). Unequal devices
+    are weighted by multipliers (Lagrangian dual of the fractional assignment).
     Where operators may run together, each counts for the part of a resource that it needs (`Concurrency`), for each
     resource in turn.
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by

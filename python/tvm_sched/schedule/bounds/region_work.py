@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...problem import Problem
 from .dominators import joins
 from .regions import Span
-from .windows import between_ends, device_weights, several_in_turn
+from .windows import Side, between_ends, device_weights, several_in_turn
 
 Array = npt.NDArray[np.float64]
 
@@ -135,9 +135,11 @@ class _Region:
             busy = every[self.members]
             weights = device_weights(busy)
             weighed = np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)
-            least = max(least, between_ends(weighed, self.start, self.after))
+            least = max(least, between_ends(weighed, Side.level(self.start), Side.level(self.after), weights))
             least = max(least, several_in_turn(busy.min(axis=1), self.start, self.after, busy.shape[1]))
             if self.work.exclusive:  # an operator is busy for its shortest time before its end, whenever it starts
                 lightest = np.where(np.isfinite(busy), weights, np.inf).min(axis=1) * shortest
-                least = max(least, between_ends(lightest, self.end - shortest, self.after))
+                least = max(
+                    least, between_ends(lightest, Side.level(self.end - shortest), Side.level(self.after), weights)
+                )
         return least

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,19 +12,86 @@ Array = npt.NDArray[np.float64]
 THRESHOLDS = 256
 """Starts, at most, from which on `between_ends` looks at operators."""
 
+MOST_WORK = 30_000_000
+"""Starts times operators times devices that `between_ends` looks at; the starts are fewer where this needs it."""
 
-def between_ends(work: Array, start: Array, after: Array) -> float:
-    """Largest of ``s + work of the operators that start at s or later and are followed by at least a + a``, over s and a.
 
-    For the starts there are, or as many of them as `THRESHOLDS`, and all ``a``; O(THRESHOLDS x operators).
+class Side(NamedTuple):
+    """Least times between one end of the run and each operator, in nanoseconds.
+
+    Parameters
+    ----------
+    anywhere : array, (operators,)
+        On whatever device an operator runs.
+    elsewhere : array, (operators,)
+        On a device that runs no seed; infinite where it cannot run there, as for the seeds themselves. Never below
+        ``anywhere``.
+    seeds : int
+        Seeds; no more devices than these run one.
     """
-    order = np.argsort(-after, kind="stable")
-    start, work, after = start[order], work[order], after[order]
+
+    anywhere: Array
+    elsewhere: Array
+    seeds: int
+
+    @classmethod
+    def level(cls, anywhere: Array) -> Side:
+        """All devices alike."""
+        return cls(anywhere, anywhere, 0)
+
+
+def between_ends(work: Array, start: Side, after: Side, weights: Array) -> float:
+    """Time that devices need for operators that start late and are followed by much.
+
+    A device that works on some of a set of operators does so for no longer than the latency less the start of the first of
+    them and what follows the last of them. Devices have different first and last operators, and all but those with seeds
+    start no operator before its `Side.elsewhere`. Summed up over the devices, by their weights, that bounds the latency.
+
+    Parameters
+    ----------
+    work : array, (operators,)
+        Least over the devices of weight times the time that an operator occupies it.
+    start, after : Side
+    weights : array, (devices,)
+        Non-negative, of sum one.
+
+    Notes
+    -----
+    After Carlier, *Scheduling jobs with release dates and tails on identical machines to minimize the makespan* (EJOR 29,
+    1987). The sets are the operators of at least some start and tail: for the starts that there are, or as many of them as
+    `THRESHOLDS`, and all tails. A set may leave devices idle; as long as the bound is no less than the largest start and
+    the largest tail that were counted, idle devices would only lift it. O(THRESHOLDS x operators x devices).
+    """
+    order = np.argsort(-after.elsewhere, kind="stable")
+    starts = np.unique(start.elsewhere[np.isfinite(start.elsewhere)])
+    most = min(THRESHOLDS, max(8, MOST_WORK // (len(work) * len(weights))), len(starts))
     best = 0.0
-    for s in _some(start, THRESHOLDS):
-        late = start >= s
-        best = max(best, float(s + (np.cumsum(work[late]) + after[late]).max()))
+    for s in _some(starts, most):
+        late = order[start.elsewhere[order] >= s]
+        before_first, latest = _least_sum(start, late, weights)
+        after_last, longest = _least_sum(after, late, weights)
+        bound = before_first + np.cumsum(work[late]) + after_last
+        best = max(best, float(bound[bound >= latest + longest].max(initial=0.0)))
     return best
+
+
+def _least_sum(side: Side, chosen: npt.NDArray[np.int64], weights: Array) -> tuple[Array, Array]:
+    """For each prefix of ``chosen``: the least weighted sum of times of one operator a device, and the largest of these.
+
+    The heaviest devices run the seeds and have the least time of all, the others different operators; where there are not
+    as many, the last one's again.
+    """
+    weights = np.sort(weights)[::-1]
+    largest = np.minimum.accumulate(side.anywhere[chosen])
+    total = weights[: side.seeds].sum() * largest
+    left = side.elsewhere[chosen]
+    for weight in weights[side.seeds :]:
+        least = np.minimum.accumulate(left)
+        # The least stays, the other goes on to the next device: of the new one and of what was the least before.
+        left = np.maximum(left, np.concatenate([[np.inf], least[:-1]]))
+        largest = np.where(np.isfinite(least), least, largest)
+        total = total + weight * largest
+    return total, largest
 
 
 def device_weights(best: Array, rounds: int = 60) -> Array:
