@@ -1,26 +1,111 @@
-"""Emulated pipelines of real models: time between batches that ran, against the plan's simulation and its cost."""
+"""Pipelines of real models: every partitioner with the strongest bound known; with --emulated, runs against their plans.
+
+Latencies are those of the learned cost model. Costs are of equation (3) (docs/model.md, Pipelines), bottleneck of a plan in
+which a stage gets, computes and sends in turn; `bound / best` is the strongest bound of all methods over the cheapest plan.
+`tarnawski-dp` finds the best plan wherever the graph has few enough ideals; its contiguous stages, no replication.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from _common import Row, parser, report
 
+if TYPE_CHECKING:
+    from tvm_sched.problem import OpGraph
+
 BATCHES = 32
+EMULATED = ("squeezenet", "inception_v1", "densenet121")
+TOPOLOGY = "h200x8"
+"""Of equal devices, all joined alike, so that partitions are compared and not the search for devices."""
+METHODS: dict[str, dict[str, Any]] = {
+    "equal-split": {},
+    "pipedream": {},
+    "tarnawski-dp": {},
+    "slicegraph": {},
+    "pipeline-exact": {},
+}
 
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument(
-        "--model", action="append", metavar="NAME", help="of the package onnx; may stand several times"
+        "--emulated", action="store_true", help="run emulated pipelines instead, against their plans"
     )
+    arguments.add_argument("--model", action="append", metavar="NAME", help="some of them; may stand several times")
+    arguments.add_argument("--stages", type=int, nargs="+", default=[4, 8], metavar="K")
+    arguments.add_argument("--seconds", type=float, default=60.0, help="of each method, for each case")
+    arguments.add_argument("--tokens", type=int, default=512, help="of the language models")
     given = arguments.parse_args()
-    models = given.model or (["squeezenet"] if given.quick else ["squeezenet", "inception_v1", "densenet121"])
-    rows = [row for name in models for row in _rows(name)]
-    report("Pipelines, emulated", rows, given.json, given.markdown)
+    if given.emulated:
+        names = given.model or (EMULATED[:1] if given.quick else EMULATED)
+        rows = [row for name in names for row in _emulated(name)]
+        report("Pipelines, emulated", rows, given.json, given.markdown)
+        return
+    models, seconds = _models(given.tokens), given.seconds
+    names = given.model or (["GoogLeNet"] if given.quick else list(models))
+    if unknown := [name for name in names if name not in models]:
+        raise SystemExit(f"there is no model {unknown[0]!r}; there are {', '.join(models)}")
+    seconds = min(seconds, 5.0) if given.quick else seconds
+    rows = [row for name in names for row in _partitions(name, models[name](), given.stages, seconds)]
+    report(f"Pipelines of real models on {TOPOLOGY}", rows, given.json, given.markdown)
 
 
-def _rows(name: str) -> Iterator[Row]:
+def _models(tokens: int) -> dict[str, Callable[[], OpGraph]]:
+    from tvm_sched.problem.decoder_config import PRESETS
+    from tvm_sched.relax.decoders import decoder_graph
+
+    found: dict[str, Callable[[], OpGraph]] = {"GoogLeNet": _googlenet, "MiniLM": partial(_minilm, tokens)}
+    return {**found, **{name: partial(decoder_graph, config, 1, tokens) for name, config in PRESETS.items()}}
+
+
+def _googlenet() -> OpGraph:
+    from tvm_sched.relax import make_problem
+    from tvm_sched.testing.models import onnx_model
+
+    return make_problem(onnx_model("inception_v1"), TOPOLOGY).graph
+
+
+def _minilm(tokens: int) -> OpGraph:
+    from tvm_sched.relax import make_problem
+    from tvm_sched.testing.models import minilm
+
+    return make_problem(minilm(tokens), TOPOLOGY).graph
+
+
+def _partitions(name: str, graph: OpGraph, stages: list[int], seconds: float) -> Iterator[Row]:
+    from tvm_sched.cost_model import costs
+    from tvm_sched.errors import InfeasibleError
+    from tvm_sched.pipeline import get, partition
+    from tvm_sched.pipeline.relaxation import relax
+    from tvm_sched.problem import Problem, load_topology
+    from tvm_sched.schedulers import NoOptions
+
+    topology = load_topology(TOPOLOGY)
+    problem = Problem(graph, topology, costs(graph, topology, model="learned"))
+    for k in stages:
+        relaxed, case = relax(problem, range(k)), f"{name} ({len(graph.operators)} operators), k={k}"
+        found = {}
+        for method, options in METHODS.items():
+            limit = {} if get(method).options is NoOptions else {"time_limit": seconds}
+            try:
+                found[method] = partition(relaxed, k, method, {**options, **limit})
+            except InfeasibleError as error:
+                print(f"{case}: {method}: {error}", file=sys.stderr)
+        best = min(part.cost for part in found.values())
+        bound = max(part.bound for part in found.values())
+        for method, part in found.items():
+            yield Row(case, method, part.cost / 1e3, "bottleneck, µs")
+            yield Row(case, method, part.cost / best, "over the best")
+            yield Row(case, method, part.seconds, "s")
+            if method == "pipeline-exact":
+                yield Row(case, method, bound / best, "bound / best")
+
+
+def _emulated(name: str) -> Iterator[Row]:
     """Stages on four and on eight GPUs."""
     import numpy as np
 

@@ -60,7 +60,7 @@ def run_demo(out: Output, folder: Path) -> None:
         A package is missing, or the outputs differ from ONNX Runtime's.
     """
     from .problem import load_topology
-    from .report.html import require_plotly
+    from .report.page import require_plotly
 
     require_plotly()
     folder.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ def problem(tmp_path):
 def test_plan_trace_and_json(problem, tmp_path):
     made, path = problem
     files = ["-o", str(tmp_path / "plan.json"), "--trace", str(tmp_path / "trace.json")]
+    files += ["--report", str(tmp_path / "report.html")]
     result = run(app, ["pipeline", path, "-k", "2", "--partitioner", "tarnawski-dp", "--json", *files])
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
@@ -30,6 +31,7 @@ def test_plan_trace_and_json(problem, tmp_path):
     assert [stage["cost_ns"] for stage in said["stages"]] == [4000, 4000]
     verify(made, PipelinePlan.load(tmp_path / "plan.json"))
     assert json.loads((tmp_path / "trace.json").read_text())
+    assert "this cannot be improved." in (tmp_path / "report.html").read_text()
 
 
 def test_people_see_bars_and_what_is_known(problem):

@@ -5,7 +5,7 @@ import pytest
 from tvm import relax
 
 from tvm_sched.problem import load_topology
-from tvm_sched.relax import compile
+from tvm_sched.relax import compile, compile_pipeline
 from tvm_sched.relax.build import make_problem
 from tvm_sched.relax.cuda import find_nvcc
 from tvm_sched.relax.kernel_libraries import get_library
@@ -132,3 +132,16 @@ def test_times_of_steps_follow_the_plan():
         assert event["end_ns"] >= event["start_ns"]
         # Events tick every half microsecond.
         assert all(event["start_ns"] >= ends[w] - 2000 for w in steps[event["step"]]["waits"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.usefixtures("libraries")
+def test_a_pipeline_of_stages_on_one_gpu(name):
+    function, shape = MODELS[name]
+    mod = model(function, shape)
+    batches = [np.random.default_rng(seed).standard_normal(shape).astype("float32") for seed in range(6)]
+    gpus = {f"gpu{d}": 0 for d in range(1, 5)}
+    made = compile_pipeline(mod, "v100-server", 3, "equal-split", backend="cuda", gpus=gpus)
+    assert len(made.stages) > 1
+    for batch, result in zip(batches, made.stream(batches), strict=True):
+        close(result.value(), reference(mod, batch))

@@ -43,12 +43,24 @@ def test_blocks_run_one_after_another(tmp_path, monkeypatch, capsys):
     assert Problem.load("problem.json").digest == names["schedule"].problem
 
 
+def test_pipeline_target():
+    pytest.importorskip("tvm", exc_type=ImportError)
+    from tvm_sched.relax.autoload import register
+
+    register()
+    names = {}
+    exec(blocks("python tvm")[0], names)
+    assert len(names["pipeline"].stages) == 2
+    assert names["result"].batch == 7
+    np.testing.assert_allclose(names["value"].sum(axis=-1), 1, rtol=1e-5)
+
+
 def test_pass():
     tvm = pytest.importorskip("tvm", exc_type=ImportError)
     from tvm_sched.relax.attributes import PROBLEM, get_schedule
 
     names = {}
-    exec(blocks("python tvm")[0], names)
+    exec(blocks("python tvm")[1], names)
     problem = some_problem(3, operators=3)
     mod = names["BestOfTwo"]()(tvm.IRModule({}).with_attr(PROBLEM, problem.to_json().decode()))
     assert get_schedule(mod).scheduler in ("single", "exact")
@@ -64,7 +76,7 @@ def test_kernel_library(monkeypatch):
 
     libraries.get_library("onednn")  # registers itself once a process: it must not be forgotten with what follows
     monkeypatch.setattr(libraries, "_libraries", dict(libraries._libraries))
-    exec(blocks("python tvm")[1], {})
+    exec(blocks("python tvm")[2], {})
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))
     with builder.function("main", [x]):

@@ -1,6 +1,9 @@
 """Pipelines of stages that are plain functions: order, failures, ends; no sleeps, no timing."""
 
+import dataclasses
 import itertools
+import os
+import signal
 import threading
 
 import numpy as np
@@ -68,6 +71,21 @@ def test_an_endless_stream_is_pulled_no_further_than_there_is_room():
     assert first == [b + len(pipeline.programs) for b in range(5)]
     assert not [t for t in threading.enumerate() if t.name.startswith(("stage ", "hop "))]
     assert next(pulled) <= 5 + sum(hop.room + 1 for hop in pipeline.wiring.hops) + len(pipeline.programs)
+
+
+def test_ctrl_c_stops_all_threads():
+    pipeline = executor()
+    calls = itertools.count()
+
+    def interrupted(values):
+        if next(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return plus_one("")(values)
+
+    pipeline.programs[1] = dataclasses.replace(pipeline.programs[1], run=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(itertools.repeat(np.zeros(1)))
+    assert not [t for t in threading.enumerate() if t.name.startswith(("stage ", "hop "))]
 
 
 def test_what_the_callers_iterable_raises_comes_after_the_results_before():

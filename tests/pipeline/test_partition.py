@@ -102,7 +102,8 @@ def test_no_bound_exceeds_the_optimum(seed, stages, limited):
 def test_ideals_give_the_optimum_and_nobody_beats_it(seed, stages):
     problem = small_problem(seed, 6)
     best = optimum(problem, stages)
-    assert partition(problem, stages, "tarnawski-dp").cost == pytest.approx(best)
+    found = partition(problem, stages, "tarnawski-dp")
+    assert (found.cost, found.bound) == (pytest.approx(best), pytest.approx(best))
     for name in names():
         found = partition(problem, stages, name, FAST.get(name))
         assert found.cost >= best - 1e-9

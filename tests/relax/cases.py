@@ -177,3 +177,16 @@ class Take:
             gv = (a, b)
             R.output(gv)
         return gv
+
+
+SQUARE = np.random.default_rng(1).standard_normal((64, 64)).astype("float32") * 0.1
+VECTOR = np.linspace(-1, 1, 4, dtype="float32")
+CASES = {
+    "operators": (Operators, operators_inputs()),
+    "branches": (Branches, [SQUARE]),
+    "same twice": (SameTwice, [VECTOR]),
+    "only inputs": (OnlyInputs, [VECTOR, np.array(True)]),
+    "without dataflow": (WithoutDataflow, [SQUARE[:4, :4].copy()]),
+    "other functions": (OtherFunctions, [VECTOR]),
+}
+"""Modules with inputs."""

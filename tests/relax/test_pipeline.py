@@ -9,21 +9,11 @@ import pytest
 import tvm
 
 from relax import cases
+from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
 from tvm_sched.relax import get_graph, get_problem, get_schedule, passes, target
 from tvm_sched.runtime import ScheduledModule
-
-SQUARE = np.random.default_rng(1).standard_normal((64, 64)).astype("float32") * 0.1
-VECTOR = np.linspace(-1, 1, 4, dtype="float32")
-CASES = {
-    "operators": (cases.Operators, cases.operators_inputs()),
-    "branches": (cases.Branches, [SQUARE]),
-    "same twice": (cases.SameTwice, [VECTOR]),
-    "only inputs": (cases.OnlyInputs, [VECTOR, np.array(True)]),
-    "without dataflow": (cases.WithoutDataflow, [SQUARE[:4, :4].copy()]),
-    "other functions": (cases.OtherFunctions, [VECTOR]),
-}
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])

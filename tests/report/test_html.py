@@ -1,47 +1,16 @@
 """The report's structure; what it looks like was looked at in a browser."""
 
-import json
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
 
+from report.parsed import Page
 from tvm_sched.errors import TvmSchedError
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.schedule import Placement, Schedule, Timeline
 from tvm_sched.schedule.simulate import memory_profile, simulate
-
-
-class Page(HTMLParser):
-    """What stands in a page."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open, self.texts, self.attributes = [], [], {}, []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes.append((tag, dict(attributes)))
-        if tag not in ("meta", "br", "link", "img", "input"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open:
-            self.texts[self.open[-1]] = self.texts.get(self.open[-1], "") + data
-
-    def data(self, text):
-        found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
-        return json.loads(found[1])
 
 
 def report(path, problem, entries, **options):

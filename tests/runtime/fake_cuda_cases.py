@@ -20,9 +20,13 @@ import tvm_ffi
 from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError
+from tvm_sched.pipeline import plan_pipeline
+from tvm_sched.pipeline.compiled import assemble
+from tvm_sched.pipeline.stage_problem import stage_problem
 from tvm_sched.planning import ShapesOnly, emit_plan
-from tvm_sched.problem import Problem
+from tvm_sched.problem import Costs, Problem
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -80,9 +84,11 @@ def as_bytes(problem: Problem) -> Problem:
     return Problem(msgspec.structs.replace(problem.graph, tensors=tensors), problem.topology, problem.costs)
 
 
-def modules(seed: int, devices: int = 4) -> tuple[ScheduledModule, ScheduledModule, list[Any], dict[str, Any]]:
+def modules(
+    seed: int, devices: int = 4, problem: Problem | None = None
+) -> tuple[ScheduledModule, ScheduledModule, list[Any], dict[str, Any]]:
     """One random schedule for the CPU and for GPUs, with streams or stages two times of three, inputs, and parameters."""
-    problem = random_concurrency(
+    problem = problem or random_concurrency(
         as_bytes(random_problem(seed, 5 + seed % 20, devices, memory="generous", style="bus")), seed
     )
     schedule = random_schedule(problem, seed)
@@ -231,6 +237,55 @@ def faults_name_their_cause() -> None:
     expect(ExecutionError, "options.devices names 1 GPUs, expected one for each of the plan's 2", lambda: other.run(x))
     other.configure(devices=[1, 0])
     same(other.run(x), [expected])
+
+
+def pipeline(seed: int, gpus: dict[str, int] | None = None) -> tuple[ScheduledModule, Any, list[Any]]:
+    """A model for the CPU, its stages on GPUs, and inputs."""
+    made = as_bytes(random_problem(seed, 4 + seed % 9, 4, memory="generous", style="bus"))
+    anywhere = Costs(np.full_like(made.costs.operator_ns, 1000))
+    problem = Problem(made.graph, made.topology, anywhere)
+    cpu, _, inputs, parameters = modules(0, problem=problem)
+    plan = plan_pipeline(problem, "auto", "equal-split", place=False)
+    stages = []
+    for s in range(len(plan.stages)):
+        part = stage_problem(problem, plan, s, apart=True)
+        graph = ShapesOnly(part.graph)
+        schedule = solve(part, "single")
+        emitted = emit_plan(
+            part, schedule, graph, name="stage", backend="cuda", functions={}, values=tuple(graph.parameters)
+        )
+        embedded = {spec["name"]: parameters[spec["name"]] for spec in emitted["parameters"]}
+        stages.append(ScheduledModule(make_module([emitted], {}, embedded)))
+    return cpu, assemble(problem, plan, stages, gpus=gpus), inputs
+
+
+def pipelines_equal_the_cpus() -> None:
+    stages = 0
+    for seed in range(5):
+        gpus = {f"d{d}": 0 for d in range(4)} if os.environ["FAKE_CUDA_DEVICES"] == "1" else None
+        cpu, made, inputs = pipeline(seed, gpus)
+        batches = [[value ^ turn for value in inputs] for turn in range(6)]
+        results = made.run(batches)
+        assert [result.batch for result in results] == list(range(6))
+        names = [spec["name"] for spec in cpu.plans()[0]["outputs"]]  # else an input is among the results
+        for batch, result in zip(batches, results, strict=True):
+            values = dict(zip(made.executor.outputs, result.value(), strict=True))
+            same([values[name] for name in names], cpu.run(*batch))
+        stages += len(made.stages)
+    assert stages > 10, "most models have several stages"
+
+
+def a_fault_fails_one_batch_of_a_pipeline() -> None:
+    cpu, made, inputs = pipeline(5)
+    assert len(made.stages) > 1
+    made.run([inputs])
+    driver.fake_cuda_fail(b"cuStreamQuery", 3, 700)
+    results = made.run([inputs] * 8)
+    (failed,) = [result for result in results if result.error]
+    assert re.match(rf"batch {failed.batch}, stage \d on d\d: .*CUDA_ERROR_ILLEGAL_ADDRESS", str(failed.error))
+    for result in results:
+        if result is not failed:
+            same(result.value(), cpu.run(*inputs))
 
 
 def too_few_gpus_say_what_to_do() -> None:

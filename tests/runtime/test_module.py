@@ -11,7 +11,7 @@ import tvm_ffi
 from runtime_plans import PlanBuilder, add_and_double
 
 from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import LatencyStatistics, ScheduledModule, make_module
+from tvm_sched.runtime import LatencyStatistics, ScheduledModule, make_module, to_numpy, to_tensor
 
 ONES = np.ones(4, "float32")
 X = np.arange(4, dtype="float32")
@@ -139,6 +139,20 @@ def test_plan_is_chosen_by_shape():
         module.run(np.zeros(4))
     with pytest.raises(InputError, match="no plan of this module"):
         module.run()
+
+
+def test_a_plan_is_called_by_its_name():
+    small, large = add_and_double(name="small", size=4).plan, PlanBuilder("large one")
+    x, out = large.argument("x", [8]), large.output([8])
+    large.kernel(0, "tvm_sched.test.negate", [x], [out])
+    module = make_module([small, large.plan], {}, {"w": ONES})
+    wide = to_tensor(np.arange(8, dtype="float32"))
+    np.testing.assert_array_equal(to_numpy(module["tvm_sched.main:large one"](wide)), -to_numpy(wide))
+    with pytest.raises(ValueError, match='it has\n  plan "small"') as error:
+        module["tvm_sched.main:small"](wide)
+    assert "large one" not in str(error.value)
+    with pytest.raises(AttributeError, match=r"tvm_sched\.main:none"):
+        module["tvm_sched.main:none"]
 
 
 def test_error_in_a_kernel_names_operator_and_device_and_the_next_run_works():

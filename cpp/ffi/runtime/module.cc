@@ -21,6 +21,9 @@ using ffi::Tensor;
 
 namespace {
 
+/// Before the name of a plan: the function that runs that plan, whichever others there are.
+constexpr std::string_view kMainOfPlan = "tvm_sched.main:";
+
 void ExpectArguments(const ffi::PackedArgs& args, int count, const char* signature) {
   if (args.size() == count) return;
   TVM_FFI_THROW(TypeError) << signature << " takes " << count << " arguments, got " << args.size();
@@ -109,10 +112,19 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
 }
 
 ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& name) {
-  auto found = Methods().find(name);
-  if (found == Methods().end()) return std::nullopt;
   // The function keeps the module alive.
   auto self = ffi::detail::ObjectUnsafe::ObjectPtrFromUnowned<ScheduledModule>(this);
+  if (std::optional<int> plan = PlanOfFunction({name.data(), name.size()})) {
+    return ffi::Function::FromPacked(
+        [self, chosen = *plan](ffi::PackedArgs args, ffi::Any* result) {
+          TranslateErrors([&] {
+            self->LeaveParentBehind();
+            self->RunPlan(chosen, args, result);
+          });
+        });
+  }
+  auto found = Methods().find(name);
+  if (found == Methods().end()) return std::nullopt;
   return ffi::Function::FromPacked(
       [self, method = found->second](ffi::PackedArgs args, ffi::Any* result) {
         TranslateErrors([&] {
@@ -122,6 +134,15 @@ ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& nam
           (self.get()->*method)(args, result);
         });
       });
+}
+
+std::optional<int> ScheduledModule::PlanOfFunction(std::string_view name) const {
+  if (!name.starts_with(kMainOfPlan)) return std::nullopt;
+  name.remove_prefix(kMainOfPlan.size());
+  for (std::size_t p = 0; p < plans_.size(); ++p) {
+    if (plans_[p]->name == name) return static_cast<int>(p);
+  }
+  return std::nullopt;
 }
 
 void ScheduledModule::LeaveParentBehind() {
@@ -154,10 +175,22 @@ class ScheduledModule::Lease {
 };
 
 void ScheduledModule::Main(ffi::PackedArgs args, ffi::Any* result) {
+  std::vector<Tensor> arguments = TensorArguments(args);
+  const int plan = Choose(arguments, plans_);
+  Run(plan, std::move(arguments), result);
+}
+
+void ScheduledModule::RunPlan(int plan, ffi::PackedArgs args, ffi::Any* result) {
+  std::vector<Tensor> arguments = TensorArguments(args);
+  Choose(arguments, {plans_[plan]});
+  Run(plan, std::move(arguments), result);
+}
+
+void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* result) {
   RunUnderWay under_way;
   Request request;
-  request.arguments = TensorArguments(args);
-  request.plan = Choose(request.arguments);
+  request.arguments = std::move(arguments);
+  request.plan = plan;
   Lease lease(*this);  // before the lock, which an error has to leave first
   std::unique_lock lock(gate_->mutex);
   Instance& instance = lease.instance();
@@ -203,17 +236,17 @@ int ScheduledModule::Acquire() {
 }
 
 void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
-  *result = ffi::String(plans_[Choose(TensorArguments(args))]->name);
+  *result = ffi::String(plans_[Choose(TensorArguments(args), plans_)]->name);
 }
 
-int ScheduledModule::Choose(const std::vector<Tensor>& arguments) const {
+int ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanList& plans) {
   std::vector<TensorSpec> given;
   for (const Tensor& tensor : arguments) given.push_back(SpecOf(tensor));
-  for (std::size_t p = 0; p < plans_.size(); ++p) {
-    if (Takes(*plans_[p], given)) return static_cast<int>(p);
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    if (Takes(*plans[p], given)) return static_cast<int>(p);
   }
   std::string known;
-  for (const auto& plan : plans_) {
+  for (const auto& plan : plans) {
     known += "\n  plan \"" + plan->name + "\": " + Signature(plan->arguments);
   }
   TVM_FFI_THROW(ValueError) << "no plan of this module takes arguments " << Signature(given)

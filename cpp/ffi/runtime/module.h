@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ffi/runtime/instance.h"
@@ -62,8 +63,12 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
 
   /// After a fork: what the parent's other threads held is nobody's.
   void LeaveParentBehind();
-  /// The position of the plan that takes these arguments.
-  int Choose(const std::vector<tvm::ffi::Tensor>& arguments) const;
+  /// The plan that a function "tvm_sched.main:<name of a plan>" runs, if it is one of ours.
+  std::optional<int> PlanOfFunction(std::string_view name) const;
+  void RunPlan(int plan, tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Run(int plan, std::vector<tvm::ffi::Tensor> arguments, tvm::ffi::Any* result);
+  /// The position of the plan that takes these arguments; an error lists what the plans take.
+  static int Choose(const std::vector<tvm::ffi::Tensor>& arguments, const PlanList& plans);
   /// Wait for a free instance, open to Ctrl-C.
   int Acquire();
   /// Tell kernel modules, which may hold parameters in layouts of their own, that values changed.

@@ -103,6 +103,7 @@ command(
     (
         "tvm-sched pipeline googlenet.onnx --topology v100-server --stages 4 -o pipeline.json",
         "tvm-sched pipeline problem.json --stages auto --time-limit 20 --seed 1 --json",
+        "tvm-sched pipeline openllama-3b --shape 1x1024 --topology h200x8 --costs learned --report report.html",
         "tvm-sched pipeline problem.json --partitioner slicegraph --option order=mla-weighted --trace trace.json",
         "tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline",
     ),

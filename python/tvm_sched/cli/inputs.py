@@ -126,7 +126,7 @@ def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inpu
             raise InputError(f"{option} {path}: that is {taken[path.resolve()]}; give another name")
         taken[path.resolve()] = f"the file of {option}"
     if any(option == "--report" and path for option, (path, _) in outputs.items()):
-        from ..report.html import require_plotly
+        from ..report.page import require_plotly
 
         require_plotly()
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +13,10 @@ from .command import Output
 from .inputs import (
     InputShapes,
     ModelsOrProblems,
+    OptionalCosts,
     Options,
     Phase,
+    ReportFile,
     Seed,
     TimeLimit,
     TokenShape,
@@ -31,7 +30,8 @@ from .inputs import (
     parse_shapes,
 )
 from .interrupt import interruptible
-from .plan import JSON, OptionalTopology
+from .partition import is_instance, partition_graph
+from .plan import HTML, JSON, OptionalTopology
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
@@ -55,6 +55,7 @@ def pipeline(
     phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
+    costs: OptionalCosts = None,
     latency_ceiling: Annotated[
         float | None,
         typer.Option("--latency-ceiling", metavar="SECONDS", help="Best throughput with this latency at most."),
@@ -70,35 +71,52 @@ def pipeline(
             "--artifact", metavar="FOLDER", help="Compile each stage, too; `tvm-sched run` and `serve` take the folder."
         ),
     ] = None,
+    report: ReportFile = None,
     trace: TraceFile = None,
 ) -> None:
-    """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be."""
-    check_outputs({"--output": (output, JSON), "--trace": (trace, JSON)}, sources)
+    """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be.
+
+    A graph in a file of `nodes` (id, work, size_param, size_out) and `edges` (source, target) has no devices: its
+    partition is shown.
+    """
+    limits = {"latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
+    options = _options(out, partitioner, option, time_limit, seed)
+    if is_instance(sources[0]):
+        given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--costs": costs,
+                 "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
+                 "--artifact": artifact, "--report": report, "--trace": trace}  # fmt: skip
+        partition_graph(out, sources, stages, partitioner, options, given)
+        return
+    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     if artifact:
         _check_artifact(artifact, sources)
     count = _stages(stages)
-    options = _options(out, partitioner, option, time_limit, seed)
-    limits = {"latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
-    made = load_problem(out, sources, topology, input_shape, shape, phase)
+    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
     from ..pipeline import plan_pipeline
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
+    from ..schedulers.console import stdout_aside
 
-    with interruptible(out), _solvers_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    with interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:
         plan.save(output)
         out.wrote(output, "plan")
     if artifact:
-        _compile(out, sources[0], made, plan, input_shape, artifact)
+        _compile(out, sources[0], made, plan, input_shape, costs, artifact)
     run = simulate(made, plan)
+    if report:
+        from ..report.pipeline import write_pipeline_report
+
+        write_pipeline_report(report, made, plan, run)
+        out.wrote(report, "report")
     if trace:
         from ..report.trace import write_trace
 
         write_trace(trace, [run.timeline])
         out.wrote(trace, "trace")
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
-    out.result(_about(plan, run.steady_ns, {"plan": output, "artifact": artifact, "trace": trace}))
+    out.result(_about(plan, run.steady_ns, {"plan": output, "artifact": artifact, "report": report, "trace": trace}))
 
 
 def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
@@ -114,28 +132,23 @@ def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
 
 
 def _compile(
-    out: Output, model: Path, made: Problem, plan: PipelinePlan, shapes: list[str] | None, artifact: Path
+    out: Output,
+    model: Path,
+    made: Problem,
+    plan: PipelinePlan,
+    shapes: list[str] | None,
+    costs: str | None,
+    artifact: Path,
 ) -> None:
     with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"):
         from ..relax import compile_pipeline
 
         sets = parse_shapes(shapes)
-        compiled = compile_pipeline(model, made.topology, plan=plan, input_shapes=sets[0] if sets else None)
+        compiled = compile_pipeline(
+            model, made.topology, plan=plan, input_shapes=sets[0] if sets else None, cost_model=costs or "roofline"
+        )
     compiled.export(artifact)
     out.wrote(artifact, "artifact")
-
-
-@contextmanager
-def _solvers_aside() -> Iterator[None]:
-    """What solvers write to standard output by themselves goes to standard error; results stay alone there."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def _stages(text: str) -> int | str:

@@ -2,7 +2,7 @@
 
 from . import baselines, portfolio, slicegraph
 from .artifact import Manifest, load, load_manifest, load_stage
-from .compiled import CompiledPipeline
+from .compiled import CompiledPipeline, open_pipeline
 from .partition_problem import PartitionProblem, StageTensor
 from .plan import PipelineCertificate, PipelinePlan, Stage
 from .registry import Partition, get, names, partition, register
@@ -24,6 +24,7 @@ __all__ = [
     "load_manifest",
     "load_stage",
     "names",
+    "open_pipeline",
     "partition",
     "plan_pipeline",
     "portfolio",

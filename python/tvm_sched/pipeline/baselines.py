@@ -76,7 +76,8 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
 
     Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020), Section 5.1:
     time per sample with contiguous stages; replication is left out. Where parameters overflow, peak memory is not
-    counted in the program, so that the answer is the best but for that.
+    counted in the program, so that the answer is the best but for that. Where all fits into one stage, nothing overflows,
+    and the cost is its own lower bound.
 
     Raises
     ------
@@ -97,4 +98,5 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
         raise InfeasibleError(
             f"the time limit of {options.time_limit:g} s was over before all {count} ideals were done"
         )
-    return Partition(start if found is None else found)
+    best = start if found is None else found
+    return Partition(best, problem.bottleneck(best), "ideals") if problem.fits_anywhere else Partition(best)

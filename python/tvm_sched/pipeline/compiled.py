@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from ..errors import InputError
 from ..problem import Problem
-from ..runtime import ScheduledModule
+from ..runtime import ScheduledModule, open_library, scheduled_modules
 from .execute import BatchResult, PipelineExecutor, StageProgram, emulation_scale
 from .plan import PipelinePlan
 from .simulate import PipelineRun, simulate
+from .verify import verify
 from .wiring import wire
 
 
@@ -36,6 +40,10 @@ class CompiledPipeline:
         """Run batches, see `PipelineExecutor.stream`; a batch that fails has an error in its result."""
         return self.executor.run(batches)
 
+    def stream(self, batches: Iterable[Any]) -> Iterator[BatchResult]:
+        """Run batches as they come and yield their results in order, see `PipelineExecutor.stream`."""
+        return self.executor.stream(batches)
+
     def trace(self, batches: Iterable[Any]) -> tuple[list[BatchResult], PipelineRun]:
         """Run batches, and say when each stage and hop worked; `predict` gives the plan's times."""
         return self.executor.trace(batches)
@@ -46,7 +54,11 @@ class CompiledPipeline:
 
 
 def assemble(
-    problem: Problem, plan: PipelinePlan, stages: Sequence[ScheduledModule], emulate_values: bool = True
+    problem: Problem,
+    plan: PipelinePlan,
+    stages: Sequence[ScheduledModule],
+    emulate_values: bool = True,
+    gpus: Mapping[str, int] | None = None,
 ) -> CompiledPipeline:
     """Put the compiled stages of a verified plan together.
 
@@ -57,14 +69,62 @@ def assemble(
         time does not matter.
     emulate_values : bool
         Whether emulated stages compute the values, too; otherwise they are zeros.
+    gpus : mapping of str to int, optional
+        The number of the GPU that stands for each of the plan's devices; default: the topology's order. Several may be
+        on one.
     """
-    emulated = any(stage.plans()[0]["backend"] == "emulated" for stage in stages)
+    backends = {stage.plans()[0]["backend"] for stage in stages}
+    emulated = "emulated" in backends
     scale = emulation_scale(wire(problem, plan)) if emulated else 1.0
     if emulated:
         for stage in stages:
             stage.configure(emulate_values=emulate_values, emulation_scale=scale)
+    if "cuda" in backends:
+        for stage, planned in zip(stages, plan.stages, strict=True):
+            number = (problem.topology.device_id if gpus is None else gpus)[planned.device]
+            stage.configure(devices=[number], resident=1.0)
     executor = PipelineExecutor(problem, plan, [_program(stage) for stage in stages], emulated, scale)
     return CompiledPipeline(problem, plan, tuple(stages), executor)
+
+
+def open_pipeline(source: Any, emulate_values: bool = True, gpus: Mapping[str, int] | None = None) -> CompiledPipeline:
+    """The pipeline in an executable that was compiled for throughput.
+
+    Parameters
+    ----------
+    source
+        What ``tvm.compile`` returned for a target with ``objective="throughput"``; what ``tvm.runtime.load_module``
+        loaded; or the path of what ``export_library`` wrote.
+    emulate_values, gpus
+        As for `assemble`.
+
+    Raises
+    ------
+    InputError
+        There is no pipeline in it.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = open_library(Path(source))
+    root = source.jit() if hasattr(source, "jit") else source  # an executable's kernels are not linked yet
+    stages = [ScheduledModule(module, root) for module in scheduled_modules(root)]
+    about = {number: stage for stage in stages if (number := stage.info().get("stage")) is not None}
+    documents = about[0].info() if 0 in about else {}
+    if "pipeline" not in documents:
+        raise InputError(
+            "there is no pipeline in it: compile for throughput, with tvm_sched.relax.target(..., objective='throughput') "
+            "or a tag such as 'tvm_sched/cpu2/throughput'"
+        )
+    problem, plan = Problem.from_json(documents["problem"]), PipelinePlan.from_json(documents["pipeline"])
+    if sorted(about) != list(range(len(plan.stages))):
+        raise InputError(f"the plan has {len(plan.stages)} stages, but modules are there for {sorted(about)}")
+    verify(problem, plan)
+    return assemble(problem, plan, [about[s] for s in range(len(plan.stages))], emulate_values, gpus)
+
+
+def describe_stage(problem: Problem, plan: PipelinePlan, s: int) -> Mapping[str, Any]:
+    """What the module of a stage says of itself, for `open_pipeline`; the first one's says all of the plan."""
+    documents = {"problem": problem.to_json().decode(), "pipeline": plan.to_json().decode()} if s == 0 else {}
+    return {"stage": s, **documents}
 
 
 def _program(module: ScheduledModule) -> StageProgram:

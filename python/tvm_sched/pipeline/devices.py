@@ -11,9 +11,10 @@ import numpy as np
 
 from ..errors import ProblemError
 from ..problem import FORBIDDEN, Problem
+from .device_annealing import DeviceAnnealing
 from .partition_problem import Floats, Integers, PartitionProblem
 from .plan import Stage
-from .pricing import price
+from .pricing import Assignment, price
 from .segments import Cut, least_bottleneck, least_sum
 
 _STEPS = 30
@@ -86,7 +87,7 @@ class DeviceSearch:
     """Search over sequences of devices; each is cut along given orders with the costs of its devices.
 
     Where links are unequal, a cut is found with the fastest route's transfer times (a stage's neighbours are not known
-    yet) and then priced with the true ones.
+    yet) and then priced with the true ones; so what is found is annealed with these (`DeviceAnnealing`).
 
     Parameters
     ----------
@@ -103,15 +104,19 @@ class DeviceSearch:
         self.problem, self.relaxed, self.devices, self.goal = problem, relaxed, list(devices), goal
         self.stages = min(stages, len(self.devices))
         self.best: Candidate | None = None
+        self.best_assignment: Assignment | None = None
 
-    def run(self, orders: Sequence[Integers], end: float, seed: int = 0) -> Candidate | None:
-        """The best plan found along the orders before the time ``end``; None where none can run."""
+    def run(self, orders: Sequence[Integers], end: float, equal: bool = False, seed: int = 0) -> Candidate | None:
+        """The best plan found along the orders before the time ``end``; None where none can run.
+
+        Sequences of ``equal`` devices are all alike, so one of them is enough.
+        """
         random = np.random.default_rng(seed)
         for order in orders:
             segments = self._segments(order)
             sequence = self.devices[: self.stages]
             best = self._try(order, segments, sequence)
-            improved = True
+            improved = not equal
             while improved and time.monotonic() < end:
                 improved = False
                 for other in _neighbours(sequence, self.devices, random):
@@ -121,7 +126,28 @@ class DeviceSearch:
                         break
                     if time.monotonic() >= end:
                         break
+        self._anneal(end, seed)
         return self.best
+
+    def _anneal(self, end: float, seed: int) -> None:
+        """Go on from the best plan, or from all operators on one device."""
+        start = self.best_assignment or [(self.devices[0], range(len(self.problem.graph.operators)))]
+        sequence = [device for device, _ in start]
+        spare = [device for device in self.devices if device not in sequence]
+        places = self.stages - len(sequence)
+        stage_of = [0] * len(self.problem.graph.operators)
+        for s, (_, operators) in enumerate(start):
+            for o in operators:
+                stage_of[o] = s
+        annealing = DeviceAnnealing(
+            self.problem,
+            [*sequence, *spare[:places]],
+            spare[places:],
+            stage_of,
+            lambda stages: self.goal.key(Candidate(list(stages))),
+        )
+        for found in annealing.run(seed, end):
+            self.offer(found)
 
     def offer(self, assignment: Sequence[tuple[int, Sequence[int]]]) -> tuple[int, int, int]:
         """Price an assignment and keep it if it is the best so far; returns its key."""
@@ -136,7 +162,7 @@ class DeviceSearch:
         if any(stage.peak_bytes > memory[stage.device] for stage in candidate.stages):
             return _NEVER
         if self.best is None or self.goal.key(candidate) < self.goal.key(self.best):
-            self.best = candidate
+            self.best, self.best_assignment = candidate, used
         return self.goal.key(candidate)
 
     def _try(self, order: Integers, segments: Callable[[int], Floats], sequence: list[int]) -> tuple[int, int, int]:

@@ -226,13 +226,12 @@ class _Run:
         wiring, channels = self.executor.wiring, self.executor.problem.topology.channels
         for kind, position, batch, start, end in self.spans:
             if kind == "stage":
-                yield Event(
-                    "kernel", f"stage {position}, batch {batch}", (f"{wiring.devices[position]}/0",), start, end
-                )
+                name, lane = wiring.stage_event(position, batch), f"{wiring.devices[position]}/0"
+                yield Event("kernel", name, (lane,), start, end)
             else:
                 hop = wiring.hops[position]
                 lanes = tuple(channels[c] for c in hop.channels)
-                yield Event("copy", f"hop {position}, batch {batch}", lanes, start, end, hop.bytes)
+                yield Event("copy", wiring.hop_event(position, batch), lanes, start, end, hop.bytes)
 
     def _now(self) -> int:
         return int((time.perf_counter_ns() - self.begin) / self.executor.scale)

@@ -109,6 +109,11 @@ class PartitionProblem:
         return len(self.names)
 
     @cached_property
+    def fits_anywhere(self) -> bool:
+        """Whether all parameters and tensors fit into one device together, so that no stage overflows."""
+        return bool(self.parameters.sum() + sum(tensor.size for tensor in self.tensors) <= self.memory)
+
+    @cached_property
     def edges(self) -> list[tuple[int, int]]:
         """Distinct pairs of a node and a reader of its output, ascending."""
         return sorted({(t.producer, v) for t in self.tensors if t.producer >= 0 for v in t.readers})

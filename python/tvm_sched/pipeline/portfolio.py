@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
 from ..errors import InputError
 from ..schedulers.registry import report_progress
@@ -20,6 +21,8 @@ from .registry import Partition, register
 from .semidefinite import semidefinite_bound
 from .slicegraph import cores, cut
 
+_FEW_IDEALS = 20_000
+"""Ideals up to which the program over them is run: a fraction of a second."""
 _SMALL_PROGRAM = 200
 """Nodes times stages up to which the exact program is tried before anything else."""
 _LARGE_POPULATION = 100_000
@@ -94,9 +97,10 @@ class _Best:
 def pipeline_exact(problem: PartitionProblem, stages: int, options: PipelineExactOptions) -> Partition:
     """Search and bounds together: genetic search, annealing, semidefinite and integer programs.
 
-    Partitions: the best order of the genetic search of `slicegraph`, improved by annealing from several seeds, then
-    neighbouring stages cut anew by the exact program (`improve_neighbours`). Bounds: the simple one, single nodes
-    (`node_bound`), the semidefinite one beside the search, ``bottleneck``, ``bottleneck-guess``, and the exact program
+    Where the graph has few ideals, the program over them (`tarnawski-dp`) comes first, and nothing else where it proves
+    its answer. Partitions: the best order of the genetic search of `slicegraph`, improved by annealing from several
+    seeds, then neighbouring stages cut anew by the exact program (`improve_neighbours`). Bounds: the simple one, single
+    nodes (`node_bound`), the semidefinite one beside the search, ``bottleneck``, ``bottleneck-guess``, and the exact program
     with the best partition as its start, the strongest bound as its least value, and a window of stages for each node
     (`windows`). The strongest is kept. Equal seeds give equal partitions as long as the time limit does not end the
     search and no program finds a better one.
@@ -127,13 +131,17 @@ class _Run:
     def start(self) -> None:
         """What is there in no time: the genetic search, bounds by formula, small programs."""
         problem, stages, options = self.problem, self.stages, self.options
+        best = self.best = _Best(problem, cut(problem, problem.kahn(np.zeros(problem.size)), stages))
+        self._ideals()
+        if best.proved:
+            return
         report_progress("genetic search over orders", 0, 4)
         # The clock is looked at between generations, so these must not take long.
         population = max(10, min(100, _LARGE_POPULATION // max(problem.size, 1)))
         order = problem.evolve(
             stages, population=population, seed=options.seed, threads=self.threads, seconds=self.left(0.15)
         )
-        best = self.best = _Best(problem, cut(problem, order, stages))
+        best.offer(cut(problem, order, stages))
         best.raise_bound(simple_bound(problem, stages), "simple")
         if not best.proved:
             report_progress("bounds from single nodes", 1, 4)
@@ -141,6 +149,17 @@ class _Run:
             best.raise_bound(node_bound(problem, lambda: time.monotonic() > share) * (1 - 1e-9), "node")
         if not best.proved and stages > 1 and problem.size * stages <= _SMALL_PROGRAM:
             self._exact(self.left(0.2))
+
+    def _ideals(self) -> None:
+        """The best partition of a graph with few ideals, such as most networks: their branches are few and short."""
+        count, stopped, found = self.problem.ideals(
+            self.stages, most=_FEW_IDEALS, limit=self.best.cost, seconds=self.left(0.1)
+        )
+        if count > _FEW_IDEALS or stopped:
+            return
+        self.best.offer(found)
+        if self.problem.fits_anywhere:
+            self.best.raise_bound(self.best.cost, "ideals")
 
     def side_by_side(self) -> None:
         """The semidefinite bound on one thread, all else on the other; one after the other where there is one only."""

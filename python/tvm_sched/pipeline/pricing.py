@@ -20,7 +20,7 @@ def price(problem: Problem, assignment: Assignment) -> list[Stage]:
         Nothing joins two devices between which a tensor has to travel.
     """
     stage_of = {o: s for s, (_, operators) in enumerate(assignment) for o in operators}
-    return [_price_stage(problem, assignment, stage_of, s) for s in range(len(assignment))]
+    return [price_stage(problem, assignment, stage_of, s) for s in range(len(assignment))]
 
 
 def output_ns(problem: Problem, t: int, source: int, targets: Sequence[int]) -> int:
@@ -41,7 +41,8 @@ def stream_ns(problem: Problem, device: int, size: int) -> int:
     return 0 if route is None else -int(-(size * 1e9 / route.bandwidth) // 1)
 
 
-def _price_stage(problem: Problem, assignment: Assignment, stage_of: dict[int, int], s: int) -> Stage:
+def price_stage(problem: Problem, assignment: Assignment, stage_of: dict[int, int], s: int) -> Stage:
+    """One stage with its costs; ``stage_of`` gives each operator's stage. Raises as `price` does."""
     index, (device, operators) = problem.graph.index, assignment[s]
     read = dict.fromkeys(t for o in operators for t in index.inputs[o])
     inputs, parameters = 0, 0

@@ -142,15 +142,10 @@ class _Simulation:
 def _events(problem: Problem, wiring: Wiring, simulation: _Simulation) -> Iterator[Event]:
     for s, stage in enumerate(simulation.stages):
         for b, (start, end) in enumerate(stage.spans):
-            yield Event("kernel", f"stage {s}, batch {b}", (f"{wiring.devices[s]}/0",), start, end)
+            yield Event("kernel", wiring.stage_event(s, b), (f"{wiring.devices[s]}/0",), start, end)
     channels = problem.topology.channels
-    for hop, task in zip(wiring.hops, simulation.hops, strict=True):
+    for h, (hop, task) in enumerate(zip(wiring.hops, simulation.hops, strict=True)):
         for b, (start, end) in enumerate(task.spans):
             if task.duration and hop.channels:
                 lanes = tuple(channels[c] for c in hop.channels)
-                name = f"{_end(hop.source, wiring)} to {_end(hop.target, wiring)}, batch {b}"
-                yield Event("copy", name, lanes, start, end, hop.bytes)
-
-
-def _end(stage: int, wiring: Wiring) -> str:
-    return "host" if stage in (HOST, len(wiring.devices)) else f"stage {stage}"
+                yield Event("copy", wiring.hop_event(h, b), lanes, start, end, hop.bytes)

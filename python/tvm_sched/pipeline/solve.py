@@ -33,6 +33,7 @@ def plan_pipeline(
     devices: Sequence[str] | None = None,
     latency_ceiling: float | None = None,
     throughput_floor: float | None = None,
+    place: bool = True,
     progress: Progress | None = None,
 ) -> PipelinePlan:
     """Cut a model into stages on the devices of a problem.
@@ -51,6 +52,9 @@ def plan_pipeline(
         throughput without it.
     throughput_floor : float, optional
         Batches a second: the least latency among plans with at least this throughput.
+    place : bool
+        Whether stages are cut anew, put in another order and on other devices where devices or links are unequal or a
+        limit is given. Otherwise the partitioner's stages stand on the devices in their order: to compare methods.
     progress : callable, optional
 
     Raises
@@ -68,7 +72,7 @@ def plan_pipeline(
     begin = time.monotonic()
     relaxed = relax(problem, chosen)
     found = partition(relaxed, count, partitioner, options, progress)
-    candidate = _on_devices(problem, relaxed, found, chosen, count, goal, options)
+    candidate = _on_devices(problem, relaxed, found, chosen, count, goal, options, place)
     plan = PipelinePlan(
         problem=problem.digest,
         stages=tuple(candidate.stages),
@@ -112,16 +116,16 @@ def _on_devices(
     count: int,
     goal: Goal,
     options: Any,
+    place: bool,
 ) -> Candidate:
     """Give the stages devices; cut anew where these are unequal, or where latency matters."""
     search = DeviceSearch(problem, relaxed, devices, count, goal)
     lists = relaxed.stage_lists(found.stage_of)
     search.offer(list(zip(devices, lists, strict=False)))
     equal = are_equal(problem, devices)
-    if goal != Goal() or not equal or search.best is None:
-        # Sequences of equal devices are all alike: one is enough.
-        end = time.monotonic() + (0 if equal else min(_DEVICE_SECONDS, _time_limit(options)))
-        search.run(_orders(relaxed, lists), end)
+    if place and (goal != Goal() or not equal or search.best is None):
+        end = time.monotonic() + min(_DEVICE_SECONDS, _time_limit(options))
+        search.run(_orders(relaxed, lists), end, equal)
     if search.best is None:
         raise InfeasibleError(
             "no pipeline was found whose stages can run on their devices, with routes between them and memory for the "

@@ -5,15 +5,21 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ..problem import FORBIDDEN, Costs, OpGraph, Problem
+from ..problem import FORBIDDEN, Costs, OpGraph, Problem, Topology
 from .plan import PipelinePlan
 
 
-def stage_problem(problem: Problem, plan: PipelinePlan, s: int) -> Problem:
-    """The problem of running one stage where its inputs are there already.
+def stage_problem(problem: Problem, plan: PipelinePlan, s: int, apart: bool = False) -> Problem:
+    """The problem of running one stage.
 
-    Its devices share host memory, since the pipeline brings inputs to a stage and takes its outputs away. Operators
-    stand in the plan's launch order, so that a schedule on one device keeps it.
+    Operators stand in the plan's launch order, so that a schedule on one device keeps it.
+
+    Parameters
+    ----------
+    apart : bool
+        Whether the device has a memory of its own, and the stage itself gets its inputs from host memory and sends its
+        outputs there; the topology is then that one device with its bus. Otherwise all devices share host memory,
+        since the pipeline brings inputs to a stage and takes its outputs away.
     """
     index, graph = problem.graph.index, problem.graph
     operators = [index.operator_id[name] for name in plan.stages[s].operators]
@@ -26,14 +32,8 @@ def stage_problem(problem: Problem, plan: PipelinePlan, s: int) -> Problem:
         foreign = tensor.kind == "activation" and index.producer[t] not in inside
         tensors.append(msgspec.structs.replace(tensor, kind="input") if foreign else tensor)
     sent = [t for t in made if t in index.graph_outputs or any(o not in inside for o in index.consumers[t])]
-    topology = msgspec.structs.replace(
-        problem.topology,
-        devices=tuple(msgspec.structs.replace(device, bus="") for device in problem.topology.devices),
-        buses=(),
-        links=(),
-        switches=(),
-    )
-    costs = problem.costs.operator_ns[operators]
+    columns = [problem.topology.device_id[plan.stages[s].device]] if apart else slice(None)
+    costs = problem.costs.operator_ns[operators][:, columns]
     return Problem(
         OpGraph(
             f"{graph.name} stage {s}",
@@ -41,6 +41,19 @@ def stage_problem(problem: Problem, plan: PipelinePlan, s: int) -> Problem:
             tuple(tensors),
             tuple(graph.tensors[t].name for t in sent),
         ),
-        topology,
+        _alone(problem.topology, plan.stages[s].device) if apart else _shared(problem.topology),
         Costs(costs, np.full_like(costs, FORBIDDEN), problem.costs.source),
     )
+
+
+def _shared(topology: Topology) -> Topology:
+    """The same devices in one memory, the host's."""
+    devices = tuple(msgspec.structs.replace(device, bus="") for device in topology.devices)
+    return msgspec.structs.replace(topology, devices=devices, buses=(), links=(), switches=())
+
+
+def _alone(topology: Topology, name: str) -> Topology:
+    """One device with its bus."""
+    device = topology.devices[topology.device_id[name]]
+    buses = tuple(bus for bus in topology.buses if bus.name == device.bus)
+    return msgspec.structs.replace(topology, devices=(device,), buses=buses, links=(), switches=())

@@ -57,6 +57,16 @@ class Wiring:
     work_ns: tuple[int, ...]
     hops: tuple[Hop, ...]
 
+    def stage_event(self, stage: int, batch: int) -> str:
+        """Name of what a stage does for a batch, in timelines."""
+        return _event(f"stage {stage}", batch)
+
+    def hop_event(self, h: int, batch: int) -> str:
+        """Name of what a hop carries for a batch, in timelines."""
+        hop = self.hops[h]
+        ends = ["host" if end in (HOST, len(self.devices)) else f"stage {end}" for end in (hop.source, hop.target)]
+        return _event(" to ".join(ends), batch)
+
     def entering(self, stage: int) -> list[int]:
         """Positions of the hops that bring something to a stage."""
         return [h for h, hop in enumerate(self.hops) if hop.target == stage]
@@ -64,6 +74,15 @@ class Wiring:
     def leaving(self, stage: int) -> list[int]:
         """Positions of the hops that take something from a stage."""
         return [h for h, hop in enumerate(self.hops) if hop.source == stage]
+
+
+def _event(what: str, batch: int) -> str:
+    return f"{what}, batch {batch}"
+
+
+def batch_of(event: str) -> int:
+    """The batch in the name of a timeline's event."""
+    return int(event.rpartition(" ")[2])
 
 
 def wire(problem: Problem, plan: PipelinePlan) -> Wiring:

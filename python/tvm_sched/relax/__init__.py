@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import passes
-    from .attributes import get_graph, get_problem, get_schedule
+    from .attributes import get_graph, get_pipeline_plan, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
     from .importers import ImportedModel, load_model
     from .pipeline_build import ExportablePipeline, compile_pipeline
@@ -20,6 +20,7 @@ _WHERE = {
     "compile": "build",
     "compile_pipeline": "pipeline_build",
     "get_graph": "attributes",
+    "get_pipeline_plan": "attributes",
     "get_problem": "attributes",
     "get_schedule": "attributes",
     "load_model": "importers",
@@ -36,6 +37,7 @@ __all__ = [
     "compile",
     "compile_pipeline",
     "get_graph",
+    "get_pipeline_plan",
     "get_problem",
     "get_schedule",
     "load_model",

@@ -7,6 +7,7 @@ from typing import Any
 import tvm
 
 from ..errors import InputError
+from ..pipeline import PipelinePlan
 from ..problem import OpGraph, Problem
 from ..schedule import Schedule
 from .importers.model import PARAMETERS
@@ -15,6 +16,8 @@ PROBLEM = "tvm_sched.problem"
 """The problem as a JSON document (docs/formats/problem.md), left by EstimateLatencies."""
 SCHEDULE = "tvm_sched.schedule"
 """The schedule as a JSON document (docs/formats/schedule.md), left by Place and changed by the passes after it."""
+PIPELINE = "tvm_sched.pipeline"
+"""The pipeline plan as a JSON document (docs/formats/pipeline.md), left by PartitionPipeline."""
 SUBMODELS = "tvm_sched.submodels"
 """A JSON list of lists of operators' names, left by SplitByDominators."""
 NAME = "tvm_sched.name"
@@ -23,11 +26,13 @@ NAME = "tvm_sched.name"
 __all__ = [
     "NAME",
     "PARAMETERS",
+    "PIPELINE",
     "PROBLEM",
     "SCHEDULE",
     "SUBMODELS",
     "get_attribute",
     "get_graph",
+    "get_pipeline_plan",
     "get_problem",
     "get_schedule",
 ]
@@ -63,3 +68,9 @@ def get_problem(mod: tvm.IRModule) -> Problem:
 def get_schedule(mod: tvm.IRModule) -> Schedule:
     """The schedule that `Place` left in the module."""
     return Schedule.from_json(str(get_attribute(mod, SCHEDULE, "Place")), "module attribute tvm_sched.schedule")
+
+
+def get_pipeline_plan(mod: tvm.IRModule) -> PipelinePlan:
+    """The plan that `PartitionPipeline` left in the module."""
+    text = str(get_attribute(mod, PIPELINE, "PartitionPipeline"))
+    return PipelinePlan.from_json(text, "module attribute tvm_sched.pipeline")

@@ -10,6 +10,8 @@ from typing import Any
 
 PREFIX = "tvm_sched/"
 """Target tags are this and the name of a preset topology."""
+THROUGHPUT = "/throughput"
+"""Behind such a tag: a pipeline of stages, for batches that follow each other."""
 CPU_TAGS = 16
 """Tags are registered for ``cpu`` and ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
 
@@ -58,6 +60,8 @@ def _register_tags() -> None:
     presets = sorted(path.stem for path in (Path(__file__).parents[1] / "problem" / "presets").glob("*.toml"))
     for name in ["cpu", *(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
         tvm.target.register_tag(PREFIX + name, config(name), override=True)
+        throughput = config(name, ("objective=throughput",))
+        tvm.target.register_tag(f"{PREFIX}{name}{THROUGHPUT}", throughput, override=True)
 
 
 def _register_pipeline() -> None:

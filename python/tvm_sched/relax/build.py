@@ -25,7 +25,7 @@ from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
 from .kernels import host_target
 from .passes.emit_executor import attach_executor
-from .pipelines import build_rest, schedule_passes, wants_measuring
+from .pipelines import build_rest, problem_passes, schedule_passes, wants_measuring
 
 BACKENDS = ("cpu", "emulated", "cuda")
 
@@ -175,7 +175,7 @@ def compile(
         mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress, backend, wanted))
     embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
     executor = make_executor(mods, backend=backend, embed=embed)
-    mod = attach_executor(mods[0], executor.module, executor.main)
+    mod = attach_executor(mods[0], executor.modules, executor.main)
     executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     return CompiledModel(
@@ -195,7 +195,7 @@ def make_problem(
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     imported = load_model(model, input_shapes, name)
     mod = model_with_name(imported)
-    passes = schedule_passes(topology, cost_model=cost_model, backend=backend)[:2]
+    passes = problem_passes(topology, cost_model, backend)
     return get_problem(tvm.transform.Sequential(passes)(mod))
 
 

@@ -11,20 +11,19 @@ from typing import Any, Literal
 import tvm
 
 from ..errors import InputError
-from ..pipeline import PipelinePlan, plan_pipeline, verify
+from ..pipeline import PipelinePlan
 from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
-from ..pipeline.stage_problem import stage_problem
-from ..problem import Problem, Topology
-from .attributes import PARAMETERS, get_problem
-from .build import model_with_name
-from .emit.executor import choose_backend
-from .emit.stages import CompiledStage, make_stage
+from ..problem import Topology
+from .attributes import PIPELINE, get_pipeline_plan, get_problem
+from .build import BACKENDS, model_with_name
+from .cuda import find_nvcc
+from .emit.stages import CompiledStage, make_stages
 from .export import export
-from .graph import extract
 from .importers import load_model
 from .importers.shapes import InputShapes
-from .pipelines import schedule_passes
+from .passes import PartitionPipeline
+from .pipelines import problem_passes
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,7 @@ def compile_pipeline(
     cost_model: Any = "roofline",
     backend: str | None = None,
     emulate_values: bool = True,
+    gpus: Mapping[str, int] | None = None,
     plan: PipelinePlan | None = None,
     name: str | None = None,
     progress: Any = None,
@@ -83,11 +83,11 @@ def compile_pipeline(
         As for `compile`; one set of shapes.
     stages, partitioner, options, limits
         As for `tvm_sched.pipeline.plan_pipeline`.
-    backend : {"cpu", "emulated"}, optional
+    backend : {"cpu", "emulated", "cuda"}, optional
         Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``: stages and transfers take
-        the plan's time, slowed down so far that the threads' own time does not matter.
-    emulate_values : bool
-        Whether emulated stages compute the values, too; otherwise they are zeros.
+        the plan's time, slowed down so far that the threads' own time does not matter. ``"cuda"`` compiles for GPUs.
+    emulate_values, gpus
+        As for `tvm_sched.pipeline.compiled.assemble`.
     plan : PipelinePlan, optional
         Take this plan, made for the same problem.
 
@@ -96,27 +96,16 @@ def compile_pipeline(
     TvmSchedError
         `InputError` where what is given is wrong, others where the work fails.
     """
-    if backend not in (None, "cpu", "emulated"):
-        raise InputError(f"backend is {backend!r}; 'cpu' or 'emulated' is allowed")
-    mod = tvm.transform.Sequential(schedule_passes(topology, cost_model=cost_model)[:2])(
-        model_with_name(load_model(model, input_shapes, name))
-    )
-    problem, extraction = get_problem(mod), extract(mod)
-    _check_parameters(mod, problem)
+    if backend not in (None, *BACKENDS):
+        raise InputError(f"backend is {backend!r}; allowed are {', '.join(map(repr, BACKENDS))}")
+    if backend == "cuda":
+        find_nvcc()  # before the long work
+    passes = problem_passes(topology, cost_model, backend)
     if plan is None:
-        plan = plan_pipeline(problem, stages, partitioner, options, progress=progress, **limits)
-    verify(problem, plan)
-    kind = backend or choose_backend(problem)
-    compiled = tuple(
-        make_stage(mod, extraction, stage_problem(problem, plan, s), stage.device, kind)
-        for s, stage in enumerate(plan.stages)
-    )
-    ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values)
+        passes.append(PartitionPipeline(stages, partitioner, options, progress=progress, **limits))
+    mod = tvm.transform.Sequential(passes)(model_with_name(load_model(model, input_shapes, name)))
+    if plan is not None:
+        mod = mod.with_attr(PIPELINE, plan.to_json().decode())
+    problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, backend))
+    ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values, gpus)
     return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)
-
-
-def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
-    known = mod.attrs.get(PARAMETERS, {})
-    for tensor in problem.graph.tensors:
-        if tensor.kind == "parameter" and tensor.name not in known:
-            raise InputError(f"parameter {tensor.name!r} has no value; bind it before the model is cut into stages")

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from ..errors import InputError
-from ..problem import MEASURED, Topology
+from ..problem import MEASURED, Topology, load_topology
 from .kernels import host_target
 from .passes import (
     AllocateStreams,
     EmitExecutor,
+    EmitPipeline,
     EstimateLatencies,
     LowerToKernels,
     MeasureSchedules,
     OrderLaunches,
+    PartitionPipeline,
     Place,
 )
-from .targets import read_target
+from .targets import TargetOptions, read_target
 
 
 def pipeline(
@@ -31,43 +34,58 @@ def pipeline(
     cost_model: str | None = None,
     backend: str | None = None,
     measure: bool | None = None,
+    objective: str | None = None,
+    stages: int | str | None = None,
+    partitioner: str | None = None,
 ) -> tvm.transform.Pass:
     """The pass that makes a scheduled executable's module of a Relax module.
 
     Parameters
     ----------
-    topology, scheduler, options, cost_model
-        Those that are not given are taken from the current target.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        See `EmitExecutor`.
+    topology, scheduler, options, cost_model, backend, objective, stages, partitioner
+        As for `tvm_sched.relax.target`. Those that are not given are taken from the current target; options only where
+        no other method is named.
     measure : bool, optional
         Whether to take the fastest use of this machine's cores, see `MeasureSchedules`. Default: what the target says;
         for the topology ``"cpu"``, and only there, it is done.
     """
+    given: dict[str, Any] = {
+        "topology": load_topology(topology) if isinstance(topology, (str, os.PathLike)) else topology,
+        "scheduler": scheduler, "cost_model": cost_model, "backend": backend, "objective": objective, "stages": stages,
+        "partitioner": partitioner, "measure": measure if topology is None else wants_measuring(topology, backend, measure),
+        "options": {} if options is None and (scheduler or partitioner) else options,
+    }  # fmt: skip
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         current = tvm.target.Target.current(allow_none=True)
-        machine, method, settings, costs, where = topology, scheduler, options, cost_model, backend
-        if current is not None and ("tvm_sched" in current.keys or machine is None):
-            said = read_target(current)
-            machine = said.topology if machine is None else machine
-            settings = said.options if settings is None and method is None else settings
-            method, costs, where = method or said.scheduler, costs or said.cost_model, where or said.backend
-            wanted = said.measure if measure is None and topology is None else measure
-        else:
-            wanted = measure
-        machine = machine or "cpu1"
-        passes = [
-            *schedule_passes(
-                machine, method or "exact", settings, costs or "roofline", backend=where,
-                measure=wants_measuring(machine, where, wanted),
-            ),
-            EmitExecutor(where),
-        ]  # fmt: skip
-        return build_rest(tvm.transform.Sequential(passes)(mod))
+        named = current is not None and ("tvm_sched" in current.keys or topology is None)
+        said = read_target(current) if named else TargetOptions(load_topology("cpu1"))
+        chosen = replace(said, **{key: value for key, value in given.items() if value is not None})
+        return build_rest(tvm.transform.Sequential(_passes(chosen))(mod))
 
     return run
+
+
+def _passes(chosen: TargetOptions) -> list[tvm.transform.Pass]:
+    if chosen.objective == "throughput":
+        return [
+            *problem_passes(chosen.topology, chosen.cost_model, chosen.backend),
+            PartitionPipeline(chosen.stages, chosen.partitioner, chosen.options),
+            EmitPipeline(chosen.backend),
+        ]
+    measure = wants_measuring(None, chosen.backend, bool(chosen.measure))
+    return [
+        *schedule_passes(
+            chosen.topology,
+            chosen.scheduler,
+            chosen.options,
+            chosen.cost_model,
+            backend=chosen.backend,
+            measure=measure,
+        ),
+        EmitExecutor(chosen.backend),
+    ]
 
 
 def schedule_passes(
@@ -82,12 +100,21 @@ def schedule_passes(
     """The passes up to a schedule. Schedulers split the graph themselves, so `SplitByDominators` is not among them."""
     measuring = [MeasureSchedules(progress=progress)] if measure else []
     return [
-        LowerToKernels(device_kind="cuda" if backend == "cuda" else "cpu"),
-        EstimateLatencies(topology, cost_model),
+        *problem_passes(topology, cost_model, backend),
         Place(scheduler, options, progress),
         AllocateStreams(),
         OrderLaunches(),
         *measuring,
+    ]
+
+
+def problem_passes(
+    topology: Topology | str | os.PathLike[str], cost_model: Any = "roofline", backend: str | None = None
+) -> list[tvm.transform.Pass]:
+    """The passes up to a scheduling problem."""
+    return [
+        LowerToKernels(device_kind="cuda" if backend == "cuda" else "cpu"),
+        EstimateLatencies(topology, cost_model),
     ]
 
 

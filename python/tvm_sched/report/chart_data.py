@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..pipeline import PipelinePlan
+from ..pipeline.wiring import batch_of
 from ..problem import Problem
-from ..schedule import Schedule, Timeline
+from ..schedule import Event, Schedule, Timeline
 from ..schedule.simulate import memory_profile
 from .figures import ordered_lanes
 from .units import format_bytes
@@ -29,7 +31,7 @@ def chart_data(problem: Problem, schedule: Schedule, predicted: Timeline, others
     return {
         "lanes": lanes,
         "groups": [*groups, *TRANSFERS],
-        "timelines": [_columns(timeline, lanes, kinds, groups, submodels) for timeline in timelines],
+        "timelines": [_columns(timeline, lanes, _operators(kinds, groups, submodels)) for timeline in timelines],
         "memory": _memory(problem, schedule, predicted),
         "submodels": len(set(submodels.values())),
         "latency": predicted.latency_ns,
@@ -47,24 +49,56 @@ def _groups(kinds: dict[str, str], timeline: Timeline) -> list[str]:
     return ranked if len(ranked) <= MOST_GROUPS else [*ranked[: MOST_GROUPS - 1], "other kinds"]
 
 
-def _columns(
-    timeline: Timeline, lanes: list[str], kinds: dict[str, str], groups: list[str], submodels: dict[str, int]
-) -> dict[str, Any]:
+def _operators(
+    kinds: dict[str, str], groups: list[str], submodels: dict[str, int]
+) -> Callable[[Event], tuple[str, int, int]]:
+    """What is said of an event of a schedule: its kind, its group, its submodel (-1: none)."""
+    group_id = {group: n for n, group in enumerate(groups)}
+
+    def describe(event: Event) -> tuple[str, int, int]:
+        submodel = submodels.get(event.name, -1) if event.kind in ("kernel", "host_read") else -1
+        if event.kind != "kernel":
+            return event.kind, len(groups) + TRANSFERS.index(event.kind), submodel
+        kind = kinds.get(event.name, "operator")
+        return kind, group_id.get(kind, len(groups) - 1), submodel
+
+    return describe
+
+
+def pipeline_chart(problem: Problem, plan: PipelinePlan, timelines: Sequence[Timeline]) -> dict[str, Any]:
+    """Data of a pipeline's chart: stages from top to bottom, one colour for all that is done for a batch."""
+    place = {f"{stage.device}/0": s for s, stage in enumerate(plan.stages)}
+    lanes = sorted(ordered_lanes(problem.topology, timelines), key=lambda lane: place.get(lane, len(place)))
+    events = [event for timeline in timelines for event in timeline.events]
+    batches = 1 + max((batch_of(event.name) for event in events), default=0)
+    colours = min(batches, MOST_GROUPS)
+
+    def describe(event: Event) -> tuple[str, int, int]:
+        return event.kind, batch_of(event.name) % colours, -1
+
+    return {
+        "lanes": lanes,
+        "groups": [f"batches {g}, {g + colours}, …" if batches > colours else f"batch {g}" for g in range(colours)],
+        "timelines": [_columns(timeline, lanes, describe) for timeline in timelines],
+        "memory": [],
+        "submodels": 0,
+        "latency": timelines[0].latency_ns,
+        "bound": None,
+    }
+
+
+def _columns(timeline: Timeline, lanes: list[str], describe: Callable[[Event], tuple[str, int, int]]) -> dict[str, Any]:
     """One row for each lane of each event; names and kinds are positions in tables."""
     lane_id = {lane: n for n, lane in enumerate(lanes)}
-    group_id = {group: n for n, group in enumerate(groups)}
     names, kind_names = _Table(), _Table()
     columns: dict[str, list[int]] = {
         key: [] for key in ("lane", "start", "time", "bytes", "name", "kind", "group", "submodel")
     }
     for event in timeline.events:
-        kernel = event.kind == "kernel"
-        kind = kinds.get(event.name, "operator") if kernel else event.kind
-        group = group_id.get(kind, len(groups) - 1) if kernel else len(groups) + TRANSFERS.index(event.kind)
-        row = (event.start_ns, event.duration_ns, event.bytes, names[event.name], kind_names[kind], group)
-        submodel = submodels.get(event.name, -1) if event.kind in ("kernel", "host_read") else -1
+        kind, group, submodel = describe(event)
+        row = (event.start_ns, event.duration_ns, event.bytes, names[event.name], kind_names[kind], group, submodel)
         for lane in event.lanes:
-            for key, value in zip(columns, (lane_id[lane], *row, submodel), strict=True):
+            for key, value in zip(columns, (lane_id[lane], *row), strict=True):
                 columns[key].append(value)
     return {
         "source": timeline.source,

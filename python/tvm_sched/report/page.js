@@ -158,7 +158,7 @@
 
   function draw(section) {
     const entry = data[+section.dataset.entry], place = section.querySelector(".gantt");
-    const by = section.querySelector(".colours").value, rows = rowsOf(entry);
+    const by = section.querySelector(".colours")?.value ?? "kind", rows = rowsOf(entry);
     const [unit, scale] = unitFor(entry.latency), lines = memory(entry, scale);
     const made = layout(entry, rows, unit, scale, lines.length);
     if (place.layout) made.xaxis.range = [...place.layout.xaxis.range];
@@ -190,7 +190,7 @@
       if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
     });
     if (amount(data[+section.dataset.entry]) > MOST_BARS) place.on("plotly_relayout", (change) => { if (Object.keys(change).some((key) => key.startsWith("xaxis.range"))) draw(section); });
-    section.querySelector(".colours").addEventListener("change", () => draw(section));
+    section.querySelector(".colours")?.addEventListener("change", () => draw(section));
   }
 
   const sections = [...document.querySelectorAll(".entry")], tabs = document.querySelector(".tabs");

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NONE = '<span class="none">–</span>'
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:
     """A table whose columns from ``numbers`` on are aligned right; cells are HTML."""
 
     def cells(tag: str, values: Sequence[str]) -> str:
@@ -71,7 +71,7 @@ def summary_table(views: Sequence[View]) -> str:
                 _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[view.problem.digest]),
             ]
         )
-    return _table(head, rows, "summary", numbers=2)
+    return table(head, rows, "summary", numbers=2)
 
 
 def most_telling(views: Sequence[View]) -> int:
@@ -94,17 +94,11 @@ def _bar(latency: int, bound: int, longest: int) -> str:
 def entry_section(n: int, view: View) -> str:
     """All of one schedule: figures, the places of its charts, tables of devices and channels, options."""
     problem, schedule = view.problem, view.schedule
-    many = len({placement.submodel for placement in schedule.placements}) > 1
-    colours = '<option value="submodel">submodel</option>' if many else ""
     return f"""<section class="entry" id="entry-{n}" data-entry="{n}">
 <h2>{escape(view.title)} <small>{escape(problem.graph.name)} on {escape(problem.topology.name)}</small></h2>
 {_cards(view)}
 <div class="tools">
- <span class="buttons"><button data-zoom="0.5" title="Zoom in">+</button>
- <button data-zoom="2" title="Zoom out">−</button>
- <button data-zoom="0" title="Show all">Fit</button></span>
- <label>Colour by <select class="colours"><option value="kind">operator kind</option>{colours}</select></label>
- <span class="hint">Drag to zoom, Shift-drag or arrow keys to move, Ctrl-wheel to zoom, double-click to see all.</span>
+{chart_tools(_colour_choice(view))}
 </div>
 <div class="gantt" tabindex="0" aria-label="Timeline of {escape(view.title)}"></div>
 <div class="columns">
@@ -114,6 +108,21 @@ def entry_section(n: int, view: View) -> str:
 </div>
 {_useful(problem, schedule)}
 </section>"""
+
+
+def _colour_choice(view: View) -> str:
+    many = len({placement.submodel for placement in view.schedule.placements}) > 1
+    submodel = '<option value="submodel">submodel</option>' if many else ""
+    return f'<label>Colour by <select class="colours"><option value="kind">operator kind</option>{submodel}</select></label>'
+
+
+def chart_tools(choice: str = "") -> str:
+    """The buttons of a timeline's chart, and how to move in it."""
+    return f"""<span class="buttons"><button data-zoom="0.5" title="Zoom in">+</button>
+ <button data-zoom="2" title="Zoom out">−</button>
+ <button data-zoom="0" title="Show all">Fit</button></span>
+ {choice}
+ <span class="hint">Drag to zoom, Shift-drag or arrow keys to move, Ctrl-wheel to zoom, double-click to see all.</span>"""
 
 
 def _useful(problem: Problem, schedule: Schedule) -> str:
@@ -128,29 +137,30 @@ def _useful(problem: Problem, schedule: Schedule) -> str:
     if not rows:
         return ""
     head = ["Kernel", "Such as", "On", "Operators", "Uncertain by", ""]
-    return f"<h3>Most useful to measure</h3>{_table(head, rows, numbers=3)}"
+    return f"<h3>Most useful to measure</h3>{table(head, rows, numbers=3)}"
 
 
 def _cards(view: View) -> str:
     certificate = view.schedule.certificate
-    cards = [("Predicted latency", format_ns(view.predicted.latency_ns), "simulated")]
-    cards += [
+    shown = [("Predicted latency", format_ns(view.predicted.latency_ns), "simulated")]
+    shown += [
         (f"{timeline.source.capitalize()} latency", format_ns(timeline.latency_ns), _against(timeline, view.predicted))
         for timeline in view.others
     ]
     if certificate:
-        cards.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))
-        cards.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
+        shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))
+        shown.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
     if view.schedule.seconds:
-        cards.append(("Found in", format_time(view.schedule.seconds), escape(view.schedule.scheduler)))
-    return (
-        '<div class="cards">'
-        + "".join(
-            f'<div class="card"><span>{name}</span><b>{value}</b><small>{note}</small></div>'
-            for name, value, note in cards
-        )
-        + "</div>"
+        shown.append(("Found in", format_time(view.schedule.seconds), escape(view.schedule.scheduler)))
+    return cards(shown)
+
+
+def cards(shown: Sequence[tuple[str, str, str]]) -> str:
+    """Figures to see first: each a name, a value, and a note."""
+    each = (
+        f'<div class="card"><span>{name}</span><b>{value}</b><small>{note}</small></div>' for name, value, note in shown
     )
+    return f'<div class="cards">{"".join(each)}</div>'
 
 
 def _against(timeline: Timeline, predicted: Timeline) -> str:
@@ -186,7 +196,7 @@ def _devices(problem: Problem, schedule: Schedule, predicted: Timeline) -> str:
         ]
         for device, profile in zip(problem.topology.devices, memory_profile(problem, schedule), strict=True)
     ]
-    return _table(["Device", "Operators", "Busy", "of latency", "Peak memory", "of"], rows)
+    return table(["Device", "Operators", "Busy", "of latency", "Peak memory", "of"], rows)
 
 
 def _channels(problem: Problem, predicted: Timeline) -> str:
@@ -198,13 +208,13 @@ def _channels(problem: Problem, predicted: Timeline) -> str:
     ]
     if not rows:
         return "<p>Nothing travels.</p>"
-    return _table(["Channel", "Transfers", "Bytes", "Busy", "of latency"], rows)
+    return table(["Channel", "Transfers", "Bytes", "Busy", "of latency"], rows)
 
 
 def _options(schedule: Schedule) -> str:
     rows = [["scheduler", escape(schedule.scheduler) or NONE]]
     rows += [[escape(name), escape(msgspec.json.encode(value).decode())] for name, value in schedule.options.items()]
-    return _table(["Option", "Value"], rows)
+    return table(["Option", "Value"], rows)
 
 
 def topology_section(topology: Topology) -> str:
@@ -229,5 +239,5 @@ def topology_section(topology: Topology) -> str:
     return f"""<section class="topology-of"><h2>Topology {escape(topology.name)}
 <small>{len(topology.devices)} devices, memory up to {format_rate(fastest)}</small></h2>
 <div class="columns"><div class="scroll">{topology_svg(topology)}</div>
-<div>{_table(["from, to", *map(escape, names)], rows, "matrix")}
+<div>{table(["from, to", *map(escape, names)], rows, "matrix")}
 <p class="hint">{legend}</p>{source}</div></div></section>"""

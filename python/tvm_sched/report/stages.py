@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from rich.table import Table
 from rich.text import Text
 
@@ -9,15 +11,33 @@ from ..pipeline import PipelinePlan, Stage
 from .units import format_ns
 
 _WIDTH = 32
-_PARTS = (("input_ns", "▒", "blue"), ("work_ns", "█", "green"), ("overflow_ns", "▓", "red"), ("output_ns", "░", "blue"))
+
+
+class Part(NamedTuple):
+    """A part of a stage's cost: its field, and how it is shown."""
+
+    field: str
+    name: str
+    meaning: str
+    symbol: str
+    colour: str
+
+
+PARTS = (
+    Part("input_ns", "input", "tensors from other stages and from the host", "▒", "blue"),
+    Part("work_ns", "work", "operators", "█", "green"),
+    Part("overflow_ns", "overflow", "parameters that do not fit, streamed for each batch", "▓", "red"),
+    Part("output_ns", "output", "tensors that others read", "░", "blue"),
+)
+"""In the order in which a batch meets them."""
 
 
 def stage_table(plan: PipelinePlan) -> Table:
     """A line for each stage, with a bar: the longest is the bottleneck."""
-    legend = ", ".join(f"{symbol} {field.removesuffix('_ns')}" for field, symbol, _ in _PARTS)
+    legend = ", ".join(f"{part.symbol} {part.name}" for part in PARTS)
     table = Table("stage", "device", "operators", "input", "work", "overflow", "output", "cost", legend)
     for s, stage in enumerate(plan.stages):
-        figures = [format_ns(getattr(stage, field)) for field, _, _ in _PARTS]
+        figures = [format_ns(getattr(stage, part.field)) for part in PARTS]
         bar = stage_bar(stage, plan.cost_ns)
         table.add_row(str(s), stage.device, str(len(stage.operators)), *figures, format_ns(stage.cost_ns), bar)
     return table
@@ -26,10 +46,10 @@ def stage_table(plan: PipelinePlan) -> Table:
 def stage_bar(stage: Stage, longest_ns: int) -> Text:
     """A stage's cost as a bar; one of ``longest_ns`` fills the width."""
     bar, drawn, total = Text(), 0, 0
-    for field, symbol, colour in _PARTS:
-        total += getattr(stage, field)
+    for part in PARTS:
+        total += getattr(stage, part.field)
         end = round(_WIDTH * total / longest_ns) if longest_ns else 0
-        bar.append(symbol * (end - drawn), style=colour)
+        bar.append(part.symbol * (end - drawn), style=part.colour)
         drawn = end
     return bar
 

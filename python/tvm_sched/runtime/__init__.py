@@ -4,7 +4,7 @@ Neither the compiler nor a solver is needed here: ``TVM_USE_RUNTIME_LIB=1`` is e
 """
 
 from .machine import MachineWarning
-from .module import ScheduledModule, find_scheduled_module, load, make_module
+from .module import ScheduledModule, find_scheduled_module, load, make_module, open_library, scheduled_modules
 from .parameters import write_parameters
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
@@ -16,6 +16,8 @@ __all__ = [
     "find_scheduled_module",
     "load",
     "make_module",
+    "open_library",
+    "scheduled_modules",
     "to_numpy",
     "to_tensor",
     "write_parameters",

@@ -31,17 +31,18 @@ class ScheduledModule:
     module
         A ``tvm_ffi`` module of kind ``tvm_sched``, or any module that imports one: what ``tvm.compile`` or
         ``load_module`` returns, or a ``relax.VMExecutable``.
+    root : optional
+        What holds the kernels' code where that is not ``module`` itself: it has to outlive what runs them.
 
     Raises
     ------
     InputError
-        If there is none in it.
+        If there is none in it, or a pipeline of several.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, root: Any = None) -> None:
         self._module = find_scheduled_module(module)
-        # The library that holds the kernels must outlive what runs them.
-        self._root = module
+        self._root = (module, root)
 
     @property
     def module(self) -> Any:
@@ -232,26 +233,46 @@ class ScheduledModule:
 
 
 def find_scheduled_module(module: Any) -> Any:
-    """Return the first module of kind ``tvm_sched`` among a module, what it wraps, and its imports.
+    """Return the module of kind ``tvm_sched`` among a module, what it wraps, and its imports.
 
     Raises
     ------
     InputError
-        If there is none; the message lists the kinds that were found.
+        If there is none, with the kinds that were found, or the stages of a pipeline.
     """
+    found, others = _search(module)
+    if not found:
+        raise InputError(
+            f"no module of kind {_KIND!r} was found, only {others}: either it was not compiled with a tvm_sched target, or "
+            "the model computes nothing, so that there is nothing to schedule"
+        )
+    if len(found) > 1:
+        raise InputError(
+            f"it holds a pipeline of {len(found)} stages: run batches with tvm_sched.pipeline.open_pipeline, or one input "
+            "with TVM's virtual machine"
+        )
+    return found[0]
+
+
+def scheduled_modules(module: Any) -> list[Any]:
+    """Return all modules of kind ``tvm_sched`` among a module, what it wraps, and its imports."""
+    return _search(module)[0]
+
+
+def _search(module: Any) -> tuple[list[Any], list[str]]:
+    """The modules of our kind, whose imports are kernels, and the kinds of the others."""
     _library.load_library()
     pending = [getattr(module, "mod", module)]  # relax.VMExecutable wraps its module as `mod`
-    kinds: list[str] = []
+    found: list[Any] = []
+    others: list[str] = []
     while pending:
         candidate = pending.pop(0)
-        kinds.append(candidate.kind)
         if candidate.kind == _KIND:
-            return candidate
-        pending.extend(candidate.imports)
-    raise InputError(
-        f"no module of kind {_KIND!r} was found, only {kinds}: either it was not compiled with a tvm_sched target, or the "
-        "model computes nothing, so that there is nothing to schedule"
-    )
+            found.append(candidate)
+        else:
+            others.append(candidate.kind)
+            pending.extend(candidate.imports)
+    return found, others
 
 
 def make_module(
@@ -294,20 +315,33 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
         Where this machine is not what the artifact was made for, with what to do.
     """
     file = Path(path)
-    check_library(file)
-    _library.load_library()
+    library = open_library(file)
     try:
-        loaded = ScheduledModule(load_library(file))
+        loaded = ScheduledModule(library)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
-    except Exception as error:
-        raise InputError(f"{file}: cannot be loaded ({error})") from error
     for difference in differences(loaded.info()):
         warnings.warn(f"{file}: {difference}", MachineWarning, stacklevel=2)
     source = _parameters_file(loaded, file, parameters)
     if source is not None:
         loaded.load_parameters(source)
     return loaded
+
+
+def open_library(file: Path) -> Any:
+    """Check and load an artifact's file as a ``tvm_ffi`` module.
+
+    Raises
+    ------
+    InputError
+        If it is not there, is cut off, or cannot be loaded.
+    """
+    check_library(file)
+    _library.load_library()
+    try:
+        return load_library(file)
+    except Exception as error:
+        raise InputError(f"{file}: cannot be loaded ({error})") from error
 
 
 def _parameters_file(

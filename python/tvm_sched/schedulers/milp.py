@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import os
-import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from ortools.math_opt.python import mathopt
 
 from ..errors import InputError, require_at_least
+from .console import stdout_aside
 
 SOLVERS = {
     "highs": mathopt.SolverType.HIGHS,
@@ -183,7 +181,7 @@ def _in_thread(
 
     def work() -> None:
         try:
-            with _stdout_aside():
+            with stdout_aside():
                 found.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
         except Exception as error:
             failed.append(error)
@@ -199,16 +197,3 @@ def _in_thread(
             return None
         raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}")
     return found[0]
-
-
-@contextmanager
-def _stdout_aside() -> Iterator[None]:
-    """Send what C++ prints to standard error: HiGHS now and then prints though told not to, into a command's result."""
-    sys.stdout.flush()
-    saved = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)

@@ -15,7 +15,7 @@ from tvm import relax
 from ..._library import function as library_function
 from ...errors import InputError
 from ...planning import KernelCall, emit_plan, output_tensors
-from ...problem import Problem
+from ...problem import Problem, Topology
 from ...runtime.machine import describe
 from ...schedule import Schedule
 from ...streams import core_shares
@@ -61,6 +61,11 @@ class Executor:
     parameters: dict[str, Any]
     plans: list[dict[str, Any]]
 
+    @property
+    def modules(self) -> list[tvm.runtime.Module]:
+        """The module, where there is one."""
+        return [] if self.module is None else [self.module]
+
 
 def make_executor(
     mods: Sequence[tvm.IRModule],
@@ -90,7 +95,7 @@ def make_executor(
     _check_alike(variants)
     if backend == "cuda":
         for variant in variants:
-            _check_runs_on_gpus(variant)
+            check_runs_on_gpus(variant.mod, variant.problem, variant.extraction)
     plans: list[dict[str, Any]] = []
     kernels: dict[str, tvm.tirx.PrimFunc] = {}
     parameters: dict[str, Any] = {}
@@ -122,11 +127,7 @@ def make_executor(
     info = json.dumps({**described, **(metadata or {})})
     make = tvm.get_global_func("tvm_sched.make_module")
     module = make(json.dumps(plans), info, parameters if embed else {})
-    if kernels:
-        if plans[0]["backend"] == "cuda":
-            module.import_module(compile_cuda_kernels(kernels, [d.arch for d in variants[0].problem.topology.devices]))
-        else:
-            module.import_module(compile_kernels(kernels, target or host_target()))
+    import_kernels(module, kernels, plans[0]["backend"], variants[0].problem.topology, target or host_target())
     for library in libraries:
         module.import_module(library)
     return Executor(module, main, {} if embed else parameters, plans)
@@ -175,15 +176,32 @@ def choose_backend(problem: Problem) -> str:
     return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
 
 
-def _check_runs_on_gpus(variant: Variant) -> None:
-    others = [device.name for device in variant.problem.topology.devices if device.kind != "cuda"]
+def import_kernels(
+    module: tvm.runtime.Module,
+    kernels: dict[str, tvm.tirx.PrimFunc],
+    backend: str,
+    topology: Topology,
+    target: tvm.target.Target,
+) -> None:
+    """Compile kernels, by the names under which they are found, for a backend; put them into a runtime module."""
+    if not kernels:
+        return
+    if backend == "cuda":
+        module.import_module(compile_cuda_kernels(kernels, [device.arch for device in topology.devices]))
+    else:
+        module.import_module(compile_kernels(kernels, target))
+
+
+def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extraction) -> None:
+    """Refuse devices that are no GPUs, and kernels that only the host has, with an `InputError`."""
+    others = [device.name for device in problem.topology.devices if device.kind != "cuda"]
     if others:
         raise InputError(
             f"the backend 'cuda' runs on GPUs, and {', '.join(map(repr, others))} of the topology "
-            f"{variant.problem.topology.name!r} are CPUs; compile for a topology of GPUs, or for the backend 'cpu'"
+            f"{problem.topology.name!r} are CPUs; compile for a topology of GPUs, or for the backend 'cpu'"
         )
-    claimed = claimed_functions(variant.mod)
-    for call in variant.extraction.calls:
+    claimed = claimed_functions(mod)
+    for call in extraction.calls:
         if call.packed or (call.external and call.function not in claimed):
             raise InputError(
                 f"operator {call.operator!r} calls {call.function!r}, a function of the host, which has no kernel for GPUs; "
@@ -295,29 +313,38 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     outputs = [tensor for tensor in output_tensors(first.extraction) if tensor not in unset]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
-        values = {name: _element(builder, variable, way) for name, (variable, way) in arguments.items()}
+        values = {name: element(builder, variable, way) for name, (variable, way) in arguments.items()}
         if outputs:
             types = [_output_type(variants, k) for k in range(len(outputs))]
-            result_type = types[0] if len(types) == 1 else relax.TupleType(types)
-            call = relax.call_pure_packed(ENTRY, *(values[name] for name in arguments), ty_args=result_type)
-            result = builder.emit(call)
-            for k, tensor in enumerate(outputs):
-                values[tensor] = result if len(outputs) == 1 else builder.emit(relax.TupleGetItem(result, k))
-        builder.emit_func_output(_rebuild(first.extraction.result, values))
+            results = emit_call(builder, ENTRY, [values[name] for name in arguments], types)
+            values.update(zip(outputs, results, strict=True))
+        builder.emit_func_output(rebuild(first.extraction.result, values))
     function = builder.get()["main"]
     return function.with_attr("num_input", len(params) - len(unset))
 
 
-def _element(builder: relax.BlockBuilder, variable: relax.Var, way: tuple[int, ...]) -> relax.Expr:
+def emit_call(
+    builder: relax.BlockBuilder, name: str, arguments: list[relax.Expr], types: list[Any]
+) -> list[relax.Expr]:
+    """Call a function of a runtime module, which returns a tensor, or an array of several; returns these."""
+    result = builder.emit(
+        relax.call_pure_packed(name, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types))
+    )
+    return [result] if len(types) == 1 else [builder.emit(relax.TupleGetItem(result, k)) for k in range(len(types))]
+
+
+def element(builder: relax.BlockBuilder, variable: relax.Var, way: tuple[int, ...]) -> relax.Expr:
+    """An argument of ``main``, or a part of one that is a tuple."""
     value = variable
     for position in way:
         value = builder.emit(relax.TupleGetItem(value, position))
     return value
 
 
-def _rebuild(result: Any, values: dict[str, relax.Expr]) -> relax.Expr:
+def rebuild(result: Any, values: dict[str, relax.Expr]) -> relax.Expr:
+    """The nested result of ``main`` from its leaves."""
     if isinstance(result, tuple):
-        return relax.Tuple([_rebuild(part, values) for part in result])
+        return relax.Tuple([rebuild(part, values) for part in result])
     return values[result]
 
 

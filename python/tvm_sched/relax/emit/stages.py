@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
+from tvm import relax
 
 from ..._library import function as library_function
+from ...errors import InputError
+from ...pipeline import verify
+from ...pipeline.compiled import describe_stage
+from ...pipeline.stage_problem import stage_problem
 from ...planning import KernelCall, emit_plan
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
-from ...schedulers import solve
-from ..attributes import PARAMETERS
+from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
 from ..export import EMBED_LIMIT
-from ..graph import Extraction
+from ..graph import Extraction, extract
 from ..kernel_libraries import make_modules
-from ..kernels import compile_kernels, host_target
-from .executor import claimed_functions, function_cores, kernel_names
+from ..kernels import host_target
+from .executor import (
+    ENTRY,
+    check_runs_on_gpus,
+    choose_backend,
+    claimed_functions,
+    element,
+    emit_call,
+    function_cores,
+    import_kernels,
+    kernel_names,
+    rebuild,
+)
 
 
 @dataclass(frozen=True)
@@ -35,17 +50,24 @@ class StageCalls:
 
 @dataclass(frozen=True)
 class CompiledStage:
-    """A stage's executable.
+    """A stage, compiled.
 
     Attributes
     ----------
-    executable : tvm.runtime.Executable
+    module : tvm.runtime.Module
+        Of kind ``tvm_sched``, with its kernels. No two stages of a plan have a kernel's name in common, so that they can
+        be linked into one library.
     parameters : dict of str to numpy.ndarray
         Values that it needs and does not hold.
     """
 
-    executable: Any
+    module: tvm.runtime.Module
     parameters: dict[str, Any]
+
+    @property
+    def executable(self) -> tvm.runtime.Executable:
+        """The stage alone, for export."""
+        return tvm.runtime.Executable(self.module)
 
     def link(self) -> ScheduledModule:
         """The stage as loaded code with its parameters: kernels are linked first, which makes another module of it."""
@@ -55,31 +77,86 @@ class CompiledStage:
         return module
 
 
-def make_stage(mod: tvm.IRModule, extraction: Extraction, problem: Problem, device: str, backend: str) -> CompiledStage:
-    """Compile a stage; parameters of more than `EMBED_LIMIT` bytes stay outside.
+def make_stages(mod: tvm.IRModule, backend: str | None = None, together: bool = False) -> list[CompiledStage]:
+    """Compile the stages of a module's pipeline plan.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        The whole model, lowered to kernels.
-    extraction : Extraction
-        Of that module.
-    problem : Problem
-        Of the stage, see `tvm_sched.pipeline.stage_problem`.
-    device : str
-    backend : {"cpu", "emulated"}
+        The whole model, lowered to kernels, with problem and plan in its attributes.
+    backend : {"cpu", "emulated", "cuda"}, optional
+        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    together : bool
+        Whether all go into one executable: then they hold the values of their parameters, not only up to `EMBED_LIMIT`
+        bytes of each stage, and the first one holds what `tvm_sched.pipeline.open_pipeline` needs.
 
     Raises
     ------
+    InputError
+        Parameters without values or as results, which the stages of a pipeline cannot hand on.
     InfeasibleError
-        The stage's activations do not fit into its device.
+        A stage's activations do not fit into its device.
     """
+    problem, plan, extraction = get_problem(mod), get_pipeline_plan(mod), extract(mod)
+    verify(problem, plan)
+    _check_parameters(mod, problem)
+    kind = backend or choose_backend(problem)
+    if kind == "cuda":
+        check_runs_on_gpus(mod, problem, extraction)
+    compiled = []
+    for s, stage in enumerate(plan.stages):
+        part = stage_problem(problem, plan, s, apart=kind == "cuda")
+        about = describe_stage(problem, plan, s) if together else {}
+        compiled.append(_compile_stage(mod, extraction, part, stage.device, kind, s, about))
+    return compiled
+
+
+def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> relax.Function:
+    """``main`` that takes one batch through the stages, one after the other."""
+    extraction, held = extract(mod), set(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else set()
+    kept = [variable for variable in mod["main"].params if variable.name not in held]
+    new = {variable: relax.Var(variable.name, variable.ty) for variable in kept}
+    builder = relax.BlockBuilder()
+    with builder.function("main", list(new.values())):
+        values = {name: element(builder, new[variable], way) for name, (variable, way) in extraction.arguments.items()}
+        for stage in stages:
+            (plan,) = json.loads(stage["plans"]())
+            types = [relax.TensorType(spec["shape"], spec["dtype"]) for spec in plan["outputs"]]
+            if types:  # else nobody reads what it makes
+                arguments = [values[spec["name"]] for spec in plan["arguments"]]
+                results = emit_call(builder, f"{ENTRY}:{plan['name']}", arguments, types)
+                values.update((spec["name"], value) for spec, value in zip(plan["outputs"], results, strict=True))
+        builder.emit_func_output(rebuild(extraction.result, values))
+    return builder.get()["main"].with_attr("num_input", len(kept))
+
+
+def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
+    known = mod.attrs.get(PARAMETERS, {})
+    for tensor in problem.graph.tensors:
+        if tensor.kind != "parameter":
+            continue
+        if tensor.name not in known:
+            raise InputError(f"parameter {tensor.name!r} has no value; bind it before the model is cut into stages")
+        if tensor.name in problem.graph.outputs:
+            raise InputError(f"the model returns its parameter {tensor.name!r}, which no stage of a pipeline sends")
+
+
+def _compile_stage(
+    mod: tvm.IRModule,
+    extraction: Extraction,
+    problem: Problem,
+    device: str,
+    backend: str,
+    number: int,
+    about: Mapping[str, Any],
+) -> CompiledStage:
+    """Compile one stage, the ``number``-th; what ``about`` says is for one that stands with others in an executable."""
     calls = _calls(extraction, problem.graph)
-    functions = kernel_names(mod, calls.calls)
+    functions = kernel_names(mod, calls.calls, f"__stage{number}")
     claimed = claimed_functions(mod)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
-    held = {name: values[name] for name in calls.parameters if name in values}
+    held = {name: values[name] for name in calls.parameters}
     schedule = solve(problem, "single", {"device": device})
     plan = emit_plan(
         problem,
@@ -90,17 +167,15 @@ def make_stage(mod: tvm.IRModule, extraction: Extraction, problem: Problem, devi
         functions=functions,
         values=tuple(held),
     )
-    used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
+    used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"]}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
-    about = {"name": problem.graph.name, **describe(backend, plan["devices"], str(host_target()))}
-    embedded = used if size <= EMBED_LIMIT else {}
-    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(about), embedded)
-    if kernels:
-        module.import_module(compile_kernels(kernels, host_target()))
+    embedded = used if about or size <= EMBED_LIMIT else {}
+    said = {"name": problem.graph.name, **describe(backend, plan["devices"], str(host_target())), **about}
+    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(said), embedded)
+    import_kernels(module, kernels, backend, problem.topology, host_target())
     for library in make_modules(mod, functions, function_cores(calls.calls, problem, schedule)):
         module.import_module(library)
-    external = {} if embedded else {name: value.numpy() for name, value in used.items()}
-    return CompiledStage(tvm.runtime.Executable(module), external)
+    return CompiledStage(module, {} if embedded else {name: value.numpy() for name, value in used.items()})
 
 
 def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax
 
@@ -34,11 +36,11 @@ class EmitExecutor:
         """Transform a module."""
         get_problem(mod), get_schedule(mod)  # missing attributes are told before work is done
         executor = make_executor([mod], backend=self.backend, target=self.target)
-        return attach_executor(mod, executor.module, executor.main)
+        return attach_executor(mod, executor.modules, executor.main)
 
 
-def attach_executor(mod: tvm.IRModule, module: tvm.runtime.Module | None, main: relax.Function) -> tvm.IRModule:
-    """Put ``main`` and the executor into a module, and drop the kernels that nothing calls any more."""
+def attach_executor(mod: tvm.IRModule, modules: Sequence[tvm.runtime.Module], main: relax.Function) -> tvm.IRModule:
+    """Put ``main`` and what it calls into a module, and drop the kernels that nothing calls any more."""
     result = mod.clone()
     result["main"] = main.with_attr("global_symbol", "main")
     result = relax.transform.DeadCodeElimination()(result)
@@ -47,7 +49,7 @@ def attach_executor(mod: tvm.IRModule, module: tvm.runtime.Module | None, main: 
             result.update_func(variable, function.with_attr("target", host_target()))
     if PARAMETERS in result.attrs:
         result = result.without_attr(PARAMETERS)
-    if module is None:
+    if not modules:
         return result
     others = list(result.attrs["external_mods"]) if "external_mods" in result.attrs else []
-    return result.with_attr("external_mods", [*others, module])
+    return result.with_attr("external_mods", [*others, *modules])

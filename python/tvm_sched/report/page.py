@@ -1,0 +1,133 @@
+"""The frame of every report: one HTML file with its styles, script and data, that needs no network."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from html import escape
+from importlib import metadata, resources
+from typing import Any
+
+import msgspec
+
+from .. import __version__
+from ..errors import TvmSchedError
+from ..files import write_atomically
+from ..problem import Problem
+from .sections import topology_section
+
+PACKAGES = ("apache-tvm", "ortools", "numpy", "plotly")
+
+
+def require_plotly() -> str:
+    """The JavaScript of plotly; call it before long work to find out early whether a report can be written.
+
+    Raises
+    ------
+    TvmSchedError
+        The package plotly is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise TvmSchedError(
+            "an HTML report needs the package plotly, which is not installed: pip install 'tvm-sched[report]'"
+        ) from None
+    return str(get_plotlyjs())
+
+
+def write_page(
+    path: str | os.PathLike[str],
+    title: str,
+    problems: Sequence[Problem],
+    *,
+    summary: str,
+    entries: Iterable[str],
+    charts: Sequence[Mapping[str, Any]],
+    first: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a page.
+
+    Parameters
+    ----------
+    path
+        The file, replaced as a whole.
+    title : str
+        Heading; the first problem's model and topology when empty.
+    problems : sequence of Problem
+        At least one; each topology is drawn once.
+    summary, entries : str, iterable of str
+        HTML of the top, and of the sections of class ``entry``.
+    charts : sequence of mapping
+        One for each entry, see `chart_data`.
+    first : int
+        The entry that is open at the beginning.
+    options : mapping, optional
+        What the reader should know besides.
+
+    Raises
+    ------
+    TvmSchedError
+        plotly is missing.
+    """
+    script = require_plotly()
+    name = title or f"{problems[0].graph.name} on {problems[0].topology.name}"
+    drawn = {problem.topology.name: problem.topology for problem in problems}
+    parts = {
+        "title": escape(name),
+        "subtitle": _subtitle(problems),
+        "style": _asset("page.css"),
+        "summary": summary,
+        "entries": "\n".join(entries),
+        "topologies": "\n".join(topology_section(topology) for topology in drawn.values()),
+        "details": _details(problems, options or {}),
+        "data": _json({"open": first, "entries": charts}),
+        "plotly": script.replace("</script", "<\\/script"),
+        "script": _asset("page.js"),
+    }
+    page = "".join(parts.get(piece, piece) for piece in _pieces(_asset("page.html")))
+    write_atomically(path, page.encode())
+
+
+def _pieces(page: str) -> list[str]:
+    """Split the template at its ``{{name}}`` marks: text, name, text, name, ..."""
+    return [piece for part in page.split("{{") for piece in part.split("}}")]
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _json(data: Any) -> str:
+    """JSON that can stand inside of a script element."""
+    return msgspec.json.encode(data).decode().replace("<", "\\u003c")
+
+
+def _subtitle(problems: Sequence[Problem]) -> str:
+    said = [
+        f"{escape(p.graph.name)}: {len(p.graph.operators):,} operators on {escape(p.topology.name)} "
+        f"({len(p.topology.devices)} devices), problem <code>{p.digest}</code>"
+        for p in {problem.digest: problem for problem in problems}.values()
+    ]
+    return "<br>".join(said)
+
+
+def _details(problems: Sequence[Problem], options: Mapping[str, Any]) -> str:
+    """Versions and options, as rows of a table."""
+    rows = [("tvm_sched", __version__), ("Python", platform.python_version()), ("machine", platform.platform())]
+    for name in PACKAGES:
+        try:
+            rows.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            rows.append((name, "not installed"))
+    rows.append(("written", datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")))
+    sources = {problem.costs.source or "unknown" for problem in problems}
+    rows.append(("latencies of operators from", ", ".join(sorted(sources))))
+    rows += [
+        (str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for name, value in options.items()
+    ]
+    return "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)

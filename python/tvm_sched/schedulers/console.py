@@ -1,0 +1,37 @@
+"""What solvers print by themselves must not get into a command's result on standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_lock = threading.Lock()
+_inside = 0
+_saved = -1
+
+
+@contextmanager
+def stdout_aside() -> Iterator[None]:
+    """Send what C++ prints to standard error: HiGHS now and then prints though told not to.
+
+    Standard output belongs to the process, so the first of several threads takes it aside and the last one gives it
+    back.
+    """
+    global _inside, _saved
+    with _lock:
+        if _inside == 0:
+            sys.stdout.flush()
+            _saved = os.dup(1)
+            os.dup2(2, 1)
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                os.dup2(_saved, 1)
+                os.close(_saved)
