@@ -19,6 +19,7 @@ from ...planning import KernelCall, emit_plan
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
+from ...schedulers import solve
 from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
 from ..export import EMBED_LIMIT
 from ..graph import Extraction, extract
