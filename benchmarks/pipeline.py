@@ -17,7 +17,7 @@ def main() -> None:
     given = arguments.parse_args()
     models = given.model or (["squeezenet"] if given.quick else ["squeezenet", "inception_v1", "densenet121"])
     rows = [row for name in models for row in _rows(name)]
-    report("Pipelines, emulated", rows, given.json, given.markdown)
+    report("Pipelines, emulated", rows, given.json, given.markdown, predicted=True)
 
 
 def _rows(name: str) -> Iterator[Row]:
