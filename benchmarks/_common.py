@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tvm_sched.problem import Problem
 
 T = TypeVar("T")
+PREDICTED = "Latencies on GPU topologies are predicted from data sheets (see `docs/model.md`), not measured."
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,19 @@ def best_ms(work: Callable[[], T], repeats: int) -> tuple[float, T]:
     return best * 1e3, result
 
 
-def report(title: str, rows: list[Row], file: Path | None, markdown: Path | None = None) -> None:
-    """Print rows as a table; write them as JSON and as a page of Markdown where files are given."""
+def report(
+    title: str,
+    rows: list[Row],
+    file: Path | None,
+    markdown: Path | None = None,
+    *,
+    predicted: bool = False,
+    notes: str = "",
+) -> None:
+    """Print rows as a table; write them as JSON and as a page of Markdown where files are given.
+
+    ``predicted``: the page says that latencies on GPUs are predicted. ``notes`` stand above the table there.
+    """
     header, body = _pivot(rows)
     table = Table(*header, title=title)
     for line in body:
@@ -116,7 +128,15 @@ def report(title: str, rows: list[Row], file: Path | None, markdown: Path | None
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if markdown is not None:
-        lines = [f"# {title}", "", *circumstances(), "", "| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+        lines = [
+            f"# {title}",
+            "",
+            *circumstances(predicted),
+            *([notes] if notes else []),
+            "",
+            "| " + " | ".join(header) + " |",
+            "|---" * len(header) + "|",
+        ]
         lines += ["| " + " | ".join(line) + " |" for line in body]
         markdown.parent.mkdir(parents=True, exist_ok=True)
         markdown.write_text("\n".join(lines) + "\n")
@@ -138,8 +158,8 @@ def _pivot(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def circumstances() -> list[str]:
-    """What made a page of results: the command, the machine, the date, the versions."""
+def circumstances(predicted: bool = False) -> list[str]:
+    """What made a page of results: the command, the machine, the date, the versions; whether latencies are predicted."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -149,7 +169,5 @@ def circumstances() -> list[str]:
         cpu = names[0] if names else cpu
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
-    return [
-        f"Made by `{command}` on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores of {cpu}; {packages}.",
-        "Latencies on GPU topologies are predicted from data sheets (see `docs/model.md`), not measured.",
-    ]
+    made = f"Made by `{command}` on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores of {cpu}; {packages}."
+    return [made, PREDICTED] if predicted else [made]

@@ -67,7 +67,7 @@ def write_page(
         markdown.parent.mkdir(parents=True, exist_ok=True)
     page = Page(markdown)
     page.text("# SortingHat's evaluation with our schedulers")
-    page.text(*circumstances())
+    page.text(*circumstances(predicted=True))
     limits(page, pairs, shared)
     for section in (
         headlines, out_of_order, figure_9, figure_10, figure_11, figure_12, figure_13, figure_14, certificates,

@@ -53,7 +53,7 @@ def main() -> None:
         found = latencies(problem, schedule)
         case = f"{problem.graph.name} on {problem.topology.name}"
         rows += [Row(case, name, ms, "ms", found["schedule's"], "schedule's") for name, ms in found.items()]
-    report("Orders of the loads on shared buses", rows, options.json, options.markdown)
+    report("Orders of the loads on shared buses", rows, options.json, options.markdown, predicted=True)
 
 
 if __name__ == "__main__":

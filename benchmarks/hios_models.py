@@ -80,7 +80,7 @@ def main() -> None:
         for size in sizes[: 1 if given.quick else None]:
             print(f"{name}, {size} pixels", flush=True)
             rows += rows_of(name, size, given.seconds)
-    report("Inception-v3 and NASNet-A on two A40", rows, given.json, given.markdown)
+    report("Inception-v3 and NASNet-A on two A40", rows, given.json, given.markdown, predicted=True)
     if given.markdown:
         given.markdown.write_text(given.markdown.read_text() + NOTES)
 

@@ -43,7 +43,7 @@ def main() -> None:
     if given.emulated:
         names = given.model or (EMULATED[:1] if given.quick else EMULATED)
         rows = [row for name in names for row in _emulated(name)]
-        report("Pipelines, emulated", rows, given.json, given.markdown)
+        report("Pipelines, emulated", rows, given.json, given.markdown, predicted=True)
         return
     models, seconds = _models(given.tokens), given.seconds
     names = given.model or (["GoogLeNet"] if given.quick else list(models))
@@ -51,7 +51,7 @@ def main() -> None:
         raise SystemExit(f"there is no model {unknown[0]!r}; there are {', '.join(models)}")
     seconds = min(seconds, 5.0) if given.quick else seconds
     rows = [row for name in names for row in _partitions(name, models[name](), given.stages, seconds)]
-    report(f"Pipelines of real models on {TOPOLOGY}", rows, given.json, given.markdown)
+    report(f"Pipelines of real models on {TOPOLOGY}", rows, given.json, given.markdown, predicted=True)
 
 
 def _models(tokens: int) -> dict[str, Callable[[], OpGraph]]:

@@ -93,7 +93,7 @@ def main() -> None:
                 single = found[0].figure
             rows += found
     rows += summary(rows)
-    report("Schedulers", rows, options.json, options.markdown)
+    report("Schedulers", rows, options.json, options.markdown, predicted=True)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def main() -> None:
         sizes = (100, 1000, 10_000) if options.quick else (100, 1000, 10_000, 100_000)
         cases = [(f"{n} operators", random_problem(1, n, 8, "generous", "bus")) for n in sizes]
     rows = [row for name, problem in cases for row in rows_of(name, problem, repeats)]
-    report("Pricing a schedule", rows, options.json, options.markdown)
+    report("Pricing a schedule", rows, options.json, options.markdown, predicted=True)
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def main() -> None:
     rows = [
         row for name, graph in cases.items() for row in rows_of(name, on_one_device(graph), 20 if given.quick else 200)
     ]
-    report("Stream allocation", rows, given.json, given.markdown)
+    report("Stream allocation", rows, given.json, given.markdown, predicted=True)
     if given.markdown:
         given.markdown.write_text(given.markdown.read_text() + NOTES)
 

@@ -88,10 +88,11 @@ def test_samples_need_uncertain_latencies(fails, problem_file, schedule_file):
 def test_wrong_profiles(fails, model_file, tmp_path):
     assert ".parquet or .json" in fails(2, "profile", model_file, "-o", tmp_path / "p.txt")
     assert "no such file; give models" in fails(2, "profile", "nothing.onnx", "-o", tmp_path / "p.json")
-    assert "allowed are cpu and cpuN" in fails(
+    assert "pip install 'tvm-sched[cuda]'" in fails(
         2, "profile", model_file, "--device", "cuda:0", "-o", tmp_path / "p.json"
     )
-    assert "allowed is cpuN" in fails(2, "profile", model_file, "--device", "a40x2", "-o", tmp_path / "p.json")
+    assert "at least 0 are allowed" in fails(2, "profile", model_file, "--pairs", -1, "-o", tmp_path / "p.json")
+    assert "allowed are cpuN" in fails(2, "profile", model_file, "--device", "a40x2", "-o", tmp_path / "p.json")
 
 
 def test_a_profile_of_another_machine_warns(run, model_file, tmp_path):

@@ -8,16 +8,18 @@ from hypothesis import strategies as st
 from tvm_sched.cost_model.devices import GPUS, known_gpu, properties
 from tvm_sched.cost_model.features import (
     FAMILIES,
+    FUNCTIONS,
     NAMES,
     describe,
     family_of,
     features,
+    footprint_of,
     matrix_products,
     roofline_seconds,
 )
 from tvm_sched.cost_model.signature import graph_of, signatures
 from tvm_sched.errors import InputError
-from tvm_sched.problem import load_topology
+from tvm_sched.problem import Operator, OpGraph, Tensor, load_topology
 
 CONVOLUTION = (
     "onednn.conv2d_bias_relu|237633536|a float32[1,224,224,3];p float32[64,3,7,7];p float32[64]|float32[1,112,112,64]"
@@ -44,6 +46,28 @@ def test_a_lookup_reads_rows_not_its_table():
     work = describe(graph_of([LOOKUP]))
     assert work.parameters[0] == 4 * 16 * 384
     assert work.written[0] == 4 * 16 * 384
+
+
+def test_footprint_counts_a_parameter_once():
+    tensors = (
+        Tensor("x", 40, "input", (10,), "float32"), Tensor("w", 40, "parameter", (10,), "float32"),
+        Tensor("v", 80, "parameter", (20,), "float32"), Tensor("y", 40, "activation", (10,), "float32"),
+        Tensor("z", 80, "activation", (20,), "float32"),
+    )  # fmt: skip
+    operators = (Operator("a", "add", ("x", "w"), ("y",)), Operator("b", "add_add", ("y", "w", "v"), ("z",)))
+    graph = OpGraph("g", operators, tensors, ("z",))
+    work = describe(graph)
+    assert footprint_of(graph, work) == 40 + 80
+    assert work.footprint.tolist() == [120, 120]
+    assert describe(graph, [7, 8]).footprint.tolist() == [7, 8]
+
+
+def test_words_are_counted_by_what_they_cost():
+    kind = "reshape_transpose_multiply_power_tanh_sqrt_where_sigmoid"
+    work = describe(graph_of([f"{kind}|8|a float32[4];a float32[8]|float32[8]"]))
+    counts = {name: getattr(work, name)[0] for name in FUNCTIONS}
+    assert counts == {"exponentials": 1, "polynomials": 1, "powers": 1, "roots": 1, "choices": 1, "moves": 2}
+    assert work.broadcast[0] == 1
 
 
 def test_families():

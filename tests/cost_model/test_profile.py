@@ -5,7 +5,7 @@ import pytest
 
 from tvm_sched.cost_model import CostWarning, costs
 from tvm_sched.cost_model.devices import properties
-from tvm_sched.cost_model.profile import Database, Machine, Measurement, Profile, this_machine
+from tvm_sched.cost_model.profile import Copies, Database, Machine, Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import FormatError, InputError
 from tvm_sched.problem import load_topology
@@ -18,7 +18,9 @@ CPU = load_topology("cpu1")
 @pytest.fixture
 def profile():
     kernels = (Measurement(SMALL, "m", 3e-6, 2e-6, 9e-6, 100, 0.01), Measurement(LARGE, "m", 0.0, 2e-4, 4e-4, 5))
-    return Profile(this_machine(), properties(CPU.devices[0]), kernels, ((1024, 1e-6),), {"m": 1e-3})
+    pairs = (Pair(SMALL, LARGE, (2e-6, 2e-4), (3e-6, 2.2e-4), 1),)
+    copies = (Copies("memory", 1, ((1024, 1e-6),)),)
+    return Profile(this_machine(), properties(CPU.devices[0]), kernels, pairs, copies, {"m": 1e-3}, threads=1)
 
 
 @pytest.mark.parametrize("name", ["p.json", "p.parquet"])
@@ -37,6 +39,11 @@ def test_wrong_files(profile, tmp_path):
     for old, new, message in (
         ('"version": 1', '"version": 2', "newer than this"),
         ("3e-6", "-3e-6", "in_run is -3e-06"),
+        ("3e-6", "NaN", "JSON is malformed"),
+        ("0.01", "-0.01", "error is -0.01"),
+        ('"m": 0.001', '"m": 0', "the latency of m is 0"),
+        ("0.00022", "0", "0.0 is not a time"),
+        ("1e-6", "-1e-6", "1024 bytes in -1e-06 s"),
         (SMALL, "x", "not the signature"),
     ):
         assert old in text
@@ -52,7 +59,7 @@ def test_wrong_files(profile, tmp_path):
 def test_measured_kernels_are_taken_and_others_predicted(profile, tmp_path):
     profile.save(tmp_path / "p.json")
     other = "onednn.matmul|65536|a float32[32,32];p float32[32,32]|float32[32,32]"
-    with pytest.warns(CostWarning, match="1 of 3 distinct kernels were not measured"):
+    with pytest.warns(CostWarning, match="1 of 3 distinct kernels were not measured and are predicted: operator2$"):
         found = costs(graph_of([SMALL, LARGE, other]), CPU, str(tmp_path / "p.json"))
     assert found.operator_ns[:2, 0].tolist() == [3000, 300_000], "the run's time; else between warm and cold"
     assert 0 < found.operator_ns[2, 0] < 300_000
@@ -63,8 +70,9 @@ def test_what_a_profile_cannot_say(profile, tmp_path):
     profile.save(tmp_path / "p.json")
     with pytest.raises(InputError, match="none of the 1 distinct kernels"):
         costs(graph_of(["add|1||float32[1]"]), CPU, str(tmp_path / "p.json"))
-    with pytest.raises(InputError, match="has no such device but"):
-        costs(graph_of([SMALL]), load_topology("a40x2"), str(tmp_path / "p.json"))
+    for other in ("a40x2", f"cpu{2 * this_machine().cores}"):  # another kind; a device with half a core
+        with pytest.raises(InputError, match="has no such device but"):
+            costs(graph_of([SMALL]), load_topology(other), str(tmp_path / "p.json"))
 
 
 def test_a_profile_of_another_machine_or_version_is_flagged(profile, tmp_path):

@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
 
 from relax import cases
 from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
-from tvm_sched.relax import get_graph, get_problem, get_schedule, passes, target
+from tvm_sched.relax import compile, get_graph, get_problem, get_schedule, passes, target
 from tvm_sched.runtime import ScheduledModule
 
 
@@ -128,6 +129,7 @@ def test_emulated_by_default():
 FRESH = """
 import sys, numpy as np
 import tvm
+from tvm import relax
 if not {installed}:
     from tvm_sched.relax.autoload import register
     register()
@@ -160,6 +162,7 @@ def test_fresh_process(tmp_path, runtime_only):
 UNCHANGED = """
 import sys, numpy as np
 import tvm
+from tvm import relax
 from relax import cases
 executable = tvm.compile(cases.Operators, "llvm")
 print(executable.as_text())
@@ -200,3 +203,19 @@ def test_external_packed_functions():
 
 def test_leaves_helper():
     assert len(leaves([np.zeros(1), [np.zeros(2), np.zeros(3)]])) == 3
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 4.0, 1.5, -1.0])
+def test_small_whole_powers_are_products(exponent):
+    x = relax.Var("x", relax.TensorType((2, 5), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.power(x, relax.const(np.float32(exponent))))
+        builder.emit_func_output(result)
+    made = compile(builder.get(), "cpu1", "single")
+    kinds = [operator.kind for operator in made.problem.graph.operators]
+    assert all("power" in kind for kind in kinds) == (exponent not in (2, 3, 4))
+    value = np.array([[-2.0, -1.0, 0.5, 1.0, 3.0], [0.1, -0.3, 7.0, 1e-3, 2.5]], np.float32)
+    value = value if exponent != 1.5 else np.abs(value)
+    np.testing.assert_allclose(made.module.run(value)[0], value**exponent, rtol=1e-6)

@@ -31,7 +31,10 @@ def profile(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the profile: .parquet or .json.")
     ],
     device: Annotated[
-        str, typer.Option("--device", metavar="cpu|cpuN|cuda:N", help="cpuN: one of N devices on this machine's cores.")
+        str,
+        typer.Option(
+            "--device", metavar="cpu|cpuN|cuda:N", help="cpuN: one of N devices on this machine's cores; cuda:N: a GPU."
+        ),
     ] = "cpu",
     input_shape: InputShapes = None,
     networks: Annotated[int, typer.Option("--networks", metavar="N", help="How many random networks.")] = 24,
@@ -39,8 +42,12 @@ def profile(
     again: Annotated[
         bool, typer.Option("--again", help="Measure all kernels, also those in the database of measurements.")
     ] = False,
+    pairs: Annotated[
+        int,
+        typer.Option("--pairs", metavar="N", help="How many pairs of each model's kernels to measure side by side."),
+    ] = 6,
     in_run_only: Annotated[
-        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold.")
+        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold, and side by side.")
     ] = False,
 ) -> None:
     """Measure every distinct kernel of models on this machine, until their times are known to 2 %.
@@ -51,12 +58,10 @@ def profile(
     from ..cost_model.profile import ENDINGS, Database
 
     check_outputs({"--output": (output, ENDINGS)}, [Path(each) for each in source if each != KERNELS])
-    if device.startswith("cuda"):
+    if networks < 1 or seed < 0 or pairs < 0:
         raise InputError(
-            f"--device {device}: only kernels of this machine's cores can be measured as yet; allowed are cpu and cpuN"
+            f"--networks {networks} --seed {seed} --pairs {pairs}: at least 1, at least 0 and at least 0 are allowed"
         )
-    if networks < 1 or seed < 0:
-        raise InputError(f"--networks {networks} --seed {seed}: at least 1 and at least 0 are allowed")
     sets = parse_shapes(input_shape)
     if len(sets) > 1:
         raise InputError("--input-shape gives an input two shapes; a profile is of one")
@@ -66,7 +71,7 @@ def profile(
 
         found = profile_models(
             models, "cpu1" if device == "cpu" else device, input_shapes=sets[0] if sets else None,
-            database=Database(), again=again, alone=not in_run_only, progress=step,
+            database=Database(), again=again, alone=not in_run_only, pairs=0 if in_run_only else pairs, progress=step,
         )  # fmt: skip
     found.save(output)
     out.wrote(output, "profile")
@@ -92,18 +97,27 @@ def _show_profile(out: Output, found: Profile, output: Path) -> None:
     from ..report.units import format_time
 
     slowest = sorted(found.kernels, key=lambda row: -row.seconds)[:10]
-    rows = [
-        (row.signature if len(row.signature) < 60 else row.signature[:57] + "...",
-         *(format_time(value) if value else "-" for value in (row.in_run, row.warm, row.cold)), f"{row.error:.1%}")
-        for row in slowest
-    ]  # fmt: skip
+    rows = []
+    for row in slowest:
+        times = (format_time(value) if value else "-" for value in (row.in_run, row.warm, row.cold))
+        rows.append((_short(row.signature), *times, f"{row.error:.1%}"))
     out.show(table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows))
+    beside = []
+    for pair in found.pairs[:10]:
+        factors = (f"{together / alone:.2f}" for alone, together in zip(pair.alone, pair.beside, strict=True))
+        beside.append((_short(pair.first), _short(pair.second), *factors))
+    if beside:
+        out.show(table(("kernel", "beside kernel", "times as long", "the other"), beside))
     out.result(
         {
             "kernels": len(found.kernels), "machine": found.machine, "device": found.device, "latencies": found.latencies,
-            "copies": found.copies, "files": {"profile": str(output)},
+            "copies": found.copies, "pairs": len(found.pairs), "files": {"profile": str(output)},
         }
     )  # fmt: skip
+
+
+def _short(signature: str) -> str:
+    return signature if len(signature) < 60 else signature[:57] + "..."
 
 
 def learn(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,19 @@ _WORDS = {
 _HEAVIEST_FIRST = (
     "conv2d", "attention", "matmul", "softmax", "normalise", "pool", "reduce", "gather", "elementwise", "move",
 )  # fmt: skip
-_COSTLY = frozenset({"tanh", "exp", "gelu", "silu", "sigmoid", "power", "erf", "sqrt", "rsqrt", "log", "sin", "cos"})
+FUNCTIONS = {
+    "exponentials": ("exp", "sigmoid", "silu", "log", "softplus", "log2", "exp2", "log1p", "expm1", "elu", "selu", "mish"),
+    "polynomials": ("tanh", "gelu", "erf", "hardswish", "hardsigmoid", "leakyrelu"),
+    "powers": ("power", "sin", "cos", "tan", "atan", "asin", "acos", "sinh", "cosh", "floormod", "mod"),
+    "roots": ("sqrt", "rsqrt", "divide", "floor", "ceil", "round"),
+    "choices": ("where", "cast", "equal", "less", "greater", "not", "logical", "clip", "maximum", "minimum", "select"),
+    "moves": (
+        "transpose", "reshape", "strided", "slice", "concat", "concatenate", "split", "take", "pad", "expand", "tile",
+        "broadcast", "stack", "flip", "layout",
+    ),
+}  # fmt: skip
+"""Words of a kind that are counted together, for each takes about as long as the others for every element: a call of the
+C library or a few terms of a series, a division, a choice, an index that has to be taken apart."""
 _WITH_WEIGHTS = ("conv2d", "matmul", "attention", "decode_attention")
 TILES = ((64, 64), (128, 128), (256, 128))
 """Rows and columns of the output that one thread block of a matrix product computes, as libraries choose them."""
@@ -67,10 +80,15 @@ class Workload:
         Weights of a convolution for each pair of channels, 1 for other operators.
     fused : array of float
         Further operations that are computed on the way out.
-    costly : array of float
-        Functions such as tanh among them, which count for no floating-point operation.
+    exponentials, polynomials, powers, roots, choices, moves : array of float
+        How many operations there are of each group of `FUNCTIONS`, which count for few floating-point operations or none.
+    broadcast : array of float
+        Inputs of more than one number and fewer than the result has.
     library : array of float
         1 for the kernel of a library, 0 for one that a compiler made.
+    footprint : array of float
+        Bytes of parameters that a run of the whole model reads: where they are more than a cache holds, a kernel finds
+        its own in memory. 0 where a kernel is called again and again, or nothing is known.
     """
 
     family: npt.NDArray[np.int64]
@@ -85,11 +103,28 @@ class Workload:
     k: Floats
     window: Floats
     fused: Floats
-    costly: Floats
+    exponentials: Floats
+    polynomials: Floats
+    powers: Floats
+    roots: Floats
+    choices: Floats
+    moves: Floats
+    broadcast: Floats
     library: Floats
+    footprint: Floats
 
     def __len__(self) -> int:
         return len(self.family)
+
+    @cached_property
+    def dtypes(self) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]:
+        """Distinct dtypes, and the position of each operator's among them."""
+        return np.unique(self.dtype, return_inverse=True)
+
+    @cached_property
+    def own_columns(self) -> _OwnColumns:
+        """Columns of `features` that no device changes."""
+        return _OwnColumns.of(self)
 
     @property
     def bytes(self) -> Floats:
@@ -101,6 +136,18 @@ class Workload:
         return Workload(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
     @staticmethod
+    def of(family: str, dtype: str, **columns: npt.ArrayLike) -> Workload:
+        """Operators of one family and dtype; of what is not given, sizes are 1 and the rest 0.
+
+        Columns are arrays of one length, or numbers for all operators; at least ``flops`` is an array.
+        """
+        count = len(np.atleast_1d(columns["flops"]))
+        names = [field.name for field in dataclasses.fields(Workload)][2:]
+        given = {**dict.fromkeys(("batch", "m", "n", "k", "window"), 1.0), **columns}
+        filled = [np.broadcast_to(np.asarray(given.get(name, 0.0), np.float64), (count,)) for name in names]
+        return Workload(np.full(count, FAMILIES.index(family)), np.full(count, dtype), *filled)
+
+    @staticmethod
     def concatenate(parts: Sequence[Workload]) -> Workload:
         """All operators of several workloads."""
         names = [field.name for field in dataclasses.fields(Workload)]
@@ -110,19 +157,24 @@ class Workload:
 def matrix_products(m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, dtype: str, bits: int) -> Workload:
     """Products of an activation (m, k) with a parameter (k, n) of a dtype, the result of at least 16 bits."""
     m, n, k = (np.asarray(each, dtype=np.float64) for each in (m, n, k))
-    one, zero, size, result = np.ones(len(m)), np.zeros(len(m)), bits / 8, max(bits, 16) / 8
-    family, dtypes = np.full(len(m), FAMILIES.index("matmul")), np.full(len(m), dtype)
-    return Workload(
-        family, dtypes, 2 * m * n * k, size * m * k, size * k * n, result * m * n, one, m, n, k, one, zero, zero, one
-    )  # fmt: skip
+    size, result = bits / 8, max(bits, 16) / 8
+    sizes = {"m": m, "n": n, "k": k, "flops": 2 * m * n * k}
+    moved = {"read": size * m * k, "parameters": size * k * n, "written": result * m * n}
+    return Workload.of("matmul", dtype, **sizes, **moved, library=1)
 
 
-def describe(graph: OpGraph) -> Workload:
+def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> Workload:
     """The operators of a graph, in its order.
 
     Shapes are read off the tensors, as the importers and kernel libraries leave them: of an operator with weights the
     second input holds them, and the last dimension of a result is the fastest. Where a graph has sizes and no shapes
     (a problem file made by hand), an operator is a vector of its bytes.
+
+    Parameters
+    ----------
+    graph : OpGraph
+    footprint : array of float, shape (operators,), optional
+        Of the model that each operator comes from; default: of the graph, all of whose parameters a run reads.
     """
     seen: dict[tuple[object, ...], int] = {}
     rows: list[tuple[object, ...]] = []
@@ -137,13 +189,26 @@ def describe(graph: OpGraph) -> Workload:
             rows.append(_row(operator.kind, operator.flops, read, made))
         position[o] = seen[key]
     if not rows:
-        empty = np.zeros(0)
-        return Workload(np.zeros(0, np.int64), np.zeros(0, np.str_), *[empty] * 12)
+        return Workload.of("elementwise", "", flops=np.zeros(0))
     columns = list(zip(*rows, strict=True))
-    distinct = Workload(
-        np.array(columns[0], np.int64), np.array(columns[1], np.str_), *(np.array(c, np.float64) for c in columns[2:])
-    )
-    return distinct.take(position)
+    numbers = [np.array(column, np.float64) for column in (*columns[2:], [0.0] * len(rows))]
+    distinct = Workload(np.array(columns[0], np.int64), np.array(columns[1], np.str_), *numbers)
+    work = distinct.take(position)
+    total = footprint_of(graph, work) if footprint is None else np.asarray(footprint, np.float64)
+    return dataclasses.replace(work, footprint=np.broadcast_to(total, position.shape))
+
+
+def footprint_of(graph: OpGraph, work: Workload) -> float:
+    """Bytes of parameters that a run of a graph reads; one that several operators read counts once.
+
+    Of a table only the rows are read that a lookup takes, so that its operator's bytes count.
+    """
+    size = {tensor.name: tensor.size for tensor in graph.tensors if tensor.kind == "parameter"}
+    total = 0.0
+    for operator, read in zip(graph.operators, work.parameters.tolist(), strict=True):
+        new = sum(size.pop(name, 0) for name in operator.inputs) if read else 0
+        total += min(read, new)
+    return total
 
 
 @lru_cache(maxsize=4096)
@@ -174,9 +239,18 @@ def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) 
         table = max((t.size for t in distinct), default=0)
         rows_read = min(table, written)
         parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
-    costly = sum(word in _COSTLY for word in kind.rpartition(".")[2].split("_"))
+    result = max((prod(t.shape) for t in made), default=1)
+    broadcast = sum(1 < prod(t.shape) < result for t in distinct)
     library = float("." in kind)
-    return (position, dtype, float(flops), others, parameters, written, batch, m, n, k, window, fused, costly, library)
+    sizes = (float(flops), others, parameters, written, batch, m, n, k, window)
+    return (position, dtype, *sizes, fused, *_function_counts(kind), broadcast, library)
+
+
+@lru_cache(maxsize=4096)
+def _function_counts(kind: str) -> tuple[int, ...]:
+    """How many words of a kind are in each group of `FUNCTIONS`."""
+    words = kind.rpartition(".")[2].split("_")
+    return tuple(sum(word in group for word in words) for group in FUNCTIONS.values())
 
 
 def _extents(
@@ -206,16 +280,19 @@ def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
 
 
 def _parts(work: Workload, device: DeviceProperties) -> tuple[Floats, Floats]:
-    names, code = np.unique(work.dtype, return_inverse=True)
-    peak = np.array([device.peak(str(name)) for name in names])[code]
-    return work.flops / peak, work.bytes / device.bandwidth
+    return work.flops / _peak(work, device), work.bytes / device.bandwidth
+
+
+def _peak(work: Workload, device: DeviceProperties) -> Floats:
+    names, code = work.dtypes
+    return np.array([device.peak(str(name)) for name in names], np.float64)[code]
 
 
 NAMES = (
     "family", "bits", "flops", "read", "parameters", "written", "batch", "m", "n", "k", "window", "fused",
-    "costly", "library", "intensity",
+    *FUNCTIONS, "calls", "broadcast", "library", "intensity",
     "compute", "memory", "compute/memory", "roofline", "peak", "bandwidth", "balance", "processors", "cache",
-    "bytes/cache", "parameters/cache", "alignment n", "alignment k", "narrow",
+    "bytes/cache", "parameters/cache", "footprint/cache", "alignment n", "alignment k", "narrow",
     *(f"{what} {rows}x{columns}" for rows, columns in TILES for what in ("waves", "wave share", "tile share")),
 )  # fmt: skip
 """What the columns of `features` are."""
@@ -230,23 +307,38 @@ def features(work: Workload, device: DeviceProperties) -> npt.NDArray[np.float32
     """
     compute, memory = _parts(work, device)
     physics = np.maximum(compute, memory) + FLOOR_SECONDS[device.kind]
-    tiny = 1e-12
-    columns: list[npt.ArrayLike] = [work.family, _bits(work.dtype)]
-    columns += [_log(getattr(work, n)) for n in ("flops", "read", "parameters", "written", "batch", "m", "n", "k")]
-    columns += [work.window, work.fused, work.costly, work.library, _log(work.flops) - _log(work.bytes)]
+    tiny, peak, cache = 1e-12, _peak(work, device), np.log2(device.cache)
+    own = work.own_columns
+    columns: list[npt.ArrayLike] = list(own.first.T)
     columns += [np.log2(compute + tiny), np.log2(memory + tiny), np.log2((compute + tiny) / (memory + tiny))]
-    names, code = np.unique(work.dtype, return_inverse=True)
-    peak = np.array([device.peak(str(name)) for name in names])[code]
     columns += [np.log2(physics), np.log2(peak), np.log2(device.bandwidth), np.log2(peak / device.bandwidth)]
-    columns += [device.processors, np.log2(device.cache)]
-    columns += [_log(work.bytes) - np.log2(device.cache), _log(work.parameters) - np.log2(device.cache)]
-    columns += [_alignment(work.n), _alignment(work.k), np.minimum(work.m, work.n)]
+    columns += [device.processors, cache, *(each - cache for each in own.moved.T), *own.last.T]
     for rows, columns_of in TILES:
         columns += _tiles(work, rows, columns_of, device.processors)
     result = np.empty((len(work), len(NAMES)), dtype=np.float32)
     for position, column in enumerate(columns):
         result[:, position] = column
     return result
+
+
+class _OwnColumns(NamedTuple):
+    """What `features` needs of operators that is the same on all devices, a row for each operator."""
+
+    first: npt.NDArray[np.float32]
+    moved: Floats
+    last: Floats
+
+    @staticmethod
+    def of(work: Workload) -> _OwnColumns:
+        names, code = work.dtypes
+        first: list[npt.ArrayLike] = [work.family, np.array([dtype_bits(str(name)) for name in names])[code]]
+        first += [_log(getattr(work, n)) for n in ("flops", "read", "parameters", "written", "batch", "m", "n", "k")]
+        first += [work.window, work.fused, *(getattr(work, name) for name in FUNCTIONS)]
+        first += [work.exponentials + work.polynomials + work.powers, work.broadcast, work.library]
+        first += [_log(work.flops) - _log(work.bytes)]
+        moved = [_log(each) for each in (work.bytes, work.parameters, work.footprint)]
+        last = [_alignment(work.n), _alignment(work.k), np.minimum(work.m, work.n)]
+        return _OwnColumns(np.stack(first, axis=1).astype(np.float32), np.stack(moved, axis=1), np.stack(last, axis=1))
 
 
 def _tiles(work: Workload, rows: int, columns: int, processors: int) -> list[Floats]:
@@ -276,8 +368,3 @@ _BITS = {"int4": 4, "float4": 4, "int8": 8, "uint8": 8, "bool": 8, "float16": 16
 def dtype_bits(name: str) -> float:
     """Bits of a number of a dtype; 32 for those that are not known."""
     return 8.0 if name.startswith("float8") else float(_BITS.get(name, 32))
-
-
-def _bits(dtypes: npt.NDArray[np.str_]) -> Floats:
-    names, code = np.unique(dtypes, return_inverse=True)
-    return np.array([dtype_bits(str(name)) for name in names])[code]

@@ -94,7 +94,7 @@ class Part(msgspec.Struct, frozen=True, dict=True):
 
     def knows(self, device: DeviceProperties) -> bool:
         """Whether a device is one of those trained on."""
-        return any(_alike(device, other) for other in self.devices)
+        return any(alike(device, other) for other in self.devices)
 
     def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
         """Seconds of each operator with their intervals."""
@@ -126,7 +126,8 @@ class Part(msgspec.Struct, frozen=True, dict=True):
         return np.asarray(outside | ~np.isin(columns[:, 1], self.bits))
 
 
-def _alike(a: DeviceProperties, b: DeviceProperties) -> bool:
+def alike(a: DeviceProperties, b: DeviceProperties) -> bool:
+    """Whether two devices have the same processors, bandwidth and rates, but for a few per cent."""
     if a.processors != b.processors or abs(np.log(a.bandwidth / b.bandwidth)) > _ALIKE:
         return False
     dtypes = ("bfloat16", "float32") if a.kind == "cuda" else ("float32",)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import CostsError
 from ..problem import FORBIDDEN, Concurrency, Costs, Device, OpGraph, Topology
@@ -133,14 +134,38 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
     missing = [operator.name for operator in graph.operators if operator.name not in kernels]
     if missing:
         raise CostsError(f"kernels has no {missing[0]!r}; it has one for each operator")
+    taken = np.ones(base.operator_ns.shape)
+    for d, device in enumerate(topology.devices):
+        if device.kind == "cuda":
+            taken[:, d] = [occupancy_share(device, kernels[operator.name]) for operator in graph.operators]
+    used = utilisation(graph, topology, base.operator_ns, taken)
+    return Costs(base.operator_ns, base.direct_ns, "occupancy", Concurrency(used))
+
+
+def utilisation(
+    graph: OpGraph, topology: Topology, operator_ns: npt.NDArray[np.int64], occupancy: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """What operators use of their devices while they run alone for ``operator_ns``.
+
+    Parameters
+    ----------
+    graph, topology
+    operator_ns : array of int64, shape (operators, devices)
+    occupancy : array of float, shape (operators, devices)
+        Parts of the places for blocks, or of the threads.
+
+    Returns
+    -------
+    array of float, shape (operators, devices, 3)
+        Occupancy, arithmetic and bandwidth, above 0 and at most 1.
+    """
     size = np.array(graph.index.size, dtype=np.float64)
     moved = np.array([size[[*a, *b]].sum() for a, b in zip(graph.index.inputs, graph.index.outputs, strict=True)])
     flops = np.array([operator.flops for operator in graph.operators], dtype=np.float64)
     used = np.ones((len(flops), len(topology.devices), 3))
+    used[:, :, 0] = occupancy
     for d, device in enumerate(topology.devices):
-        seconds = np.where(base.operator_ns[:, d] == FORBIDDEN, np.inf, base.operator_ns[:, d]) / 1e9
-        if device.kind == "cuda":
-            used[:, d, 0] = [occupancy_share(device, kernels[operator.name]) for operator in graph.operators]
+        seconds = np.where(operator_ns[:, d] == FORBIDDEN, np.inf, operator_ns[:, d]) / 1e9
         used[:, d, 1] = flops / device.peak_flops["float32"] / seconds
         used[:, d, 2] = moved / device.memory_bandwidth / seconds
-    return Costs(base.operator_ns, base.direct_ns, "occupancy", Concurrency(used.clip(_LEAST, 1.0)))
+    return used.clip(_LEAST, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Mapping
 
@@ -12,15 +13,18 @@ from ..errors import InputError
 from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty
 from .devices import DeviceProperties, properties
 from .features import Workload, describe
-from .learned import LearnedModel, Prediction, load_learned
-from .profile import Database, Measurement, Profile, this_machine
+from .learned import LearnedModel, Prediction, alike, load_learned
+from .profile import Database, Measurement, Profile, describe_measured, this_machine
 from .refine import refine
-from .signature import graph_of, signatures
+from .side_by_side import concurrency_of
+from .signature import signatures
 
 
 class CostWarning(UserWarning):
     """Latencies that are less than what was asked for: a profile of another machine, operators not measured."""
 
+
+_LISTED = 20  # names of operators in a warning
 
 Predict = Callable[[Workload, DeviceProperties], Prediction]
 
@@ -75,38 +79,53 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
         )
     if not any(_is_measured(device, profile) for device in topology.devices):
         raise InputError(
-            f"{source}: measured on {profile.device.name!r} ({profile.device.kind}); topology {topology.name!r} has no such "
-            f"device but {', '.join(dict.fromkeys(d.model or d.kind for d in topology.devices))}"
+            f"{source}: measured on {_named(profile.device)}; topology {topology.name!r} has no such device but "
+            f"{', '.join(dict.fromkeys(_named(properties(d)) for d in topology.devices))}"
         )
     for difference in profile.differences():
         warnings.warn(f"{source}: {difference}; measure again for times to trust", CostWarning, stacklevel=2)
     if missing:
-        listed = "; ".join(missing[:3]) + ("; ..." if len(missing) > 3 else "")
+        operators = dict(
+            zip(reversed(names), (o.name for o in reversed(graph.operators)), strict=True)
+        )  # the first of each
+        listed = ", ".join(operators[text] for text in missing[:_LISTED])
+        listed += f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
         warnings.warn(
             f"{source}: {len(missing)} of {len(set(names))} distinct kernels were not measured and are predicted: {listed}",
             CostWarning, stacklevel=2,
         )  # fmt: skip
     model = load_learned()
     predict = model.predict if not rows else _refined(model, profile, rows)
-    exact = {device.name: (names, rows) for device in topology.devices if _is_measured(device, profile)}
-    return costs_of(graph, topology, predict, source, exact)
+    devices = [d for d, device in enumerate(topology.devices) if _is_measured(device, profile)]
+    exact = {topology.devices[d].name: (names, rows) for d in devices}
+    found = costs_of(graph, topology, predict, source, exact)
+    together = concurrency_of(graph, topology, found.operator_ns, profile, devices)
+    if together is None:
+        return found
+    return Costs(found.operator_ns, found.direct_ns, source, together, found.uncertainty)
 
 
 def _is_measured(device: Device, profile: Profile) -> bool:
+    """Whether a profile is of such a device; CPU devices all have one name, so that their rates have to tell them apart."""
     found = properties(device)
-    return found.kind == profile.device.kind and found.name == profile.device.name
+    same = found.kind == profile.device.kind and found.name == profile.device.name
+    return same and (found.kind != "cpu" or alike(found, profile.device))
+
+
+def _named(device: DeviceProperties) -> str:
+    return f"{device.name!r} ({device.kind}, {device.rates['float32'] / 1e9:.0f} GFLOP/s)"
 
 
 def _refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measurement]) -> Predict:
     """The learned model, refined for the profile's device."""
-    work = describe(graph_of(list(rows)))
+    work = describe_measured(list(rows.values()))
     seconds = np.array([row.seconds for row in rows.values()])
     refinement = refine(work, profile.device, seconds, model.predict(work, profile.device))
 
     def predict(asked: Workload, device: DeviceProperties) -> Prediction:
         plain = model.predict(asked, device)
-        alike = device.kind == profile.device.kind and device.name == profile.device.name
-        return refinement(asked, device, plain) if alike else plain
+        same = device.kind == profile.device.kind and alike(device, profile.device)
+        return refinement(asked, device, plain) if same else plain
 
     return predict
 
@@ -151,7 +170,10 @@ def costs_of(
         if route is not None:
             reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
             least = reads + int(launch * 1e9)
-            direct_ns[:, d] = np.where(host > 0, np.maximum(operator_ns[:, d], least), FORBIDDEN)
+            fastest = np.maximum(operator_ns[:, d], least)
+            if exact and device.name in exact:
+                fastest = np.maximum(fastest, _measured_direct(*exact[device.name]))
+            direct_ns[:, d] = np.where(host > 0, fastest, FORBIDDEN)
     return Costs(operator_ns, direct_ns, source, uncertainty=Uncertainty(low, high, shared, far))
 
 
@@ -174,12 +196,15 @@ def _put_measured(
             low[o, d], high[o, d] = max(nanoseconds - reach, 1), nanoseconds + reach
 
 
+def _measured_direct(names: list[str], rows: Mapping[str, Measurement]) -> npt.NDArray[np.int64]:
+    """Nanoseconds with parameters in host memory; 0 where they were not measured."""
+    return np.array([round(rows[name].direct * 1e9) if name in rows else 0 for name in names], dtype=np.int64)
+
+
 def _distinct(work: Workload) -> tuple[Workload, npt.NDArray[np.int64]]:
     """Operators without repetitions, and the position of each operator among them."""
-    numbers = np.stack(
-        [work.family, np.unique(work.dtype, return_inverse=True)[1], work.flops, work.read, work.parameters, work.written,
-         work.batch, work.m, work.n, work.k, work.window, work.fused, work.costly, work.library], axis=1,
-    ).astype(np.float64)  # fmt: skip
+    columns = [getattr(work, field.name) for field in dataclasses.fields(work) if field.name != "dtype"]
+    numbers = np.stack([np.unique(work.dtype, return_inverse=True)[1], *columns], axis=1).astype(np.float64)
     rows = np.ascontiguousarray(numbers).view(np.dtype((np.void, numbers.dtype.itemsize * numbers.shape[1]))).ravel()
     _, first, position = np.unique(rows, return_index=True, return_inverse=True)
     return work.take(first), position

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from ..errors import FormatError, InputError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .data import Samples
 from .devices import DeviceProperties
-from .features import describe
+from .features import Workload, describe
+from .occupancy import KernelResources
 from .signature import graph_of
 
 FORMAT, VERSION = "tvm_sched.profile", 1
@@ -59,6 +60,12 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeats : int
     error : float
         Half the width of the median's confidence interval (95 %), as a share of it.
+    footprint : float
+        Bytes of parameters that a run of its model reads: what else passes the caches between two calls in the run.
+    direct : float
+        Alone, with its parameters read from host memory while it runs. 0: not measured.
+    launches : tuple of KernelResources
+        Of the GPU's kernels that it launches, one after another; empty where they are not known.
     """
 
     signature: str
@@ -68,18 +75,82 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cold: float = 0.0
     repeats: int = 0
     error: float = 0.0
+    footprint: float = 0.0
+    direct: float = 0.0
+    launches: tuple[KernelResources, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("in_run", "warm", "cold"):
+        for name in ("in_run", "warm", "cold", "direct"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise InputError(f"{self.signature}: {name} is {value}; seconds from 0 (not measured) are allowed")
+        for name in ("error", "footprint"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(f"{self.signature}: {name} is {getattr(self, name)}; 0 or more is allowed")
 
     @property
     def seconds(self) -> float:
         """In the run where that was measured, else between warm and cold."""
         alone = [value for value in (self.warm, self.cold) if value]
         return self.in_run or sum(alone) / len(alone) if self.in_run or alone else 0.0
+
+
+class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two kernels measured side by side, each again and again with its own tensors, in seconds; medians.
+
+    Parameters
+    ----------
+    first, second : str
+        Signatures; they may be equal.
+    alone : (float, float)
+        Of each by itself, with as many threads as it has in the pair.
+    beside : (float, float)
+        Of each while the other runs all the time.
+    threads : int
+        Of each on a CPU, each on cores of its own; 0 for two streams of a GPU.
+    """
+
+    first: str
+    second: str
+    alone: tuple[float, float]
+    beside: tuple[float, float]
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        for value in (*self.alone, *self.beside):
+            if not 0 < value < float("inf"):
+                raise InputError(
+                    f"{self.first} beside {self.second}: {value} is not a time; seconds above 0 are allowed"
+                )
+
+    @property
+    def together(self) -> float:
+        """Seconds until both have ended that start at once: what is left when the shorter has ended runs alone."""
+        (short, _), (long, long_alone) = sorted(zip(self.beside, self.alone, strict=True))
+        return short + (1 - short / long) * long_alone
+
+
+class Copies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long copies take on one way.
+
+    Parameters
+    ----------
+    route : str
+        ``"memory"``, ``"host to cuda:0"``, ``"cuda:0 to host"``, ``"cuda:0 to cuda:1"``.
+    at_once : int
+        How many such copies ran together, this one among them: other cores' in memory, other GPUs' on their buses.
+    times : tuple of (bytes, seconds)
+        Medians, by size.
+    """
+
+    route: str
+    at_once: int
+    times: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        for size, seconds in self.times:
+            if size < 1 or not 0 < seconds < float("inf"):
+                raise InputError(f"copies {self.route}: {size} bytes in {seconds} s; both are above 0")
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,22 +162,31 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device : DeviceProperties
     kernels : tuple of Measurement
         One for each signature.
-    copies : tuple of (bytes, seconds)
-        Of memory to memory, by size.
+    pairs : tuple of Pair
+    copies : tuple of Copies
     latencies : dict of str to float
         Seconds of whole runs of the models that were run, operator after operator; medians.
+    threads : int
+        Of a CPU device; 0 of a GPU.
     """
 
     machine: Machine
     device: DeviceProperties
     kernels: tuple[Measurement, ...] = ()
-    copies: tuple[tuple[int, float], ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    copies: tuple[Copies, ...] = ()
     latencies: dict[str, float] = {}
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        for name, seconds in self.latencies.items():
+            if not 0 < seconds < float("inf"):
+                raise InputError(f"the latency of {name} is {seconds} s; above 0 and finite is allowed")
 
     def samples(self) -> Samples:
         """What the learned model trains on; held out by model."""
         rows = [row for row in self.kernels if row.seconds > 0]
-        work = describe(graph_of([row.signature for row in rows]))
+        work = describe_measured(rows)
         return Samples.on(self.device, work, [row.seconds for row in rows], [row.model for row in rows])
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -142,6 +222,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if package in here.versions and _minor(here.versions[package]) != _minor(version):
                 found.append(f"it was measured with {package} {version}, here is {here.versions[package]}")
         return found
+
+
+def describe_measured(rows: Sequence[Measurement]) -> Workload:
+    """What was measured, as the learned model sees it."""
+    return describe(graph_of([row.signature for row in rows]), [row.footprint for row in rows])
 
 
 def _minor(version: str) -> list[str]:
@@ -183,7 +268,7 @@ def _is_parquet(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-_COLUMNS = ("signature", "model", "in_run", "warm", "cold", "repeats", "error")
+_COLUMNS = Measurement.__struct_fields__
 
 
 def _write_parquet(profile: Profile, path: str | os.PathLike[str]) -> None:
@@ -192,7 +277,7 @@ def _write_parquet(profile: Profile, path: str | os.PathLike[str]) -> None:
     import pyarrow.parquet
 
     head = encode_document(msgspec.structs.replace(profile, kernels=()), FORMAT, VERSION)
-    columns = {name: [getattr(row, name) for row in profile.kernels] for name in _COLUMNS}
+    columns = {name: [msgspec.to_builtins(getattr(row, name)) for row in profile.kernels] for name in _COLUMNS}
     table = pyarrow.table(columns).replace_schema_metadata({FORMAT: head})
     buffer = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, buffer)
@@ -227,17 +312,37 @@ class Database:
 
     def read(self, machine: Machine, device: str) -> dict[str, Measurement]:
         """Measurements by signature; empty where there are none."""
-        if not self.path.is_file():
-            return {}
-        with closing(self._open()) as connection:
-            rows = connection.execute(
-                "select signature, content from measurement where machine = ? and device = ?", (_key(machine), device)
-            ).fetchall()
-        return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows}
+        rows = self._read(machine, device)
+        return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows.items()}
+
+    def read_pairs(self, machine: Machine, device: str) -> dict[tuple[str, str], Pair]:
+        """Pairs measured side by side, by their signatures."""
+        rows = self._read(machine, f"{device}, pairs")
+        pairs = [msgspec.json.decode(content, type=Pair) for content in rows.values()]
+        return {(pair.first, pair.second): pair for pair in pairs}
+
+    def write_pairs(self, machine: Machine, device: str, pairs: Iterable[Pair]) -> None:
+        """Add pairs, in place of those of the same signatures."""
+        documents = {f"{pair.first} beside {pair.second}": msgspec.json.encode(pair) for pair in pairs}
+        self._write(machine, f"{device}, pairs", documents)
 
     def write(self, machine: Machine, device: str, measurements: Iterable[Measurement]) -> None:
         """Add measurements, in place of those of the same signature."""
-        rows = [(_key(machine), device, each.signature, msgspec.json.encode(each)) for each in measurements]
+        self._write(machine, device, {each.signature: msgspec.json.encode(each) for each in measurements})
+
+    def _read(self, machine: Machine, device: str) -> dict[str, bytes]:
+        if not self.path.is_file():
+            return {}
+        with closing(self._open()) as connection:
+            return dict(
+                connection.execute(
+                    "select signature, content from measurement where machine = ? and device = ?",
+                    (_key(machine), device),
+                ).fetchall()
+            )
+
+    def _write(self, machine: Machine, device: str, documents: Mapping[str, bytes]) -> None:
+        rows = [(_key(machine), device, name, content) for name, content in documents.items()]
         with closing(self._open()) as connection, connection:
             connection.executemany("insert or replace into measurement values (?, ?, ?, ?)", rows)
 

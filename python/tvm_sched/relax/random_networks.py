@@ -6,12 +6,14 @@ They are made of the layers that real networks are made of, in sizes that real n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.op import add, concat, matmul, mean, permute_dims, reshape
+from tvm.relax import op
+from tvm.relax.op import add, concat, matmul, mean, permute_dims, reshape, split, where
 from tvm.relax.op import multiply as times
 from tvm.relax.op.nn import (
     avg_pool2d,
@@ -28,13 +30,14 @@ from tvm.relax.op.nn import (
 )
 
 
-def random_networks(count: int = 24, seed: int = 0) -> dict[str, tvm.IRModule]:
-    """Random networks by name, two convolutional ones for each transformer."""
+def random_networks(count: int = 24, seed: int = 0, first: int = 0) -> dict[str, tvm.IRModule]:
+    """Random networks by name, those from number ``first`` on: convolutional ones, transformers, element-wise chains."""
+    kinds = {"convolutional": _convolutional, "transformer": _transformer, "elementwise": _elementwise}
+    order = ("convolutional", "transformer", "convolutional", "transformer", "elementwise")
     result = {}
-    for n in range(count):
-        rng = np.random.default_rng([seed, n])
-        kind, make = ("transformer", _transformer) if n % 3 == 2 else ("convolutional", _convolutional)
-        result[f"{kind}{n}"] = make(_Network(rng))
+    for n in range(first, first + count):
+        kind = order[n % len(order)]
+        result[f"{kind}{n}"] = kinds[kind](_Network(np.random.default_rng([seed, n])))
     return result
 
 
@@ -51,8 +54,8 @@ class _Network:
     def emit(self, expr: relax.Expr) -> relax.Var:
         return self.builder.emit(expr)
 
-    def weights(self, *shape: int) -> relax.Constant:
-        return relax.const((self.rng.standard_normal(shape) * 0.05).astype(np.float32))
+    def weights(self, *shape: int, scale: float = 0.05) -> relax.Constant:
+        return relax.const((self.rng.standard_normal(shape) * scale).astype(np.float32))
 
     def module(self, shape: tuple[int, ...], body: Callable[[relax.Var], relax.Expr]) -> tvm.IRModule:
         data = relax.Var("data", relax.TensorType(shape, "float32"))
@@ -86,8 +89,10 @@ def _convolutional(net: _Network) -> tvm.IRModule:
 def _convolve(
     net: _Network, x: relax.Var, out: int, size: int, stride: int = 1, groups: int = 1, act: bool = True
 ) -> Any:
+    """A convolution that keeps the size of the values (He et al. 2015): numbers below 1e-38 would be many times slower."""
     channels = _shape(x)[1]
-    weight = net.weights(out, channels // groups, size, size)
+    scale = (2 / (channels // groups * size * size)) ** 0.5
+    weight = net.weights(out, channels // groups, size, size, scale=scale)
     x = net.emit(conv2d(x, weight, strides=stride, padding=size // 2, groups=groups))
     x = net.emit(add(x, net.weights(1, out, 1, 1)))
     return net.emit(relu(x)) if act else x
@@ -137,41 +142,176 @@ def _dense(net: _Network, x: relax.Var) -> relax.Var:
     return net.emit(concat([x, y], axis=1))
 
 
+@dataclass(frozen=True)
+class _Attention:
+    """Sizes of a transformer, and in which of the ways that frameworks know it is written."""
+
+    heads: int
+    head: int
+    tokens: int
+    norm: str
+    activation: str
+    mask: str
+    rotary: bool
+    joined: bool
+    layers: int
+
+    @staticmethod
+    def random(net: _Network) -> _Attention:
+        return _Attention(
+            heads=net.pick(2, 4, 8, 12), head=net.pick(16, 32, 64), tokens=net.pick(1, 4, 8, 16, 24, 32, 64, 128, 197),
+            norm=net.pick("layer", "root mean square", "root mean square in parts"),
+            activation=net.pick("gelu", "tanh", "tanh in parts", "silu", "sigmoid in parts", "relu"),
+            mask=net.pick("none", "added", "chosen", "guarded"), rotary=net.pick(True, False),
+            joined=net.pick(True, False), layers=net.pick(1, 2, 3, 6),
+        )  # fmt: skip
+
+    @property
+    def width(self) -> int:
+        return self.heads * self.head
+
+
 def _transformer(net: _Network) -> tvm.IRModule:
-    heads, head, tokens = net.pick(2, 4, 8, 12), net.pick(16, 32, 64), net.pick(8, 16, 32, 64, 128, 197)
-    width, gated, approximate, masked = heads * head, *(net.pick(True, False) for _ in range(3))
-
-    def project(x: relax.Var, n: int) -> relax.Var:
-        return net.emit(add(net.emit(matmul(x, net.weights(_shape(x)[-1], n))), net.weights(n)))
-
-    def split(x: relax.Var, axes: list[int]) -> relax.Var:
-        return net.emit(permute_dims(net.emit(reshape(x, (1, tokens, heads, head))), axes))
-
-    def norm(x: relax.Var) -> relax.Var:
-        if gated:
-            return net.emit(rms_norm(x, net.weights(width), axes=[-1]))
-        return net.emit(layer_norm(x, net.weights(width), net.weights(width), axes=[-1]))
-
-    def expand(x: relax.Var) -> relax.Var:
-        hidden = net.pick(2, 3, 4) * width
-        if gated:
-            return net.emit(times(net.emit(silu(project(x, hidden))), project(x, hidden)))
-        x = project(x, hidden)
-        return net.emit(gelu_tanh(x) if approximate else gelu(x))
-
-    def layer(x: relax.Var) -> relax.Var:
-        q, k, v = (project(x, width) for _ in range(3))
-        scores = net.emit(matmul(split(q, [0, 2, 1, 3]), split(k, [0, 2, 3, 1])))
-        if masked:
-            scores = net.emit(add(scores, net.weights(1, 1, tokens, tokens)))
-        scores = net.emit(softmax(net.emit(times(scores, relax.const(np.float32(head**-0.5))))))
-        mixed = net.emit(permute_dims(net.emit(matmul(scores, split(v, [0, 2, 1, 3]))), [0, 2, 1, 3]))
-        x = norm(net.emit(add(project(net.emit(reshape(mixed, (1, tokens, width))), width), x)))
-        return norm(net.emit(add(project(expand(x), width), x)))
+    form = _Attention.random(net)
 
     def body(x: relax.Var) -> relax.Expr:
-        for _ in range(2):
-            x = layer(x)
+        turns = _turns(net, form, x) if form.rotary else None
+        for _ in range(form.layers):
+            x = _norm(net, form, net.emit(add(_attend(net, form, x, turns), x)))
+            hidden = _activate(net, form, x, net.pick(2, 3, 4) * form.width)
+            x = _norm(net, form, net.emit(add(_project(net, hidden, form.width), x)))
         return x
 
-    return net.module((1, tokens, width), body)
+    return net.module((1, form.tokens, form.width), body)
+
+
+def _project(net: _Network, x: relax.Var, n: int) -> relax.Var:
+    return net.emit(add(net.emit(matmul(x, net.weights(_shape(x)[-1], n))), net.weights(n)))
+
+
+def _norm(net: _Network, form: _Attention, x: relax.Var) -> relax.Var:
+    if form.norm == "layer":
+        return net.emit(layer_norm(x, net.weights(form.width), net.weights(form.width), axes=[-1]))
+    if form.norm == "root mean square":
+        return net.emit(rms_norm(x, net.weights(form.width), axes=[-1]))
+    square = net.emit(mean(net.emit(op.power(x, _number(2))), axis=[-1], keepdims=True))
+    factor = net.emit(op.rsqrt(net.emit(add(square, _number(1e-6)))))
+    return net.emit(times(net.weights(form.width), net.emit(times(x, factor))))
+
+
+def _activate(net: _Network, form: _Attention, x: relax.Var, hidden: int) -> relax.Var:
+    y = _project(net, x, hidden)
+    if form.activation == "silu":
+        return net.emit(times(net.emit(silu(y)), _project(net, x, hidden)))
+    if form.activation == "sigmoid in parts":
+        gate = net.emit(times(y, net.emit(op.sigmoid(y))))
+        return net.emit(times(gate, _project(net, x, hidden)))
+    if form.activation == "tanh in parts":
+        cube = net.emit(times(net.emit(op.power(y, _number(3))), _number(0.044715)))
+        inner = net.emit(op.tanh(net.emit(times(net.emit(add(y, cube)), _number(0.79788)))))
+        return net.emit(times(net.emit(times(y, _number(0.5))), net.emit(add(inner, _number(1)))))
+    return net.emit({"gelu": gelu, "tanh": gelu_tanh, "relu": relu}[form.activation](y))
+
+
+def _attend(net: _Network, form: _Attention, x: relax.Var, turns: tuple[relax.Var, relax.Var] | None) -> relax.Var:
+    if form.joined:
+        parts = net.emit(split(_project(net, x, 3 * form.width), 3, axis=-1))
+        q, k, v = (net.emit(relax.TupleGetItem(parts, i)) for i in range(3))
+    else:
+        q, k, v = (_project(net, x, form.width) for _ in range(3))
+    q, k, v = (_by_heads(net, form, each, [0, 2, 1, 3]) for each in (q, k, v))
+    if turns:
+        q, k = (_turn(net, form, each, *turns) for each in (q, k))
+    scores = net.emit(matmul(q, net.emit(permute_dims(k, [0, 1, 3, 2]))))
+    scores = net.emit(times(scores, _number(form.head**-0.5)))
+    mixed = net.emit(matmul(_mask_and_softmax(net, form, scores), v))
+    joined = net.emit(reshape(net.emit(permute_dims(mixed, [0, 2, 1, 3])), (1, form.tokens, form.width)))
+    return _project(net, joined, form.width)
+
+
+def _by_heads(net: _Network, form: _Attention, x: relax.Var, axes: list[int]) -> relax.Var:
+    return net.emit(permute_dims(net.emit(reshape(x, (1, form.tokens, form.heads, form.head))), axes))
+
+
+def _mask_and_softmax(net: _Network, form: _Attention, scores: relax.Var) -> relax.Var:
+    square = (1, 1, form.tokens, form.tokens)
+    if form.mask == "added":
+        scores = net.emit(add(scores, net.weights(*square)))
+    elif form.mask in ("chosen", "guarded"):
+        seen = relax.const(np.tril(np.ones(square, dtype=bool)))
+        scores = net.emit(add(scores, net.emit(where(seen, _number(0), _number(-np.inf)))))
+    weights = net.emit(softmax(scores))
+    if form.mask != "guarded":
+        return weights
+    empty = net.emit(op.logical_not(net.emit(op.equal(scores, _number(-np.inf)))))
+    some = net.emit(op.max(net.emit(op.astype(empty, "int8")), axis=[-1], keepdims=True))
+    none = net.emit(op.logical_not(net.emit(op.astype(some, "bool"))))
+    return net.emit(where(none, net.emit(op.full_like(weights, _number(0))), weights))
+
+
+def _turns(net: _Network, form: _Attention, x: relax.Var) -> tuple[relax.Var, relax.Var]:
+    """Cosines and sines of a rotary embedding, from the network's input since they are computed in every run."""
+    angles = net.emit(reshape(_slice(net, x, 0, form.head), (1, 1, form.tokens, form.head)))
+    return net.emit(op.cos(angles)), net.emit(op.sin(angles))
+
+
+def _turn(net: _Network, form: _Attention, x: relax.Var, cosine: relax.Var, sine: relax.Var) -> relax.Var:
+    half = form.head // 2
+    swapped = net.emit(concat([net.emit(op.negative(_slice(net, x, half, form.head))), _slice(net, x, 0, half)], -1))
+    return net.emit(add(net.emit(times(x, cosine)), net.emit(times(swapped, sine))))
+
+
+def _slice(net: _Network, x: relax.Var, begin: int, end: int) -> relax.Var:
+    return net.emit(op.strided_slice(x, [len(_shape(x)) - 1], [begin], [end]))
+
+
+def _number(value: float) -> relax.Constant:
+    return relax.const(np.float32(value))
+
+
+def _elementwise(net: _Network) -> tvm.IRModule:
+    """Chains of element-wise operations, which the compiler joins up to the softmax that ends each."""
+    rows, columns = net.pick(1, 7, 16, 49, 128, 196, 784), net.pick(48, 64, 192, 256, 512, 768, 1000, 3072)
+
+    def body(x: relax.Var) -> relax.Expr:
+        for _ in range(8):
+            x = net.emit(softmax(_chain(net, net.pick(_laid_out, lambda _, y: y)(net, x))))
+            x = net.emit(reshape(x, (1, rows, columns)))
+        return x
+
+    return net.module((1, rows, columns), body)
+
+
+def _laid_out(net: _Network, x: relax.Var) -> relax.Var:
+    """The same numbers in another order of axes."""
+    _, rows, columns = _shape(x)
+    groups = net.pick(2, 4, 8)
+    y = net.emit(reshape(x, (rows, groups, columns // groups)))
+    return net.emit(permute_dims(y, net.pick([1, 0, 2], [1, 2, 0], [0, 2, 1])))
+
+
+def _chain(net: _Network, x: relax.Var) -> relax.Var:
+    """Up to eight operations on the values of a softmax, scaled to about 1, with at most one call of the C library."""
+    costly = net.pick(None, op.exp, op.sigmoid, op.tanh, op.erf, op.sqrt, op.sin, op.log, silu, gelu, "power")
+    position, count = net.pick(0, 1, 2, 3), net.pick(1, 2, 3, 4, 6, 8)
+    x = y = net.emit(times(x, _number(_shape(x)[-1])))
+    for n in range(count):
+        if n == min(position, count - 1) and costly is not None:
+            y = net.emit(op.power(y, _number(net.pick(2, 3, 1.7))) if costly == "power" else costly(y))
+        else:
+            y = net.emit(net.pick(*_SIMPLE)(net, y, x))
+    return y
+
+
+_SIMPLE: tuple[Callable[[_Network, relax.Var, relax.Var], relax.Expr], ...] = (
+    lambda net, y, _: add(y, _number(0.5)),
+    lambda net, y, _: times(y, _number(0.7)),
+    lambda net, y, _: add(y, net.weights(_shape(y)[-1])),
+    lambda net, y, _: times(y, net.weights(_shape(y)[-1])),
+    lambda net, y, x: add(y, x),
+    lambda net, y, x: times(y, x),
+    lambda net, y, _: relu(y),
+    lambda net, y, _: op.divide(y, _number(1.3)),
+    lambda net, y, _: op.maximum(y, _number(0.01)),
+    lambda net, y, x: where(net.emit(op.less(y, x)), y, x),
+)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ..devices import GPUS
-from ..features import FAMILIES, Workload, matrix_products
+from ..features import Workload, matrix_products
 from .samples import Samples
 
 SYSTEMS = {
@@ -102,13 +102,12 @@ def attention(
     head: npt.NDArray[np.float64],
 ) -> Workload:
     """Causal attention in bfloat16: ``queries`` last of ``keys`` positions, ``pairs`` heads of keys and values."""
-    one, zero = np.ones(len(batch)), np.zeros(len(batch))
     seen = np.where(queries > 1, (2 * keys - queries + 1) / 2, keys)  # keys that a query looks at, in the mean
     flops = 4 * batch * heads * queries * seen * head
     outputs = 2 * batch * heads * queries * head
-    return Workload(
-        np.full(len(batch), FAMILIES.index(family)), np.full(len(batch), "bfloat16"), flops,
-        outputs + 4 * batch * pairs * keys * head, zero, outputs, batch * heads, queries, keys, head, one, zero, zero, one,
+    return Workload.of(
+        family, "bfloat16", flops=flops, read=outputs + 4 * batch * pairs * keys * head, written=outputs,
+        batch=batch * heads, m=queries, n=keys, k=head, library=1,
     )  # fmt: skip
 
 

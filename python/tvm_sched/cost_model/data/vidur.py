@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InputError
 from ..devices import GPUS
-from ..features import FAMILIES, Workload, matrix_products
+from ..features import Workload, matrix_products
 from .samples import Samples
 
 SYSTEMS = {"a40": "A40", "a100": "A100", "h100": "H100"}
@@ -77,9 +77,10 @@ def _rowwise(
 
     def describe(row: Row) -> Workload:
         tokens, read, written = row["num_tokens"], reads(row), writes(row)
-        columns = (flops * tokens * written, _BYTES * tokens * read, 0, _BYTES * tokens * written, 1, tokens, written)
-        numbers = [np.array([float(value)]) for value in (*columns, 1, 1, 0, 0, 1)]
-        return Workload(np.array([FAMILIES.index(family)]), np.array(["float16"]), *numbers)
+        moved = {"read": _BYTES * tokens * read, "written": _BYTES * tokens * written}
+        return Workload.of(
+            family, "float16", flops=np.array([flops * tokens * written]), m=tokens, n=written, library=1, **moved
+        )
 
     return describe
 

@@ -1,6 +1,6 @@
 """Kernels for GPUs: dlight schedules, TVM's CUDA code, nvcc. Needs no GPU."""
 
-from .compile import compile_cuda_kernels
+from .compile import compile_cuda_kernels, compile_image
 from .nvcc import architectures, compile_source, find_nvcc
 
-__all__ = ["architectures", "compile_cuda_kernels", "compile_source", "find_nvcc"]
+__all__ = ["architectures", "compile_cuda_kernels", "compile_image", "compile_source", "find_nvcc"]

@@ -24,10 +24,21 @@ Pointers = dict[Any, tuple[str, int]]
 def compile_cuda_kernels(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()) -> tvm.runtime.Module:
     """Compile kernels into one runtime module of kind ``tvm_sched_cuda``, which needs neither TVM's CUDA runtime nor nvcc.
 
+    Parameters and errors are those of `compile_image`.
+    """
+    described, binary = compile_image(functions, archs)
+    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": described}), binary)
+
+
+def compile_image(
+    functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()
+) -> tuple[dict[str, dict[str, Any]], bytes]:
+    """How the kernels of each function are launched, as ``cpp/kernels/cuda/image.h`` reads it, and their fat binary.
+
     Parameters
     ----------
     functions : mapping of str to PrimFunc
-        With static shapes, by the name under which the module will hold them.
+        With static shapes, by name.
     archs : sequence of str
         Such as ``"sm_90"``; see `architectures`. Schedules are made for the oldest.
 
@@ -41,8 +52,7 @@ def compile_cuda_kernels(functions: Mapping[str, tirx.PrimFunc], archs: Sequence
     module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
     host, device = _lower(_schedule(module, target), target)
     described = {name: _describe(name, host[name], functions[name]) for name in functions}
-    binary = compile_source(_source(device), archs)
-    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": described}), binary)
+    return described, compile_source(_source(device), archs)
 
 
 def _schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:

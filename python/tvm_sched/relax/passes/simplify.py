@@ -36,10 +36,19 @@ class _Simplifier(relax.PyExprMutator):
             return self._sum_of_booleans(call, operation)
         if operation == "relax.take" and call.attrs.mode == "fast":
             return self._bounded_take(call)
+        if operation == "relax.power" and (factors := _whole_exponent(call.args[1])):
+            return self._product(call.args[0], factors)
         if operation in _COMPARISONS and all(_is_bool(argument) for argument in call.args):
             casts = [self.builder_.emit(relax.op.astype(argument, "int8")) for argument in call.args]
             return relax.Call(call.op, casts)
         return call
+
+    def _product(self, value: relax.Expr, factors: int) -> relax.Expr:
+        """A power as multiplications: the C library's ``pow`` takes some ten nanoseconds for each number."""
+        result = value
+        for _ in range(factors - 1):
+            result = self.builder_.emit(relax.op.multiply(result, value))
+        return result
 
     def _bounded_take(self, call: relax.Call) -> relax.Expr:
         """A wrong index must not read memory outside of the table: it gives NaN, or the nearest row of integers."""
@@ -51,6 +60,15 @@ class _Simplifier(relax.PyExprMutator):
         whole = self.builder_.emit(relax.op.astype(call.args[0], "int64"))
         scan = relax.op.cumsum if operation == "relax.cumsum" else relax.op.cumprod
         return scan(whole, call.attrs.axis, "int64", call.attrs.exclusive)
+
+
+def _whole_exponent(expr: relax.Expr) -> int:
+    """The exponent where it is the scalar constant 2, 3 or 4, else 0."""
+    constant = isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
+    if not constant or expr.ty.ndim != 0:
+        return 0
+    value = float(expr.value.numpy())
+    return int(value) if value in (2, 3, 4) else 0
 
 
 def _dtype(expr: relax.Expr) -> str:

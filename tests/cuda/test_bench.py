@@ -1,0 +1,257 @@
+"""Measuring on a GPU: the arithmetic by hand, the rest against a small stand-in for cupy that keeps a clock a stream."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import tvm
+from tvm import relax
+
+from tvm_sched.cost_model.occupancy import KernelResources
+from tvm_sched.cost_model.profile import Database, Measurement
+from tvm_sched.cost_model.signature import signatures
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Topology, load_topology
+from tvm_sched.relax.cuda import bench
+from tvm_sched.relax.graph import extract
+from tvm_sched.relax.passes import LowerToKernels
+from tvm_sched.relax.profile import profile_models
+
+KERNEL_SECONDS, BUS_SECONDS, COPY_RATE = 20e-6, 80e-6, 10e9
+
+
+class Pinned(bytearray):
+    @property
+    def ptr(self):
+        return id(self)
+
+
+class Event:
+    def record(self, stream):
+        self.at = stream.clock
+
+    def synchronize(self):
+        pass
+
+
+class Stream:
+    current = None
+
+    def __init__(self, non_blocking=False):
+        self.clock, self.captured = 0.0, None
+
+    def __enter__(self):
+        Stream.current = self
+
+    def __exit__(self, *_):
+        Stream.current = None
+
+    def take(self, seconds):
+        if self.captured is None:
+            self.clock += seconds
+        else:
+            self.captured += seconds
+
+    def begin_capture(self):
+        self.captured = 0.0
+
+    def end_capture(self):
+        seconds, self.captured = self.captured, None
+        return SimpleNamespace(launch=lambda stream: stream.take(seconds))
+
+    def wait_event(self, event):
+        self.clock = max(self.clock, event.at)
+
+    def synchronize(self):
+        pass
+
+
+class Memory:
+    def __init__(self, size):
+        self.size, self.ptr = size, id(self)
+
+    def memset_async(self, value, size, stream):
+        stream.take(size / 1e12)
+
+    def copy_from_host_async(self, address, size, stream):
+        stream.take(size / COPY_RATE)
+
+    copy_to_host_async = copy_from_host_async
+
+    def copy_from_device_async(self, source, size, stream):
+        stream.take(size / COPY_RATE / 4)
+
+
+class Device:
+    def __init__(self, number):
+        self.pci_bus_id = f"0000:0{number}:00.0"
+
+    def use(self):
+        pass
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """Two GPUs; a kernel that reads pinned memory takes longer."""
+    pinned: list[Pinned] = []
+
+    def alloc_pinned(size):
+        pinned.append(Pinned(size))
+        return pinned[-1]
+
+    def get_function(symbol):
+        def kernel(grid, block, arguments, shared_mem=0):
+            on_host = {buffer.ptr for buffer in pinned} & {int(each) for each in arguments}
+            Stream.current.take(BUS_SECONDS if on_host else KERNEL_SECONDS)
+
+        kernel.attributes = {"num_regs": 40, "shared_size_bytes": 1024}
+        return kernel
+
+    runtime = SimpleNamespace(getDeviceCount=lambda: 2, driverGetVersion=lambda: 12080, CUDARuntimeError=RuntimeError)
+    cuda = SimpleNamespace(
+        Device=Device, Stream=Stream, Event=Event, runtime=runtime, alloc=Memory, alloc_pinned_memory=alloc_pinned,
+        get_elapsed_time=lambda start, end: 1e3 * (end.at - start.at),
+    )  # fmt: skip
+    fake = SimpleNamespace(cuda=cuda, RawModule=lambda path: SimpleNamespace(get_function=get_function))
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    full = load_topology("h200x8")
+    one = Topology("gpu0", full.devices[:1], tuple(b for b in full.buses if b.name == full.devices[0].bus))
+    monkeypatch.setattr(bench, "_topology_of", lambda address: one)
+
+    def compiled(functions, archs):
+        launch = {"symbol": "k", "grid": [8, 2, 1], "block": [64, 1, 1], "shared_bytes": 512}
+        count = {name: len(function.params) for name, function in functions.items()}
+        described = {
+            name: {
+                "tensors": n,
+                "workspaces": [16],
+                "launches": [{**launch, "pointers": [("tensor", k) for k in range(n)]}],
+            }
+            for name, n in count.items()
+        }
+        return described, b"binary"
+
+    monkeypatch.setattr(bench, "compile_image", compiled)
+    return fake
+
+
+@pytest.fixture(scope="module")
+def lowered():
+    x = relax.Var("x", relax.TensorType((8, 64), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.softmax(x))
+            result = builder.emit_output(relax.op.matmul(y, relax.op.permute_dims(y)))
+        builder.emit_func_output(result)
+    mod = tvm.transform.Sequential([LowerToKernels(libraries=(), device_kind="cuda")])(builder.get())
+    return mod, extract(mod)
+
+
+def measurements(extraction):
+    return {text: Measurement(text, "m", 1e-5) for text in signatures(extraction.graph)}
+
+
+def test_slowdowns_by_hand():
+    # Both take 4 s alone; the first ends after 6. The second ends after 7: 1 s of it alone, so 3 s of it took 6.
+    assert bench.slowdowns((4, 4), (6, 7)) == pytest.approx((1.5, 2.0))
+    assert bench.slowdowns((4, 4), (7, 6)) == pytest.approx((2.0, 1.5))
+    assert bench.slowdowns((4, 8), (4, 8)) == (1.0, 1.0), "they do not touch each other"
+    assert bench.slowdowns((4, 8), (3.9, 12)) == (1.0, 1.0), "less than alone is noise"
+
+
+def test_kernels_alone_warm_cold_and_from_the_host(cupy, lowered):
+    mod, extraction = lowered
+    found = bench.CudaBench("cuda:1").alone(mod, extraction, measurements(extraction))
+    first, *others = (found[text] for text in signatures(extraction.graph))
+    assert first.warm == pytest.approx(KERNEL_SECONDS)
+    assert first.cold == pytest.approx(KERNEL_SECONDS), "the flush is not counted"
+    assert first.direct == pytest.approx(BUS_SECONDS), "it reads the model's input"
+    assert all(other.direct == 0 for other in others), "they read activations"
+    assert first.launches == (KernelResources(16, 64, 40, 1024 + 512),)
+    assert first.in_run == 1e-5
+
+
+def test_kernels_side_by_side(cupy, lowered):
+    mod, extraction = lowered
+    names = signatures(extraction.graph)
+    (pair,) = bench.CudaBench("cuda").beside(mod, extraction, [(names[0], names[1]), (names[0], "unknown")])
+    assert pair.alone == pytest.approx((KERNEL_SECONDS,) * 2)
+    assert pair.beside == pytest.approx((KERNEL_SECONDS,) * 2), "the stand-in's streams share nothing"
+    assert pair.threads == 0
+
+
+def test_copies_alone_together_and_to_another_gpu(cupy):
+    found = bench.CudaBench("cuda:1").copies()
+    assert [(c.route, c.at_once) for c in found] == [
+        ("host to cuda:1", 1), ("cuda:1 to host", 1), ("host to cuda:1", 2), ("cuda:1 to host", 2), ("cuda:1 to cuda:0", 1),
+    ]  # fmt: skip
+    assert [size for size, _ in found[0].times] == list(bench.COPY_SIZES)
+    assert all(seconds == pytest.approx(size / COPY_RATE) for size, seconds in found[0].times)
+    assert found[4].times[-1][1] == pytest.approx(bench.COPY_SIZES[-1] / COPY_RATE / 4)
+
+
+def test_a_profile_of_a_gpu(cupy, lowered, monkeypatch, tmp_path):
+    from tvm_sched.relax import profile
+
+    asked = {}
+
+    def run_times(compiled, **settings):
+        asked.update(settings)
+        return {operator.name: [3e-5] * 12 for operator in lowered[1].graph.operators}, 1e-4
+
+    monkeypatch.setattr(profile, "compile", lambda *_, **options: asked.update(options))
+    monkeypatch.setattr(profile, "run_times", run_times)
+    monkeypatch.setenv("TVM_SCHED_KERNEL_LIBRARIES", "")
+    module = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 64), "float32"))
+    with module.function("main", [x]):
+        with module.dataflow():
+            y = module.emit(relax.op.nn.softmax(x))
+            result = module.emit_output(relax.op.matmul(y, relax.op.permute_dims(y)))
+        module.emit_func_output(result)
+    database = Database(tmp_path / "m.sqlite")
+    found = profile_models({"m": module.get()}, "cuda:1", database=database, pairs=1)
+    assert asked["backend"] == "cuda"
+    assert asked["devices"] == [1]
+    assert (found.device.kind, found.device.name, found.threads) == ("cuda", "H200", 0)
+    assert found.machine.versions["cuda driver"] == "12.8"
+    assert len(found.pairs) == 1
+    assert all(row.in_run == 3e-5 for row in found.kernels)
+    found.save(tmp_path / "p.json")
+    assert type(found).load(tmp_path / "p.json") == found
+    if any(row.launches for row in found.kernels):
+        pytest.importorskip("pyarrow")
+        found.save(tmp_path / "p.parquet")
+        assert type(found).load(tmp_path / "p.parquet") == found
+
+
+def test_what_cannot_be_measured(cupy, monkeypatch):
+    with pytest.raises(InputError, match="this machine has 2 GPUs"):
+        bench.CudaBench("cuda:2")
+    with pytest.raises(InputError, match="allowed are cpuN and cuda:N"):
+        bench.CudaBench("cuda:x")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(InputError, match=r"pip install 'tvm-sched\[cuda\]'"):
+        bench.CudaBench("cuda:0")
+
+
+@pytest.mark.gpu
+def test_on_a_real_gpu(gpu, tmp_path, lowered, monkeypatch):
+    pytest.importorskip("cupy")
+    monkeypatch.setenv("TVM_SCHED_CUDA_ARCHS", gpu)
+    device = bench.CudaBench("cuda:0")
+    mod, extraction = lowered
+    found = device.alone(mod, extraction, measurements(extraction))
+    assert all(0 < row.warm < 1e-3 and 0 < row.cold < 1e-2 for row in found.values())
+    assert any(row.direct > 0 for row in found.values())
+    assert all(launch.registers > 0 for row in found.values() for launch in row.launches)
+    names = signatures(extraction.graph)
+    assert device.beside(mod, extraction, [(names[0], names[1])])[0].together > 0
+    assert all(seconds > 0 for copies in device.copies() for _, seconds in copies.times)
