@@ -180,7 +180,8 @@ def main() -> None:
         where = given.pictures and Path(os.path.relpath(given.pictures, given.markdown.parent))
         told = (
             f"`auto` had {given.seconds:g} s for each of the authors' instances, and {seconds:g} s for each graph of the "
-            f"sweeps, which have {graphs} graphs a point for every method. Other work shared the machine."
+            f"sweeps, which have {graphs} graphs a point for every method. Both are by the clock: what else the machine did "
+            "counts."
         )
         given.markdown.write_text(page(rows, SWEEPS, where, told))
 
