@@ -18,6 +18,7 @@ from .inputs import (
     ModelsOrProblems,
     Options,
     Phase,
+    Ray,
     Seed,
     TimeLimit,
     TokenShape,
@@ -29,6 +30,7 @@ from .inputs import (
     load_problem,
     parse_options,
     parse_shapes,
+    workers_of,
 )
 from .interrupt import interruptible
 from .plan import JSON, OptionalTopology
@@ -71,6 +73,7 @@ def pipeline(
         ),
     ] = None,
     trace: TraceFile = None,
+    ray: Ray = None,
 ) -> None:
     """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be."""
     check_outputs({"--output": (output, JSON), "--trace": (trace, JSON)}, sources)
@@ -84,7 +87,7 @@ def pipeline(
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
 
-    with interruptible(out), _solvers_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    with workers_of(ray), interruptible(out), _solvers_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:
         plan.save(output)
