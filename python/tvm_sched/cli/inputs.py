@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,12 +92,30 @@ OptionalCosts = Annotated[
     str | None,
     typer.Option("--costs", metavar="NAME|FILE", help="As in `compile`; a problem file brings its own latencies."),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="HOST:PORT|auto",
+        help="Spread the search over a Ray cluster (extra [cluster]). The result is the same.",
+    ),
+]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
 TraceFile = Annotated[
     Path | None,
     typer.Option("--trace", metavar="FILE.json", help="Write a Chrome trace; open it in https://ui.perfetto.dev."),
 ]
 TimelineFile = Annotated[Path | None, typer.Option("--timeline", metavar="FILE.json", help="Write the timeline.")]
+
+
+def workers_of(ray: str | None) -> AbstractContextManager[None]:
+    """What lets a search use a Ray cluster while it is open; nothing without an address."""
+    if ray is None:
+        return nullcontext()
+    from ..serving import RayExecutor
+    from ..spread import workers
+
+    return workers(RayExecutor(ray))
 
 
 def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = ()) -> None:

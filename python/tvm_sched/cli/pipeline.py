@@ -16,6 +16,7 @@ from .inputs import (
     OptionalCosts,
     Options,
     Phase,
+    Ray,
     ReportFile,
     Seed,
     TimeLimit,
@@ -28,6 +29,7 @@ from .inputs import (
     load_problem,
     parse_options,
     parse_shapes,
+    workers_of,
 )
 from .interrupt import interruptible
 from .partition import is_instance, partition_graph
@@ -73,6 +75,7 @@ def pipeline(
     ] = None,
     report: ReportFile = None,
     trace: TraceFile = None,
+    ray: Ray = None,
 ) -> None:
     """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be.
 
@@ -85,7 +88,8 @@ def pipeline(
         given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--costs": costs,
                  "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
                  "--artifact": artifact, "--report": report, "--trace": trace}  # fmt: skip
-        partition_graph(out, sources, stages, partitioner, options, given)
+        with workers_of(ray):
+            partition_graph(out, sources, stages, partitioner, options, given)
         return
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     if artifact:
@@ -97,7 +101,7 @@ def pipeline(
     from ..report.stages import certificate_sentence, stage_table
     from ..schedulers.console import stdout_aside
 
-    with interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    with workers_of(ray), interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:
         plan.save(output)

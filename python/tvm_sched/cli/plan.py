@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +21,7 @@ from .inputs import (
     Options,
     Phase,
     ProblemFile,
+    Ray,
     ReportFile,
     ScheduleFile,
     SchedulerName,
@@ -36,6 +39,7 @@ from .inputs import (
     load_timeline,
     parse_options,
     scheduler_options,
+    workers_of,
 )
 from .interrupt import interruptible
 
@@ -310,6 +314,7 @@ def compare(
     seed: Seed = None,
     costs: OptionalCosts = None,
     report: ReportFile = None,
+    ray: Ray = None,
 ) -> None:
     """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
 
@@ -321,14 +326,14 @@ def compare(
     made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
     found: dict[str, Schedule] = {}
     failed: dict[str, str] = {}
-    for name in names:
-        try:
-            found[name] = _solve(out, made, name, options[name])
-        except InputError:
-            raise
-        except TvmSchedError as error:
-            failed[name] = str(error)
-            out.say(f"error: {name}: {error}")
+    with workers_of(ray):
+        answers = _solve_all(out, made, [(name, options[name]) for name in names])
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, TvmSchedError):
+            failed[name] = str(answer)
+            out.say(f"error: {name}: {answer}")
+        else:
+            found[name] = answer
     if report and found:
         from ..report.html import Entry, write_report
 
@@ -337,6 +342,31 @@ def compare(
     _show_comparison(out, made, found, failed)
     if failed:
         raise typer.Exit(FAILURE)
+
+
+def _solve_all(out: Output, made: Problem, asked: list[tuple[str, dict[str, Any]]]) -> list[Schedule | TvmSchedError]:
+    """The schedule of each scheduler, or why there is none; all at once where there are workers."""
+    from ..spread import have_workers, spread
+
+    if not have_workers():
+        return [_answer(partial(_solve, out, made, name, options)) for name, options in asked]
+    with interruptible(out), out.step(f"Scheduling with {len(asked)} schedulers"):
+        return spread(_solve_elsewhere, [(made, name, options) for name, options in asked])
+
+
+def _solve_elsewhere(made: Problem, name: str, options: dict[str, Any]) -> Schedule | TvmSchedError:
+    from ..schedulers import solve
+
+    return _answer(partial(solve, made, name, options))
+
+
+def _answer(call: Callable[[], Schedule]) -> Schedule | TvmSchedError:
+    try:
+        return call()
+    except InputError:
+        raise
+    except TvmSchedError as error:
+        return error
 
 
 def _names(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -102,6 +102,10 @@ class PartitionProblem:
             raise GraphError(f"memory is {self.memory}; 0 or more bytes are allowed")
         if len(self.kahn(np.zeros(n))) < n:
             raise GraphError("the graph has a cycle")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: the fields, not what was compiled from them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def size(self) -> int:

@@ -21,6 +21,7 @@ from ortools.math_opt.python import mathopt
 from ortools.util.python.solve_interrupter import SolveInterrupter
 
 from ..errors import InputError
+from ..spread import have_workers, spread
 from .partition_problem import Integers, PartitionProblem
 
 SOLVERS = {"highs": mathopt.SolverType.HIGHS, "scip": mathopt.SolverType.GSCIP, "gurobi": mathopt.SolverType.GUROBI}
@@ -199,21 +200,32 @@ def bottleneck_guess_bound(
 ) -> ProgramResult:
     """Section 3.3: guess which stage has the simple bound's work; the least bound of all guesses holds.
 
-    Guesses share the time equally; what a guess leaves over, the later ones get.
+    Guesses share the time equally; what a guess leaves over, the later ones get. Where there are workers
+    (`tvm_sched.spread`), each guess is a part and has all the time; the bound is the same unless time ends one.
     """
+    if have_workers():
+        parts = [(problem, stages, j, solver, seconds, threads) for j in range(stages)]
+        results = spread(_solve_guess, parts)
+        bound = max(min(result.bound for result in results), simple_bound(problem, stages))
+        return ProgramResult(bound, proved=all(result.proved for result in results))
     least, proved = float("inf"), True
     left = seconds
     for j in range(stages):
         if stop():
             return ProgramResult(simple_bound(problem, stages))
-        program = _guess(problem, stages, j)
         started = time.monotonic()
-        result = program.solve(solver, left / (stages - j), threads)
+        result = _solve_guess(problem, stages, j, solver, left / (stages - j), threads)
         left = max(left - (time.monotonic() - started), 0.0)
         least, proved = min(least, result.bound), proved and result.proved
         if least <= simple_bound(problem, stages):
             break
     return ProgramResult(max(least, simple_bound(problem, stages)), proved=proved)
+
+
+def _solve_guess(
+    problem: PartitionProblem, stages: int, j: int, solver: str, seconds: float, threads: int
+) -> ProgramResult:
+    return _guess(problem, stages, j).solve(solver, seconds, threads)
 
 
 def _guess(problem: PartitionProblem, stages: int, j: int) -> BlockProgram:

@@ -6,13 +6,16 @@ import os
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from ..errors import InputError
+from ..spread import spread
 from .partition_problem import Integers, PartitionProblem
 from .registry import Partition, register
 
 OrderSearch = Literal["brkga", "random", "mla", "mla-weighted"]
+_OBJECTIVES = {"brkga": "slice", "random": "slice", "mla": "arrangement", "mla-weighted": "weighted-arrangement"}
+_SEEDS_APART = 1_000_003
+"""Between the seeds of two populations: seeds that people give next to each other share none."""
 
 
 class SliceGraphOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +33,9 @@ class SliceGraphOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         0: all cores. The answer does not depend on it.
     time_limit : float
         Seconds after which the search ends; with a limit that is met, the answer depends on the machine.
+    populations : int
+        Genetic searches of their own, from as many seeds; the best order of all is cut. They may be spread over
+        workers (`tvm_sched.spread`), and the answer does not depend on that.
     """
 
     order: OrderSearch = "brkga"
@@ -37,6 +43,7 @@ class SliceGraphOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     seed: int = 0
     threads: int = 0
     time_limit: float = float("inf")
+    populations: int = 1
 
 
 @register("slicegraph", options=SliceGraphOptions)
@@ -48,19 +55,11 @@ def slicegraph(problem: PartitionProblem, stages: int, options: SliceGraphOption
     """
     if options.evaluations < 1:
         raise InputError(f"evaluations is {options.evaluations}; 1 or more are allowed")
-    if options.order == "random":
-        return Partition(_random(problem, stages, options))
-    side = max(round(options.evaluations**0.5), 1)
-    order = problem.evolve(
-        stages,
-        objective={"brkga": "slice", "mla": "arrangement", "mla-weighted": "weighted-arrangement"}[options.order],
-        population=side,
-        generations=side,
-        seed=options.seed,
-        threads=options.threads or cores(),
-        seconds=options.time_limit,
-    )
-    return Partition(cut(problem, order, stages))
+    if options.populations < 1:
+        raise InputError(f"populations is {options.populations}; 1 or more are allowed")
+    seeds = [options.seed + _SEEDS_APART * i for i in range(options.populations)]
+    found = spread(_population, [(problem, stages, options, seed) for seed in seeds])
+    return Partition(min(found, key=problem.bottleneck))
 
 
 def cut(problem: PartitionProblem, order: Integers, stages: int) -> Integers:
@@ -74,14 +73,17 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _random(problem: PartitionProblem, stages: int, options: SliceGraphOptions) -> Integers:
-    """One generation of the genetic algorithm is a population of independent random keys."""
+def _population(problem: PartitionProblem, stages: int, options: SliceGraphOptions, seed: int) -> Integers:
+    """One genetic search and its cut; of random keys it is one generation, which is a population of independent ones."""
+    side = max(round(options.evaluations**0.5), 1)
+    population, generations = (options.evaluations, 1) if options.order == "random" else (side, side)
     order = problem.evolve(
         stages,
-        population=options.evaluations,
-        generations=1,
-        seed=options.seed,
+        objective=_OBJECTIVES[options.order],
+        population=population,
+        generations=generations,
+        seed=seed,
         threads=options.threads or cores(),
         seconds=options.time_limit,
     )
-    return cut(problem, np.asarray(order), stages)
+    return cut(problem, order, stages)

@@ -14,10 +14,12 @@ from .deployment import Deployment, StagePlacement, load_deployment
 if TYPE_CHECKING:
     from .client import Client
     from .connection import connect
+    from .executor import RayExecutor
     from .lifecycle import deploy, deployments, status, undeploy
 
 _WHERE = {
     "Client": "client",
+    "RayExecutor": "executor",
     "connect": "connection",
     "deploy": "lifecycle",
     "deployments": "lifecycle",
@@ -28,6 +30,7 @@ _WHERE = {
 __all__ = [
     "Client",
     "Deployment",
+    "RayExecutor",
     "StagePlacement",
     "connect",
     "deploy",

@@ -1,0 +1,56 @@
+"""A search spread over a Ray cluster."""
+
+from operator import truediv
+
+import pytest
+
+from test_spread import search
+from tvm_sched.errors import InputError
+from tvm_sched.serving import RayExecutor, load_deployment
+from tvm_sched.spread import spread, workers
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+def test_the_cluster_finds_the_same(nodes):
+    here = search()
+    with RayExecutor() as pool, workers(pool):
+        assert search() == here
+
+
+def test_errors_come_as_they_were_raised_and_nothing_waits(nodes):
+    with RayExecutor() as pool, workers(pool):
+        with pytest.raises(InputError, match=r"^none\.json: neither a deployment file"):
+            spread(load_deployment, [("none.json",)])
+        with pytest.raises(ZeroDivisionError):
+            spread(truediv, [(1, 2), (1, 0)])
+        assert spread(truediv, [(n, 2) for n in range(6)]) == [n / 2 for n in range(6)]
+
+
+def test_commands_give_the_same(nodes, tmp_path):
+    import json
+
+    from typer.testing import CliRunner
+
+    from tvm_sched.cli import app
+    from tvm_sched.testing import random_problem
+
+    random_problem(7, operators=12, devices=2, memory="generous").save(tmp_path / "problem.json")
+    for command in (
+        ["compare", "--schedulers", "single,heft,ios"],
+        ["pipeline", "--partitioner", "slicegraph", "--option", "populations=3", "--option", "evaluations=100"],
+    ):
+        said = []
+        for option in ([], ["--ray", "auto"]):
+            result = CliRunner().invoke(
+                app, [command[0], str(tmp_path / "problem.json"), *command[1:], *option, "--json"]
+            )
+            assert result.exit_code == 0, result.output
+            said.append(json.loads(result.stdout))
+        assert without_seconds(said[0]) == without_seconds(said[1])
+
+
+def without_seconds(data):
+    if isinstance(data, dict):
+        return {key: without_seconds(value) for key, value in data.items() if key != "seconds"}
+    return [without_seconds(value) for value in data] if isinstance(data, list) else data
