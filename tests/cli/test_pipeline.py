@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from test_plan import chain_problem
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app
-from tvm_sched.pipeline import PipelinePlan, verify
+from tvm_sched.pipeline import PipelinePlan, load, verify
 
 run = CliRunner().invoke
 
@@ -56,3 +57,38 @@ def test_wrong_input_is_told(problem, arguments, message):
     result = run(app, ["pipeline", problem[1], *arguments])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.filterwarnings("ignore::tvm_sched.runtime.MachineWarning")
+def test_a_model_is_compiled_and_its_stages_run(tmp_path):
+    from small_pipeline import batches, layers_model
+
+    onnx = pytest.importorskip("onnx")
+    onnx.save(layers_model(), tmp_path / "layers.onnx")
+    (batch,) = batches(1)
+    np.save(tmp_path / "x.npy", batch)
+    folder = str(tmp_path / "layers.pipeline")
+    made = run(
+        app, ["pipeline", str(tmp_path / "layers.onnx"), "-t", "cpu2", "--time-limit", "3", "--artifact", folder]
+    )
+    assert made.exit_code == 0, made.output
+    ran = run(app, ["run", folder, "--input", f"x={tmp_path / 'x.npy'}", "-o", str(tmp_path / "out"), "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["steady_ns"] > 0
+    (expected,) = load(folder).run([batch])
+    for n, value in enumerate(expected.value()):
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / f"output_{n}.npy"), value)
+    wrong = run(app, ["run", folder, "--emulate-values"])
+    assert wrong.exit_code == 2
+
+
+def test_only_a_model_with_weights_is_compiled(problem, tmp_path):
+    _, path = problem
+    (tmp_path / "mine").write_text("a letter")
+    for artifact, message in (
+        (tmp_path / "x.pipeline", "compiles one model file"),
+        (tmp_path / "mine", "is no pipeline artifact"),
+    ):
+        result = run(app, ["pipeline", path, "--artifact", str(artifact)])
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())

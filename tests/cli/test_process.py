@@ -11,7 +11,8 @@ from tvm_sched import __version__
 from tvm_sched.schedule import Schedule
 from tvm_sched.testing import random_problem
 
-COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "problem", "schedulers", "demo"]
+COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "pipeline", "problem", "schedulers", "demo"]
+COMMANDS += ["serve", "status", "request", "undeploy"]
 PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
 
 

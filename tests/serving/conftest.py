@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import time
 
 import numpy as np
@@ -13,65 +12,17 @@ from tvm_sched.pipeline.artifact import MANIFEST
 
 PATIENCE = 90.0
 """Seconds that anything may take on a machine that others keep busy."""
-STORE = 80 << 20
-HEALTH = {  # a node that is killed refuses connections, so it is found dead after three periods; one that is slow is not
-    "health_check_initial_delay_ms": 500,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 5000,
-    "health_check_failure_threshold": 3,
-}
-
-
-class Nodes:
-    """The cluster: a head without devices, and nodes with one ``dev`` each."""
-
-    def __init__(self, count):
-        from ray.cluster_utils import Cluster
-
-        self.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={
-                "num_cpus": 1, "include_dashboard": False, "object_store_memory": STORE, "_system_config": HEALTH,
-            },
-        )  # fmt: skip
-        self.nodes = []
-        for _ in range(count):
-            self.add()
-
-    @property
-    def address(self):
-        return self.cluster.address
-
-    def add(self):
-        self.nodes.append(self.cluster.add_node(num_cpus=1, resources={"dev": 1}, object_store_memory=STORE))
-
-    def kill(self, node_id):
-        """End a node with all its processes, as a power failure does."""
-        (node,) = [node for node in self.nodes if node.node_id == node_id]
-        self.nodes.remove(node)
-        self.cluster.remove_node(node, allow_graceful=False)
-
-    def at_least(self, count):
-        while len(self.nodes) < count:
-            self.add()
 
 
 @pytest.fixture(scope="session")
 def nodes():
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-
     from tvm_sched.serving import connect
+    from tvm_sched.serving.local_cluster import LocalCluster
 
-    made = Nodes(3)
-    try:
-        connect(made.address)
-        yield made
-    finally:
-        with contextlib.suppress(Exception):
-            ray.shutdown()
-        made.cluster.shutdown()
+    with LocalCluster(3, {"dev": 1}) as cluster:
+        connect(cluster.address)
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The commands on deployments, each a process of its own; and the ways in which deploying fails."""
+"""The commands on serving.deployments, each a process of its own; and the ways in which deploying fails."""
 
 import json
 import signal
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from small_pipeline import batches
 
+from tvm_sched import serving
 from tvm_sched.errors import InputError, ServingError
-from tvm_sched.serving import deploy, deployments, load_deployment
+from tvm_sched.serving import load_deployment
 
 from .conftest import PATIENCE, deployment, eventually
 
@@ -95,6 +96,7 @@ def groups():
     ],
 )
 def test_wrong_input_ends_with_status_2(plan, tmp_path, arguments, message):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
     arguments = [str(plan) if word == "plan.toml" else word for word in arguments]
     result = call(*arguments)
     assert result.returncode == 2, result.stderr
@@ -107,9 +109,9 @@ def test_more_than_the_cluster_has_is_refused(three_nodes, artifact):
 
     wanted = (StagePlacement({"dev": 1, "h100": 2}), StagePlacement({"dev": 1}), StagePlacement({"h100": 1}))
     with pytest.raises(InputError, match="the stages need h100 3; the cluster has h100 0"):
-        deploy(Deployment("big", str(artifact), wanted))
+        serving.deploy(Deployment("big", str(artifact), wanted))
     with pytest.raises(ServingError, match="no place for its stages with strategy STRICT_PACK"):
-        deploy(deployment("packed", artifact, strategy="STRICT_PACK"), seconds=2)
+        serving.deploy(deployment("packed", artifact, strategy="STRICT_PACK"), seconds=2)
     assert not groups() & {"big", "packed"}
 
 
@@ -119,6 +121,6 @@ def test_a_damaged_artifact_is_told_and_nothing_stays(three_nodes, artifact, tmp
     copy = shutil.copytree(artifact, tmp_path / "damaged.pipeline")
     (copy / "stage1.so").unlink()
     with pytest.raises(ServingError, match=r"'damaged', stage 1 did not start: .*stage1\.so: is missing"):
-        deploy(deployment("damaged", load_deployment(copy).artifact), seconds=PATIENCE)
-    assert "damaged" not in deployments()
+        serving.deploy(deployment("damaged", load_deployment(copy).artifact), seconds=PATIENCE)
+    assert "damaged" not in serving.deployments()
     eventually(lambda: "damaged" not in groups())

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from small_pipeline import batches
 
+from tvm_sched import serving
 from tvm_sched.errors import InputError, ServingError
-from tvm_sched.serving import Client, deploy, deployments, status, undeploy
 
 from .conftest import assert_equal_to, deployed, deployment, eventually, ready_stage
 
@@ -26,7 +26,7 @@ def test_values_equal_those_of_one_process(layers, compiled):
     results = list(layers.stream(inputs))
     assert [result.batch for result in results] == list(range(30))
     assert_equal_to(compiled, inputs, results)
-    said = status("layers")
+    said = serving.status("layers")
     assert len({found["node"] for found in said["stages"]}) == 3
     assert [found["runs"] for found in said["stages"]] == [30] * 3
     assert (said["answered"], said["failed"], said["in_flight"]) == (30, 0, 0)
@@ -42,15 +42,15 @@ def test_values_equal_those_of_one_process(layers, compiled):
     ],
 )
 def test_wrong_inputs_are_told_and_go_no_further(layers, inputs, message):
-    before = status("layers")["stages"][0]["runs"]
+    before = serving.status("layers")["stages"][0]["runs"]
     with pytest.raises(InputError, match=message):
         layers.run(*inputs)
-    assert status("layers")["stages"][0]["runs"] == before
+    assert serving.status("layers")["stages"][0]["runs"] == before
 
 
 def test_a_name_is_given_once_and_the_deployment_stays(layers, artifact):
     with pytest.raises(InputError, match="there is a deployment 'layers' already"):
-        deploy(deployment("layers", artifact))
+        serving.deploy(deployment("layers", artifact))
     assert layers.run(x=batches(1)[0])
 
 
@@ -81,11 +81,11 @@ def test_undeploying_leaves_nothing(layers):
     import ray
 
     processes = [ready_stage("layers", s)["process"] for s in range(3)]
-    assert undeploy("layers") == ["layers/front", "layers/stage0", "layers/stage1", "layers/stage2"]
-    assert deployments() == []
+    assert serving.undeploy("layers") == ["layers/front", "layers/stage0", "layers/stage1", "layers/stage2"]
+    assert serving.deployments() == []
     eventually(lambda: ray.available_resources().get("dev") == 3)
     eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in processes))
-    for gone in (undeploy, status, Client):
+    for gone in (serving.undeploy, serving.status, serving.Client):
         with pytest.raises(InputError, match="there is no deployment 'layers'; there are none"):
             gone("layers")
     with pytest.raises(ServingError, match="deployment 'layers' is gone"):

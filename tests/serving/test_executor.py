@@ -5,8 +5,9 @@ from operator import truediv
 import pytest
 
 from test_spread import search
+from tvm_sched import serving
 from tvm_sched.errors import InputError
-from tvm_sched.serving import RayExecutor, load_deployment
+from tvm_sched.serving import load_deployment
 from tvm_sched.spread import spread, workers
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -14,12 +15,12 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 def test_the_cluster_finds_the_same(nodes):
     here = search()
-    with RayExecutor() as pool, workers(pool):
+    with serving.RayExecutor() as pool, workers(pool):
         assert search() == here
 
 
 def test_errors_come_as_they_were_raised_and_nothing_waits(nodes):
-    with RayExecutor() as pool, workers(pool):
+    with serving.RayExecutor() as pool, workers(pool):
         with pytest.raises(InputError, match=r"^none\.json: neither a deployment file"):
             spread(load_deployment, [("none.json",)])
         with pytest.raises(ZeroDivisionError):

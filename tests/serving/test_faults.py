@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from small_pipeline import batches
 
+from tvm_sched import serving
 from tvm_sched.errors import BusyError, ServingError
-from tvm_sched.serving import status
 
 from .conftest import PATIENCE, assert_equal_to, deployed, deployment, eventually, ready_stage
 
@@ -32,7 +32,7 @@ def test_a_slow_stage_holds_requests_back(slow):
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(ask, range(12)))
     refused = [answer for answer in answers if isinstance(answer, BusyError)]
-    said = status("slow")
+    said = serving.status("slow")
     assert len(refused) >= 1
     assert all("deployment 'slow' is busy: 4 requests are in it, 1 wait" in str(error) for error in refused)
     assert said["refused"] == len(refused)
@@ -44,7 +44,7 @@ def test_what_is_late_fails_by_name_and_is_not_computed_later(slow):
     results = list(slow.stream(batches(PLACES), timeout=0.1))
     assert all(isinstance(result.error, ServingError) for result in results)
     assert all("deployment 'slow', stage 0 on cpu0 was not done in 0.1 s" in str(result.error) for result in results)
-    eventually(lambda: status("slow")["in_flight"] == 0)
+    eventually(lambda: serving.status("slow")["in_flight"] == 0)
     assert slow.run(*batches(1))
     assert ready_stage("slow", 2)["runs"] == before + 1
 
@@ -63,10 +63,10 @@ def test_a_stage_moves_when_its_node_dies(nodes, slow, compiled):
 def test_without_another_node_requests_fail_clearly_until_there_is_one(nodes, slow):
     (batch,) = batches(1)
     nodes.kill(ready_stage("slow", 1)["node"])
-    eventually(lambda: status("slow")["stages"][1]["state"] != "ready")
+    eventually(lambda: serving.status("slow")["stages"][1]["state"] != "ready")
     said = r"deployment 'slow', stage 1 on cpu1 .* in 5 s: no node that is free has dev 1"
     with pytest.raises(ServingError, match=said):
         eventually(lambda: not slow.run(batch, timeout=5))
-    assert "no node that is free has dev 1" in status("slow")["stages"][1]["cause"]
+    assert "no node that is free has dev 1" in serving.status("slow")["stages"][1]["cause"]
     nodes.add()
     assert slow.run(batch, timeout=PATIENCE)

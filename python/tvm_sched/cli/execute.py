@@ -148,7 +148,9 @@ def _show_compiled(out: Output, compiled: CompiledModel, files: dict[str, Any]) 
 
 def run(
     out: Output,
-    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What `tvm-sched compile` wrote (.so).")],
+    artifact: Annotated[
+        Path, typer.Argument(metavar="ARTIFACT", help="What `compile` (.so) or `pipeline --artifact` (a folder) wrote.")
+    ],
     input: Annotated[
         list[str] | None,
         typer.Option("--input", metavar="NAME=FILE.npy", help="Value of an input. May be repeated; others are random."),
@@ -181,6 +183,16 @@ def run(
     if output is not None:
         check_output_directory(output)
     given = read_inputs(input)
+    if artifact.is_dir():
+        from .pipeline import run_artifact
+
+        if parameters or timeline or emulate_values or emulation_scale is not None:
+            raise InputError(
+                f"{artifact} is a pipeline; --parameters, --timeline, --emulate-values and --emulation-scale are for "
+                "artifacts of one schedule"
+            )
+        run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
+        return
     from .. import runtime
     from .measure import choose_inputs, measure
 

@@ -193,3 +193,51 @@ def _about(plan: PipelinePlan, steady_ns: float, files: dict[str, Path | None]) 
         "gap": certificate.gap if certificate else None,
         "files": {what: str(path) for what, path in files.items() if path},
     }
+
+
+def run_artifact(
+    out: Output,
+    folder: Path,
+    given: dict[str, Any],
+    seed: int,
+    warm_up: int,
+    repeat: int,
+    output: Path | None,
+    trace: Path | None,
+) -> None:
+    """Run an artifact's pipeline here: batches that follow each other without a pause."""
+    from ..pipeline import load
+    from ..report.tables import table
+    from ..report.units import format_ns
+    from .execute import save_outputs
+    from .measure import choose_inputs
+
+    with out.step("Loading the artifact"):
+        ready = load(folder)
+    types = {tensor.name: tensor for tensor in ready.problem.graph.tensors}
+    arguments = [
+        {"name": name, "shape": types[name].shape, "dtype": types[name].dtype} for name in ready.executor.inputs
+    ]
+    batch = choose_inputs([{"arguments": arguments}], given, seed)
+    with interruptible(out), out.step(f"Running {repeat} batches"):
+        if warm_up:
+            ready.run([batch] * warm_up)
+        results, ran = ready.trace([batch] * repeat)
+    outputs = results[-1].value()
+    save_outputs(out, output, outputs)
+    predicted = ready.predict(repeat)
+    if trace:
+        from ..report.trace import write_trace
+
+        write_trace(trace, [predicted.timeline, ran.timeline])
+        out.wrote(trace, "trace")
+    rows = [
+        (what, format_ns(round(run.steady_ns))) for what, run in ((ran.timeline.source, ran), ("predicted", predicted))
+    ]
+    rows += [("stages", str(len(ready.stages))), ("batches", str(repeat))]
+    out.show(table(("time between batches", ready.problem.graph.name), rows))
+    out.result(
+        {"source": ran.timeline.source, "batches": repeat, "steady_ns": ran.steady_ns, "predicted_ns": predicted.steady_ns,
+         "outputs": [{"shape": value.shape, "dtype": value.dtype.name} for value in outputs],
+         "files": {what: str(path) for what, path in {"output": output, "trace": trace}.items() if path}}
+    )  # fmt: skip

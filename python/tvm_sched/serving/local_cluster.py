@@ -1,0 +1,78 @@
+"""A Ray cluster of several nodes, each some processes of this machine: for tests, benchmarks and trying things out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import ray
+
+_STORE_BYTES = 80 << 20
+_HEALTH = {  # a node that is killed refuses connections, so it is found dead after three periods; one that is slow is not
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 5000,
+    "health_check_failure_threshold": 3,
+}
+
+
+class LocalCluster:
+    """A head without devices, and nodes that have the same resources each; ended with the context.
+
+    Stands on ``ray.cluster_utils``, which Ray has for tests. Its processes listen on all interfaces.
+
+    Parameters
+    ----------
+    count : int
+        Nodes beside the head.
+    resources : mapping
+        Of each node, beside one CPU.
+    """
+
+    def __init__(self, count: int, resources: Mapping[str, float]) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        from ray.cluster_utils import Cluster
+
+        self.resources = dict(resources)
+        self.nodes: list[Any] = []
+        head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _HEALTH})
+        try:
+            self.at_least(count)
+        except BaseException:
+            self._cluster.shutdown()
+            raise
+
+    @property
+    def address(self) -> str:
+        """For `connect` and ``--address``."""
+        return str(self._cluster.address)
+
+    def add(self) -> None:
+        """Add a node."""
+        node = self._cluster.add_node(num_cpus=1, resources=self.resources, object_store_memory=_STORE_BYTES)
+        self.nodes.append(node)
+
+    def at_least(self, count: int) -> None:
+        """Add nodes until there are as many beside the head."""
+        while len(self.nodes) < count:
+            self.add()
+
+    def kill(self, node_id: str) -> None:
+        """End a node with all its processes, as a power failure does."""
+        (node,) = [node for node in self.nodes if node.node_id == node_id]
+        self.nodes.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(Exception):
+            ray.shutdown()
+        self._cluster.shutdown()
