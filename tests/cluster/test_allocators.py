@@ -2,6 +2,7 @@
 
 from itertools import combinations, product
 
+import msgspec
 import numpy as np
 import pytest
 from cluster_cases import chain_service, small_cluster
@@ -13,6 +14,7 @@ from tvm_sched.cluster import (
     ClusterState,
     Placement,
     Request,
+    Server,
     Stage,
     demand_of_services,
     load_cluster,
@@ -60,10 +62,6 @@ def serves(cluster, service, gpus):
 def one_rack():
     """Both kinds at one switch, three GPUs each, so that every circuit is the fastest one."""
     cluster = small_cluster(racks=1, gpus=3)
-    import msgspec
-
-    from tvm_sched.cluster import Server
-
     rack = cluster.racks[0]
     servers = (Server("a", "slow", 3), Server("b", "fast", 3))
     return msgspec.structs.replace(cluster, racks=(msgspec.structs.replace(rack, servers=servers),))
@@ -224,8 +222,6 @@ def test_wrong_input_is_told(base, name, options, message):
 
 
 def test_ten_thousand_gpus_are_placed(services):
-    import msgspec
-
     large = load_cluster("rampa-large")
     racks = tuple(
         msgspec.structs.replace(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from ortools.math_opt.python import mathopt
 
-from ..errors import InputError
+from ..errors import InputError, SchedulerError
 from .search import ClusterSearch, Integers
 from .service import Request, Service, by_name
 
@@ -20,6 +20,10 @@ Floats = npt.NDArray[np.float64]
 
 _MOST_KINDS_CUT = 8
 """With more kinds of GPUs than these, only cuts around single kinds are looked at."""
+
+
+_SAFETY = 1e-6
+"""Part of a bound that is given up to the solver's tolerances."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,10 @@ class MixProgram:
         for constraint, amount in zip(self._rows, self._free(kind_gpus, fibres), strict=True):
             constraint.upper_bound = float(amount)
         result = mathopt.solve(self._model, mathopt.SolverType.GLOP)
+        if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
+            raise SchedulerError(
+                f"the linear program over mixes was not solved: {result.termination}; please report this"
+            )
         values, duals = result.variable_values(), result.dual_values()
         prices = np.array([duals[row] for row in self._rows])
         return Future(
@@ -204,7 +212,7 @@ def bound_of_requests(search: ClusterSearch, services: Sequence[Service], reques
 
     def fits(count: int) -> bool:
         demand = Counter(request.service for request in requests[:count])
-        return program.solve(demand, search.kind_gpus, fibres).count >= count * (1 - 1e-9)
+        return program.solve(demand, search.kind_gpus, fibres).count >= count * (1 - _SAFETY)
 
     low, high = 0, len(requests)
     while low < high:

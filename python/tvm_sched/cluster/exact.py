@@ -43,7 +43,7 @@ _programs: WeakKeyDictionary[ClusterSearch, MixProgram] = WeakKeyDictionary()
 def future(state: ClusterState, demand: dict[str, float]) -> Future:
     """What else fits into a state, for a demand that is given or seen."""
     program = _programs.get(state.search)
-    if program is None or program.services.keys() != state.services.keys():
+    if program is None or program.services != state.services:
         program = _programs[state.search] = MixProgram(state.search, list(state.services.values()))
     return program.solve(demand or _seen(state), state.kind_gpus, state.fibres)
 

@@ -56,9 +56,8 @@ def _memory(state: ClusterState, service: Service) -> str:
         return search.mixes_of(search.chain(service, (_NEVER, _NEVER)), state.kind_gpus)
 
     needed, best = _least(1 << 20, mixes)
-    total = sum(operator.memory for operator in service.operators)
     return (
-        f"memory: it holds {total / 1e9:.3f} GB; on {_told(state, best)}, the best candidate, each GPU lacks up to "
+        f"memory: it holds {service.memory / 1e9:.3f} GB; on {_told(state, best)}, the best candidate, each GPU lacks up to "
         f"{needed / 1e9:.3f} GB"
     )
 

@@ -13,7 +13,7 @@ from ..schedulers.registry import read_options
 from .exact import ExactOptions, future
 from .placement import Placement
 from .registry import get, try_place
-from .service import Request, Service
+from .service import Request
 from .state import ClusterState
 
 
@@ -75,7 +75,7 @@ def recover(
     """
     asked = state.asked.copy()
     replaced = []
-    for request in sorted(state.waiting.values(), key=lambda request: -_memory(state.service(request.service))):
+    for request in sorted(state.waiting.values(), key=lambda request: -state.service(request.service).memory):
         del state.waiting[request.name]
         placement = try_place(state, request, allocator, options)
         if placement is None:
@@ -134,7 +134,7 @@ def _best_move(state: ClusterState, options: ExactOptions) -> Move | None:
         now = _worth(state, known.worth[service.name], mixes.gpus, mix) + known.fibre * len(placement.hops)
         saving = now - float(known.worth[service.name][rows].min())
         if saving > _LEAST_GAIN:
-            hopes.append((saving / max(_memory(service), 1), placement))
+            hopes.append((saving / max(service.memory, 1), placement))
     hopes.sort(key=lambda hope: (-hope[0], hope[1].request))
     for _, placement in hopes[:_TRIES]:
         if move := _try_move(state, placement, known.count, options):
@@ -168,8 +168,4 @@ def _try_move(state: ClusterState, before: Placement, room: float, options: Exac
         return None
     named = msgspec.structs.replace(after, request=before.request)
     state.hold(named)
-    return Move(before, named, _memory(state.service(before.service)), gain)
-
-
-def _memory(service: Service) -> int:
-    return sum(operator.memory for operator in service.operators)
+    return Move(before, named, state.service(before.service).memory, gain)

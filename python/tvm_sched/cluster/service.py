@@ -91,6 +91,11 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         return hashlib.sha256(msgspec.json.encode(body)).hexdigest()[:16]
 
     @property
+    def memory(self) -> int:
+        """Bytes of all operators."""
+        return sum(operator.memory for operator in self.operators)
+
+    @property
     def cycle_limit_ns(self) -> int:
         """Longest time between two inputs."""
         return math.floor(1e9 / self.throughput)

@@ -84,13 +84,13 @@ def _find(cluster: Cluster, services: Sequence[Service], allocation: Allocation)
             yield _broken("service", placement, f"service {placement.service!r} {found}")
             continue
         yield from placement_violations(cluster, service, placement)
-    yield from _shared(allocation)
+    yield from _shared(cluster, allocation)
 
 
-def _shared(allocation: Allocation) -> Iterator[Violation]:
+def _shared(cluster: Cluster, allocation: Allocation) -> Iterator[Violation]:
     """What two services hold, or what has failed and is held."""
     gpus: dict[str, str] = {}
-    fibres: dict[tuple[str, int], str] = {}
+    fibres: dict[tuple[int, int], str] = {}
     failed = set(allocation.failed)
     for placement in allocation.placements:
         for gpu in placement.gpus:
@@ -100,11 +100,14 @@ def _shared(allocation: Allocation) -> Iterator[Violation]:
                 yield _broken("failed", placement, f"GPU {gpu!r} has failed", gpu)
             gpus[gpu] = placement.request
         for hop in placement.hops:
-            key = ("-".join(sorted(hop.link.split("-"))), hop.fibre)
+            link = cluster.link_id.get(hop.link)
+            if link is None:
+                continue
+            key = (link, hop.fibre)
             if key in fibres:
                 message = f"fibre {hop.fibre} of link {hop.link!r} carries a circuit of request {fibres[key]!r}"
                 yield _broken("fibre-twice", placement, message)
-            if hop.link in failed:
+            if cluster.links[link].name in failed:
                 yield _broken("failed", placement, f"link {hop.link!r} has failed")
             fibres[key] = placement.request
 
