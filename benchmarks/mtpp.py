@@ -2,13 +2,16 @@
 
 Table 1 and 3 of the paper: geometric means of lower bound over the best partition found. Table 2: of partition over the
 simple bound, for ways to search orders. Figure 5: running times. Instances are REGAL-like graphs made from seeds
-(`tvm_sched.testing.regal`, which states its parameters), or files: JSON with ``nodes`` and ``edges``.
+(`tvm_sched.testing.regal`, which states its parameters), or files: JSON with ``nodes`` and ``edges``. With ``--resume`` a
+run goes on where an earlier one ended, and ``--minutes`` ends it; means are over the graphs measured so far.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,98 +21,179 @@ from _common import Row, parser, report
 if TYPE_CHECKING:
     from tvm_sched.pipeline import PartitionProblem
 
-ORDERS = (
-    ("mla", "mla", 10_000),
-    ("mla-weighted", "mla-weighted", 10_000),
-    ("random-1", "random", 1),
-    ("random-100", "random", 100),
-    ("random-10000", "random", 10_000),
-    ("brkga-100", "brkga", 100),
-    ("brkga-10000", "brkga", 10_000),
-)
+ORDERS = {
+    "mla": ("mla", 10_000),
+    "mla-weighted": ("mla-weighted", 10_000),
+    "random-1": ("random", 1),
+    "random-100": ("random", 100),
+    "random-10000": ("random", 10_000),
+    "brkga-100": ("brkga", 100),
+    "brkga-10000": ("brkga", 10_000),
+}
+PROGRAMS = ("bottleneck", "bottleneck-guess", "exact")
+OURS = "pipeline-exact"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one method found on one graph."""
+
+    graph: str
+    stages: int
+    method: str
+    limit: float
+    nodes: int
+    simple: float
+    cost: float | None
+    bound: float | None
+    bound_name: str
+    seconds: float
 
 
 def main() -> None:
+    given = _arguments()
+    measured = _read(given.resume)
+    known = {(m.graph, m.stages, m.method, m.limit) for m in measured}
+    end = time.monotonic() + 60 * given.minutes
+    for graph, problem, k, method, limit in _wanted(given):
+        if (graph, k, method, limit) in known:
+            continue
+        if time.monotonic() > end:
+            break
+        measured.append(_measure(graph, problem, k, method, limit))
+        if given.resume is not None:
+            given.resume.write_text(json.dumps([asdict(m) for m in measured], indent=1) + "\n")
+    graphs = len({m.graph for m in measured})
+    report(f"Throughput partitioning: {graphs} graphs", list(_rows(measured)), given.json, given.markdown)
+    if given.pictures is not None:
+        _draw(measured, given.pictures)
+
+
+def _arguments():  # type: ignore[no-untyped-def]
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="a folder of graphs (*.json) instead")
     arguments.add_argument("--count", type=int, default=20, metavar="N", help="REGAL-like instances")
     arguments.add_argument("--stages", default="4,8,16", metavar="K,K", help="numbers of stages")
-    arguments.add_argument("--seconds", type=float, default=60.0, help="for pipeline-exact, and for each program")
+    arguments.add_argument("--seconds", type=float, default=60.0, help="for pipeline-exact")
+    arguments.add_argument("--program-seconds", type=float, default=60.0, help="for each program of --bounds")
     arguments.add_argument("--bounds", action="store_true", help="each bound of the paper by itself, too (Tables 1, 3)")
     arguments.add_argument("--orders", action="store_true", help="each search over orders, too (Table 2)")
+    arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after")
+    arguments.add_argument("--resume", type=Path, metavar="FILE", help="keep measurements there, and go on from it")
+    arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw running times there, an SVG for each K")
     given = arguments.parse_args()
     if given.quick:
-        given.count, given.seconds = 3, 4.0
-    problems = _instances(given.instances, given.count)
-    rows: list[Row] = []
-    for k in [int(text) for text in given.stages.split(",")]:
-        rows += _stages(problems, k, given.seconds, given.bounds, given.orders)
-    title = f"Throughput partitioning: {len(problems)} graphs, {given.seconds:g} s each"
-    report(title, rows, given.json, given.markdown)
+        given.count, given.seconds, given.program_seconds = 3, 4.0, 4.0
+    return given
 
 
-def _instances(folder: Path | None, count: int) -> list[PartitionProblem]:
+def _wanted(given) -> Iterator[tuple[str, PartitionProblem, int, str, float]]:  # type: ignore[no-untyped-def]
+    """All that is to be measured: graph after graph."""
+    methods = [(OURS, given.seconds), *((name, 0.0) for name in (ORDERS if given.orders else ("brkga-10000",)))]
+    if given.bounds:
+        methods += [(name, given.program_seconds) for name in PROGRAMS]
+    for graph, problem in _instances(given.instances, given.count):
+        for k in [int(text) for text in given.stages.split(",")]:
+            for method, limit in methods:
+                yield graph, problem, k, method, limit
+
+
+def _instances(folder: Path | None, count: int) -> Iterator[tuple[str, PartitionProblem]]:
     from tvm_sched.pipeline.instances import load_instance
     from tvm_sched.testing.regal import regal_like
 
     if folder is None:
-        return [regal_like(seed) for seed in range(count)]
+        for seed in range(count):
+            yield f"seed {seed}", regal_like(seed)
+        return
     files = sorted(folder.glob("*.json"))
     if not files:
         raise SystemExit(f"{folder} holds no graphs (*.json)")
-    return [load_instance(file) for file in files]
+    for file in files:
+        yield file.stem, load_instance(file)
 
 
-def _stages(problems: Sequence[PartitionProblem], k: int, seconds: float, bounds: bool, orders: bool) -> Iterator[Row]:
-    """All rows for one number of stages; the best partition of each graph is what bounds are compared with."""
+def _read(file: Path | None) -> list[Measurement]:
+    if file is None or not file.is_file():
+        return []
+    return [Measurement(**fields) for fields in json.loads(file.read_text())]
+
+
+def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: float) -> Measurement:
     from tvm_sched.pipeline import partition
-    from tvm_sched.pipeline.programs import simple_bound
-
-    case = f"k={k}"
-    started = time.monotonic()
-    found = [partition(problem, k, "pipeline-exact", {"time_limit": seconds}) for problem in problems]
-    spent = (time.monotonic() - started) / len(problems)
-    best = [result.cost for result in found]
-    rows = [
-        Row(case, "pipeline-exact", _mean([f.bound / f.cost for f in found]), "bound / best"),
-        Row(case, "pipeline-exact", spent, "s a graph"),
-        Row(
-            case, "simple", _mean([simple_bound(p, k) / b for p, b in zip(problems, best, strict=True)]), "bound / best"
-        ),
-    ]
-    for name, order, evaluations in ORDERS if orders else (("brkga-10000", "brkga", 10_000),):
-        started = time.monotonic()
-        costs = [partition(p, k, "slicegraph", {"order": order, "evaluations": evaluations}).cost for p in problems]
-        spent = (time.monotonic() - started) / len(problems)
-        simple = [simple_bound(problem, k) for problem in problems]
-        rows.append(Row(case, name, _mean([c / b for c, b in zip(costs, best, strict=True)]), "partition / best"))
-        rows.append(
-            Row(case, name, _mean([c / s for c, s in zip(costs, simple, strict=True)]), "partition / simple bound")
-        )
-        rows.append(Row(case, name, spent, "s a graph"))
-    if bounds:
-        rows += _bounds(problems, best, k, seconds, case)
-    yield from rows
-
-
-def _bounds(
-    problems: Sequence[PartitionProblem], best: Sequence[float], k: int, seconds: float, case: str
-) -> Iterator[Row]:
     from tvm_sched.pipeline.programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
 
-    programs: dict[str, Callable[[PartitionProblem], float]] = {
-        "bottleneck": lambda problem: bottleneck_bound(problem, k, seconds=seconds).bound,
-        "bottleneck-guess": lambda problem: bottleneck_guess_bound(problem, k, seconds=seconds).bound,
-        "exact": lambda problem: exact_program(problem, k, seconds=seconds).bound,
+    simple = simple_bound(problem, k)
+    programs: dict[str, Callable[[], float]] = {
+        "bottleneck": lambda: bottleneck_bound(problem, k, seconds=limit).bound,
+        "bottleneck-guess": lambda: bottleneck_guess_bound(problem, k, seconds=limit).bound,
+        "exact": lambda: exact_program(problem, k, seconds=limit).bound,
     }
-    for name, bound in programs.items():
-        started = time.monotonic()
-        ratios = [max(bound(p), simple_bound(p, k)) / b for p, b in zip(problems, best, strict=True)]
-        yield Row(case, name, _mean(ratios), "bound / best")
-        yield Row(case, name, (time.monotonic() - started) / len(problems), "s a graph")
+    started = time.monotonic()
+    cost, name = None, method
+    if method in programs:
+        bound: float | None = max(programs[method](), simple)
+    elif method == OURS:
+        found = partition(problem, k, OURS, {"time_limit": limit})
+        cost, bound, name = found.cost, found.bound, found.bound_name
+    else:
+        order, evaluations = ORDERS[method]
+        cost = partition(problem, k, "slicegraph", {"order": order, "evaluations": evaluations}).cost
+        bound = None
+    seconds = time.monotonic() - started
+    return Measurement(graph, k, method, limit, problem.size, simple, cost, bound, name, seconds)
 
 
-def _mean(ratios: Sequence[float]) -> float:
+def _rows(measured: list[Measurement]) -> Iterator[Row]:
+    """The tables, one number of stages after the other; bounds are compared with the best partition of a graph."""
+    best: dict[tuple[str, int], float] = {}
+    for m in measured:
+        if m.cost is not None:
+            best[m.graph, m.stages] = min(m.cost, best.get((m.graph, m.stages), float("inf")))
+    for k in sorted({m.stages for m in measured}):
+        ours = [m for m in measured if m.stages == k and (m.graph, k) in best]
+        once = {m.graph: m for m in ours}.values()
+        yield Row(f"k={k}", "simple", _mean([m.simple / best[m.graph, k] for m in once]), "bound / best")
+        yield Row(f"k={k}", "simple", len(once), "graphs")
+        for method, limit in dict.fromkeys((m.method, m.limit) for m in ours):
+            group = [m for m in ours if (m.method, m.limit) == (method, limit)]
+            name = f"{method}, {limit:g} s" if limit else method
+            yield Row(f"k={k}", name, len(group), "graphs")
+            bounds = [m.bound / best[m.graph, k] for m in group if m.bound is not None]
+            if bounds:
+                yield Row(f"k={k}", name, _mean(bounds), "bound / best")
+                yield Row(f"k={k}", name, min(bounds), "least")
+            costs = [(m.cost, m) for m in group if m.cost is not None]
+            if costs:
+                ratio = _mean([cost / best[m.graph, k] for cost, m in costs])
+                yield Row(f"k={k}", name, ratio, "partition / best")
+                yield Row(f"k={k}", name, _mean([cost / m.simple for cost, m in costs]), "partition / simple bound")
+            yield Row(f"k={k}", name, sum(m.seconds for m in group) / len(group), "s a graph")
+
+
+def _draw(measured: list[Measurement], folder: Path) -> None:
+    """Figure 5 of the paper: the running time of each method on each graph, one picture for each number of stages."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "mtpp"
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = ("brkga-10000", OURS, *PROGRAMS)
+    for k in sorted({m.stages for m in measured}):
+        figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
+        for method in shown:
+            points = [(m.nodes, m.seconds) for m in measured if m.stages == k and m.method == method]
+            if points:
+                axes.scatter(*zip(*points, strict=True), s=12, label=method)
+        axes.set(xlabel="nodes", ylabel="running time, s", yscale="log", title=f"{k} stages")
+        axes.legend(fontsize="small")
+        figure.savefig(folder / f"mtpp-{k}.svg", metadata={"Date": None})
+        plt.close(figure)
+
+
+def _mean(ratios: list[float]) -> float:
     """Geometric mean."""
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
 

@@ -4,6 +4,7 @@ set(TVM_SCHED_OUTPUT_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/python/tvm_sched/_li
     CACHE PATH "Where libtvm_sched.so is written")
 
 file(GLOB_RECURSE TVM_SCHED_SOURCES CONFIGURE_DEPENDS
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/cluster/*.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/search/*.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/simulate/*.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/*.cc

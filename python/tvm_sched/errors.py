@@ -47,3 +47,24 @@ class SchedulerError(TvmSchedError):
 
 class ExecutionError(TvmSchedError):
     """A run of a schedule failed; the message names the operator and the device."""
+
+
+class ServingError(TvmSchedError):
+    """A deployment could not be made, or could not answer a request; the message names the stage and the cause."""
+
+
+class BusyError(ServingError):
+    """A deployment has no room for another request now; try again later."""
+
+
+def require_at_least(options: object, **least: float) -> None:
+    """Check numbers among options: each attribute named is to be at least the number given.
+
+    Raises
+    ------
+    InputError
+        One is less, or not a number.
+    """
+    for name, smallest in least.items():
+        if not getattr(options, name) >= smallest:
+            raise InputError(f"{name} is {getattr(options, name)}; {smallest} or more is allowed")

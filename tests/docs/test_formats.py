@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from tvm_sched.cost_model import costs
-from tvm_sched.pipeline import PipelinePlan
+from tvm_sched.pipeline import PipelinePlan, load_manifest
+from tvm_sched.pipeline.artifact import MANIFEST
 from tvm_sched.problem import Problem, load_topology, parse_topology, preset_names, read_topology
 from tvm_sched.problem.quantity import UNITS
 from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Switch, _TopologyBody
@@ -37,6 +38,11 @@ def test_topology_and_problem():
 
 def test_pipeline():
     assert PipelinePlan.from_json(example("pipeline")).to_json().decode() == example("pipeline")
+
+
+def test_pipeline_artifact(tmp_path):
+    (tmp_path / MANIFEST).write_text(example("pipeline_artifact"))
+    assert [stage.device for stage in load_manifest(tmp_path).stages] == ["cpu0", "cpu1"]
 
 
 def test_schedule_and_timeline():

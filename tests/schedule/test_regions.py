@@ -3,10 +3,11 @@
 import numpy as np
 
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.schedule import regions
-from tvm_sched.schedule.bounds import lower_bound
-from tvm_sched.schedule.regions import spans
-from tvm_sched.schedule.shared_regions import shared_spans
+from tvm_sched.schedule.bounds import lower_bound, regions
+from tvm_sched.schedule.bounds.dominators import joins
+from tvm_sched.schedule.bounds.region_work import Work, work_spans
+from tvm_sched.schedule.bounds.regions import Span, spans
+from tvm_sched.schedule.bounds.shared_regions import shared_spans
 
 
 def fan(copy_ns: int, work: int = 100) -> Problem:
@@ -45,3 +46,54 @@ def test_operators_over_which_copies_lead_take_their_time(monkeypatch):
 def test_a_slow_device_does_not_help():
     # The second device takes ten times as long: both branches and the join on the first one.
     assert spans(fan(10), np.array([[100.0, 1000.0]] * 4), 0) == [(0, 3, 300.0)]
+
+
+def fans(branches: int, rows: int = 1) -> Problem:
+    """Rows of a source, so many branches and a join on two devices; each operator takes 100, copies take nothing."""
+    small = fan(0)
+    operators, last = [Operator("source", "", (), ("source",))], "source"
+    for row in range(rows):
+        names = [f"{row}.{i}" for i in range(branches)]
+        operators += [Operator(name, "", (last,), (name,)) for name in names]
+        last = f"join{row}"
+        operators.append(Operator(last, "", tuple(names), (last,)))
+    graph = OpGraph("fans", tuple(operators), tuple(Tensor(o.name, 0) for o in operators), (last,))
+    return Problem(graph, small.topology, Costs(np.full((len(operators), 2), 100)))
+
+
+def work_of(problem: Problem, exclusive: bool = True) -> Work:
+    times = problem.costs.operator_ns.astype(float)
+    return Work(times.min(axis=1), [times], exclusive)
+
+
+def test_of_three_branches_on_two_devices_two_run_in_turn():
+    # 300 over two devices would be 150, but two of them share a device: 200, then the join.
+    assert work_spans(fans(3), work_of(fans(3)), 0, []) == [(0, 4, 300.0)]
+
+
+def test_regions_in_a_row_add_up():
+    # Five branches on two devices take three rounds, and the join one: in each of six rows, after the source.
+    assert lower_bound(fans(5, rows=6)).ns in (100 + 6 * 400 - 1, 100 + 6 * 400)
+
+
+def test_an_inner_region_counts_in_the_outer():
+    # Source, then beside one branch a fan of five; its span stands in the way through the outer region.
+    inner = fans(5)
+    operators = [
+        *inner.graph.operators,
+        Operator("beside", "", ("source",), ("beside",)),
+        Operator("end", "", ("join0", "beside"), ("end",)),
+    ]
+    graph = OpGraph("nested", tuple(operators), tuple(Tensor(o.name, 0) for o in operators), ("end",))
+    problem = Problem(graph, inner.topology, Costs(np.full((len(operators), 2), 100)))
+    found = {(span.first, span.last): span.ns for span in work_spans(problem, work_of(problem), 0, [])}
+    assert found == {(0, 6): 400.0, (0, 8): 500.0}
+
+
+def test_longer_spans_that_were_known_stay():
+    assert work_spans(fans(3), work_of(fans(3)), 0, [Span(0, 4, 350.0)]) == [(0, 4, 350.0)]
+
+
+def test_regions_that_are_too_wide_are_left_out():
+    assert [members for _, _, members in joins(fans(3), 0, 3)] == [[]]
+    assert [members for _, _, members in joins(fans(3), 0, 4)] == [[1, 2, 3, 4]]

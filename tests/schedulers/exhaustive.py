@@ -6,6 +6,7 @@ from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, HOST, Problem
 from tvm_sched.schedulers.greedy import list_schedule, priorities
 from tvm_sched.schedulers.partial import Event, Move, PartialSchedule, Run
+from tvm_sched.testing.hios import LayeredGraph
 
 
 class TooLarge(Exception):
@@ -85,3 +86,34 @@ def events(state: PartialSchedule) -> list[Event]:
                 found.append(Move(t, HOST, d))
             found += [Move(t, s, d) for s in state.sources(t) if s != d and problem.topology.route(s, d) is not None]
     return found
+
+
+def least_layered_latency(graph: LayeredGraph, devices: int) -> int:
+    """Latency of the best schedule on equal devices whose copies wait for nothing, in nanoseconds, by trying all.
+
+    Appending operators one by one, each as soon as its device and its inputs allow, reaches every semi-active schedule.
+    """
+    time = [round(ms * 1e6) for ms in graph.time]
+    reads = [[(a, round(ms * 1e6)) for a, b, ms in graph.edges if b == o] for o in range(len(time))]
+    tail = list(time)
+    for a, b, _ in reversed(graph.edges):  # sorted by the first; operators are numbered in topological order
+        tail[a] = max(tail[a], time[a] + tail[b])
+    best = sum(time)
+
+    def visit(end: dict[int, tuple[int, int]], free: tuple[int, ...]) -> None:
+        nonlocal best
+        if len(end) == len(time):
+            best = min(best, max(free))
+            return
+        for o in range(len(time)):
+            if o in end or any(p not in end for p, _ in reads[o]):
+                continue
+            for d in range(devices):
+                start = max([free[d], *(end[p][0] + (copy if end[p][1] != d else 0) for p, copy in reads[o])])
+                if start + tail[o] < best:
+                    visit(end | {o: (start + time[o], d)}, (*free[:d], start + time[o], *free[d + 1 :]))
+                if free[d] == 0:
+                    break  # devices without an operator are alike
+
+    visit({}, (0,) * devices)
+    return best

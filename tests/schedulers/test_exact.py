@@ -1,5 +1,6 @@
 """`exact`: optimal on problems small enough to try everything, feasible and repeatable on all."""
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -52,11 +53,9 @@ def test_answers_obey_the_rules_and_are_never_worse_than_list_scheduling(seed, o
     verify(problem, schedule)
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
     assert schedule.certificate.latency_ns == simulate(problem, schedule).latency_ns
-    try:
-        alone = solve(problem, "single")
-        assert schedule.certificate.latency_ns <= alone.certificate.latency_ns
-    except InfeasibleError:
-        pass
+    for quick in ("single", "pipelined", "heft", "peft"):
+        with suppress(InfeasibleError):
+            assert schedule.certificate.latency_ns <= solve(problem, quick).certificate.latency_ns
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -172,7 +171,7 @@ def test_graph_without_operators():
         ({"dominator": 1}, "has no option 'dominator'"),
         ({"dominators": -1}, "0 or more is allowed"),
         ({"workers": "many"}, "Expected `int`"),
-        ({"time_limit": -1}, "0 or more seconds"),
+        ({"time_limit": -1}, "0 or more is allowed"),
     ],
 )
 def test_wrong_options(options, message):

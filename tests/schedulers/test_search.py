@@ -1,16 +1,19 @@
 """The C++ searches: feasible, never worse than their start, repeatable; what they believe is what the simulator says."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.schedule import simulate
+from tvm_sched.schedule import ScheduleIndex, simulate
+from tvm_sched.schedule.simulate import price
 from tvm_sched.schedulers.blocks import BlockSearch, Found
 from tvm_sched.schedulers.partial import Move, Run
 from tvm_sched.schedulers.portfolio import groups, rules, starts
-from tvm_sched.schedulers.search import Choice, Searches, events_of, rows_of, schedule_index
-from tvm_sched.testing import random_problem
+from tvm_sched.schedulers.search import Choice, Searches, events_of, rows_of, schedule_index, sequence_of
+from tvm_sched.testing import random_problem, random_schedule
 
 from .test_exact import diamonds, two_gpus
 
@@ -128,3 +131,14 @@ def test_blocks_move_between_groups_and_nothing_gets_worse():
     assert search.best.latency_ns < latency
     assert simulated(problem, search.best.sequence) == search.best.latency_ns
     assert np.array_equal(rows_of(events_of(search.best.sequence))[:, [0, 1, 3]], search.best.sequence[:, [0, 1, 3]])
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
+def test_a_schedule_as_a_sequence_is_the_same_schedule(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    index = ScheduleIndex.of(problem, random_schedule(problem, seed))
+    index = replace(index, evicted=frozenset(), stream=[], stage=[])  # a sequence holds none of these
+    sequence = sequence_of(problem, index)
+    assert len(sequence) == len(index.operator) + sum(k != ScheduleIndex.HOST_READ for k in index.transfer_kind)
+    assert simulated(problem, sequence) == price(problem, index).latency_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,14 +24,18 @@ from .inputs import (
     TraceFile,
     check_outputs,
     common_options,
+    decoder_config,
+    is_problem,
     load_problem,
     parse_options,
+    parse_shapes,
 )
 from .interrupt import interruptible
 from .plan import JSON, OptionalTopology
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
+    from ..problem import Problem
 
 
 def pipeline(
@@ -60,30 +64,33 @@ def pipeline(
         typer.Option("--throughput-floor", metavar="BATCHES/S", help="Least latency with this throughput at least."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the plan.")] = None,
+    artifact: Annotated[
+        Path | None,
+        typer.Option(
+            "--artifact", metavar="FOLDER", help="Compile each stage, too; `tvm-sched run` and `serve` take the folder."
+        ),
+    ] = None,
     trace: TraceFile = None,
 ) -> None:
     """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be."""
     check_outputs({"--output": (output, JSON), "--trace": (trace, JSON)}, sources)
+    if artifact:
+        _check_artifact(artifact, sources)
     count = _stages(stages)
     options = _options(out, partitioner, option, time_limit, seed)
+    limits = {"latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
     made = load_problem(out, sources, topology, input_shape, shape, phase)
     from ..pipeline import plan_pipeline
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
 
     with interruptible(out), _solvers_aside(), out.step(f"Partitioning with {partitioner}") as step:
-        plan = plan_pipeline(
-            made,
-            count,  # type: ignore[arg-type]
-            partitioner,
-            options,
-            latency_ceiling=latency_ceiling,
-            throughput_floor=throughput_floor,
-            progress=step,
-        )
+        plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:
         plan.save(output)
         out.wrote(output, "plan")
+    if artifact:
+        _compile(out, sources[0], made, plan, input_shape, artifact)
     run = simulate(made, plan)
     if trace:
         from ..report.trace import write_trace
@@ -91,7 +98,31 @@ def pipeline(
         write_trace(trace, [run.timeline])
         out.wrote(trace, "trace")
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
-    out.result(_about(plan, run.steady_ns, {"plan": output, "trace": trace}))
+    out.result(_about(plan, run.steady_ns, {"plan": output, "artifact": artifact, "trace": trace}))
+
+
+def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
+    """Refuse, before the long work, what cannot be compiled or written."""
+    from ..pipeline.artifact import check_target
+
+    check_target(artifact)
+    if len(sources) > 1 or is_problem(sources[0]) or decoder_config(sources[0]) is not None:
+        raise InputError(
+            "--artifact compiles one model file with its weights; problem files and language models given by name or "
+            "config.json have none"
+        )
+
+
+def _compile(
+    out: Output, model: Path, made: Problem, plan: PipelinePlan, shapes: list[str] | None, artifact: Path
+) -> None:
+    with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"):
+        from ..relax import compile_pipeline
+
+        sets = parse_shapes(shapes)
+        compiled = compile_pipeline(model, made.topology, plan=plan, input_shapes=sets[0] if sets else None)
+    compiled.export(artifact)
+    out.wrote(artifact, "artifact")
 
 
 @contextmanager

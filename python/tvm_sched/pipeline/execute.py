@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ExecutionError, InputError
+from ..errors import ExecutionError, InputError, TvmSchedError
 from ..problem import HOST, Problem
 from ..schedule import Timeline
 from ..schedule.timeline import Event
@@ -54,13 +54,13 @@ class BatchResult:
     batch : int
     outputs : list of numpy.ndarray or None
         In the model's order; None where the batch failed.
-    error : ExecutionError or None
+    error : TvmSchedError or None
         Why it failed; the message names batch, stage and device, and the operator where that is known.
     """
 
     batch: int
     outputs: list[np.ndarray[Any, Any]] | None
-    error: ExecutionError | None = None
+    error: TvmSchedError | None = None
 
     def value(self) -> list[np.ndarray[Any, Any]]:
         """The outputs; raises the batch's error where it failed."""

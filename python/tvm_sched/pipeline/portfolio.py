@@ -1,7 +1,8 @@
-"""`pipeline-exact`: genetic search and annealing for partitions, several relaxations for bounds, in one time limit."""
+"""`pipeline-exact`: searches for partitions and relaxations for bounds, side by side in one time limit."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,18 @@ import msgspec
 
 from ..errors import InputError
 from ..schedulers.registry import report_progress
+from .neighbourhoods import improve_neighbours
 from .node_bound import node_bound
 from .partition_problem import Integers, PartitionProblem
-from .programs import bottleneck_guess_bound, exact_program, simple_bound
+from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
 from .registry import Partition, register
+from .semidefinite import semidefinite_bound
 from .slicegraph import cores, cut
+
+_SMALL_PROGRAM = 200
+"""Nodes times stages up to which the exact program is tried before anything else."""
+_LARGE_PROGRAM = 100_000
+"""Nodes and readers of tensors times stages above which the exact program is not even written down."""
 
 
 class PipelineExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +39,9 @@ class PipelineExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     solver : {"highs", "scip", "gurobi"}
         Of the integer programs.
     annealings : int
-        Annealing runs from the best partition of the genetic search, and of as many from the best of these.
+        Annealing runs in a turn: from the best partition of the genetic search, then from the best of all so far.
+    turns : int
+        Turns of annealing.
     moves : int
         Tried in each annealing run.
     """
@@ -40,30 +50,38 @@ class PipelineExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     seed: int = 0
     threads: int = 0
     solver: str = "highs"
-    annealings: int = 6
-    moves: int = 3_000_000
+    annealings: int = 4
+    turns: int = 3
+    moves: int = 8_000_000
 
 
 @dataclass
 class _Best:
-    """The best partition and the strongest bound so far."""
+    """The best partition and the strongest bound so far; several threads tell it what they find."""
 
     problem: PartitionProblem
     stage_of: Integers
     cost: float = field(init=False)
     bound: float = 0.0
     bound_name: str = ""
+    ended: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.cost = self.problem.bottleneck(self.stage_of)
 
     def offer(self, stage_of: Integers | None) -> None:
-        if stage_of is not None and (cost := self.problem.bottleneck(stage_of)) < self.cost:
-            self.stage_of, self.cost = stage_of, cost
+        if stage_of is None:
+            return
+        cost = self.problem.bottleneck(stage_of)
+        with self._lock:
+            if cost < self.cost:
+                self.stage_of, self.cost = stage_of, cost
 
     def raise_bound(self, bound: float, name: str) -> None:
-        if bound > self.bound:
-            self.bound, self.bound_name = bound, name
+        with self._lock:
+            if bound > self.bound:
+                self.bound, self.bound_name = bound, name
 
     @property
     def proved(self) -> bool:
@@ -72,68 +90,143 @@ class _Best:
 
 @register("pipeline-exact", options=PipelineExactOptions)
 def pipeline_exact(problem: PartitionProblem, stages: int, options: PipelineExactOptions) -> Partition:
-    """Search and bounds together: genetic search over orders, annealing over assignments, integer programs.
+    """Search and bounds together: genetic search, annealing, semidefinite and integer programs.
 
-    Partitions: the best order of the genetic search of `slicegraph`, improved by annealing from several seeds. Bounds:
-    the simple one, single nodes (`node_bound`), ``bottleneck-guess``, and the exact program with the best partition as
-    its start and as the limit that gives each node a window of stages (`windows`). The strongest is kept. Equal seeds
-    give equal partitions as long as the time limit does not end the search and the program finds nothing better.
+    Partitions: the best order of the genetic search of `slicegraph`, improved by annealing from several seeds, then
+    neighbouring stages cut anew by the exact program (`improve_neighbours`). Bounds: the simple one, single nodes
+    (`node_bound`), the semidefinite one beside the search, ``bottleneck``, ``bottleneck-guess``, and the exact program
+    with the best partition as its start, the strongest bound as its least value, and a window of stages for each node
+    (`windows`). The strongest is kept. Equal seeds give equal partitions as long as the time limit does not end the
+    search and no program finds a better one.
     """
     if not options.time_limit > 0:
         raise InputError(f"time_limit is {options.time_limit}; a number of seconds above 0 is allowed")
-    end = time.monotonic() + options.time_limit
-    threads = options.threads or cores()
-    best = _search(problem, stages, options, threads, end)
-    best.raise_bound(simple_bound(problem, stages), "simple")
-    if not best.proved:
-        report_progress("bounds from single nodes", 2, 4)
-        share = time.monotonic() + 0.05 * options.time_limit
-        best.raise_bound(node_bound(problem, lambda: time.monotonic() > share) * (1 - 1e-9), "node")
+    run = _Run(problem, stages, options)
+    run.start()
+    best = run.best
     if not best.proved and stages > 1:
-        report_progress("integer programs", 3, 4)
-        _programs(problem, stages, options, threads, end, best)
-    return Partition(best.stage_of, best.bound, best.bound_name)
+        run.side_by_side()
+    return Partition(best.stage_of, min(best.bound, best.cost), best.bound_name)
 
 
-def _search(problem: PartitionProblem, stages: int, options: PipelineExactOptions, threads: int, end: float) -> _Best:
-    """A third of the time at most: genetic search, then annealing twice, each from several seeds."""
-    begin = time.monotonic()
-    limit = begin + (end - begin) / 3
-    report_progress("genetic search over orders", 0, 4)
-    order = problem.evolve(stages, seed=options.seed, threads=threads, seconds=0.4 * (limit - begin))
-    best = _Best(problem, cut(problem, order, stages))
-    report_progress("annealing", 1, 4)
-    for turn in range(2):
-        start, seconds = best.stage_of, (limit - time.monotonic()) / (2 - turn)
-        each = max(seconds * threads / max(options.annealings, 1), 0.01)
-        tasks = [
-            _annealing(problem, stages, start, options.seed * 1000 + turn * 100 + i, options.moves, each)
-            for i in range(options.annealings)
-        ]
+class _Run:
+    """One call: what is shared by its parts."""
+
+    def __init__(self, problem: PartitionProblem, stages: int, options: PipelineExactOptions) -> None:
+        self.problem, self.stages, self.options = problem, stages, options
+        self.threads = options.threads or cores()
+        self.end = time.monotonic() + options.time_limit
+        self.best: _Best
+
+    def left(self, share: float = 1.0) -> float:
+        """Seconds: a share of what is left, or a hundredth."""
+        return max(share * (self.end - time.monotonic()), 0.01)
+
+    def start(self) -> None:
+        """What is there in no time: the genetic search, bounds by formula, small programs."""
+        problem, stages, options = self.problem, self.stages, self.options
+        report_progress("genetic search over orders", 0, 4)
+        order = problem.evolve(stages, seed=options.seed, threads=self.threads, seconds=self.left(0.15))
+        best = self.best = _Best(problem, cut(problem, order, stages))
+        best.raise_bound(simple_bound(problem, stages), "simple")
+        if not best.proved:
+            report_progress("bounds from single nodes", 1, 4)
+            share = time.monotonic() + self.left(0.05)
+            best.raise_bound(node_bound(problem, lambda: time.monotonic() > share) * (1 - 1e-9), "node")
+        if not best.proved and stages > 1 and problem.size * stages <= _SMALL_PROGRAM:
+            self._exact(self.left(0.2))
+
+    def side_by_side(self) -> None:
+        """The semidefinite bound on one thread, all else on the other; one after the other where there is one only."""
+        with ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(self._semidefinite, 1.0 if self.threads > 1 else 0.5)
+            try:
+                if self.threads == 1:
+                    beside.result()
+                self._partitions()
+                self._programs()
+                beside.result()
+            finally:
+                self.best.ended = True
+
+    def _semidefinite(self, share: float) -> None:
+        best = self.best
+
+        def watch(bound: float) -> bool:
+            best.raise_bound(bound, "semidefinite")
+            return best.proved or best.ended
+
+        semidefinite_bound(self.problem, self.stages, cutoff=best.cost, seconds=self.left(share), watch=watch)
+
+    def _partitions(self) -> None:
+        """Two thirds of the time at most: turns of annealing, then the neighbours of the dearest stage."""
+        report_progress("annealing", 2, 4)
+        limit = time.monotonic() + self.left(0.3)
+        for turn in range(self.options.turns):
+            if not self.best.proved:
+                self._anneal(turn, limit)
+        if not self.best.proved:
+            self.best.offer(
+                improve_neighbours(
+                    self.problem,
+                    self.best.stage_of,
+                    self.stages,
+                    solver=self.options.solver,
+                    seconds=self.left(0.5),
+                )
+            )
+
+    def _anneal(self, turn: int, limit: float) -> None:
+        options, threads = self.options, max(self.threads - 1, 1)
+        left = max(limit - time.monotonic(), 0.0) / (options.turns - turn)
+        each = max(left * threads / max(options.annealings, 1), 0.01)
+        start = self.best.stage_of
+
+        def anneal(i: int) -> Integers:
+            seed = options.seed * 1000 + turn * 100 + i
+            return self.problem.refine(start, self.stages, seed=seed, moves=options.moves, seconds=each)
+
         with ThreadPoolExecutor(threads) as pool:
-            for stage_of in pool.map(lambda task: task(), tasks):
-                best.offer(stage_of)
-    return best
+            for stage_of in pool.map(anneal, range(options.annealings)):
+                self.best.offer(stage_of)
 
+    def _programs(self) -> None:
+        """The programs of the paper, small ones first; a bound that is known ends those that fall behind it."""
+        report_progress("integer programs", 3, 4)
+        problem, stages, solver, best = self.problem, self.stages, self.options.solver, self.best
+        bounds: list[tuple[str, Callable[[], float]]] = [
+            ("bottleneck", lambda: bottleneck_bound(problem, stages, solver=solver, seconds=self.left(0.15)).bound),
+            (
+                "bottleneck-guess",
+                lambda: (
+                    bottleneck_guess_bound(
+                        problem, stages, solver=solver, seconds=self.left(0.3), stop=lambda: best.proved
+                    ).bound
+                ),
+            ),
+        ]
+        for name, bound in bounds:
+            if not best.proved:
+                best.raise_bound(min(bound(), best.cost), name)
+        if not best.proved:
+            self._exact(self.left())
 
-def _annealing(
-    problem: PartitionProblem, stages: int, start: Integers, seed: int, moves: int, seconds: float
-) -> Callable[[], Integers]:
-    return lambda: problem.refine(start, stages, seed=seed, moves=moves, seconds=seconds)
-
-
-def _programs(
-    problem: PartitionProblem, stages: int, options: PipelineExactOptions, threads: int, end: float, best: _Best
-) -> None:
-    """The exact program, and beside it, where there is a second thread, the three-block one."""
-    exact_options = {"solver": options.solver, "hint": best.stage_of, "cutoff": best.cost, "least": best.bound}
-    seconds = max(end - time.monotonic(), 0.1)
-    with ThreadPoolExecutor(2) as pool:
-        beside = None
-        if threads > 1:
-            beside = pool.submit(bottleneck_guess_bound, problem, stages, solver=options.solver, seconds=seconds / 2)
-        exact = exact_program(problem, stages, seconds=seconds, threads=max(threads - 1, 1), **exact_options)  # type: ignore[arg-type]
-        best.offer(exact.stage_of)
-        best.raise_bound(min(exact.bound, best.cost), "exact")
-        if beside is not None:
-            best.raise_bound(min(beside.result().bound, best.cost), "bottleneck-guess")
+    def _exact(self, seconds: float) -> None:
+        """The exact program, from the best partition and bound."""
+        problem, best = self.problem, self.best
+        readers = sum(len(tensor.readers) for tensor in problem.tensors)
+        if (problem.size + readers) * self.stages > _LARGE_PROGRAM:
+            return
+        cutoff = best.cost
+        result = exact_program(
+            problem,
+            self.stages,
+            solver=self.options.solver,
+            seconds=seconds,
+            threads=max(self.threads - 1, 1),
+            hint=best.stage_of,
+            cutoff=cutoff,
+            least=best.bound,
+        )
+        best.offer(result.stage_of)
+        best.raise_bound(min(result.bound, cutoff), "exact")

@@ -18,6 +18,8 @@ UNITS: dict[str, dict[str, Decimal]] = {
     "rate": {"FLOP/s": Decimal(1)}
     | {f"{prefix}FLOP/s": Decimal(10) ** power for prefix, power in _DECIMAL.items() if prefix not in "kK"}
     | {f"{prefix}FLOPS": Decimal(10) ** power for prefix, power in _DECIMAL.items() if prefix not in "kK"},
+    "work": {"FLOP": Decimal(1)}
+    | {f"{prefix}FLOP": Decimal(10) ** power for prefix, power in _DECIMAL.items() if prefix not in "kK"},
     "time": {
         "s": Decimal(1),
         "ms": Decimal("1e-3"),
@@ -26,18 +28,20 @@ UNITS: dict[str, dict[str, Decimal]] = {
         "ns": Decimal("1e-9"),
     },
 }
-"""Units of each kind of quantity and what one of them is in bytes, bytes/s, FLOP/s and seconds."""
+"""Units of each kind of quantity and what one of them is in bytes, bytes/s, FLOP/s, FLOP and seconds."""
 
 _BASE = {
     "bytes": "bytes",
     "bandwidth": "bytes a second",
     "rate": "floating-point operations a second",
+    "work": "floating-point operations",
     "time": "seconds",
 }
 _WRITTEN = {
     "bytes": ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB"),
     "bandwidth": ("TB/s", "GB/s", "MB/s", "kB/s"),
     "rate": ("PFLOP/s", "TFLOP/s", "GFLOP/s", "MFLOP/s"),
+    "work": ("TFLOP", "GFLOP", "MFLOP"),
     "time": ("s", "ms", "us", "ns"),
 }
 _LITERAL = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(\S*)\s*")
@@ -49,8 +53,8 @@ def parse_quantity(value: float | str, kind: str, where: str) -> float:
     Parameters
     ----------
     value : float or str
-        A number counts in the base unit: bytes, bytes a second, FLOP/s, seconds.
-    kind : {"bytes", "bandwidth", "rate", "time"}
+        A number counts in the base unit: bytes, bytes a second, FLOP/s, FLOP, seconds.
+    kind : {"bytes", "bandwidth", "rate", "work", "time"}
     where : str
         Place that an error names.
 
@@ -83,4 +87,4 @@ def format_quantity(value: float, kind: str) -> float | str:
     return min(candidates, key=lambda text: (len(text), text.startswith("0"))) if candidates else value
 
 
-_EXAMPLE = {"bytes": "32 GiB", "bandwidth": "16 GB/s", "rate": "15.7 TFLOP/s", "time": "5 us"}
+_EXAMPLE = {"bytes": "32 GiB", "bandwidth": "16 GB/s", "rate": "15.7 TFLOP/s", "work": "48.2 GFLOP", "time": "5 us"}

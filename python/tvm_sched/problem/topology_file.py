@@ -261,7 +261,7 @@ def format_topology(topology: Topology) -> str:
             ("switches", {"name": switch.name, "devices": list(switch.devices), **_fields(switch, "name", "devices")})
         )
     return "\n".join(
-        (f"[[{title}]]\n" if title else "") + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
+        (f"[[{title}]]\n" if title else "") + "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items())
         for title, table in tables
     )
 
@@ -291,17 +291,18 @@ def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
     return groups
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it, tables in one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items()) + " }"
     return repr(value)
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)

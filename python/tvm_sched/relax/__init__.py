@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from .attributes import get_graph, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
     from .importers import ImportedModel, load_model
-    from .pipeline_build import CompiledPipeline, compile_pipeline
+    from .pipeline_build import ExportablePipeline, compile_pipeline
     from .pipelines import pipeline
     from .targets import target
 
 _WHERE = {
     "CompiledModel": "build",
-    "CompiledPipeline": "pipeline_build",
+    "ExportablePipeline": "pipeline_build",
     "ImportedModel": "importers",
     "compile": "build",
     "compile_pipeline": "pipeline_build",
@@ -31,7 +31,7 @@ _WHERE = {
 
 __all__ = [
     "CompiledModel",
-    "CompiledPipeline",
+    "ExportablePipeline",
     "ImportedModel",
     "compile",
     "compile_pipeline",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +14,12 @@ import tvm
 
 from ..errors import InputError
 from ..problem import Problem, Topology
-from ..runtime import ScheduledModule, write_parameters
-from ..runtime.artifact import seal
+from ..runtime import ScheduledModule
 from ..schedule import Schedule
 from .attributes import NAME, get_problem, get_schedule
 from .cuda import find_nvcc
 from .emit import make_executor
+from .export import EMBED_LIMIT, export
 from .importers import ImportedModel, load_model
 from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
@@ -29,8 +28,6 @@ from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, schedule_passes, wants_measuring
 
 BACKENDS = ("cpu", "emulated", "cuda")
-EMBED_LIMIT = 16 << 20
-"""Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -99,39 +96,8 @@ class CompiledModel:
             return _to_numpy(self._machine["main"](*arguments))
 
     def export(self, path: str | os.PathLike[str]) -> list[Path]:
-        """Write the executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
-
-        Both are made in a folder of their own and moved when they are whole, so a failure leaves what was there.
-
-        Returns
-        -------
-        list of Path
-            The files written.
-
-        Raises
-        ------
-        InputError
-            The name does not end in ``.so``, or the files cannot be written there.
-        """
-        target = Path(path)
-        if target.suffix != ".so":
-            raise InputError(f"{target}: the name of an artifact must end in .so")
-        if not target.parent.is_dir():
-            raise InputError(f"{target}: the folder {target.parent} does not exist")
-        try:
-            with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-                made = Path(folder) / target.name
-                self.executable.export_library(str(made))
-                seal(made)
-                written = [target]
-                if self.parameters:
-                    written.append(target.with_suffix(".safetensors"))
-                    write_parameters(made.with_suffix(".safetensors"), self.parameters)
-                for file in reversed(written):  # the artifact comes last: once it is there, its parameters are, too
-                    os.replace(made.with_name(file.name), file)
-        except OSError as error:
-            raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
-        return written
+        """Write the artifact and return its files, see `tvm_sched.relax.export.export`."""
+        return export(self.executable, self.parameters, path)
 
     def __repr__(self) -> str:
         inside = "; ".join(

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import tvm
 
 from ..errors import InputError
 from ..pipeline import PipelinePlan, plan_pipeline, verify
-from ..pipeline.execute import BatchResult, PipelineExecutor, StageProgram, emulation_scale
-from ..pipeline.simulate import PipelineRun, simulate
+from ..pipeline.artifact import new_artifact, write_manifest
+from ..pipeline.compiled import CompiledPipeline, assemble
 from ..pipeline.stage_problem import stage_problem
-from ..pipeline.wiring import wire
 from ..problem import Problem, Topology
-from ..runtime import ScheduledModule
 from .attributes import PARAMETERS, get_problem
 from .build import model_with_name
 from .emit.executor import choose_backend
-from .emit.stages import make_stage
+from .emit.stages import CompiledStage, make_stage
+from .export import export
 from .graph import extract
 from .importers import load_model
 from .importers.shapes import InputShapes
@@ -28,34 +28,35 @@ from .pipelines import schedule_passes
 
 
 @dataclass(frozen=True)
-class CompiledPipeline:
-    """A model in stages, ready to run.
+class ExportablePipeline(CompiledPipeline):
+    """A pipeline that was compiled here, and can be exported.
 
     Attributes
     ----------
-    problem : Problem
-    plan : PipelinePlan
-    stages : tuple of ScheduledModule
-        One for each stage; its inputs are what earlier stages and the caller give.
-    executor : PipelineExecutor
+    compiled : tuple of CompiledStage
+    emulate_values : bool
+        Whether emulated stages compute the values, too.
     """
 
-    problem: Problem
-    plan: PipelinePlan
-    stages: tuple[ScheduledModule, ...]
-    executor: PipelineExecutor
+    compiled: tuple[CompiledStage, ...]
+    emulate_values: bool
 
-    def run(self, batches: Iterable[Any]) -> list[BatchResult]:
-        """Run batches, see `PipelineExecutor.stream`; a batch that fails has an error in its result."""
-        return self.executor.run(batches)
+    def export(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the artifact, see ``docs/formats/pipeline_artifact.md``; `tvm_sched.pipeline.load` reads it.
 
-    def trace(self, batches: Iterable[Any]) -> tuple[list[BatchResult], PipelineRun]:
-        """Run batches, and say when each stage and hop worked; `predict` gives the plan's times."""
-        return self.executor.trace(batches)
+        It is made beside its place and moved there when it is whole.
 
-    def predict(self, batches: int = 0) -> PipelineRun:
-        """Simulate as many batches."""
-        return simulate(self.problem, self.plan, batches)
+        Raises
+        ------
+        InputError
+            There is something else of that name, or it cannot be written.
+        """
+        with new_artifact(folder) as made:
+            files = [
+                export(part.executable, part.parameters, made / f"stage{s}.so") for s, part in enumerate(self.compiled)
+            ]
+            write_manifest(made, self, [[file.name for file in of] for of in files], self.emulate_values)
+        return Path(folder)
 
 
 def compile_pipeline(
@@ -73,7 +74,7 @@ def compile_pipeline(
     name: str | None = None,
     progress: Any = None,
     **limits: Any,
-) -> CompiledPipeline:
+) -> ExportablePipeline:
     """Import a model, cut it into stages and compile each.
 
     Parameters
@@ -106,16 +107,12 @@ def compile_pipeline(
         plan = plan_pipeline(problem, stages, partitioner, options, progress=progress, **limits)
     verify(problem, plan)
     kind = backend or choose_backend(problem)
-    modules = []
-    for s, stage in enumerate(plan.stages):
-        modules.append(make_stage(mod, extraction, stage_problem(problem, plan, s), stage.device, kind))
-    scale = emulation_scale(wire(problem, plan)) if kind == "emulated" else 1.0
-    if kind == "emulated":
-        for module in modules:
-            module.configure(emulate_values=emulate_values, emulation_scale=scale)
-    programs = [_program(module) for module in modules]
-    executor = PipelineExecutor(problem, plan, programs, kind == "emulated", scale)
-    return CompiledPipeline(problem, plan, tuple(modules), executor)
+    compiled = tuple(
+        make_stage(mod, extraction, stage_problem(problem, plan, s), stage.device, kind)
+        for s, stage in enumerate(plan.stages)
+    )
+    ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values)
+    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)
 
 
 def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
@@ -123,13 +120,3 @@ def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
     for tensor in problem.graph.tensors:
         if tensor.kind == "parameter" and tensor.name not in known:
             raise InputError(f"parameter {tensor.name!r} has no value; bind it before the model is cut into stages")
-
-
-def _program(module: ScheduledModule) -> StageProgram:
-    plan = module.plans()[0]
-
-    def run(inputs: Sequence[Any]) -> Sequence[Any]:
-        return module.run(*inputs)
-
-    names = [tuple(spec["name"] for spec in plan[kind]) for kind in ("arguments", "outputs")]
-    return StageProgram(names[0], names[1], run)

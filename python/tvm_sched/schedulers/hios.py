@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import InputError
+from ..errors import require_at_least
 from ..problem import Problem
 from ..schedule import Schedule
 from . import native
@@ -23,8 +23,7 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: int = 2
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise InputError(f"window is {self.window}; 1 or more operators of a stage are allowed")
+        require_at_least(self, window=1)
 
 
 def _hios(problem: Problem, by_paths: bool, window: int) -> Schedule:

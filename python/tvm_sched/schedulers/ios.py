@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import InfeasibleError, InputError
+from ..errors import InfeasibleError, InputError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
 from . import native
@@ -32,9 +32,7 @@ class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     states: int = 200_000
 
     def __post_init__(self) -> None:
-        for name, least in (("groups", 1), ("group_size", 1), ("block", 0), ("states", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; {least} or more is allowed")
+        require_at_least(self, groups=1, group_size=1, block=0, states=1)
 
 
 @register("ios", options=IosOptions)

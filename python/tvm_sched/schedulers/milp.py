@@ -6,14 +6,14 @@ import datetime
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 from ortools.math_opt.python import mathopt
 
-from ..errors import InputError
+from ..errors import InputError, require_at_least
 
 SOLVERS = {
     "highs": mathopt.SolverType.HIGHS,
@@ -95,14 +95,39 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("q", 1), ("dominators", 1), ("operators", 1), ("node_limit", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; {least} or more is allowed")
-        for name in ("time_limit", "total_time_limit"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} is {getattr(self, name)}; 0 or more seconds are allowed")
+        require_at_least(self, q=1, dominators=1, operators=1, node_limit=0, seed=0, time_limit=0, total_time_limit=0)
         if self.solver not in SOLVERS:
             raise InputError(f"solver is {self.solver!r}; {', '.join(SOLVERS)} are allowed")
+
+
+def contiguous(
+    program: mathopt.Model,
+    nodes: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+    subgraphs: Iterable[int],
+    within: Mapping[tuple[int, int], mathopt.Variable],
+    leads: Mapping[tuple[int, int], mathopt.Variable],
+) -> None:
+    """No path leaves a subgraph and comes back.
+
+    Parameters
+    ----------
+    nodes, edges, subgraphs
+    within : mapping of (node, subgraph)
+        1 where the node is in the subgraph.
+    leads : mapping of (node, subgraph)
+        1 where a path leads from the node into the subgraph, or it is in it; at least as much where it does not matter.
+
+    Notes
+    -----
+    After Tarnawski et al. (NeurIPS 2020); equations (6) to (8) of SortingHat.
+    """
+    for j in subgraphs:
+        for node in nodes:
+            program.add_linear_constraint(leads[node, j] >= within[node, j])
+        for a, b in edges:
+            program.add_linear_constraint(leads[a, j] >= leads[b, j])
+            program.add_linear_constraint(leads[b, j] <= within[b, j] - within[a, j] + 1)
 
 
 def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float]) -> Answer | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..problem import HOST, Problem
 from ..schedule import ScheduleIndex
 from ..schedule._compiled import compiled
+from ..schedule.simulate import price
 from .partial import Event, Move, Run
 
 Array = npt.NDArray[np.int64]
@@ -140,3 +141,35 @@ def schedule_index(sequence: Array) -> ScheduleIndex:
         [HOST if kind[i] == DIRECT else source[i] for i in transfers],
         [device[i] for i in transfers],
     )
+
+
+def sequence_of(problem: Problem, index: ScheduleIndex) -> Array:
+    """A schedule as rows, in the order in which its events start; evictions, streams and stages are not in them."""
+    graph, times = problem.graph.index, price(problem, index)
+    position = {o: i for i, o in enumerate(graph.order)}
+    read_end = {}
+    keyed = []
+    # Events that start together and take no time stand first, in the order in which the graph needs them.
+    transfers = zip(
+        times.transfer_start_ns.tolist(),
+        times.transfer_end_ns.tolist(),
+        index.transfer_kind,
+        index.transfer_item,
+        index.transfer_source,
+        index.transfer_device,
+        strict=True,
+    )
+    for start, end, kind, item, source, device in transfers:
+        if kind == ScheduleIndex.HOST_READ:
+            read_end[item] = end
+        else:
+            made = 2 * position.get(graph.producer[item], -1) + 1
+            keyed.append(((start, end, made), (MOVE, item, source, device)))
+    kernels = zip(
+        times.start_ns.tolist(), times.end_ns.tolist(), index.operator, index.device, index.direct, strict=True
+    )
+    for start, end, o, device, direct in kernels:  # a direct run has its place on the bus by its read
+        key = (start, read_end.get(o, end), 2 * position[o])
+        keyed.append((key, (DIRECT if direct else RUN, o, HOST, device)))
+    keyed.sort(key=lambda entry: entry[0])
+    return np.array([row for _, row in keyed], dtype=np.int64).reshape(-1, 4)

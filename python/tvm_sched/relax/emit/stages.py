@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 
@@ -11,8 +12,9 @@ from ...planning import KernelCall
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...schedulers import solve
+from ..export import EMBED_LIMIT
 from ..graph import Extraction
-from .runnable import link_kernels, make_runnable
+from .runnable import compile_calls, make_plan_module
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,30 @@ class StageCalls:
     parameters: tuple[str, ...]
 
 
-def make_stage(
-    mod: tvm.IRModule, extraction: Extraction, problem: Problem, device: str, backend: str
-) -> ScheduledModule:
-    """Compile a stage.
+@dataclass(frozen=True)
+class CompiledStage:
+    """A stage's executable.
+
+    Attributes
+    ----------
+    executable : tvm.runtime.Executable
+    parameters : dict of str to numpy.ndarray
+        Values that it needs and does not hold.
+    """
+
+    executable: Any
+    parameters: dict[str, Any]
+
+    def link(self) -> ScheduledModule:
+        """The stage as loaded code with its parameters: kernels are linked first, which makes another module of it."""
+        module = ScheduledModule(self.executable.jit())
+        for name, value in self.parameters.items():
+            module.set_parameter(name, value)
+        return module
+
+
+def make_stage(mod: tvm.IRModule, extraction: Extraction, problem: Problem, device: str, backend: str) -> CompiledStage:
+    """Compile a stage; parameters of more than `EMBED_LIMIT` bytes stay outside.
 
     Parameters
     ----------
@@ -48,7 +70,9 @@ def make_stage(
     """
     calls = _calls(extraction, problem.graph)
     schedule = solve(problem, "single", {"device": device})
-    return make_runnable(mod, calls, problem, schedule, backend, link_kernels(mod, calls))
+    kernels = compile_calls(mod, calls)
+    module, external = make_plan_module(mod, calls, problem, schedule, backend, kernels, embed_limit=EMBED_LIMIT)
+    return CompiledStage(tvm.runtime.Executable(module), external)
 
 
 def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:

@@ -7,6 +7,7 @@ from math import inf
 
 from ortools.math_opt.python import mathopt
 
+from ..milp import contiguous
 from .instance import Instance
 
 SPAN = 1000.0
@@ -82,12 +83,7 @@ def equal_numbers_stay_together(program: mathopt.Model, instance: Instance, v: V
 
 def subgraphs_are_contiguous(program: mathopt.Model, instance: Instance, v: Variables) -> None:
     """No path leaves a subgraph and comes back."""
-    for j in instance.subgraphs:
-        for o in instance.operators:
-            program.add_linear_constraint(v.leads[o, j] >= v.within[o, j])
-        for a, b in instance.edges:
-            program.add_linear_constraint(v.leads[a, j] >= v.leads[b, j])
-            program.add_linear_constraint(v.leads[b, j] <= v.within[b, j] - v.within[a, j] + 1)
+    contiguous(program, instance.operators, instance.edges, instance.subgraphs, v.within, v.leads)
 
 
 def results_cross(program: mathopt.Model, instance: Instance, v: Variables) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ...errors import InfeasibleError, InputError
+from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
@@ -15,11 +15,12 @@ from ...schedule.simulate import price
 from ..blocks import BlockSearch, Found
 from ..deepplan import DeepPlanOptions, deepplan
 from ..greedy import list_schedule, priorities
+from ..heft import heft, peft
 from ..partial import PartialSchedule
 from ..pipelined import PipelinedOptions, pipelined
 from ..portfolio import groups, starts
-from ..registry import register, report_progress
-from ..search import Array, Searches, rows_of, schedule_index
+from ..registry import NoOptions, register, report_progress
+from ..search import Array, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
 from .model import Limits
 from .rolling import roll
@@ -93,12 +94,16 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("dominators", 0), ("operators", 1), ("workers", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; {least} or more is allowed")
-        for name in ("submodel_time_limit", "improve_time_limit", "time_limit"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} is {getattr(self, name)}; 0 or more seconds are allowed")
+        require_at_least(
+            self,
+            dominators=0,
+            operators=1,
+            workers=1,
+            seed=0,
+            submodel_time_limit=0,
+            improve_time_limit=0,
+            time_limit=0,
+        )
 
 
 @register("exact", options=ExactOptions, answers_interrupt=True)
@@ -130,6 +135,8 @@ _QUICK: tuple[Callable[[Problem], Schedule], ...] = (
     lambda problem: single(problem, SingleOptions()),
     lambda problem: pipelined(problem, PipelinedOptions()),
     lambda problem: deepplan(problem, DeepPlanOptions()),
+    lambda problem: heft(problem, NoOptions()),
+    lambda problem: peft(problem, NoOptions()),
 )
 """Methods that answer in a moment, so that `exact` is never worse than these."""
 
@@ -157,7 +164,7 @@ class _Search:
             self._start(scale)
             if self._found:
                 break
-        self._whole()
+        self._whole(scale)
         self._roll(scale)
         used = self._move_blocks(scale)
         self._improve(self.options.improve_time_limit - used)
@@ -229,17 +236,20 @@ class _Search:
         except InfeasibleError as error:
             self._refusal = self._refusal or error
 
-    def _whole(self) -> None:
-        """What the quick methods answer; nothing is searched from there, for they may evict."""
+    def _whole(self, scale: float) -> None:
+        """What the quick methods answer; from what evicts nothing, and so is a sequence, local search may start."""
         for method in _QUICK:
             try:
                 index = ScheduleIndex.of(self.problem, method(self.problem))
             except InfeasibleError as error:
                 self._refusal = self._refusal or error
                 continue
-            latency = price(self.problem, index).latency_ns
-            if self.best is None or latency < self.best[0]:
-                self.best = latency, index
+            if index.evicted:
+                latency = price(self.problem, index).latency_ns
+                if self.best is None or latency < self.best[0]:
+                    self.best = latency, index
+            else:
+                self._add(sequence_of(self.problem, index), scale)
             if self._late():
                 return
 

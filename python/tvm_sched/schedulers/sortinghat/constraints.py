@@ -10,6 +10,7 @@ from math import inf
 
 from ortools.math_opt.python import mathopt
 
+from ..milp import contiguous
 from .submodel import Submodel
 from .variables import SPAN, Variables
 
@@ -45,12 +46,7 @@ def parameters_follow_the_mode(program: mathopt.Model, s: Submodel, v: Variables
 
 def subgraphs_are_contiguous(program: mathopt.Model, s: Submodel, v: Variables) -> None:
     """Equations (6) to (8), after Tarnawski et al.: no path leaves a subgraph and comes back."""
-    for j in s.subgraphs:
-        for node in s.nodes:
-            program.add_linear_constraint(v.leads[node, j] >= v.within[node, j])
-        for a, b in s.edges:
-            program.add_linear_constraint(v.leads[a, j] >= v.leads[b, j])
-            program.add_linear_constraint(v.leads[b, j] <= v.within[b, j] - v.within[a, j] + 1)
+    contiguous(program, s.nodes, s.edges, s.subgraphs, v.within, v.leads)
 
 
 def edges_come_in(program: mathopt.Model, s: Submodel, v: Variables) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import rustworkx as rx
 
-from .._library import function
-from ..problem import Problem
+from ..._library import function
+from ...problem import Problem
+from .dominators import joins
 
 Array = npt.NDArray[np.float64]
 
@@ -77,23 +76,13 @@ def spans(problem: Problem, best: Array, source: int) -> list[Span]:
     operators take their time on the best device between their neighbours and disturb nobody. Buses, links and memory are
     taken as free. The least over all placements is a bound (``cpp/search/region.cc``).
     """
-    index = problem.graph.index
-    graph = rx.PyDiGraph()
-    graph.add_nodes_from(range(len(index.inputs)))
-    graph.add_edges_from_no_data([(p, o) for o, before in enumerate(index.predecessors) for p in before])
-    dominator = rx.immediate_dominators(graph, source)
-    position = {o: i for i, o in enumerate(index.order)}
     copies = _Copies(problem)
     if copies.merged:
         best = best.min(axis=1, keepdims=True).repeat(2, axis=1)
     known: dict[object, float] = {}
     found = []
-    for v, u in dominator.items():
-        if u == v or sum(p in dominator for p in index.predecessors[v]) < 2:
-            continue
-        members = between(problem, u, v, dominator, LARGEST)
+    for u, v, members in joins(problem, source, LARGEST):
         if members:
-            members.sort(key=position.__getitem__)
             region = _region(problem, u, members, best, copies)
             if region.key not in known:
                 known[region.key] = _least_time(region)
@@ -130,19 +119,6 @@ class _Copies:
         for middle in range(self._devices):
             matrix = np.minimum(matrix, matrix[:, middle, None] + matrix[None, middle, :])
         return matrix
-
-
-def between(problem: Problem, u: int, v: int, reached: Mapping[int, int], largest: int) -> list[int]:
-    """Operators on paths from ``u`` to ``v``, with ``v``; nothing where they are more than ``largest``."""
-    members, stack = {v}, [v]
-    while stack:
-        for p in problem.graph.index.predecessors[stack.pop()]:
-            if p != u and p not in members and p in reached:
-                members.add(p)
-                stack.append(p)
-        if len(members) > largest:
-            return []
-    return list(members)
 
 
 def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _Copies) -> _Region:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import rustworkx as rx
 
-from ..problem import Problem
-from .regions import Span, between
+from ...problem import Problem
+from .dominators import joins
+from .regions import Span
 
 Array = npt.NDArray[np.float64]
 
@@ -47,21 +47,11 @@ def shared_spans(problem: Problem, shortest: Array, busy: Array, source: int) ->
     the set and the others pays the fastest copy that there is. Operators outside of the set wait for nothing else, and
     each takes its shortest time. The least over all sets is a bound; O(2^LARGEST LARGEST^2) for each different region.
     """
-    index = problem.graph.index
-    graph = rx.PyDiGraph()
-    graph.add_nodes_from(range(len(index.inputs)))
-    graph.add_edges_from_no_data([(p, o) for o, before in enumerate(index.predecessors) for p in before])
-    dominator = rx.immediate_dominators(graph, source)
-    position = {o: i for i, o in enumerate(index.order)}
     copy = fastest_copies(problem)
     known: dict[_Region, float] = {}
     found = []
-    for v, u in dominator.items():
-        if u == v or sum(p in dominator for p in index.predecessors[v]) < 2:
-            continue
-        members = between(problem, u, v, dominator, LARGEST)
+    for u, v, members in joins(problem, source, LARGEST):
         if members:
-            members.sort(key=position.__getitem__)
             region = _region(problem, u, members, (shortest, busy), copy)
             if region not in known:
                 known[region] = _least_time(region)

@@ -1,0 +1,37 @@
+// Ant colony optimisation over GPUs and circuits: RAMPA, Section IV-C.
+#ifndef TVM_SCHED_CLUSTER_ANTS_H_
+#define TVM_SCHED_CLUSTER_ANTS_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "cluster/embed.h"
+#include "cluster/link_costs.h"
+
+namespace tvm_sched::cluster {
+
+/*! \brief Table VII of the paper. */
+struct AntSettings {
+  size_t agents = 20, generations = 20;
+  double decrease = 0.1;  // pheromones are multiplied by it after each generation
+  double increase = 100;
+  double pheromone_weight = 2, cost_weight = 1;
+  double initial = 1000;
+  uint64_t seed = 0;
+  size_t least_stages = 1, most_stages = 0;  // 0: as many as there are blocks
+};
+
+/*!
+ * \brief The embedding of least allocation cost (equation (6)) that the ants find, if any.
+ *
+ * For each number of stages, ants choose a GPU for each stage, walk from GPU to GPU, and are
+ * rejected where no cut is within the limits. A number of stages is left out when the cheapest GPUs
+ * alone cost as much as the best embedding.
+ */
+std::optional<Embedding> SendAnts(const Cluster& cluster, const LinkCosts& link_costs,
+                                  const Residual& residual, const Chain& chain,
+                                  const AntSettings& settings, const Interrupt& interrupt);
+
+}  // namespace tvm_sched::cluster
+
+#endif  // TVM_SCHED_CLUSTER_ANTS_H_

@@ -1,0 +1,167 @@
+#include "cluster/chain.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace tvm_sched::cluster {
+namespace {
+
+/*! \brief A way to serve the blocks before some place: dearest stage or transfer, sum of transfers.
+ */
+struct Label {
+  Nanoseconds cycle, transfers;
+  size_t from = 0, label = 0;  // where the last stage began, and which label stood there
+};
+
+using Labels = std::vector<Label>;
+
+/*! \brief Keeps the labels of which none is at least as good in both. */
+void Insert(Labels& labels, const Label& made) {
+  const auto covers = [](const Label& a, const Label& b) {
+    return a.cycle <= b.cycle && a.transfers <= b.transfers;
+  };
+  for (const Label& label : labels) {
+    if (covers(label, made)) return;
+  }
+  std::erase_if(labels, [&](const Label& label) { return covers(made, label); });
+  labels.push_back(made);
+}
+
+Nanoseconds Latency(const Label& label, size_t stages) {
+  return {static_cast<int64_t>(stages) * label.cycle.count + label.transfers.count};
+}
+
+/*! \brief Labels at each place after one more stage, the `stages`-th, on a GPU of a kind. */
+void Extend(const Cluster& cluster, const Chain& chain, const std::vector<Labels>& before,
+            KindId kind, const Route& route, size_t stages, std::vector<Labels>& after) {
+  const size_t n = chain.blocks();
+  for (size_t i = 0; i < n; ++i) {
+    if (before[i].empty()) continue;
+    const Nanoseconds transfer = i == 0 ? Nanoseconds{0} : route.Time(chain.input[i]);
+    if (transfer > chain.cycle_limit) continue;
+    for (size_t j = i + 1; j <= n; ++j) {
+      if (chain.Memory(i, j) > cluster.kinds[kind].memory) break;
+      const Nanoseconds time = std::max(chain.Time(kind, i, j), transfer);
+      if (time > chain.cycle_limit) break;
+      for (size_t at = 0; at < before[i].size(); ++at) {
+        const Label& old = before[i][at];
+        const Label made{std::max(old.cycle, time), old.transfers + transfer, i, at};
+        if (Latency(made, stages) <= chain.latency_limit) Insert(after[j], made);
+      }
+    }
+  }
+}
+
+std::vector<Labels> Start(const Chain& chain) {
+  std::vector<Labels> labels(chain.blocks() + 1);
+  labels[0].push_back({});
+  return labels;
+}
+
+/*! \brief Position of the label of least cycle, then latency. */
+size_t Best(const Labels& labels) {
+  const auto best =
+      std::min_element(labels.begin(), labels.end(), [](const Label& a, const Label& b) {
+        return std::pair(a.cycle, a.transfers) < std::pair(b.cycle, b.transfers);
+      });
+  return static_cast<size_t>(best - labels.begin());
+}
+
+using Counts = std::vector<int32_t>;
+
+constexpr size_t kMostOrders = 720;  // all of six kinds
+
+bool Contains(const Counts& big, const Counts& small) {
+  return std::equal(big.begin(), big.end(), small.begin(), std::greater_equal<>());
+}
+
+}  // namespace
+
+Nanoseconds Chain::Time(KindId kind, size_t first, size_t end) const {
+  return time_before[kind][end] + -time_before[kind][first];
+}
+
+Bytes Chain::Memory(size_t first, size_t end) const {
+  return memory_before[end] + -memory_before[first] + input[first];
+}
+
+std::optional<Split> BestSplit(const Cluster& cluster, const Chain& chain,
+                               std::span<const KindId> kinds, std::span<const Route> routes) {
+  const Route none;
+  std::vector<std::vector<Labels>> steps{Start(chain)};
+  for (size_t s = 0; s < kinds.size(); ++s) {
+    steps.emplace_back(chain.blocks() + 1);
+    Extend(cluster, chain, steps[s], kinds[s], s == 0 ? none : routes[s - 1], s + 1, steps[s + 1]);
+  }
+  const Labels& found = steps.back()[chain.blocks()];
+  if (found.empty()) return std::nullopt;
+  size_t at = Best(found), end = chain.blocks();
+  Split split{{}, found[at].cycle, Latency(found[at], kinds.size())};
+  for (size_t s = kinds.size(); s > 0; --s) {
+    const Label label = steps[s][end][at];
+    split.ends.push_back(end);
+    end = label.from;
+    at = label.label;
+  }
+  std::reverse(split.ends.begin(), split.ends.end());
+  return split;
+}
+
+std::vector<Mix> Mixes(const Cluster& cluster, const Chain& chain, std::span<const int64_t> gpus,
+                       size_t stages, size_t most_stages, const Interrupt& interrupt) {
+  const Route route = FastestRoute(cluster);
+  std::vector<Mix> found;
+  std::map<Counts, std::vector<Labels>> level{{Counts(cluster.kinds.size()), Start(chain)}};
+  const size_t most = stages == 0 ? std::min(most_stages, chain.blocks()) : stages;
+  for (size_t s = 1; s <= most && !level.empty(); ++s) {
+    std::map<Counts, std::vector<Labels>> next;
+    for (const auto& [counts, labels] : level) {
+      interrupt();
+      for (KindId kind = 0; kind < std::ssize(cluster.kinds); ++kind) {
+        if (counts[kind] >= gpus[kind]) continue;
+        Counts more = counts;
+        ++more[kind];
+        // Those found last are as large as this one: none of them can be contained in it.
+        const auto known = [&](const Mix& mix) { return Contains(more, mix.gpus); };
+        if (stages == 0 && std::any_of(found.begin(), found.end(), known)) continue;
+        std::vector<Labels>& after = next[more];
+        after.resize(chain.blocks() + 1);
+        Extend(cluster, chain, labels, kind, route, s, after);
+      }
+    }
+    for (auto it = next.begin(); it != next.end();) {
+      const Labels& ends = it->second[chain.blocks()];
+      const bool answer = !ends.empty() && (stages == 0 || s == stages);
+      if (answer) {
+        const Label& best = ends[Best(ends)];
+        found.push_back({it->first, best.cycle, Latency(best, s)});
+      }
+      const auto reached = [](const Labels& at) { return !at.empty(); };
+      const bool dead = std::none_of(it->second.begin(), it->second.end() - 1, reached);
+      it = dead || (answer && stages == 0) ? next.erase(it) : std::next(it);
+    }
+    level = std::move(next);
+  }
+  return found;
+}
+
+std::vector<std::vector<KindId>> RunOrders(const Cluster& cluster, const Chain& chain,
+                                           std::span<const int32_t> mix) {
+  std::vector<KindId> present;
+  for (KindId kind = 0; kind < std::ssize(mix); ++kind) {
+    if (mix[kind] > 0) present.push_back(kind);
+  }
+  const auto total = static_cast<size_t>(std::accumulate(mix.begin(), mix.end(), 0));
+  const std::vector<Route> routes(total - 1, FastestRoute(cluster));
+  std::vector<std::vector<KindId>> orders;
+  size_t looks = kMostOrders;
+  do {
+    std::vector<KindId> order;
+    for (KindId kind : present) order.insert(order.end(), mix[kind], kind);
+    if (BestSplit(cluster, chain, order, routes)) orders.push_back(std::move(order));
+  } while (--looks > 0 && std::next_permutation(present.begin(), present.end()));
+  return orders;
+}
+
+}  // namespace tvm_sched::cluster

@@ -1,0 +1,110 @@
+#include "cluster/embed.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace tvm_sched::cluster {
+namespace {
+
+constexpr double kFar = std::numeric_limits<double>::infinity();
+
+/*! \brief What it costs to enter a pool, in hops: never as much as one, least for the fullest. */
+double Fullness(int64_t free_gpus) {
+  constexpr double kMost = 1e-3;
+  return kMost * static_cast<double>(free_gpus) / (1.0 + static_cast<double>(free_gpus));
+}
+
+/*! \brief The cheapest way to have stage `s` as the `run`-th in a row of one pool. */
+struct State {
+  double cost = kFar;
+  int32_t from_pool = -1, from_run = 0;
+};
+
+}  // namespace
+
+size_t Embedding::Hops() const {
+  return std::accumulate(routes.begin(), routes.end(), size_t{0},
+                         [](size_t sum, const Route& route) { return sum + route.links.size(); });
+}
+
+const std::vector<int32_t>& Embedder::DistancesFrom(SwitchId at) {
+  if (distances_[at].empty()) distances_[at] = Distances(cluster_, residual_.fibres, at);
+  return distances_[at];
+}
+
+std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId> kinds) {
+  const size_t stages = kinds.size(), pools = cluster_.pools.size();
+  const auto usable = [&](PoolId p, size_t s) {
+    return cluster_.pools[p].kind == kinds[s] && residual_.gpus[p] > 0;
+  };
+  // table[s][p * (stages + 1) + run]
+  std::vector<std::vector<State>> table(stages, std::vector<State>(pools * (stages + 1)));
+  const auto at = [&](size_t s, PoolId p, size_t run) -> State& {
+    return table[s][static_cast<size_t>(p) * (stages + 1) + run];
+  };
+  for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
+    if (usable(p, 0)) at(0, p, 1).cost = Fullness(residual_.gpus[p]);
+  }
+  for (size_t s = 1; s < stages; ++s) {
+    for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
+      size_t run = 0;
+      for (size_t r = 1; r <= s; ++r) {
+        if (at(s - 1, p, r).cost < (run == 0 ? kFar : at(s - 1, p, run).cost)) run = r;
+        if (at(s - 1, p, r).cost == kFar || !usable(p, s)) continue;
+        if (static_cast<int64_t>(r) < residual_.gpus[p]) {
+          at(s, p, r + 1) = {at(s - 1, p, r).cost, p, static_cast<int32_t>(r)};
+        }
+      }
+      if (run == 0) continue;
+      const double so_far = at(s - 1, p, run).cost;
+      const std::vector<int32_t>& distance = DistancesFrom(cluster_.pools[p].at);
+      for (PoolId q = 0; q < std::ssize(cluster_.pools); ++q) {
+        const int32_t hops = distance[cluster_.pools[q].at];
+        if (q == p || !usable(q, s) || hops == kUnreachable) continue;
+        const double cost = so_far + hops + Fullness(residual_.gpus[q]);
+        State& state = at(s, q, 1);
+        if (cost < state.cost) state = {cost, p, static_cast<int32_t>(run)};
+      }
+    }
+  }
+  PoolId pool = -1;
+  size_t run = 0;
+  double best = kFar;
+  for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
+    for (size_t r = 1; r <= stages; ++r) {
+      if (at(stages - 1, p, r).cost < best) best = at(stages - 1, pool = p, run = r).cost;
+    }
+  }
+  if (pool < 0) return std::nullopt;
+  std::vector<PoolId> chosen(stages);
+  for (size_t s = stages; s-- > 0;) {
+    chosen[s] = pool;
+    const State state = at(s, pool, run);
+    pool = state.from_pool;
+    run = static_cast<size_t>(state.from_run);
+  }
+  return chosen;
+}
+
+std::optional<Embedding> Embedder::Embed(const Chain& chain, std::span<const KindId> kinds) {
+  std::optional<std::vector<PoolId>> pools = ChoosePools(kinds);
+  if (!pools) return std::nullopt;
+  std::vector<int64_t> gpus = residual_.gpus, fibres = residual_.fibres;
+  for (PoolId p : *pools) {
+    if (--gpus[p] < 0) return std::nullopt;
+  }
+  Embedding made{std::move(*pools), {}, {}};
+  for (size_t s = 1; s < made.pools.size(); ++s) {
+    std::optional<Route> route = ShortestRoute(cluster_, fibres, made.pools[s - 1], made.pools[s]);
+    if (!route) return std::nullopt;
+    for (LinkId l : route->links) --fibres[l];
+    made.routes.push_back(std::move(*route));
+  }
+  std::optional<Split> split = BestSplit(cluster_, chain, kinds, made.routes);
+  if (!split) return std::nullopt;
+  made.split = std::move(*split);
+  return made;
+}
+
+}  // namespace tvm_sched::cluster

@@ -1,0 +1,42 @@
+// Allocation costs of GPUs and links: equations (4) and (5) of RAMPA.
+#ifndef TVM_SCHED_CLUSTER_LINK_COSTS_H_
+#define TVM_SCHED_CLUSTER_LINK_COSTS_H_
+
+#include <vector>
+
+#include "cluster/cluster.h"
+
+namespace tvm_sched::cluster {
+
+/*! \brief Equation (4) for a GPU of each pool: TFLOPS x GB x free GPUs of its rack. */
+std::vector<double> GpuCosts(const Cluster& cluster, const Residual& residual);
+
+/*! \brief Equation (5): which links lie on shortest paths between GPUs that matter. */
+class LinkCosts {
+ public:
+  explicit LinkCosts(const Cluster& cluster);
+
+  /*! \brief The cost of each link, for the GPUs that are free. */
+  std::vector<double> operator()(const Cluster& cluster, const Residual& residual,
+                                 const std::vector<double>& gpu_costs) const;
+
+ private:
+  struct Share {
+    LinkId link;
+    double part;  // of the shortest paths between two switches
+  };
+  struct Pair {
+    int32_t hops = 0;
+    std::vector<Share> shares;
+  };
+  const Pair& Between(SwitchId a, SwitchId b) const {
+    return pairs_[static_cast<size_t>(a) * switches_ + static_cast<size_t>(b)];
+  }
+
+  size_t switches_;
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace tvm_sched::cluster
+
+#endif  // TVM_SCHED_CLUSTER_LINK_COSTS_H_

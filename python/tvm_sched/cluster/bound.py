@@ -1,0 +1,213 @@
+"""How many services fit at most: linear programs over mixes of GPUs, for any allocator, and what a GPU is worth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+from ortools.math_opt.python import mathopt
+
+from ..errors import InputError
+from .search import ClusterSearch, Integers
+from .service import Request, Service, by_name
+
+Floats = npt.NDArray[np.float64]
+
+_MOST_KINDS_CUT = 8
+"""With more kinds of GPUs than these, only cuts around single kinds are looked at."""
+
+
+@dataclass(frozen=True)
+class Future:
+    """The best use of what is free, as a linear program sees it.
+
+    Attributes
+    ----------
+    count : float
+        Services that fit at most when they are asked for as the demand says.
+    shares : dict of str to array
+        How often each mix of each service is used in it.
+    worth : dict of str to array
+        What each mix takes from the future, in services, by the duals: GPUs and ways between racks.
+    fibre : float
+        What a fibre more than a mix needs takes.
+    """
+
+    count: float
+    shares: dict[str, Floats]
+    worth: dict[str, Floats]
+    fibre: float
+
+
+class MixProgram:
+    """The linear program: how often each mix of each service is used, in what is free.
+
+    Maximise `n` so that each service is served ``demand * n`` times, no kind of GPU is used more often than it is free, the
+    circuits that lead from some kinds of GPUs to the others are no more than the free fibres between their racks, and all
+    fibres that circuits need at least are no more than are free. Every allocation obeys that: a pipeline on several kinds
+    is joined by circuits, and each mix contains one of the smallest ones.
+    """
+
+    def __init__(self, search: ClusterSearch, services: Sequence[Service]) -> None:
+        self.search = search
+        self.services = by_name(services)
+        self.mixes = {name: search.mixes(service).gpus for name, service in self.services.items()}
+        self._model = mathopt.Model()
+        self._count = self._model.add_variable(lb=0)
+        self._model.maximize(self._count)
+        self._uses = {
+            name: [self._model.add_variable(lb=0) for _ in range(len(mixes))] for name, mixes in self.mixes.items()
+        }
+        self._rows = [self._model.add_linear_constraint(ub=0) for _ in range(self._table[self._names[0]].shape[1])]
+        self._served = {name: self._model.add_linear_constraint(ub=0) for name in self._names}
+        for name, uses in self._uses.items():
+            for use, row in zip(uses, self._table[name], strict=True):
+                self._served[name].set_coefficient(use, -1.0)
+                for constraint, amount in zip(self._rows, row, strict=True):
+                    if amount:
+                        constraint.set_coefficient(use, float(amount))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self.services)
+
+    @cached_property
+    def _table(self) -> dict[str, Integers]:
+        """What each mix takes: GPUs of each kind, a circuit over each cut, fibres in all."""
+        hops = self._kind_hops
+        tables = {}
+        for name, mixes in self.mixes.items():
+            rows = [
+                [*mix, *(int(0 < mix[list(cut)].sum() < mix.sum()) for cut in self._cuts), _least_tree(mix, hops)]
+                for mix in mixes
+            ]
+            tables[name] = np.array(rows, dtype=np.int64).reshape(-1, len(self.search.kind_gpus) + len(self._cuts) + 1)
+        return tables
+
+    @cached_property
+    def _switches(self) -> list[set[int]]:
+        """Switches at which there are GPUs of each kind."""
+        cluster = self.search.cluster
+        at: list[set[int]] = [set() for _ in cluster.kinds]
+        for pool in cluster.pools:
+            at[pool.kind].add(cluster.switch_id[cluster.racks[pool.rack].switch])
+        return at
+
+    @cached_property
+    def _cuts(self) -> list[tuple[int, ...]]:
+        """Sets of kinds that share no switch with the other kinds."""
+        kinds = [k for k, at in enumerate(self._switches) if at]
+        largest = len(kinds) // 2 if len(kinds) <= _MOST_KINDS_CUT else 1
+        sets = [cut for size in range(1, largest + 1) for cut in combinations(kinds, size)]
+        return [
+            cut
+            for cut in sets
+            if not set.union(*(self._switches[k] for k in cut))
+            & set.union(set(), *(self._switches[k] for k in kinds if k not in cut))
+        ]
+
+    @cached_property
+    def _kind_hops(self) -> Integers:
+        """Fewest links between GPUs of each two kinds; as many as there are links where none lead there."""
+        import rustworkx as rx
+
+        cluster = self.search.cluster
+        graph: rx.PyGraph = rx.PyGraph()
+        graph.add_nodes_from(range(len(cluster.switches)))
+        for link in cluster.links:
+            a, b = (cluster.switch_id[name] for name in link.switches)
+            graph.add_edge(a, b, 1.0)
+        distance = rx.graph_distance_matrix(graph, null_value=float(len(cluster.links)))
+        hops = np.zeros((len(cluster.kinds), len(cluster.kinds)), dtype=np.int64)
+        for a, at in enumerate(self._switches):
+            for b, other in enumerate(self._switches):
+                if at and other:
+                    hops[a, b] = int(distance[np.ix_(sorted(at), sorted(other))].min())
+        return hops
+
+    def solve(self, demand: Mapping[str, float], kind_gpus: Integers, fibres: Integers) -> Future:
+        """The best use of so many GPUs of each kind and fibres of each link.
+
+        Raises
+        ------
+        InputError
+            The demand names an unknown service, or asks for none.
+        """
+        unknown = demand.keys() - self.services.keys()
+        if unknown or not sum(demand.values()) > 0:
+            raise InputError(f"a demand gives some of {', '.join(self.services)} a probability; found {dict(demand)}")
+        total = sum(demand.values())
+        for name, constraint in self._served.items():
+            constraint.set_coefficient(self._count, demand.get(name, 0.0) / total)
+        for constraint, amount in zip(self._rows, self._free(kind_gpus, fibres), strict=True):
+            constraint.upper_bound = float(amount)
+        result = mathopt.solve(self._model, mathopt.SolverType.GLOP)
+        values, duals = result.variable_values(), result.dual_values()
+        prices = np.array([duals[row] for row in self._rows])
+        return Future(
+            values[self._count],
+            {name: np.array([values[use] for use in uses]) for name, uses in self._uses.items()},
+            {name: table @ prices for name, table in self._table.items()},
+            float(prices[-1]),
+        )
+
+    def _free(self, kind_gpus: Integers, fibres: Integers) -> list[int]:
+        """Right-hand sides, in the order of `_table`'s columns."""
+        cluster = self.search.cluster
+        crossing = []
+        for cut in self._cuts:
+            inside = set.union(*(self._switches[k] for k in cut))
+            ends = [[cluster.switch_id[s] in inside for s in link.switches] for link in cluster.links]
+            crossing.append(sum(int(free) for (a, b), free in zip(ends, fibres, strict=True) if a != b))
+        return [*map(int, kind_gpus), *crossing, int(fibres.sum())]
+
+
+def _least_tree(mix: Integers, hops: Integers) -> int:
+    """Weight of a least spanning tree over a mix's kinds: no pipeline on them holds fewer fibres."""
+    left = [int(k) for k in np.flatnonzero(mix)]
+    joined, weight = [left.pop(0)], 0
+    while left:
+        nearest = min(left, key=lambda k: hops[joined, k].min())
+        weight += int(hops[joined, nearest].min())
+        left.remove(nearest)
+        joined.append(nearest)
+    return weight
+
+
+def bound_of_demand(search: ClusterSearch, services: Sequence[Service], demand: Mapping[str, float]) -> float:
+    """No allocator places more services on the empty cluster in these proportions.
+
+    Raises
+    ------
+    InputError
+        As `MixProgram.solve`.
+    """
+    fibres = np.array([link.fibres for link in search.cluster.links], dtype=np.int64)
+    return MixProgram(search, services).solve(demand, search.kind_gpus, fibres).count
+
+
+def bound_of_requests(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> int:
+    """No allocator places more of these requests than so many before it fails the first time, even if it knows them all.
+
+    Raises
+    ------
+    InputError
+        A request for a service that is not there.
+    """
+    program = MixProgram(search, services)
+    fibres = np.array([link.fibres for link in search.cluster.links], dtype=np.int64)
+
+    def fits(count: int) -> bool:
+        demand = Counter(request.service for request in requests[:count])
+        return program.solve(demand, search.kind_gpus, fibres).count >= count * (1 - 1e-9)
+
+    low, high = 0, len(requests)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,76 @@
+"""Allocator ``cluster-exact``: the mix of GPUs that leaves most room for the services that are likely to come."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+
+from ..errors import InputError
+from .bound import Future, MixProgram
+from .registry import register
+from .search import ClusterSearch, Embedding
+from .service import Service
+from .state import ClusterState
+
+_PRIOR = 6.0
+"""Requests that a demand which was not given is taken to have been seen for, equally spread."""
+
+_EQUAL = 1e-7
+"""Mixes whose worths differ by less, in services, are equal to the program."""
+
+
+class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `cluster_exact`.
+
+    Parameters
+    ----------
+    demand : dict of str to float
+        How often each service will be asked for; empty: as often as so far, from equal parts at the start.
+    """
+
+    demand: dict[str, float] = {}
+
+    def __post_init__(self) -> None:
+        if any(not weight >= 0 for weight in self.demand.values()):
+            raise InputError(f"option demand is {self.demand}; numbers from 0 are allowed")
+
+
+_programs: WeakKeyDictionary[ClusterSearch, MixProgram] = WeakKeyDictionary()
+
+
+def future(state: ClusterState, demand: dict[str, float]) -> Future:
+    """What else fits into a state, for a demand that is given or seen."""
+    program = _programs.get(state.search)
+    if program is None or program.services.keys() != state.services.keys():
+        program = _programs[state.search] = MixProgram(state.search, list(state.services.values()))
+    return program.solve(demand or _seen(state), state.kind_gpus, state.fibres)
+
+
+def _seen(state: ClusterState) -> dict[str, float]:
+    return {name: state.asked[name] + _PRIOR / len(state.services) for name in state.services}
+
+
+@register("cluster-exact", options=ExactOptions)
+def cluster_exact(state: ClusterState, service: Service, options: ExactOptions) -> Embedding | None:
+    """The mix that costs the future least, by the duals of a linear program over mixes and the demand.
+
+    All smallest mixes of a service are known, with the best cut on each, by a dynamic program (`ClusterSearch.mixes`). The
+    program (`MixProgram`) uses what is free for as many services of the demand as it can; its duals say what GPUs of each
+    kind and ways between racks are worth, and among mixes of equal worth the one that it uses most is taken. It is solved
+    anew for each request, so it follows what has happened. Circuits and racks are then chosen by a second dynamic program,
+    with the fewest fibres and the fullest racks.
+
+    A service that will not fit if the demand is to be met still gets the cheapest mix for which there is room.
+    """
+    mixes = state.search.mixes(service)
+    fitting = np.flatnonzero((mixes.gpus <= state.kind_gpus).all(axis=1))
+    if not fitting.size:
+        return None
+    known = future(state, options.demand)
+    worth, share = known.worth[service.name][fitting], known.shares[service.name][fitting]
+    rank = np.lexsort((mixes.gpus[fitting].sum(axis=1), -share, np.round(worth / _EQUAL)))
+    order = fitting[rank]
+    found = state.search.embed(state.search.chain(service), mixes.gpus[order], state.gpus, state.fibres)
+    return found[1] if found else None

@@ -1,0 +1,87 @@
+"""Why a service finds no place: which requirement fails, by how much, on the best candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from .search import ClusterSearch, Mixes
+from .service import Service
+from .state import ClusterState
+
+_NEVER = 2**62
+_EXACT = 1000
+"""Searches for the least excess end within one part in so many."""
+
+
+def explain(state: ClusterState, service: Service) -> str:
+    """A sentence on the first requirement that no mix of the free GPUs meets: memory, throughput, latency, or circuits."""
+    free = {kind.name: int(count) for kind, count in zip(state.cluster.kinds, state.kind_gpus, strict=True) if count}
+    if not free:
+        return f"service {service.name!r} needs a GPU, and none is free"
+    there = ", ".join(f"{count} {name}" for name, count in free.items())
+    return f"service {service.name!r} finds no place on what is free ({there}): {_reason(state, service)}"
+
+
+def _reason(state: ClusterState, service: Service) -> str:
+    limits = service.cycle_limit_ns, service.latency_limit_ns
+    if not len(_mixes(state, service, (_NEVER, _NEVER)).gpus):
+        return _memory(state, service)
+    if not len(_mixes(state, service, (limits[0], _NEVER)).gpus):
+        cycle, best = _least(limits[0], lambda ns: _mixes(state, service, (ns, _NEVER)))
+        return (
+            f"throughput: at best a cycle of {cycle / 1e6:.3f} ms on {_told(state, best)}, "
+            f"{limits[0] / 1e6:.3f} ms are required: {(cycle - limits[0]) / 1e6:.3f} ms too long"
+        )
+    fitting = _mixes(state, service, limits)
+    if not len(fitting.gpus):
+        latency, best = _least(limits[1], lambda ns: _mixes(state, service, (limits[0], ns)))
+        return (
+            f"latency: at best {latency / 1e6:.3f} ms on {_told(state, best)}, {limits[1] / 1e6:.3f} ms are allowed: "
+            f"{(latency - limits[1]) / 1e6:.3f} ms too long"
+        )
+    return (
+        f"circuits: {_told(state, fitting)} would do, but the free fibres ({int(state.fibres.sum())} of "
+        f"{sum(link.fibres for link in state.cluster.links)}) do not join such GPUs, or by ways that take too long"
+    )
+
+
+def _memory(state: ClusterState, service: Service) -> str:
+    """How much more each GPU would need to hold."""
+
+    def mixes(more: int) -> Mixes:
+        kinds = tuple(msgspec.structs.replace(kind, memory=kind.memory + more) for kind in state.cluster.kinds)
+        search = ClusterSearch(msgspec.structs.replace(state.cluster, kinds=kinds))
+        return search.mixes_of(search.chain(service, (_NEVER, _NEVER)), state.kind_gpus)
+
+    needed, best = _least(1 << 20, mixes)
+    total = sum(operator.memory for operator in service.operators)
+    return (
+        f"memory: it holds {total / 1e9:.3f} GB; on {_told(state, best)}, the best candidate, each GPU lacks up to "
+        f"{needed / 1e9:.3f} GB"
+    )
+
+
+def _mixes(state: ClusterState, service: Service, limits: tuple[int, int]) -> Mixes:
+    return state.search.mixes_of(state.search.chain(service, limits), state.kind_gpus)
+
+
+def _least(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
+    """The least limit, but for rounding, at which there are mixes; and these."""
+    low, high = start, 2 * start
+    while not len((found := mixes(high)).gpus):
+        low, high = high, 2 * high
+    while high - low > max(high // _EXACT, 1):
+        middle = (low + high) // 2
+        tried = mixes(middle)
+        if len(tried.gpus):
+            high, found = middle, tried
+        else:
+            low = middle
+    return high, found
+
+
+def _told(state: ClusterState, mixes: Mixes) -> str:
+    smallest = min(mixes.gpus.tolist(), key=sum)
+    return " + ".join(f"{n} {kind.name}" for n, kind in zip(smallest, state.cluster.kinds, strict=True) if n)

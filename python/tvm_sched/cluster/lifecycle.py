@@ -1,0 +1,172 @@
+"""Services that move: re-placement after a failure, and defragmentation with few moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError
+from ..schedulers.registry import read_options
+from .exact import ExactOptions, future
+from .placement import Placement
+from .registry import get, try_place
+from .service import Request, Service
+from .state import ClusterState
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a failure did.
+
+    Attributes
+    ----------
+    replaced : tuple of Placement
+        Services that run elsewhere now.
+    waiting : tuple of Request
+        Those that found no place: `recover` them again when something is released or repaired.
+    """
+
+    replaced: tuple[Placement, ...]
+    waiting: tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A service that moved, the bytes of parameters that had to be loaded anew, and the room it made.
+
+    ``gain`` is the growth of the number of services that fit besides, by the linear program (`MixProgram`).
+    """
+
+    before: Placement
+    after: Placement
+    bytes: int
+    gain: float
+
+
+def fail(
+    state: ClusterState,
+    name: str,
+    allocator: str = "cluster-exact",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+) -> Recovery:
+    """A GPU, server, rack or link fails: what it carried is placed on what is left.
+
+    Raises
+    ------
+    InputError
+        There is no such thing, or no such allocator or option.
+    """
+    read_options("allocator", allocator, get(allocator).options, options)
+    ended = state.fail(name)
+    return recover(state, [Request(placement.request, placement.service) for placement in ended], allocator, options)
+
+
+def recover(
+    state: ClusterState,
+    requests: Sequence[Request],
+    allocator: str = "cluster-exact",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+) -> Recovery:
+    """Place requests that ran before, those with most parameters first; they are not counted as asked for again."""
+    asked = state.asked.copy()
+    replaced, waiting = [], []
+    for request in sorted(requests, key=lambda request: -_memory(state.service(request.service))):
+        placement = try_place(state, request, allocator, options)
+        if placement is None:
+            waiting.append(request)
+        else:
+            replaced.append(placement)
+    state.asked = asked
+    return Recovery(tuple(replaced), tuple(waiting))
+
+
+def defragment(state: ClusterState, moves: int, options: ExactOptions | None = None) -> list[Move]:
+    """Move at most ``moves`` services, each to where it leaves more room than before.
+
+    A service is copied before it is given up, so it moves only to GPUs that are free, and nothing is interrupted. In each
+    step, the services are tried in the order of what a better mix would save for each byte to be moved, by the program's
+    worths of GPUs and fibres; the first one whose move makes room is moved.
+
+    Parameters
+    ----------
+    moves : int
+        From 0.
+    options : ExactOptions, optional
+        The demand that room is made for.
+
+    Raises
+    ------
+    InputError
+        A negative number of moves.
+    """
+    if moves < 0:
+        raise InputError(f"moves is {moves}; 0 or more are allowed")
+    chosen = options or ExactOptions()
+    done: list[Move] = []
+    while len(done) < moves and (move := _best_move(state, chosen)):
+        done.append(move)
+    return done
+
+
+_LEAST_GAIN = 1e-6
+"""A move makes room for so many services at least."""
+
+_TRIES = 16
+"""Moves that are tried in a step before it is given up."""
+
+
+def _best_move(state: ClusterState, options: ExactOptions) -> Move | None:
+    known = future(state, options.demand)
+    hopes = []
+    for placement in state.running.values():
+        service = state.service(placement.service)
+        mixes = state.search.mixes(service)
+        mix = _mix(state, placement)
+        rows = (mixes.gpus <= state.kind_gpus).all(axis=1)
+        if not rows.any():
+            continue
+        now = _worth(state, known.worth[service.name], mixes.gpus, mix) + known.fibre * len(placement.hops)
+        saving = now - float(known.worth[service.name][rows].min())
+        if saving > _LEAST_GAIN:
+            hopes.append((saving / max(_memory(service), 1), placement))
+    hopes.sort(key=lambda hope: (-hope[0], hope[1].request))
+    for _, placement in hopes[:_TRIES]:
+        if move := _try_move(state, placement, known.count, options):
+            return move
+    return None
+
+
+def _worth(state: ClusterState, worths: Any, mixes: Any, mix: list[int]) -> float:
+    """Worth of the mix that a service runs on: that of the dearest smallest mix in it, which it need not be itself."""
+    inside = (mixes <= mix).all(axis=1)
+    return float(worths[inside].max()) if inside.any() else 0.0
+
+
+def _mix(state: ClusterState, placement: Placement) -> list[int]:
+    kinds = [state.cluster.gpus[state.cluster.gpu_id[gpu]].kind for gpu in placement.gpus]
+    return [kinds.count(k) for k in range(len(state.cluster.kinds))]
+
+
+def _try_move(state: ClusterState, before: Placement, room: float, options: ExactOptions) -> Move | None:
+    """Copy, then give up the old; undone where that makes no room."""
+    asked = state.asked.copy()
+    after = try_place(state, Request(f"{before.request} (moving)", before.service), "cluster-exact", options)
+    state.asked = asked
+    if after is None:
+        return None
+    state.release(before.request)
+    gain = future(state, options.demand).count - room
+    state.release(after.request)
+    if gain < _LEAST_GAIN:
+        state.hold(before)
+        return None
+    named = msgspec.structs.replace(after, request=before.request)
+    state.hold(named)
+    return Move(before, named, _memory(state.service(before.service)), gain)
+
+
+def _memory(service: Service) -> int:
+    return sum(operator.memory for operator in service.operators)

@@ -1,0 +1,247 @@
+"""`ClusterState`: what runs on a cluster, what is free, what has failed; services come, go and move."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import InputError, SchedulerError
+from .cluster import Cluster
+from .placement import Allocation, Circuit, Hop, Placement, Stage
+from .search import ClusterSearch, Embedding
+from .service import Request, Service, by_name
+from .verify import placement_violations, verify
+
+
+class ClusterState:
+    """A cluster at work.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    services : sequence of Service
+        What may be asked for.
+    search : ClusterSearch, optional
+        One made before for the same cluster, whose tables are used again.
+
+    Attributes
+    ----------
+    gpus, fibres : array of int
+        Free GPUs of each pool, free fibres of each link.
+    running : dict of str to Placement
+        By request.
+    asked : Counter
+        How often each service was asked for so far, whether it was placed or not.
+    """
+
+    def __init__(self, cluster: Cluster, services: Sequence[Service], search: ClusterSearch | None = None) -> None:
+        self.cluster, self.services = cluster, by_name(services)
+        self.search = search or ClusterSearch(cluster)
+        self.running: dict[str, Placement] = {}
+        self.asked: Counter[str] = Counter()
+        self._failed: set[str] = set()
+        self._free = [list(pool.gpus) for pool in cluster.pools]
+        self._open = [list(range(link.fibres)) for link in cluster.links]
+        self.gpus = np.array([len(pool) for pool in self._free], dtype=np.int64)
+        self.fibres = np.array([len(link) for link in self._open], dtype=np.int64)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the GPUs and links that have failed."""
+        return tuple(sorted(self._failed))
+
+    @property
+    def kind_gpus(self) -> np.ndarray:
+        """Free GPUs of each kind."""
+        kinds = [pool.kind for pool in self.cluster.pools]
+        return np.bincount(kinds, weights=self.gpus, minlength=len(self.cluster.kinds)).astype(np.int64)
+
+    @property
+    def allocation(self) -> Allocation:
+        """What runs, as a document."""
+        return Allocation(self.cluster.digest, tuple(self.running.values()), self.failed)
+
+    @staticmethod
+    def of(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> ClusterState:
+        """The state that an allocation describes; raises `ScheduleError` where it breaks a rule."""
+        verify(cluster, services, allocation)
+        state = ClusterState(cluster, services)
+        for name in allocation.failed:
+            state.fail(name)
+        for placement in allocation.placements:
+            state.hold(placement)
+            state.asked[placement.service] += 1
+        return state
+
+    def service(self, name: str) -> Service:
+        """The service of that name; raises `InputError` that lists those there are."""
+        if name not in self.services:
+            raise InputError(f"there is no service {name!r}; there are {', '.join(self.services)}")
+        return self.services[name]
+
+    def draft(self, request: Request, embedding: Embedding, allocator: str = "", seconds: float = 0.0) -> Placement:
+        """The placement that an embedding means with the GPUs and fibres that are free now; nothing is held yet.
+
+        Raises
+        ------
+        SchedulerError
+            The embedding breaks a rule: a fault of the allocator.
+        """
+        service = self.service(request.service)
+        try:
+            placement = self._draft(request, service, embedding, allocator, seconds)
+        except IndexError:
+            raise SchedulerError(f"the answer of allocator {allocator!r} takes more than is free") from None
+        for violation in placement_violations(self.cluster, service, placement):
+            raise SchedulerError(f"the answer of allocator {allocator!r} breaks a rule: {violation.message}")
+        return placement
+
+    def _draft(
+        self, request: Request, service: Service, embedding: Embedding, allocator: str, seconds: float
+    ) -> Placement:
+        taken, used = Counter[int](), Counter[int]()
+        stages, first = [], 0
+        for pool, end in zip(embedding.pools, embedding.ends, strict=True):
+            gpu = self.cluster.gpus[self._free[pool][taken[pool]]].name
+            taken[pool] += 1
+            operators = [o.name for block in service.blocks[first:end] for o in service.operators[slice(*block)]]
+            stages.append(Stage(gpu, tuple(operators)))
+            first = end
+        circuits = []
+        for s, links in enumerate(embedding.routes):
+            hops = []
+            for link in links:
+                hops.append(Hop(self.cluster.links[link].name, self._open[link][used[link]]))
+                used[link] += 1
+            circuits.append(Circuit(s, s + 1, tuple(hops)))
+        return Placement(
+            request.name,
+            service.name,
+            service.digest,
+            tuple(stages),
+            tuple(circuits),
+            embedding.cycle_ns,
+            embedding.latency_ns,
+            allocator,
+            seconds,
+        )
+
+    def hold(self, placement: Placement) -> None:
+        """Take what a placement needs.
+
+        Raises
+        ------
+        InputError
+            Its request runs already, or it needs something that is not free; nothing is taken then.
+        """
+        if placement.request in self.running:
+            raise InputError(f"request {placement.request!r} runs already; release it first, or give another name")
+        gpus = [self.cluster.gpu_id[name] for name in placement.gpus]
+        fibres = [(self.cluster.link_id[hop.link], hop.fibre) for hop in placement.hops]
+        for g in gpus:
+            if g not in self._free[self.cluster.gpus[g].pool]:
+                raise InputError(f"GPU {self.cluster.gpus[g].name!r} is not free")
+        for link, fibre in fibres:
+            if fibre not in self._open[link]:
+                raise InputError(f"fibre {fibre} of link {self.cluster.links[link].name!r} is not free")
+        if len(set(gpus)) < len(gpus) or len(set(fibres)) < len(fibres):
+            raise InputError(f"request {placement.request!r} needs a GPU or fibre twice")
+        for g in gpus:
+            pool = self.cluster.gpus[g].pool
+            self._free[pool].remove(g)
+            self.gpus[pool] -= 1
+        for link, fibre in fibres:
+            self._open[link].remove(fibre)
+            self.fibres[link] -= 1
+        self.running[placement.request] = placement
+
+    def release(self, request: str) -> Placement:
+        """End a service; what it held is free again, but for what has failed.
+
+        Raises
+        ------
+        InputError
+            No such request runs.
+        """
+        if request not in self.running:
+            raise InputError(f"no request {request!r} runs; {len(self.running)} others do")
+        placement = self.running.pop(request)
+        for name in placement.gpus:
+            if name not in self._failed:
+                self._free_gpu(self.cluster.gpu_id[name])
+        for hop in placement.hops:
+            link = self.cluster.link_id[hop.link]
+            if self.cluster.links[link].name not in self._failed:
+                self._free_fibre(link, hop.fibre)
+        return placement
+
+    def _free_gpu(self, g: int) -> None:
+        pool = self.cluster.gpus[g].pool
+        bisect.insort(self._free[pool], g)
+        self.gpus[pool] += 1
+
+    def _free_fibre(self, link: int, fibre: int) -> None:
+        bisect.insort(self._open[link], fibre)
+        self.fibres[link] += 1
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """The GPUs or the link that a name stands for: a GPU, a server, a rack or a link.
+
+        Raises
+        ------
+        InputError
+            There is no such thing.
+        """
+        if name in self.cluster.gpu_id:
+            return (name,)
+        if name in self.cluster.servers:
+            return tuple(self.cluster.gpus[g].name for g in self.cluster.servers[name])
+        racks = {rack.name: r for r, rack in enumerate(self.cluster.racks)}
+        if name in racks:
+            return tuple(gpu.name for gpu in self.cluster.gpus if gpu.rack == racks[name])
+        if name in self.cluster.link_id:
+            return (self.cluster.links[self.cluster.link_id[name]].name,)
+        raise InputError(
+            f"cluster {self.cluster.name!r} has no GPU, server, rack or link {name!r}; GPUs are named like "
+            f"{self.cluster.gpus[0].name!r}, servers like {self.cluster.gpus[0].server!r}"
+        )
+
+    def fail(self, name: str) -> list[Placement]:
+        """Take a GPU, server, rack or link out of service; the placements that it ends, which hold nothing from now on."""
+        gone = set(self.parts(name)) - self._failed
+        ended = [
+            placement
+            for placement in self.running.values()
+            if gone.intersection(placement.gpus) or gone.intersection(self._links_of(placement))
+        ]
+        for placement in ended:
+            self.release(placement.request)
+        self._failed |= gone
+        for part in gone:
+            if part in self.cluster.gpu_id:
+                g = self.cluster.gpu_id[part]
+                self._free[self.cluster.gpus[g].pool].remove(g)
+                self.gpus[self.cluster.gpus[g].pool] -= 1
+            else:
+                link = self.cluster.link_id[part]
+                self._open[link].clear()
+                self.fibres[link] = 0
+        return ended
+
+    def repair(self, name: str) -> None:
+        """Put a GPU, server, rack or link back into service; what had not failed stays as it is."""
+        back = self._failed.intersection(self.parts(name))
+        self._failed -= back
+        for part in back:
+            if part in self.cluster.gpu_id:
+                self._free_gpu(self.cluster.gpu_id[part])
+            else:
+                link = self.cluster.link_id[part]
+                for fibre in range(self.cluster.links[link].fibres):
+                    self._free_fibre(link, fibre)
+
+    def _links_of(self, placement: Placement) -> set[str]:
+        return {self.cluster.links[self.cluster.link_id[hop.link]].name for hop in placement.hops}

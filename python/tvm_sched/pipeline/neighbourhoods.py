@@ -1,0 +1,89 @@
+"""Better partitions from neighbouring stages: a few at a time are cut anew by the exact program, all others stay."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from .partition_problem import Integers, PartitionProblem, StageTensor
+from .programs import exact_program
+
+_WIDTHS = (2, 3)
+"""Numbers of neighbouring stages that are cut anew."""
+
+
+def part_of(problem: PartitionProblem, nodes: Integers) -> PartitionProblem:
+    """The problem of some nodes, in which a stage costs what it costs among all: the rest is outside.
+
+    Tensors that others make come from outside; those that others read leave.
+    """
+    number = {int(v): i for i, v in enumerate(nodes)}
+    tensors: list[StageTensor] = []
+    for tensor in problem.tensors:
+        readers = tuple(number[v] for v in tensor.readers if v in number)
+        if tensor.producer in number:
+            leaves = tensor.leaves or len(readers) < len(tensor.readers)
+            tensors.append(replace(tensor, producer=number[tensor.producer], readers=readers, leaves=leaves))
+        elif readers:
+            tensors.append(replace(tensor, producer=-1, readers=readers, leaves=False))
+    return replace(
+        problem,
+        names=[problem.names[v] for v in nodes],
+        work=problem.work[nodes],
+        parameters=problem.parameters[nodes],
+        tensors=tensors,
+    )
+
+
+def improve_neighbours(
+    problem: PartitionProblem,
+    stage_of: Integers,
+    stages: int,
+    *,
+    solver: str = "highs",
+    seconds: float = 10.0,
+) -> Integers:
+    """Cut the dearest stage anew together with its neighbours, until that helps no more; never makes it dearer.
+
+    A large neighbourhood search around one partition. Each program has a sixth of the time at most, so the answer
+    depends on the machine where that is short. Peak memory is not in the programs: what they find is priced.
+    """
+    end = time.monotonic() + seconds
+    best, cost = stage_of, problem.bottleneck(stage_of)
+    improved = True
+    while improved:
+        improved = False
+        for group in _groups(problem, best, stages):
+            left = end - time.monotonic()
+            if left <= 0:
+                return best
+            candidate = _cut_anew(problem, best, group, solver, min(left, seconds / 6), cost)
+            if candidate is not None and (found := problem.bottleneck(candidate)) < cost:
+                best, cost, improved = candidate, found, True
+                break
+    return best
+
+
+def _groups(problem: PartitionProblem, stage_of: Integers, stages: int) -> list[range]:
+    """Neighbouring stages, the dearest of all among them; small groups first."""
+    costs = [problem.stage_cost(np.flatnonzero(stage_of == s)) for s in range(stages)]
+    dearest = int(np.argmax(costs))
+    firsts = ((first, width) for width in _WIDTHS for first in range(dearest - width + 1, dearest + 1))
+    return [range(first, first + width) for first, width in firsts if first >= 0 and first + width <= stages]
+
+
+def _cut_anew(
+    problem: PartitionProblem, stage_of: Integers, group: range, solver: str, seconds: float, cutoff: float
+) -> Integers | None:
+    nodes = np.flatnonzero((stage_of >= group.start) & (stage_of < group.stop))
+    hint = stage_of[nodes] - group.start
+    result = exact_program(
+        part_of(problem, nodes), len(group), solver=solver, seconds=seconds, hint=hint, cutoff=cutoff
+    )
+    if result.stage_of is None:
+        return None
+    candidate = stage_of.copy()
+    candidate[nodes] = result.stage_of + group.start
+    return candidate

@@ -1,0 +1,286 @@
+"""`semidefinite`: a lower bound from a doubly nonnegative relaxation of the partition matrix.
+
+Graph partitioning has had such bounds for long, e.g. Wolkowicz and Zhao, "Semidefinite programming relaxations for the
+graph partitioning problem" (1999); here they are for max-throughput partitioning. See "Bounds of pipelines" in
+``docs/model.md`` for the proof.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import linalg, sparse
+from threadpoolctl import threadpool_limits
+
+from .cuts import Cuts, paths, separate
+from .minorants import Linear, Rows, stage_costs, total_transfers
+from .partition_problem import Floats, PartitionProblem
+
+MOST_NODES = 1000
+"""Above, an eigendecomposition takes so long that too few iterations fit into a minute."""
+
+_STEP = 1.6
+"""Of the multipliers, relative to the penalty."""
+_LOOK_EVERY = 25
+"""Iterations between looks at bound, clock and linearisations."""
+_MIX = 0.1
+"""Share of new linearisations at each look."""
+_SETTLE = 400
+"""Iterations after which the penalty is left alone."""
+_CUT_EVERY = 4
+"""Looks between searches for cuts."""
+_MOST_CUTS = 1500
+"""At a time; steps take time in their square."""
+_UNUSED, _NEAR = 1e-9, 0.02
+"""Cuts with a smaller multiplier that are slack by more are dropped."""
+_SAFETY = 1e-9
+"""Part of the sum of all times that is given up to rounding."""
+
+
+@dataclass(frozen=True)
+class DualPoint:
+    """Multipliers that prove a bound: of the diagonal, the stages' costs, the cuts, and the entries.
+
+    Those of the diagonal, and of entries that are 0 in any case, have any sign; all others are 0 or more.
+    """
+
+    diagonal: Floats
+    stages: Floats
+    cuts: Floats
+    entries: Floats
+
+
+def semidefinite_bound(
+    problem: PartitionProblem,
+    stages: int,
+    *,
+    cutoff: float = math.inf,
+    seconds: float = math.inf,
+    iterations: int = 10_000,
+    watch: Callable[[float], bool] = lambda bound: False,
+) -> float:
+    """No partition into at most ``stages`` stages has a cheaper bottleneck; 0 where the graph is too large to try.
+
+    O(nodes³) for each iteration; any number of them gives a bound. The answer depends on the machine where ``seconds``
+    end the search.
+
+    Parameters
+    ----------
+    cutoff : float
+        Cost of a partition. Cheaper ones only are looked at, in which no stage has more work; where there are none, the
+        bound is the cutoff.
+    watch : callable
+        Told the best bound from time to time; the search ends where it returns true.
+    """
+    if problem.size == 0 or problem.size > MOST_NODES or stages < 2:
+        return 0.0
+    total = float(problem.work.sum()) + sum(tensor.transfer for tensor in problem.tensors)
+    if total == 0:
+        return 0.0
+    end = time.monotonic() + seconds
+    best = 0.0
+    with threadpool_limits(1):  # matrices are small, and other searches have the other cores
+        search = _Search(_Relaxation(problem, stages, cutoff))
+        for look in range(max(iterations // _LOOK_EVERY, 1)):
+            for _ in range(_LOOK_EVERY):
+                search.iterate()
+                if time.monotonic() > end:
+                    break
+            best = max(best, min(search.relaxation.bound(search.dual()) - _SAFETY * total, cutoff))
+            if watch(best) or time.monotonic() > end:
+                break
+            search.tighten(best, cut=look % _CUT_EVERY == _CUT_EVERY - 1)
+    return best
+
+
+class _Relaxation:
+    """The relaxation with its present linearisations and cuts; times are in units of the average node's."""
+
+    def __init__(self, problem: PartitionProblem, stages: int, cutoff: float) -> None:
+        self.problem, self.stages = problem, stages
+        self.before = paths(problem)
+        self.apart = _apart(problem, self.before, cutoff)
+        n = problem.size
+        self.even = np.full((n, n), 1 / stages)
+        start = np.maximum(self.even, np.eye(n))
+        total = float(problem.work.sum()) + sum(tensor.transfer for tensor in problem.tensors)
+        self.unit = total / n
+        self.transfers: Linear = total_transfers(problem, start)
+        self.costs: Rows = stage_costs(problem, start)
+        self.cuts = Cuts.none()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """The inequalities as one operator on the matrix: stages' costs, then cuts."""
+        n = self.problem.size
+        row, column = np.divmod(np.arange(n * n), n)
+        halves = self.costs.matrix.ravel() / (2 * self.unit)
+        costs = sparse.csr_matrix(
+            (
+                np.concatenate([halves, halves]),
+                (np.concatenate([row, row]), np.concatenate([row * n + column, column * n + row])),
+            ),
+            shape=(n, n * n),
+        )
+        self.operator = sparse.vstack([costs, self.cuts.operator(n)], format="csr")
+        self.cost = self.transfers.matrix / self.unit
+
+    def linearise(self, matrix: Floats, share: float, cuts: Cuts) -> None:
+        """Mixes in the linear bounds that are tight at a matrix, and looks at other cuts from now on."""
+        self.transfers = self.transfers.mix(total_transfers(self.problem, matrix), share)
+        self.costs = self.costs.mix(stage_costs(self.problem, matrix), share)
+        self.cuts = cuts
+        self._prepare()
+
+    def limits(self, bottleneck: float) -> Floats:
+        """Right sides of the inequalities for a bottleneck."""
+        return np.concatenate([(bottleneck - self.costs.constant) / self.unit, self.cuts.limits])
+
+    def combine(self, multipliers: Floats) -> Floats:
+        """The matrix of a combination of inequalities."""
+        n = self.problem.size
+        return np.asarray(self.operator.T @ multipliers).reshape(n, n)
+
+    @property
+    def fixed(self) -> float:
+        """What all stages together cost in any partition, but for transfers."""
+        problem = self.problem
+        over = 0.0
+        if np.isfinite(problem.memory):
+            over = max(float(problem.parameters.sum()) - self.stages * problem.memory, 0.0) * problem.overflow_time
+        return float(problem.work.sum()) + over
+
+    def bound(self, dual: DualPoint) -> float:
+        """The bound that multipliers prove.
+
+        The sum of all stages' costs is at least ``constant - slope * bottleneck`` for every bottleneck that a
+        partition has, and at most the number of stages times it. Eigenvalues below 0 are paid for: the trace of a
+        partition matrix less 1 / stages is known.
+        """
+        n = self.problem.size
+        inequalities = self.combine(np.concatenate([dual.stages, dual.cuts]))
+        slack = self.cost - np.diag(dual.diagonal) + inequalities - dual.entries
+        least = min(float(np.linalg.eigvalsh(slack)[0]), 0.0)
+        transfers = dual.diagonal.sum() + (slack * self.even).sum() + least * n * (1 - 1 / self.stages)
+        transfers += dual.stages @ self.costs.constant / self.unit - dual.cuts @ self.cuts.limits
+        constant = self.fixed + self.transfers.constant + float(transfers) * self.unit
+        return constant / (self.stages + float(dual.stages.sum()))
+
+
+class _Search:
+    """Alternating directions on the dual (Wen, Goldfarb and Yin 2010): multipliers, cone, entries in turn.
+
+    ``matrix`` is the partition matrix less 1 / stages, ``room`` by how much inequalities are slack.
+    """
+
+    def __init__(self, relaxation: _Relaxation) -> None:
+        self.relaxation = relaxation
+        n = relaxation.problem.size
+        self.matrix = np.eye(n) * (1 - 1 / relaxation.stages)
+        self.cone, self.entries = np.zeros((n, n)), np.zeros((n, n))
+        self.diagonal = np.zeros(n)
+        self.multipliers, self.room, self.free = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.penalty, self.done = 8.0, 0
+        self.inverse = np.zeros((0, 0))
+        self._prepare(1.1 * relaxation.fixed / relaxation.stages, anew=True)
+
+    def _prepare(self, aim: float, anew: bool) -> None:
+        """What the steps need of the linearisations; ``aim`` is the bottleneck aimed at.
+
+        The inverse of an earlier linearisation is near enough for some time: `_solve` corrects it.
+        """
+        relaxation = self.relaxation
+        operator = relaxation.operator
+        self.limits = relaxation.limits(aim) - operator @ relaxation.even.ravel()
+        if len(self.inverse) != len(self.limits) or anew:
+            gram = (operator @ operator.T).toarray()
+            self.inverse = linalg.inv(gram + np.eye(len(gram)), overwrite_a=True, assume_a="pos")
+
+    def tighten(self, bound: float, cut: bool) -> None:
+        """New linearisations at the present matrix and, where ``cut``, cuts that it violates."""
+        relaxation = self.relaxation
+        n = relaxation.problem.size
+        matrix = np.clip(self.matrix + relaxation.even, 0, 1)
+        cuts = relaxation.cuts
+        if cut:
+            used = (self.multipliers[n:] < -_UNUSED) | (cuts.violations(matrix) > -_NEAR)
+            kept = np.concatenate([np.ones(n, dtype=bool), used])
+            cuts = cuts.take(used)
+            count = len(cuts)
+            most = max(_MOST_CUTS - count, 0)
+            cuts = cuts.join(separate(matrix, relaxation.before, most))
+            new = len(cuts) - count
+            self.multipliers, self.room, self.free = (
+                np.concatenate([values[kept], np.zeros(new)]) for values in (self.multipliers, self.room, self.free)
+            )
+        relaxation.linearise(matrix, max(_MIX, 20 / (self.done + 1)), cuts)
+        self._prepare(max(bound, relaxation.fixed / relaxation.stages), anew=cut)
+
+    def dual(self) -> DualPoint:
+        n = self.relaxation.problem.size
+        multipliers = np.maximum(-self.multipliers, 0)
+        return DualPoint(self.diagonal, multipliers[:n], multipliers[n:], self.entries)
+
+    def iterate(self) -> None:
+        relaxation, penalty = self.relaxation, self.penalty
+        even, cost, operator = relaxation.even, relaxation.cost, relaxation.operator
+        known = self.cone + self.entries - cost
+        # The diagonal of the inequalities is 0, so that both groups of multipliers are found independently.
+        self.diagonal = (1 - even[0, 0] - np.diag(self.matrix)) / penalty - np.diag(known)
+        missing = (self.limits - self.room) / penalty - operator @ (self.matrix / penalty + known).ravel()
+        self.multipliers = self._solve(missing - self.free)
+        rest = cost - np.diag(self.diagonal) - relaxation.combine(self.multipliers)
+        self.cone = _positive_part(rest - self.entries - self.matrix / penalty)
+        entries = rest - self.cone - (self.matrix + even) / penalty
+        self.entries = np.where(relaxation.apart, entries, np.maximum(entries, 0))
+        np.fill_diagonal(self.entries, 0)
+        self.free = np.maximum(-self.multipliers - self.room / penalty, 0)
+        residual = self.cone + self.entries - rest
+        self.matrix = self.matrix + _STEP * penalty * residual
+        self.room = self.room + _STEP * penalty * (self.multipliers + self.free)
+        self.done += 1
+        if self.done % 20 == 0 and self.done < _SETTLE:
+            self._balance(residual)
+
+    def _solve(self, right: Floats) -> Floats:
+        """Multipliers whose combination has these products with the inequalities, after one step of refinement."""
+        operator = self.relaxation.operator
+        found = self.inverse @ right
+        return found + self.inverse @ (right - found - operator @ (operator.T @ found))
+
+    def _balance(self, residual: Floats) -> None:
+        """Moves the penalty towards equal infeasibility of primal and dual."""
+        even = self.relaxation.even
+        primal = float(np.linalg.norm(np.minimum(self.matrix + even, 0)))
+        primal += float(np.linalg.norm(np.diag(self.matrix) - (1 - even[0, 0])))
+        primal /= math.sqrt(len(even))
+        dual = float(np.linalg.norm(residual)) / max(float(np.linalg.norm(self.relaxation.cost)), 1e-12)
+        if primal < dual / 2:
+            self.penalty *= 1.3
+        elif dual < primal / 2:
+            self.penalty /= 1.3
+
+
+def _apart(problem: PartitionProblem, before: npt.NDArray[np.bool_], cutoff: float) -> npt.NDArray[np.bool_]:
+    """Pairs of nodes that share no stage cheaper than ``cutoff``: all on the paths between them would be in it."""
+    n = problem.size
+    reach = before | np.eye(n, dtype=bool)
+    between = (reach * problem.work) @ reach
+    apart = before & (between > cutoff * (1 + 1e-9))
+    return np.asarray(apart | apart.T)
+
+
+def _positive_part(matrix: Floats) -> Floats:
+    """Projection onto the positive semidefinite matrices, from the fewer eigenvectors."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    positive = values > 0
+    if 2 * positive.sum() <= len(values):
+        chosen = vectors[:, positive]
+        return np.asarray((chosen * values[positive]) @ chosen.T)
+    chosen = vectors[:, ~positive]
+    return np.asarray(matrix - (chosen * values[~positive]) @ chosen.T)

@@ -1,0 +1,60 @@
+"""Writes an executable and the parameters that are not in it: an artifact for `tvm_sched.runtime.load`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..runtime import write_parameters
+from ..runtime.artifact import seal
+
+EMBED_LIMIT = 16 << 20
+"""Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
+
+
+def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
+    """Write an executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
+
+    Both are made in a folder of their own and moved when they are whole, so a failure leaves what was there.
+
+    Parameters
+    ----------
+    executable : tvm.runtime.Executable
+    parameters : mapping of str to numpy.ndarray
+        Values that the executable needs and does not hold.
+    path
+        Ends in ``.so``.
+
+    Returns
+    -------
+    list of Path
+        The files written, the library first.
+
+    Raises
+    ------
+    InputError
+        The name does not end in ``.so``, or the files cannot be written there.
+    """
+    target = Path(path)
+    if target.suffix != ".so":
+        raise InputError(f"{target}: the name of an artifact must end in .so")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: the folder {target.parent} does not exist")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+            made = Path(folder) / target.name
+            executable.export_library(str(made))
+            seal(made)
+            written = [target]
+            if parameters:
+                written.append(target.with_suffix(".safetensors"))
+                write_parameters(made.with_suffix(".safetensors"), parameters)
+            for file in reversed(written):  # the artifact comes last: once it is there, its parameters are, too
+                os.replace(made.with_name(file.name), file)
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
+    return written

@@ -1,0 +1,86 @@
+"""Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
+
+Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
+taken as free, but for those next to an operator, between branches of one region, and on the way to devices that run neither
+the first nor the last operators; a bus may carry any part of a tensor at any moment.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...problem import Problem
+from .bus import bus_bound
+from .device_work import device_work_bound
+from .relaxation import Relaxation
+
+MARGIN = 1e-9
+"""Relative slack for floating-point sums, so that rounding never lifts a bound above the truth."""
+
+
+class Bound(NamedTuple):
+    """A lower bound in nanoseconds and the argument that gave it."""
+
+    ns: int
+    name: str
+
+    @property
+    def seconds(self) -> float:
+        """The bound in seconds."""
+        return self.ns / 1e9
+
+
+def lower_bound(problem: Problem) -> Bound:
+    """The best of all bounds.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    Bound
+        ``name`` is ``"critical path"``, ``"device work"`` or ``"bus"``.
+
+    Notes
+    -----
+    *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
+    operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
+    operator, its successors, and branches between it and one that it dominates (`tvm_sched.schedule.bounds.regions`, and
+    `shared_regions` where operators may run together) share a device or pay for copies, and all work between the two fills
+    the devices (`region_work`). The times of such regions add up along the model, and what follows the last byte of a prefix
+    of the parameters is counted by them too.
+    *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
+    the devices in between, each of which has another first and another last operator; where few operators begin the model,
+    the other devices wait for copies from theirs, and so at its end (`tvm_sched.schedule.bounds.ramp`). Unequal devices
+    are weighted by multipliers (Lagrangian dual of the fractional assignment).
+    Where operators may run together, each counts for the part of a resource that it needs (`Concurrency`), for each
+    resource in turn.
+    *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
+    direct host access cross them too.
+    """
+    if not problem.graph.operators:
+        return Bound(0, "critical path")
+    relaxation = Relaxation(problem)
+    return max(all_bounds(relaxation), key=lambda bound: bound.ns)
+
+
+def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
+    """Each bound, in order of `lower_bound`'s notes."""
+    if isinstance(relaxation, Problem):
+        relaxation = Relaxation(relaxation)
+    return [
+        Bound(_floor(_critical_path(relaxation)), "critical path"),
+        Bound(_floor(device_work_bound(relaxation)), "device work"),
+        Bound(_floor(bus_bound(relaxation)), "bus"),
+    ]
+
+
+def _floor(value: float) -> int:
+    return int(np.floor(value * (1 - MARGIN)))
+
+
+def _critical_path(relaxation: Relaxation) -> float:
+    return float((relaxation.end + relaxation.after).max())

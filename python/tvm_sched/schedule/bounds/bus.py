@@ -1,0 +1,36 @@
+"""Host tensors cross the buses before what reads them can go on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...problem import FORBIDDEN
+from .relaxation import Relaxation
+
+
+def bus_bound(relaxation: Relaxation) -> float:
+    """Host tensors sorted by what must follow their arrival; each prefix crosses the buses before that.
+
+    Each transfer takes the bus's latency, too. A tensor travels alone to a reader that must load it; those that one reader
+    may fetch in a single direct read have one latency together.
+    """
+    problem, index = relaxation.problem, relaxation.problem.graph.index
+    direct = (problem.costs.direct_ns != FORBIDDEN).any(axis=1)
+    follows = np.full(len(index.size), -1.0)
+    reader = [-1] * len(index.size)
+    for o, read in enumerate(index.host_inputs):
+        if relaxation.host.must_cross[o]:
+            for t in read:
+                if relaxation.host.residual[o] + relaxation.after[o] > follows[t]:
+                    follows[t], reader[t] = relaxation.host.residual[o] + relaxation.after[o], o
+    hosts = np.flatnonzero(follows >= 0)
+    if not len(hosts):
+        return 0.0
+    busy = relaxation.host.crossing.copy()
+    in_one_read: set[int] = set()
+    for t in hosts.tolist():
+        if not direct[reader[t]] or reader[t] not in in_one_read:
+            busy[t] += relaxation.host.transfer_latency
+            in_one_read.add(reader[t])
+    order = hosts[np.argsort(-follows[hosts], kind="stable")]
+    return float((np.cumsum(busy[order]) + follows[order]).max())

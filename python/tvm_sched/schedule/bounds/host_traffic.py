@@ -1,0 +1,162 @@
+"""What host tensors cost at least: how soon they can arrive, and how long they keep the buses busy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ...problem import FORBIDDEN, HOST, Problem, Route
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HostTraffic:
+    """Parameters and graph inputs on their way to the devices, in nanoseconds.
+
+    Parameters
+    ----------
+    problem : Problem
+    best : array, (operators, devices)
+        The faster of both modes; infinite where an operator cannot run.
+    """
+
+    problem: Problem
+    best: Array
+
+    @cached_property
+    def shortest(self) -> Array:
+        """(operators,): on the best device."""
+        return self.best.min(axis=1)
+
+    @cached_property
+    def arrival(self) -> list[float]:
+        """Least time in which each host tensor gets into a device that has a bus; infinite where there is none."""
+        if self.bypass:
+            return [0.0] * len(self.problem.graph.index.size)
+        return [
+            min((route.nanoseconds(size) for route in self._host_routes), default=np.inf)
+            for size in self.problem.graph.index.size
+        ]
+
+    @cached_property
+    def bypass(self) -> bool:
+        """Whether host tensors can reach a device otherwise than over its bus: a link to one that shares host memory."""
+        devices, route = range(len(self.problem.topology.devices)), self.problem.topology.route
+        sharing = [d for d in devices if self.problem.reads_host_in_place(d)]
+        return any(
+            (path := route(a, b)) is not None
+            and (down := route(HOST, b)) is not None
+            and path.channels != down.channels
+            for a in sharing
+            for b in devices
+        )
+
+    @cached_property
+    def must_cross(self) -> list[bool]:
+        """Whether the host tensors of an operator must cross a bus for it: no device that can run it shares host memory."""
+        if self.bypass:
+            return [False] * len(self.shortest)
+        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
+        return [bool(not (np.isfinite(row) & shares).any()) for row in self.best]
+
+    @cached_property
+    def crossing(self) -> Array:
+        """(tensors,): share of the run for which a host tensor keeps the buses busy, all buses taken as one.
+
+        With multipliers proportional to the bandwidths, the Lagrangian bound is bytes over the sum of bandwidths.
+        """
+        down = {route.channels: route.bandwidth for route in self._host_routes}
+        total = sum(down.values())
+        if not total:
+            return np.zeros(len(self.problem.graph.index.size))
+        return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / total
+
+    @property
+    def transfer_latency(self) -> float:
+        """Share of the run, at least, for which the latency of one transfer keeps the buses busy, taken as in `crossing`."""
+        total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
+        return min((route.bandwidth / total * route.latency * 1e9 for route in self._host_routes), default=0.0)
+
+    @cached_property
+    def turns(self) -> Array:
+        """(tensors,): `transfer_latency` for each host tensor whose readers cannot share a transfer with others.
+
+        One whose readers all must load it travels alone. One that a single operator reads travels alone or in that
+        operator's direct read; then one of the operator's tensors is charged.
+        """
+        index = self.problem.graph.index
+        direct = (self.problem.costs.direct_ns != FORBIDDEN).any(axis=1)
+        turns, charged = np.zeros(len(index.size)), set()
+        for t, readers in enumerate(index.consumers):
+            crossing = [o for o in readers if self.must_cross[o]]
+            if index.producer[t] >= 0 or not crossing:
+                continue
+            if not direct[crossing].any():
+                turns[t] = self.transfer_latency
+            elif len(crossing) == 1 and crossing[0] not in charged:
+                turns[t] = self.transfer_latency
+                charged.add(crossing[0])
+        return turns
+
+    @property
+    def _host_routes(self) -> list[Route]:
+        topology = self.problem.topology
+        return [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
+
+    @cached_property
+    def residual(self) -> Array:
+        """(operators,): least time between the last byte of an operator's host tensors and its end."""
+        costs = self.problem.costs
+        rest = np.full(len(self.shortest), np.inf)
+        for d in range(len(self.problem.topology.devices)):
+            loaded = np.where(costs.operator_ns[:, d] == FORBIDDEN, np.inf, costs.operator_ns[:, d].astype(np.float64))
+            rest = np.minimum(rest, loaded)
+            for o in np.flatnonzero(costs.direct_ns[:, d] != FORBIDDEN):
+                rest[o] = min(rest[o], int(costs.direct_ns[o, d]) - self.problem.host_read_ns(int(o), d))
+        return rest
+
+    @cached_property
+    def ancestors_on_bus(self) -> Array:
+        """(operators,): an operator cannot end before the buses have carried all that its ancestors and it read."""
+        index = self.problem.graph.index
+        hosts = sorted({t for o, read in enumerate(index.host_inputs) if self.must_cross[o] for t in read})
+        if not hosts:
+            return np.zeros(len(index.inputs))
+        column = {t: i for i, t in enumerate(hosts)}
+        weights = (self.crossing + self.turns)[hosts]
+        needed: list[int] = [0] * len(index.inputs)
+        for o in index.order:
+            bits = 0
+            if self.must_cross[o]:
+                for t in index.host_inputs[o]:
+                    bits |= 1 << column[t]
+            for p in index.predecessors[o]:
+                bits |= needed[p]
+            needed[o] = bits
+        carried = _weigh(needed, weights)
+        result = np.zeros(len(needed))
+        for o, bits in enumerate(needed):
+            if bits:
+                # The last byte may be an ancestor's: then at least the shortest time of ``o`` follows. If it is ``o``'s own,
+                # what follows is what a kernel still does after its last byte.
+                own = self.must_cross[o] and index.host_inputs[o]
+                rest = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
+                result[o] = carried[o] + rest
+        return result
+
+
+def _weigh(sets: list[int], weights: Array) -> Array:
+    """Sum of weights over each set of bits; some rows at a time, so that 10,000 sets of 10,000 bits take few megabytes."""
+    width, rows = (len(weights) + 7) // 8, 256
+    padded = np.zeros(8 * width)
+    padded[: len(weights)] = weights
+    sums = []
+    for first in range(0, len(sets), rows):
+        packed = b"".join(bits.to_bytes(width, "little") for bits in sets[first : first + rows])
+        table = np.unpackbits(np.frombuffer(packed, dtype=np.uint8).reshape(-1, width), axis=1, bitorder="little")
+        sums.append(table.astype(np.float64) @ padded)
+    return np.concatenate(sums)

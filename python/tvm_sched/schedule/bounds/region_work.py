@@ -1,0 +1,145 @@
+"""Least time between an operator and one that it dominates, by all the work in between."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...problem import Problem
+from .dominators import joins
+from .regions import Span
+from .windows import Side, between_ends, device_weights, several_in_turn
+
+Array = npt.NDArray[np.float64]
+
+WIDEST = 2048
+"""Operators of a region at most."""
+
+MEMBERS = 100_000
+"""Operators of all regions together, at most: of nested ones the inner count again in the outer."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What operators take wherever they run.
+
+    Attributes
+    ----------
+    shortest : array, (operators,)
+        Least time of each, alone or with others.
+    busy : list of array, (operators, devices)
+        For each resource of a device, for how long at least an operator occupies it.
+    exclusive : bool
+        Operators of a device run one at a time; then each occupies its device for all of its time.
+    """
+
+    shortest: Array
+    busy: list[Array]
+    exclusive: bool
+
+
+def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span]) -> list[Span]:
+    """``known`` spans and those that work alone gives, the longer of both for each pair.
+
+    Parameters
+    ----------
+    problem : Problem
+    work : Work
+    source : int
+        Dominators are those of paths from this operator.
+    known : iterable of Span
+        What other arguments gave.
+
+    Notes
+    -----
+    Let ``u`` dominate ``v``. All operators on paths from ``u`` to ``v`` run between the end of ``u`` and the end of ``v``,
+    each after a head, the time from the end of ``u`` to its start at least, and before a tail. Those with a head of at least
+    ``s`` and a tail of at least ``a`` fill the devices for the time in between (`between_ends`), and of more operators than
+    devices some run on the same device (`several_in_turn`). Heads and tails count the spans of the regions inside.
+    """
+    best = {(span.first, span.last): span.ns for span in known}
+    spans = _Spans()
+    left = MEMBERS
+    times: dict[bytes, float] = {}
+    for u, v, members in joins(problem, source, WIDEST):
+        left -= len(members)
+        ns = best.get((u, v), 0.0)
+        if members and left >= 0:
+            region = _Region(problem, u, members, work, spans)
+            if region.key not in times:
+                times[region.key] = region.least_time()
+            ns = max(ns, times[region.key])
+        if ns > 0:
+            spans.add(Span(u, v, ns))
+    return spans.all
+
+
+class _Spans:
+    """The spans found so far, by either end."""
+
+    def __init__(self) -> None:
+        self.all: list[Span] = []
+        self.to: dict[int, list[Span]] = defaultdict(list)
+        self.of: dict[int, list[Span]] = defaultdict(list)
+
+    def add(self, span: Span) -> None:
+        self.all.append(span)
+        self.to[span.last].append(span)
+        self.of[span.first].append(span)
+
+
+class _Region:
+    """Operators between two others, the last included, in topological order.
+
+    Attributes
+    ----------
+    start, end : array, (members,)
+        Least time from the end of the operator before the region to each one's start and end.
+    after : array, (members,)
+        Least time from each one's end to the end of the last.
+    """
+
+    def __init__(self, problem: Problem, first: int, members: list[int], work: Work, spans: _Spans) -> None:
+        index, place = problem.graph.index, {o: i for i, o in enumerate(members)}
+        self.work, self.members = work, members
+        self.start, self.end, self.after = (np.zeros(len(members)) for _ in range(3))
+        shortest = work.shortest
+        for i, o in enumerate(members):
+            self.start[i] = max((self.end[place[p]] for p in index.predecessors[o] if p in place), default=0.0)
+            self.end[i] = self.start[i] + shortest[o]
+            for span in spans.to.get(o, ()):
+                if span.first == first:
+                    self.end[i] = max(self.end[i], span.ns)
+                elif span.first in place:
+                    self.end[i] = max(self.end[i], self.end[place[span.first]] + span.ns)
+        for i, o in reversed(list(enumerate(members))):
+            follows = [shortest[s] + self.after[place[s]] for s in index.successors[o] if s in place]
+            follows += [span.ns + self.after[place[span.last]] for span in spans.of.get(o, ()) if span.last in place]
+            self.after[i] = max(follows, default=0.0)
+
+    @property
+    def key(self) -> bytes:
+        """Equal for regions with equal times."""
+        parts = (self.start, self.end, self.after, *(busy[self.members] for busy in self.work.busy))
+        return b"|".join(part.tobytes() for part in parts)
+
+    def least_time(self) -> float:
+        """From the end of the operator before the region to the end of its last."""
+        least = float((self.end + self.after).max())
+        shortest = self.work.shortest[self.members]
+        for every in self.work.busy:
+            busy = every[self.members]
+            weights = device_weights(busy)
+            weighed = np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)
+            least = max(least, between_ends(weighed, Side.level(self.start), Side.level(self.after), weights))
+            least = max(least, several_in_turn(busy.min(axis=1), self.start, self.after, busy.shape[1]))
+            if self.work.exclusive:  # an operator is busy for its shortest time before its end, whenever it starts
+                lightest = np.where(np.isfinite(busy), weights, np.inf).min(axis=1) * shortest
+                least = max(
+                    least, between_ends(lightest, Side.level(self.end - shortest), Side.level(self.after), weights)
+                )
+        return least

@@ -1,0 +1,180 @@
+"""What the bounds have in common: how soon each operator can run, and how much must follow it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ...problem import FORBIDDEN, Problem
+from .host_traffic import HostTraffic
+from .neighbours import Beside, together_or_apart
+from .region_work import Work, work_spans
+from .regions import Span, spans
+from .shared_regions import fastest_copies, shared_spans
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """Least times of operators and between them, in nanoseconds."""
+
+    problem: Problem
+
+    @cached_property
+    def host(self) -> HostTraffic:
+        """What host tensors cost."""
+        return HostTraffic(self.problem, self.best)
+
+    @cached_property
+    def best(self) -> Array:
+        """(operators, devices): the faster of both modes; infinite where an operator cannot run."""
+        fastest = np.minimum(self.problem.costs.operator_ns, self.problem.costs.direct_ns)
+        return np.where(fastest == FORBIDDEN, np.inf, fastest.astype(np.float64))
+
+    @cached_property
+    def shortest(self) -> Array:
+        """(operators,): on the best device."""
+        return self.best.min(axis=1)
+
+    @cached_property
+    def busy(self) -> list[Array]:
+        """(operators, devices) for each resource: for how long at least an operator occupies a device, alone or with others.
+
+        Operators that run together occupy it for no less than the sum of theirs, since a set takes at least
+        ``serial_share * sum(t) + (1 - serial_share) * sum(t * u)``, times the least ratio that was measured of a pair.
+        """
+        concurrency = self.problem.costs.concurrency
+        if concurrency is None:
+            return [self.best]
+        serial, ratio = concurrency.serial_share, self._least_pair_ratio
+        parts = [ratio * (serial + (1 - serial) * u) for u in np.moveaxis(concurrency.utilisation, 2, 0)]
+        return [np.where(np.isfinite(self.best), self.best, 1.0) * part + self._never for part in parts]
+
+    @property
+    def _never(self) -> Array:
+        """(operators, devices): 0, infinite where an operator cannot run."""
+        return np.where(np.isfinite(self.best), 0.0, np.inf)
+
+    @property
+    def _least_pair_ratio(self) -> float:
+        concurrency = self.problem.costs.concurrency
+        assert concurrency is not None
+        serial, used, alone = concurrency.serial_share, concurrency.utilisation, self.problem.costs.operator_ns
+        ratio = 1.0
+        for d, a, b, ns in concurrency.pairs:
+            times = np.array([alone[a, d], alone[b, d]], dtype=np.float64)
+            longest = max(times.max(), (times[:, None] * used[[a, b], d]).sum(axis=0).max())
+            ratio = min(ratio, ns / (serial * times.sum() + (1 - serial) * longest))
+        return ratio
+
+    @cached_property
+    def after(self) -> Array:
+        """(operators,): least time between the end of an operator and the end of the run."""
+        spans: dict[int, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            spans[span.first].append(span)
+        after = np.zeros(len(self.shortest))
+        index = self.problem.graph.index
+        for o in reversed(index.order):
+            for s in index.successors[o]:
+                after[o] = max(after[o], self.shortest[s] + after[s])
+            if (
+                len(index.successors[o]) > 1
+            ):  # those that run where ``o`` did share its device, the others pay for copies
+                beside = [
+                    Beside(after[s], self.share[s], self.shortest[s] + after[s] + self.copies[o, s])
+                    for s in index.successors[o]
+                ]
+                after[o] = max(after[o], together_or_apart(beside))
+            for span in spans[o]:
+                after[o] = max(after[o], span.ns + after[span.last])
+        return after
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Pairs of operators between which lies at least some time."""
+        index = self.problem.graph.index
+        rank = np.zeros(len(self.shortest))
+        for o in reversed(index.order):
+            rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
+        source = int(rank.argmax())
+        exclusive = self.problem.costs.concurrency is None
+        if exclusive:
+            known = spans(self.problem, self.best, source)
+        else:
+            known = shared_spans(self.problem, self.shortest, self.share, source)
+        return work_spans(self.problem, Work(self.shortest, self.busy, exclusive), source, known)
+
+    @cached_property
+    def end(self) -> Array:
+        """(operators,): least time at which each operator can end."""
+        index, costs = self.problem.graph.index, self.problem.costs
+        in_place = [self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))]
+        floor = self.host.ancestors_on_bus
+        spans = {span.last: span for span in self.spans}
+        end = np.zeros(len(index.inputs))
+        for o in index.order:
+            ready = self._ready(o, end)
+            arrived = max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0)
+            ends = np.inf
+            for d, shares in enumerate(in_place):
+                if costs.operator_ns[o, d] != FORBIDDEN:
+                    ends = min(ends, (ready if shares else max(ready, arrived)) + costs.operator_ns[o, d])
+                if costs.direct_ns[o, d] != FORBIDDEN:
+                    ends = min(ends, ready + costs.direct_ns[o, d])
+            end[o] = max(ends, floor[o])
+            if o in spans:
+                end[o] = max(end[o], end[spans[o].first] + spans[o].ns)
+        return end
+
+    def _ready(self, o: int, end: Array) -> float:
+        """Least time at which an operator can start for the sake of its predecessors, given their ends."""
+        before = self.problem.graph.index.predecessors[o]
+        ready = max((float(end[p]) for p in before), default=0.0)
+        if len(before) > 1:  # those that run where ``o`` will share its device, the others pay for copies
+            heads = [self.ready_at[p] for p in before]
+            beside = [Beside(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)]
+            ready = max(ready, together_or_apart(beside))
+        self.ready_at[o] = ready
+        return ready
+
+    @cached_property
+    def ready_at(self) -> dict[int, float]:
+        """What `_ready` found; filled in topological order by `end`."""
+        return {}
+
+    @cached_property
+    def share(self) -> Array:
+        """(operators,): for how long at least each occupies whatever device it runs on."""
+        return max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
+
+    @cached_property
+    def copies(self) -> dict[tuple[int, int], float]:
+        """Least time of the copies between two operators on different devices; infinite where nothing joins any."""
+        index = self.problem.graph.index
+        copy = fastest_copies(self.problem)
+        found: dict[tuple[int, int], float] = {}
+        for o, read in enumerate(index.inputs):
+            for t in read:
+                p = index.producer[t]
+                if p >= 0:
+                    found[p, o] = max(found.get((p, o), 0.0), copy[t])
+        return found
+
+    @cached_property
+    def start(self) -> Array:
+        """(operators,): least time at which each operator can start, in whatever mode."""
+        index, costs = self.problem.graph.index, self.problem.costs
+        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
+        early = (costs.direct_ns != FORBIDDEN).any(axis=1) | ((costs.operator_ns != FORBIDDEN) & shares).any(axis=1)
+        start = np.zeros(len(index.inputs))
+        for o in index.order:
+            start[o] = self._ready(o, self.end)
+            if not early[o]:
+                start[o] = max(start[o], max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0))
+        return start

@@ -1,0 +1,49 @@
+"""Pipelines on a Ray cluster: a placement group, an actor for each stage, one that takes requests.
+
+The only room that imports Ray, and does so when it is used: the extra ``cluster``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .deployment import Deployment, StagePlacement, load_deployment
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .connection import connect
+    from .lifecycle import deploy, deployments, status, undeploy
+
+_WHERE = {
+    "Client": "client",
+    "connect": "connection",
+    "deploy": "lifecycle",
+    "deployments": "lifecycle",
+    "status": "lifecycle",
+    "undeploy": "lifecycle",
+}
+
+__all__ = [
+    "Client",
+    "Deployment",
+    "StagePlacement",
+    "connect",
+    "deploy",
+    "deployments",
+    "load_deployment",
+    "status",
+    "undeploy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise InputError("Ray is not installed: pip install 'tvm-sched[cluster]'") from None

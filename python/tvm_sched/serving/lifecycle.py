@@ -1,0 +1,204 @@
+"""Deploy a pipeline on a Ray cluster, look at it, take it away again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from ..errors import InputError, ServingError
+from ..pipeline import Manifest
+from ..schedulers.registry import Progress
+from . import placement
+from .connection import connect
+from .deployment import Deployment
+from .front import Front
+from .names import NAMESPACE, front_name, stage_name
+from .stage import STATUS, StageWorker
+
+_HEAD = "node:__internal_head__"
+_PAUSE_SECONDS = 0.05
+
+
+def deploy(
+    deployment: Deployment, address: str | None = None, seconds: float = 60.0, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Reserve devices, start an actor for each stage and one that takes requests; they outlive this process.
+
+    Parameters
+    ----------
+    address
+        As for `connect`.
+    seconds : float
+        For placing, and again for starting. When they are over, or on Ctrl-C, nothing is left behind.
+
+    Returns
+    -------
+    dict
+        As `status`.
+
+    Raises
+    ------
+    InputError
+        The name is taken, the artifact is damaged, the cluster has not what the stages need.
+    ServingError
+        Devices are not free, or a stage did not start.
+    """
+    manifest = deployment.manifest()
+    tell = progress or (lambda what, done, total: None)
+    connect(address)
+    if parts(deployment.name):
+        raise InputError(
+            f"there is a deployment {deployment.name!r} already; give another name, or undeploy that one first"
+        )
+    total = len(manifest.stages) + 2
+    tell("reserving devices", 0, total)
+    group = placement.place(deployment, seconds)
+    try:
+        workers = [_start_stage(deployment, manifest, s, group) for s in range(len(manifest.stages))]
+        end = time.monotonic() + seconds
+        for s, worker in enumerate(workers):
+            tell(f"loading stage {s}", 1 + s, total)
+            _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
+        tell("starting the front", total - 1, total)
+        front = _start_front(deployment, manifest)
+        return _started(front, f"the front of deployment {deployment.name!r}", end)
+    except BaseException:
+        undeploy(deployment.name)
+        raise
+
+
+def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> list[str]:
+    """Take a deployment away, or what is left of one; requests that it still has fail.
+
+    Returns
+    -------
+    list of str
+        The actors that were there.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    ServingError
+        Ray did not let go of all in time.
+    """
+    connect(address)
+    found = parts(name)
+    for part in sorted(found):  # the front comes first: no new requests
+        _kill(part)
+    removed = placement.remove(name)
+    if not found and not removed:
+        raise unknown(name)
+    end = time.monotonic() + seconds
+    while left := parts(name):
+        if time.monotonic() > end:
+            raise ServingError(f"deployment {name!r}: after {seconds:g} s Ray still lists {', '.join(left)}; try again")
+        time.sleep(_PAUSE_SECONDS)
+    return found
+
+
+def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict[str, Any]:
+    """What a deployment is, how it does, and where its stages are: see `Front.status`.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    ServingError
+        It does not answer.
+    """
+    connect(address)
+    try:
+        front = ray.get_actor(front_name(name), NAMESPACE)
+    except ValueError:
+        if found := parts(name):
+            raise ServingError(
+                f"deployment {name!r} has lost its front, there are only {', '.join(found)}: undeploy it and serve it again"
+            ) from None
+        raise unknown(name) from None
+    try:
+        return dict(ray.get(front.status.remote(), timeout=seconds))
+    except (RayError, TimeoutError) as error:
+        raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
+
+
+def deployments(address: str | None = None) -> list[str]:
+    """Names of all deployments, whole or in parts."""
+    connect(address)
+    return sorted({name.rpartition("/")[0] for name in _actors()})
+
+
+def parts(name: str) -> list[str]:
+    """Names of a deployment's actors."""
+    return sorted(actor for actor in _actors() if actor.rpartition("/")[0] == name)
+
+
+def unknown(name: str) -> InputError:
+    """The error for a deployment that is not there."""
+    return InputError(f"there is no deployment {name!r}; there are {', '.join(deployments()) or 'none'}")
+
+
+def _actors() -> list[str]:
+    return [
+        found["name"] for found in ray.util.list_named_actors(all_namespaces=True) if found["namespace"] == NAMESPACE
+    ]
+
+
+def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: PlacementGroup) -> Any:
+    others = dict(deployment.stages[s].resources)
+    cpus, gpus = others.pop("CPU", 0), others.pop("GPU", 0)
+    actor = ray.remote(concurrency_groups={STATUS: 1})(StageWorker)
+    return actor.options(
+        name=stage_name(deployment.name, s),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        max_restarts=-1,
+        num_cpus=cpus,
+        num_gpus=gpus,
+        resources=others,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=s),
+    ).remote(deployment.artifact, manifest, s)
+
+
+def _start_front(deployment: Deployment, manifest: Manifest) -> Any:
+    """On the head node where it can be: when that dies, the cluster is gone in any case."""
+    heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _HEAD in node["Resources"]]
+    strategy = NodeAffinitySchedulingStrategy(heads[0], soft=True) if heads else "DEFAULT"
+    actor = ray.remote(concurrency_groups={STATUS: 4})(Front)
+    return actor.options(
+        name=front_name(deployment.name),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        max_restarts=-1,
+        num_cpus=0,
+        scheduling_strategy=strategy,
+    ).remote(deployment, manifest)
+
+
+def _started(actor: Any, what: str, end: float) -> dict[str, Any]:
+    try:
+        return dict(ray.get(actor.status.remote(), timeout=max(end - time.monotonic(), 0.1)))
+    except GetTimeoutError:
+        raise ServingError(f"{what} did not start in time; see Ray's logs, or give it longer (--timeout)") from None
+    except RayError as error:
+        raise ServingError(f"{what} did not start: {_cause(str(error).splitlines())}") from None
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """The exception in a traceback as Ray hands it over, or the first line."""
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in said if ".errors." in line.partition(":")[0]]
+    return errors[-1].partition(": ")[2] if errors else said[0]
+
+
+def _kill(name: str) -> None:
+    try:
+        ray.kill(ray.get_actor(name, NAMESPACE), no_restart=True)
+    except ValueError:
+        return  # it has gone by itself

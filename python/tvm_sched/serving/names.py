@@ -1,0 +1,21 @@
+"""Under which names Ray knows the parts of a deployment."""
+
+from __future__ import annotations
+
+NAMESPACE = "tvm_sched"
+"""Ray's namespace of all deployments."""
+
+
+def front_name(deployment: str) -> str:
+    """Of the actor that takes requests."""
+    return f"{deployment}/front"
+
+
+def stage_name(deployment: str, stage: int) -> str:
+    """Of the actor that holds a stage."""
+    return f"{deployment}/stage{stage}"
+
+
+def group_name(deployment: str) -> str:
+    """Of the placement group."""
+    return f"tvm_sched/{deployment}"

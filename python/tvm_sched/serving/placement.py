@@ -1,0 +1,85 @@
+"""Ray's placement groups: a bundle of resources for each stage, wherever the cluster has them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import ray
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+
+from ..errors import InputError, ServingError
+from .deployment import Deployment
+from .names import group_name
+
+
+def place(deployment: Deployment, seconds: float) -> PlacementGroup:
+    """Reserve what the stages need.
+
+    Raises
+    ------
+    InputError
+        The cluster has not as much, even when nobody else uses it.
+    ServingError
+        It is not free, or no way to put it onto nodes was found within ``seconds``; nothing is reserved then.
+    """
+    needed: dict[str, float] = defaultdict(float)
+    for stage in deployment.stages:
+        for name, amount in stage.resources.items():
+            needed[name] += amount
+    _check("the cluster has", needed, ray.cluster_resources())
+    bundles = [dict(stage.resources) for stage in deployment.stages]
+    group = placement_group(bundles, deployment.strategy, group_name(deployment.name), lifetime="detached")
+    try:
+        if group.wait(seconds):
+            return group
+        free = {name: ray.available_resources().get(name, 0.0) for name in needed}
+        raise ServingError(
+            f"deployment {deployment.name!r}: no place for its stages with strategy {deployment.strategy} in {seconds:g} s; "
+            f"they need {_told(needed)}, of which {_told(free)} is free on the cluster as a whole"
+        )
+    except BaseException:
+        remove_placement_group(group)
+        raise
+
+
+def remove(name: str) -> bool:
+    """Give back what a deployment's stages had reserved; False where nothing was."""
+    try:
+        group = get_placement_group(group_name(name))
+    except ValueError:
+        return False
+    remove_placement_group(group)
+    return True
+
+
+def node_of_stage(name: str, stage: int) -> str:
+    """The node that a stage is placed on; empty where Ray looks for one, or nothing is reserved.
+
+    A node that has just died counts until Ray finds out.
+    """
+    try:
+        table = placement_group_table(get_placement_group(group_name(name)))
+    except ValueError:
+        return ""
+    return str(table["bundles_to_node_id"].get(stage) or "")
+
+
+def _check(who: str, needed: Mapping[str, float], there: Mapping[str, float]) -> None:
+    short = {name: amount for name, amount in needed.items() if amount > there.get(name, 0.0)}
+    if short:
+        found = {name: there.get(name, 0.0) for name in short}
+        raise InputError(
+            f"the stages need {_told(short)}; {who} {_told(found)}. Nodes say what they have when they join: "
+            f"ray start --address=... --resources='{{\"{next(iter(short))}\": 1}}'"
+        )
+
+
+def _told(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in sorted(resources.items()))
