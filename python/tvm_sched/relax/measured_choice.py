@@ -20,7 +20,7 @@ from ..runtime.tensors import random_value
 from ..schedule import Schedule
 from ..schedulers import solve
 from .attributes import get_problem, get_schedule
-from .emit.runnable import link_kernels, make_runnable
+from .emit.runnable import link_calls, make_runnable
 from .graph import extract
 
 Progress = Callable[[str, int, int], None]
@@ -89,7 +89,7 @@ class _Choice:
     def __init__(self, mod: tvm.IRModule, seconds: float, progress: Progress) -> None:
         self.mod, self.seconds, self.progress = mod, seconds, progress
         self.calls = extract(mod)
-        self.kernels = link_kernels(mod, self.calls)
+        self.kernels = link_calls(mod, self.calls)
         self.rows: list[dict[str, Any]] = []
 
     def run(self, problem: Problem, given: Schedule) -> tuple[Problem, Schedule]:
@@ -128,7 +128,7 @@ class _Choice:
     def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
         """Nanoseconds of each operator, the median of several runs."""
         shares = {call.function: share for call in self.calls.calls}
-        module = make_runnable(self.mod, self.calls, problem, schedule, "cpu", self.kernels, shares)
+        module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
         module.configure(trace=True)
         run = _Runner(module)
         times: dict[str, list[int]] = {operator.name: [] for operator in problem.graph.operators}
@@ -170,7 +170,7 @@ class _Choice:
                 continue
 
     def _runner(self, candidate: _Candidate) -> _Runner:
-        made = make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, "cpu", self.kernels)
+        made = make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
         return _Runner(made)
 
 

@@ -1,4 +1,4 @@
-"""A schedule as a runtime module that runs in this process, without the way through an executable."""
+"""One schedule as a runtime module, without ``main`` and what else an executable has."""
 
 from __future__ import annotations
 
@@ -12,31 +12,41 @@ from ..._library import function as library_function
 from ...planning import Calls, emit_plan
 from ...problem import Problem
 from ...runtime import ScheduledModule
+from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS
 from ..kernel_libraries import make_modules
 from ..kernels import compile_kernels, host_target
 from .executor import claimed_functions, function_cores, kernel_names
 
+Cores = Mapping[str, tuple[int, int]]
 
-def link_kernels(mod: tvm.IRModule, calls: Calls) -> tvm.runtime.Module | None:
-    """TVM's kernels of some calls, compiled and linked; None where kernel libraries compute all of them."""
+
+def compile_calls(mod: tvm.IRModule, calls: Calls) -> tvm.runtime.Module | None:
+    """TVM's kernels of some calls, compiled; None where kernel libraries compute all of them."""
     claimed = claimed_functions(mod)
     functions = kernel_names(mod, calls.calls)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
-    return tvm.runtime.Executable(compile_kernels(kernels, host_target())).jit() if kernels else None
+    return compile_kernels(kernels, host_target()) if kernels else None
 
 
-def make_runnable(
+def link_calls(mod: tvm.IRModule, calls: Calls) -> tvm.runtime.Module | None:
+    """The same as loaded code, which several runnable modules of the same calls may share."""
+    compiled = compile_calls(mod, calls)
+    return None if compiled is None else tvm.runtime.Executable(compiled).jit()
+
+
+def make_plan_module(
     mod: tvm.IRModule,
     calls: Calls,
     problem: Problem,
     schedule: Schedule,
     backend: str,
     kernels: tvm.runtime.Module | None,
-    cores: Mapping[str, tuple[int, int]] | None = None,
-) -> ScheduledModule:
-    """The module that executes one schedule.
+    cores: Cores | None = None,
+    embed_limit: int | None = None,
+) -> tuple[tvm.runtime.Module, dict[str, Any]]:
+    """The module that executes one schedule, and the values of parameters that it does not hold.
 
     Parameters
     ----------
@@ -47,24 +57,36 @@ def make_runnable(
     problem, schedule
     backend : {"cpu", "emulated"}
     kernels : tvm.runtime.Module or None
-        What `link_kernels` gives; several schedules of the same calls may share it.
+        TVM's kernels, compiled or linked.
     cores : mapping of str to (int, int), optional
         Share of the machine's cores of each function; default: by the schedule.
+    embed_limit : int, optional
+        Values of more bytes than this in all stay outside; default: all are embedded.
     """
     functions = kernel_names(mod, calls.calls)
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
-    plan = emit_plan(
-        problem, schedule, calls, name=problem.graph.name, backend=backend, functions=functions, values=tuple(held)
-    )
-    used = {spec["name"] for spec in plan["parameters"]}
-    module: Any = library_function("tvm_sched.make_module")(
-        json.dumps([plan]),
-        json.dumps({"name": problem.graph.name}),
-        {name: value for name, value in held.items() if name in used},
-    )
+    name = problem.graph.name
+    plan = emit_plan(problem, schedule, calls, name=name, backend=backend, functions=functions, values=tuple(held))
+    used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
+    size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
+    about = {"name": name, **describe(backend, plan["devices"], str(host_target()))}
+    embedded = used if embed_limit is None or size <= embed_limit else {}
+    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(about), embedded)
     if kernels is not None:
         module.import_module(kernels)
     for library in make_modules(mod, functions, cores or function_cores(calls.calls, problem, schedule)):
         module.import_module(library)
-    return ScheduledModule(module)
+    return module, {} if embedded else {key: value.numpy() for key, value in used.items()}
+
+
+def make_runnable(
+    mod: tvm.IRModule,
+    calls: Calls,
+    problem: Problem,
+    schedule: Schedule,
+    kernels: tvm.runtime.Module | None,
+    cores: Cores | None = None,
+) -> ScheduledModule:
+    """`make_plan_module` for this machine's cores, with all values; ``kernels`` are linked (`link_calls`)."""
+    return ScheduledModule(make_plan_module(mod, calls, problem, schedule, "cpu", kernels, cores)[0])
