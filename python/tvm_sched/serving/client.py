@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from ..errors import InputError, ServingError, TvmSchedError
 from ..pipeline.execute import BatchResult
@@ -85,12 +85,15 @@ class Client:
             Each a mapping by name, a sequence in the model's order, or an array.
         window : int, optional
             Batches sent and not yet yielded; default: as many as the deployment has places.
+
+        Raises
+        ------
+        InputError
+            A batch has more inputs than the model.
         """
         sent: deque[tuple[int, dict[str, Any], float, Any]] = deque()
         for number, batch in enumerate(batches):
-            inputs = self._named(batch if isinstance(batch, (list, tuple)) else (batch,), {})
-            if isinstance(batch, Mapping):
-                inputs = self._named((), batch)
+            inputs = self._of_batch(batch)
             sent.append((number, inputs, time.monotonic(), self._front.run.remote(inputs, timeout)))
             if len(sent) >= (window or self.deployment.places):
                 yield self._batch(sent.popleft(), timeout)
@@ -119,11 +122,16 @@ class Client:
             except GetTimeoutError:
                 ray.cancel(reference)
                 raise ServingError(f"deployment {self.name!r} did not answer in {limit:g} s") from None
-            except RayActorError as error:
+            except RayError as error:
                 if left <= 0:
                     raise ServingError(f"deployment {self.name!r} is gone ({type(error).__name__})") from None
                 reference = None
                 time.sleep(min(_PAUSE_SECONDS, left))
+
+    def _of_batch(self, batch: Any) -> dict[str, Any]:
+        if isinstance(batch, Mapping):
+            return self._named((), batch)
+        return self._named(batch if isinstance(batch, (list, tuple)) else (batch,), {})
 
     def _named(self, inputs: Iterable[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """All inputs as arrays by name."""
