@@ -19,8 +19,9 @@ Array = npt.NDArray[np.float64]
 WIDEST = 2048
 """Operators of a region at most."""
 
-MEMBERS = 100_000
-"""Operators of all regions together, at most: of nested ones the inner count again in the outer."""
+EFFORT = 6_400_000
+"""Operators of all regions together times the square of the devices, at most, so that many devices take no minutes: of
+nested regions the inner count again in the outer."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span])
     """
     best = {(span.first, span.last): span.ns for span in known}
     spans = _Spans()
-    left = MEMBERS
+    left = EFFORT // len(problem.topology.devices) ** 2
     times: dict[bytes, float] = {}
     for u, v, members in joins(problem, source, WIDEST):
         left -= len(members)
