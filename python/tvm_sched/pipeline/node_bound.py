@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from .partition_problem import PartitionProblem
+from .partition_problem import Floats, PartitionProblem
 
 _RESOLUTION = 1 << 40
 """Capacities are whole numbers: the total of all times is about this many units, rounded down."""
@@ -21,7 +21,7 @@ def node_bound(problem: PartitionProblem, stop: Callable[[], bool] = lambda: Fal
     work of a node, the other half of Lemma 3.3 of Archer et al. (ICML 2024). Nodes are tried in the order of what they
     cost alone, and those that cost less than the bound found so far cannot raise it. Overflow is not counted.
     """
-    alone = np.array([_set_cost(problem, v) for v in range(problem.size)])
+    alone = _costs_alone(problem)
     best = 0.0
     network = _Network(problem)
     for v in np.argsort(-alone, kind="stable"):
@@ -31,11 +31,14 @@ def node_bound(problem: PartitionProblem, stop: Callable[[], bool] = lambda: Fal
     return best
 
 
-def _set_cost(problem: PartitionProblem, v: int) -> float:
-    """Cost of a node alone, without overflow."""
-    return float(problem.work[v]) + sum(
-        t.transfer for t in problem.tensors if v in t.readers or (t.producer == v and (t.readers or t.leaves))
-    )
+def _costs_alone(problem: PartitionProblem) -> Floats:
+    """Cost of each node alone in a stage, without overflow."""
+    costs = problem.work.copy()
+    for tensor in problem.tensors:
+        costs[list(tensor.readers)] += tensor.transfer
+        if tensor.producer >= 0 and (tensor.readers or tensor.leaves):
+            costs[tensor.producer] += tensor.transfer
+    return costs
 
 
 class _Network:
