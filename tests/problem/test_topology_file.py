@@ -130,7 +130,7 @@ def test_bytes_that_are_no_text(tmp_path):
         load_topology(path)
 
 
-@pytest.mark.parametrize("name", ["v100-sever", "cpu0", "cpu", "cpu-2", ""])
+@pytest.mark.parametrize("name", ["v100-sever", "cpu0", "cpus", "cpu-2", ""])
 def test_unknown_names_list_the_presets(name):
     with pytest.raises(InputError) as error:
         load_topology(name)

@@ -129,7 +129,6 @@ def test_emulated_by_default():
 FRESH = """
 import sys, numpy as np
 import tvm
-from tvm import relax
 if not {installed}:
     from tvm_sched.relax.autoload import register
     register()

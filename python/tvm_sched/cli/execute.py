@@ -9,7 +9,6 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from ..problem import MEASURED
 from .command import Output
 from .inputs import (
     CostsName,
@@ -85,6 +84,7 @@ def compile_model(
     get_cost_model(costs)  # a wrong name is said before the long work
     with interruptible(out), out.step(f"Compiling {model.name}") as step, cost_warnings(out):
         from ..relax import compile as compile_scheduled
+        from ..relax.pipelines import wants_measuring
 
         where = "external" if parameters == "file" else parameters
         compiled = compile_scheduled(
@@ -96,7 +96,7 @@ def compile_model(
             parameters=where,
             backend=backend,
             cost_model=costs,
-            measure=topology == MEASURED and backend in (None, "cpu") if measure is None else measure,
+            measure=wants_measuring(topology, backend, measure),
             progress=step,
         )
     written = compiled.export(output)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -117,7 +117,7 @@ class PipelineExecutor:
         if handed := parameters.intersection(self.outputs):
             raise InputError(f"the model returns its parameter {min(handed)!r}, which no stage of a pipeline sends")
 
-    def stream(self, batches: Iterable[Any]) -> Iterator[BatchResult]:
+    def stream(self, batches: Iterable[Any]) -> Generator[BatchResult]:
         """Run batches as they come; yield their results in order.
 
         Parameters
@@ -130,17 +130,20 @@ class PipelineExecutor:
         Exception
             What the iterable raises, after the results of the batches before.
         """
-        run = _Run(self, batches)
-        yield from run.results()
+        # Closed at once where Ctrl-C strikes, even between two results, so that no thread outlives the run.
+        with closing(_Run(self, batches).results()) as results:
+            yield from results
 
     def run(self, batches: Iterable[Any]) -> list[BatchResult]:
         """Run batches and return all results."""
-        return list(self.stream(batches))
+        with closing(self.stream(batches)) as results:
+            return list(results)
 
     def trace(self, batches: Iterable[Any]) -> tuple[list[BatchResult], PipelineRun]:
         """Run batches; return their results, and when each stage and hop worked, in nanoseconds of the plan's time."""
         run = _Run(self, batches)
-        results = list(run.results())
+        with closing(run.results()) as made:
+            results = list(made)
         source = "emulated" if self.emulated else "measured"
         timeline = Timeline(source, self.problem.digest, tuple(run.events()), max(run.done, default=0))  # type: ignore[arg-type]
         return results, PipelineRun(timeline, tuple(run.done))
@@ -198,7 +201,7 @@ class _Run:
         self.spans: list[tuple[str, int, int, int, int]] = []  # kind, stage or hop, batch, start, end
         self.begin = 0
 
-    def results(self) -> Iterator[BatchResult]:
+    def results(self) -> Generator[BatchResult]:
         wiring, last = self.executor.wiring, len(self.executor.programs)
         threads = [threading.Thread(target=self._feed, name="pipeline input", daemon=True)]
         for s, device in enumerate(wiring.devices):
@@ -207,9 +210,9 @@ class _Run:
             if lane.sent is not lane.arrived:
                 threads.append(threading.Thread(target=self._hop, args=(h,), name=f"hop {h}", daemon=True))
         self.begin = time.perf_counter_ns()
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             yield from self._collect([self.lanes[h] for h in wiring.entering(last)])
         finally:
             self.stopped.set()
@@ -217,7 +220,8 @@ class _Run:
                 lane.sent.put(_END)
                 lane.arrived.put(_END)
             for thread in threads[1:]:
-                thread.join()
+                if thread.ident is not None:  # Ctrl-C may strike while they are started
+                    thread.join()
         threads[0].join()
         if self.failure is not None:
             raise self.failure
