@@ -52,7 +52,8 @@ def decide(monkeypatch, times):
     left = iter(times)
 
     def compare(first, second, seconds):
-        first(), second()  # they run
+        assert first(0.0)  # they run
+        assert second(0.0)
         return next(left)
 
     monkeypatch.setattr(measured_choice, "compare", compare)
@@ -170,13 +171,13 @@ def test_targets_say_whether_to_measure(monkeypatch, two_cores):
 def test_comparison_takes_turns_and_gives_medians():
     calls = []
 
-    def run(name, seconds):
-        def once():
-            calls.append(name)
-            return seconds + 10 * (len(calls) < 5)
+    def turn(name, times):
+        def some(seconds):
+            calls.append((name, seconds))
+            return times
 
-        return once
+        return some
 
-    assert measured_choice.compare(run("a", 1.0), run("b", 2.0), 0.0) == (1.0, 2.0)
-    assert calls[:4] == ["a", "b", "a", "b"]
-    assert len(calls) == 14
+    first, second = turn("a", [1.0, 1.0, 9.0]), turn("b", [2.0, 2.0, 0.1])
+    assert measured_choice.compare(first, second, 2.0) == (1.0, 2.0)
+    assert calls == [("a", 0.5), ("b", 0.5)] * 2

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,7 +31,7 @@ MARGIN = 0.02
 """A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""
 SECONDS = 1.0
 """How long two schedules are compared where nothing else is said."""
-_WARM_UP, _LEAST_RUNS = 3, 7
+_WARM_UP, _LEAST_RUNS, _TURNS = 3, 4, 2
 _BLOCKS = (0, 12, 8)
 """Sizes of the blocks that IOS is tried with, until one has few enough states; 0: as the graph has them."""
 
@@ -94,17 +96,16 @@ class _Choice:
 
     def run(self, problem: Problem, given: Schedule) -> tuple[Problem, Schedule]:
         first = self._one_stream(problem)
-        best, runner = first, self._runner(first)
+        best = first
         candidates = list(self._candidates(first, problem, given))
         for position, candidate in enumerate(candidates):
             self.progress(f"measuring {candidate.name}", position, len(candidates))
-            other = self._runner(candidate)
-            held, found = compare(runner, other, self.seconds)
+            held, found = compare(partial(self._turn, best), partial(self._turn, candidate), self.seconds)
             if not self.rows:
                 self.rows.append({"schedule": first.name, "seconds": held})
             self.rows.append({"schedule": candidate.name, "seconds": found, "beside": best.name, "its_seconds": held})
             if found < held * (1 - MARGIN):
-                best, runner = candidate, other
+                best = candidate
         notes = {"chosen": best.name, "cores": cores(), "margin": MARGIN, "measured": self.rows}
         schedule = msgspec.structs.replace(best.schedule, notes={**best.schedule.notes, "measured": notes})
         return best.problem, schedule
@@ -130,16 +131,14 @@ class _Choice:
         shares = {call.function: share for call in self.calls.calls}
         module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
         module.configure(trace=True)
-        run = _Runner(module)
         times: dict[str, list[int]] = {operator.name: [] for operator in problem.graph.operators}
-        end = time.perf_counter() + self.seconds / 2
-        for n in range(1000):
-            if n >= _LEAST_RUNS and time.perf_counter() > end:
-                break
-            run()
+
+        def collect() -> None:
             for row in module.timeline()["events"]:
                 if row["event"]["kind"] == "kernel":
                     times[row["event"]["name"]].append(row["end_ns"] - row["start_ns"])
+
+        _run(module, self.seconds / 2, collect)
         return np.array([max(statistics.median(times[operator.name]), 1.0) for operator in problem.graph.operators])
 
     def _candidates(self, first: _Candidate, problem: Problem, given: Schedule) -> Iterator[_Candidate]:
@@ -169,32 +168,50 @@ class _Choice:
             except TvmSchedError:  # a share of the memory may be too little
                 continue
 
-    def _runner(self, candidate: _Candidate) -> _Runner:
-        made = make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
-        return _Runner(made)
+    def _turn(self, candidate: _Candidate, seconds: float) -> list[float]:
+        """Seconds of each run of a module that is made for this turn alone."""
+        module = make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
+        return _run(module, seconds)
 
 
-class _Runner:
-    """Calls a module with arguments of its own; returns the seconds that took."""
+def _run(module: ScheduledModule, seconds: float, after: Callable[[], None] = lambda: None) -> list[float]:
+    """Run a module for some time; return the seconds of each run.
 
-    def __init__(self, module: ScheduledModule) -> None:
+    It has a thread of its own, with which the OpenMP threads end that kernels start: as long as a process has more of these
+    than cores, libgomp lets them sleep between kernels, which makes all schedules slower that use several cores a kernel.
+    """
+
+    def work() -> list[float]:
         rng = np.random.default_rng(0)
-        self.module = module
-        self.arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
+        times: list[float] = []
+        arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
         for _ in range(_WARM_UP):
-            self()
+            module.run(*arguments)
+        end = time.perf_counter() + seconds
+        while len(times) < _LEAST_RUNS or time.perf_counter() < end:
+            begin = time.perf_counter()
+            module.run(*arguments)
+            times.append(time.perf_counter() - begin)
+            after()
+        return times
 
-    def __call__(self) -> float:
-        begin = time.perf_counter()
-        self.module.run(*self.arguments)
-        return time.perf_counter() - begin
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
-def compare(first: Callable[[], float], second: Callable[[], float], seconds: float) -> tuple[float, float]:
-    """Median seconds of two kinds of runs that take turns, so that a change of the machine's speed meets both."""
+def compare(
+    first: Callable[[float], list[float]], second: Callable[[float], list[float]], seconds: float
+) -> tuple[float, float]:
+    """Median seconds of two schedules that take turns, so that a change of the machine's speed meets both.
+
+    Parameters
+    ----------
+    first, second : callable
+        Called with the seconds of a turn, returns the seconds of each run. In a turn a schedule follows itself, as in use:
+        run by run in turns, each would find the caches full of the other's parameters.
+    """
     times: tuple[list[float], list[float]] = ([], [])
-    end = time.perf_counter() + seconds
-    while len(times[0]) < _LEAST_RUNS or time.perf_counter() < end:
-        times[0].append(first())
-        times[1].append(second())
+    for _ in range(_TURNS):
+        for turn, found in zip((first, second), times, strict=True):
+            found += turn(seconds / (2 * _TURNS))
     return statistics.median(times[0]), statistics.median(times[1])
