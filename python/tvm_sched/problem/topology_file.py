@@ -108,9 +108,9 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
     if Path(text).is_file() or (text.endswith(".toml") and os.sep in text):
         return read_topology(text)
     close = difflib.get_close_matches(text.lower(), (*preset_names(), "cpu1", "cpu2", "cpu4", "cpu8"), cutoff=0.5)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     raise FormatError(
-        f"topology {text!r} is neither a preset nor a file{hint}. "
+        f"topology {text!r} is neither a preset nor a file{hint} "
         f"Presets are {', '.join(preset_names())}, cpuN for N logical devices on this machine's cores, and cpu for "
         "the use of its cores that is measured to be fastest"
     )
