@@ -136,9 +136,9 @@ def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
         return _preset(text)
     if not Path(text).is_file():
         close = difflib.get_close_matches(text, preset_names(), cutoff=0.5)
-        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         raise FormatError(
-            f"cluster {text!r} is neither a preset nor a file{hint}. Presets are {', '.join(preset_names())}"
+            f"cluster {text!r} is neither a preset nor a file{hint} Presets are {', '.join(preset_names())}"
         )
     if text.endswith(".txt"):
         from .simulator_format import read_graph
