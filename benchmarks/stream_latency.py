@@ -38,7 +38,8 @@ def why_not() -> str:
 
 def one_gpu() -> Any:
     """The first GPU of this machine, its parameters on the device from the second run on."""
-    from tvm_sched.cost_model.detect import record, to_topology
+    from tvm_sched.cost_model.detect import to_topology
+    from tvm_sched.cost_model.recording import record
 
     found = to_topology(record())
     (first, *_) = [device for device in found.devices if device.kind == "cuda"]

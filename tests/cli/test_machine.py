@@ -1,8 +1,13 @@
 """`topology` and `schedulers`."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from fake_cupy import HOST_RATE, FakeCupy
 from tvm_sched import schedulers
+from tvm_sched.cost_model.recording import Recording
 from tvm_sched.problem import load_topology, preset_names, write_topology
 
 
@@ -48,3 +53,27 @@ def test_schedulers(run):
     assert options["time_limit"]["type"] == "float"
     assert "Seconds" in options["time_limit"]["description"]
     assert "time_limit" in run("schedulers").stdout
+
+
+def test_topology_detect_says_where_bandwidths_are_from(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    recording, file = Path(__file__).parents[1] / "data" / "detect" / "dgx1_quad.json", tmp_path / "m.toml"
+    said = run("topology", "detect", "--recording", recording, "-o", file, "--json").json
+    assert said["bandwidths"]["pcie0"] == "from the specification"
+    assert "# pcie0: from the specification" in file.read_text()
+    monkeypatch.setattr("tvm_sched.cost_model.recording.record", lambda: Recording.load(recording))
+    here = run("topology", "detect")
+    assert "bandwidths are from the specification: measuring on a GPU needs cupy" in here.stderr
+    assert "from the specification" not in run("topology", "detect", "--no-measure").stderr
+
+
+def test_topology_detect_measures(run, tmp_path, monkeypatch):
+    recording = Recording.load(Path(__file__).parents[1] / "data" / "detect" / "dgx1_quad.json")
+    monkeypatch.setattr("tvm_sched.cost_model.recording.record", lambda: recording)
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy([gpu.address for gpu in recording.gpus]))
+    saved = tmp_path / "r.json"
+    said = run("topology", "detect", "--save-recording", saved, "--json").json
+    assert {bus["bandwidth"] for bus in said["topology"]["buses"]} == {HOST_RATE}
+    assert said["bandwidths"]["gpu0-gpu1"].startswith("measured: 40")
+    again = run("topology", "detect", "--recording", saved, "--json").json
+    assert again["topology"] == said["topology"]

@@ -1,12 +1,16 @@
 """Topologies of recorded machines, and recordings of machines made of files and of a stub of NVML."""
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from tvm_sched.cost_model.detect import Gpu, Recording, record, to_topology
+from fake_cupy import HOST_RATE, PEER_RATE, FakeCupy
+from tvm_sched.cost_model.copies import Bandwidths, PeerCopy
+from tvm_sched.cost_model.detect import describe, measure, to_topology
+from tvm_sched.cost_model.recording import Gpu, Recording, record
 from tvm_sched.errors import FormatError, InputError
 from tvm_sched.problem import HOST, parse_topology
 from tvm_sched.problem.topology_file import format_topology
@@ -62,7 +66,7 @@ def test_too_little_is_known():
 
 
 def test_a_newer_recording_is_refused(tmp_path):
-    text = (RECORDINGS / "hgx_h200.json").read_text().replace('"version": 1', '"version": 2')
+    text = (RECORDINGS / "hgx_h200.json").read_text().replace('"version": 1', '"version": 3')
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(FormatError, match="newer than this"):
         Recording.load(tmp_path / "r.json")
@@ -137,3 +141,110 @@ def test_nvml(machine):
 
 def test_without_gpus_each_numa_node_is_a_device():
     assert len(to_topology(Recording("cpu", (4, 4), 1 << 30)).devices) == 2
+
+
+def addresses(recording):
+    return [gpu.address for gpu in recording.gpus]
+
+
+@pytest.fixture
+def four_gpus(monkeypatch):
+    """The recording of four GPUs, two below each of two root ports, which cupy numbers in another order."""
+    recording = read("dgx1_quad")
+
+    def measured(buses, **machine):
+        order = [3, 1, 2, 0]
+        where = [f"0000{address}".upper() for address in (addresses(recording)[n] for n in order)]
+        monkeypatch.setitem(
+            sys.modules, "cupy", FakeCupy(where, [{order.index(n) for n in bus} for bus in buses], **machine)
+        )
+        return measure(recording)
+
+    return measured
+
+
+def test_gpus_that_share_a_bus_have_its_bandwidth_together(four_gpus):
+    found = four_gpus([{0, 1}, {2, 3}])
+    assert found.bandwidths.from_host == {address: pytest.approx(HOST_RATE) for address in addresses(found)}
+    assert found.bandwidths.at_once == {address: pytest.approx(HOST_RATE / 2) for address in addresses(found)}
+    machine, comments = describe(found)
+    assert [device.bus for device in machine.devices] == ["pcie0", "pcie0", "pcie1", "pcie1"]
+    assert [bus.bandwidth for bus in machine.buses] == [HOST_RATE, HOST_RATE]
+    assert {link.bandwidth for link in machine.links} == {PEER_RATE}
+    assert "bandwidths of copies measured" in machine.source
+    assert comments["pcie0"] == "measured: 10, 10 GB/s from pinned host memory, each alone; 5, 5 GB/s at once"
+    assert comments["gpu0-gpu3"] == "measured: 40, 40 GB/s at least and at most"
+
+
+def test_gpus_that_share_no_bus_have_one_each(four_gpus):
+    machine, _ = describe(four_gpus([{2, 3}]))
+    assert [device.bus for device in machine.devices] == ["pcie0", "pcie1", "pcie2", "pcie2"]
+    assert [bus.bandwidth for bus in machine.buses] == [HOST_RATE] * 3
+
+
+def test_a_link_over_which_copies_do_not_go_keeps_its_specification(four_gpus):
+    found = four_gpus([{0, 1}, {2, 3}], apart={(3, 1)})  # cupy's numbers of gpu0 and gpu1
+    machine, comments = describe(found)
+    speeds = {link.devices: link.bandwidth for link in machine.links}
+    assert speeds["gpu0", "gpu1"] == 25e9
+    assert comments["gpu0-gpu1"] == "from the specification"
+    assert machine.peer_access, "the two have a link"
+
+
+def test_copies_over_buses_need_peer_access():
+    gpus = tuple(msgspec.structs.replace(gpu, links=()) for gpu in read("dgx1_quad").gpus[:2])
+    a, b = (gpu.address for gpu in gpus)
+
+    def peer_access(rate):
+        rates = Bandwidths({a: 1e10, b: 1e10}, {a: 5e9, b: 5e9}, (PeerCopy(a, b, 1e10), PeerCopy(b, a, rate)))
+        return to_topology(Recording("cpu", (4,), 1 << 30, gpus, bandwidths=rates)).peer_access
+
+    assert peer_access(9e9)
+    assert not peer_access(0.0)
+
+
+def test_a_switch_is_as_fast_as_its_slowest_pair():
+    recording = read("hgx_h200")
+    pairs = [(a, b) for a in addresses(recording) for b in addresses(recording) if a != b]
+    rates = tuple(PeerCopy(a, b, (400 + n) * 1e9) for n, (a, b) in enumerate(pairs))
+    machine, comments = describe(msgspec.structs.replace(recording, bandwidths=Bandwidths(peers=rates)))
+    assert machine.switches[0].bandwidth == 400e9
+    assert comments["nvswitch"] == "measured: 400, 455 GB/s at least and at most"
+    assert comments["pcie0"] == "from the specification", "copies from the host were not measured"
+
+
+def test_the_file_says_what_was_measured_and_reads_back(four_gpus, tmp_path):
+    found = four_gpus([{0, 1}])
+    found.save(tmp_path / "r.json")
+    assert Recording.load(tmp_path / "r.json") == found
+    machine, comments = describe(found)
+    text = format_topology(machine, comments)
+    assert "# pcie0: measured: 10, 10 GB/s from pinned host memory" in text
+    assert parse_topology(text) == machine
+    assert "# pcie0: from the specification" in format_topology(*describe(read("dgx1_quad")))
+
+
+def test_what_cannot_be_measured(four_gpus, monkeypatch):
+    with pytest.raises(InputError, match="no GPU to measure on"):
+        measure(Recording("cpu", (4,), 1 << 30))
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy(["0000:ff:00.0"]))
+    with pytest.raises(InputError, match="cupy sees none of"):
+        measure(read("dgx1_quad"))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(InputError, match="needs cupy"):
+        measure(read("dgx1_quad"))
+    with pytest.raises(InputError, match="above 0 and finite"):
+        Bandwidths({"0000:06:00.0": 0.0})
+
+
+def test_a_gpu_whose_memory_is_in_use(monkeypatch):
+    recording = read("dgx1_quad")
+    fake = FakeCupy(addresses(recording))
+
+    def full(size):
+        raise MemoryError("out of memory")
+
+    fake.cuda.alloc = full
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    with pytest.raises(InputError, match="cannot be measured"):
+        measure(recording)

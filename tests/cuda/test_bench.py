@@ -1,12 +1,12 @@
 """Measuring on a GPU: the arithmetic by hand, the rest against a small stand-in for cupy that keeps a clock a stream."""
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 import tvm
 from tvm import relax
 
+from fake_cupy import BUS_SECONDS, HOST_RATE, KERNEL_SECONDS, PEER_RATE, FakeCupy
 from tvm_sched.cost_model.occupancy import KernelResources
 from tvm_sched.cost_model.profile import Database, Measurement
 from tvm_sched.cost_model.signature import signatures
@@ -17,108 +17,11 @@ from tvm_sched.relax.graph import extract
 from tvm_sched.relax.passes import LowerToKernels
 from tvm_sched.relax.profile import profile_models
 
-KERNEL_SECONDS, BUS_SECONDS, COPY_RATE = 20e-6, 80e-6, 10e9
-
-
-class Pinned(bytearray):
-    @property
-    def ptr(self):
-        return id(self)
-
-
-class Event:
-    def record(self, stream):
-        self.at = stream.clock
-
-    def synchronize(self):
-        pass
-
-
-class Stream:
-    current = None
-
-    def __init__(self, non_blocking=False):
-        self.clock, self.captured = 0.0, None
-
-    def __enter__(self):
-        Stream.current = self
-
-    def __exit__(self, *_):
-        Stream.current = None
-
-    def take(self, seconds):
-        if self.captured is None:
-            self.clock += seconds
-        else:
-            self.captured += seconds
-
-    def begin_capture(self):
-        self.captured = 0.0
-
-    def end_capture(self):
-        seconds, self.captured = self.captured, None
-        return SimpleNamespace(launch=lambda stream: stream.take(seconds))
-
-    def wait_event(self, event):
-        self.clock = max(self.clock, event.at)
-
-    def synchronize(self):
-        pass
-
-
-class Memory:
-    def __init__(self, size):
-        self.size, self.ptr = size, id(self)
-
-    def memset_async(self, value, size, stream):
-        stream.take(size / 1e12)
-
-    def copy_from_host_async(self, address, size, stream):
-        stream.take(size / COPY_RATE)
-
-    copy_to_host_async = copy_from_host_async
-
-    def copy_from_device_async(self, source, size, stream):
-        stream.take(size / COPY_RATE / 4)
-
-
-class Device:
-    def __init__(self, number):
-        self.pci_bus_id = f"0000:0{number}:00.0"
-
-    def use(self):
-        pass
-
-    def __enter__(self):
-        pass
-
-    def __exit__(self, *_):
-        pass
-
 
 @pytest.fixture
 def cupy(monkeypatch):
     """Two GPUs; a kernel that reads pinned memory takes longer."""
-    pinned: list[Pinned] = []
-
-    def alloc_pinned(size):
-        pinned.append(Pinned(size))
-        return pinned[-1]
-
-    def get_function(symbol):
-        def kernel(grid, block, arguments, shared_mem=0):
-            on_host = {buffer.ptr for buffer in pinned} & {int(each) for each in arguments}
-            Stream.current.take(BUS_SECONDS if on_host else KERNEL_SECONDS)
-
-        kernel.attributes = {"num_regs": 40, "shared_size_bytes": 1024}
-        return kernel
-
-    runtime = SimpleNamespace(getDeviceCount=lambda: 2, driverGetVersion=lambda: 12080, CUDARuntimeError=RuntimeError)
-    cuda = SimpleNamespace(
-        Device=Device, Stream=Stream, Event=Event, runtime=runtime, alloc=Memory, alloc_pinned_memory=alloc_pinned,
-        get_elapsed_time=lambda start, end: 1e3 * (end.at - start.at),
-    )  # fmt: skip
-    fake = SimpleNamespace(cuda=cuda, RawModule=lambda path: SimpleNamespace(get_function=get_function))
+    fake = FakeCupy(["0000:00:00.0", "0000:01:00.0"])
     monkeypatch.setitem(sys.modules, "cupy", fake)
     full = load_topology("h200x8")
     one = Topology("gpu0", full.devices[:1], tuple(b for b in full.buses if b.name == full.devices[0].bus))
@@ -193,8 +96,8 @@ def test_copies_alone_together_and_to_another_gpu(cupy):
         ("host to cuda:1", 1), ("cuda:1 to host", 1), ("host to cuda:1", 2), ("cuda:1 to host", 2), ("cuda:1 to cuda:0", 1),
     ]  # fmt: skip
     assert [size for size, _ in found[0].times] == list(bench.COPY_SIZES)
-    assert all(seconds == pytest.approx(size / COPY_RATE) for size, seconds in found[0].times)
-    assert found[4].times[-1][1] == pytest.approx(bench.COPY_SIZES[-1] / COPY_RATE / 4)
+    assert all(seconds == pytest.approx(size / HOST_RATE) for size, seconds in found[0].times)
+    assert found[4].times[-1][1] == pytest.approx(bench.COPY_SIZES[-1] / PEER_RATE)
 
 
 def test_a_profile_of_a_gpu(cupy, lowered, monkeypatch, tmp_path):

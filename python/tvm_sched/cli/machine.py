@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -11,6 +11,9 @@ from rich.markup import escape
 
 from .command import Output, command
 from .inputs import check_outputs, load_topology
+
+if TYPE_CHECKING:
+    from ..cost_model.recording import Recording
 
 topology = typer.Typer(
     help="Machines: their devices, buses, links and switches.", no_args_is_help=True, rich_markup_mode="rich"
@@ -75,6 +78,7 @@ def check_topology(out: Output, file: TomlFile) -> None:
     "detect",
     (
         "tvm-sched topology detect -o my-machine.toml",
+        "tvm-sched topology detect --no-measure -o my-machine.toml",
         "tvm-sched topology detect --save-recording machine.json -o my-machine.toml",
         "tvm-sched topology detect --recording machine.json -o their-machine.toml",
     ),
@@ -90,23 +94,40 @@ def detect_topology(
         Path | None,
         typer.Option("--save-recording", metavar="FILE.json", help="Write what this machine says of itself."),
     ] = None,
+    measure: Annotated[
+        bool, typer.Option(help="Measure copies from and between GPUs; else bandwidths are from the specification.")
+    ] = True,
 ) -> None:
     """Describe this machine: GPUs, buses and who shares them, NVLinks; or its CPUs where there is no GPU."""
-    from ..cost_model.detect import Recording, record, to_topology
+    from ..cost_model.detect import describe
+    from ..cost_model.recording import Recording, record
     from ..problem import write_topology
     from ..report.tables import devices_table, matrix_table
 
     check_outputs({"--output": (output, (".toml",)), "--save-recording": (save_recording, (".json",))})
-    found = record() if recording is None else Recording.load(recording)
+    found = Recording.load(recording) if recording else _measured(out, record()) if measure else record()
     if save_recording:
         found.save(save_recording)
         out.wrote(save_recording, "recording")
-    machine = to_topology(found, name)
+    machine, comments = describe(found, name)
     if output:
-        write_topology(output, machine)
+        write_topology(output, machine, comments)
         out.wrote(output, "topology")
     out.show(f"[bold]{escape(machine.name)}[/bold]", devices_table(machine), matrix_table(machine))
-    out.result({"topology": msgspec.to_builtins(machine), "recording": found})
+    out.result({"topology": msgspec.to_builtins(machine), "bandwidths": comments, "recording": found})
+
+
+def _measured(out: Output, found: Recording) -> Recording:
+    """What was recorded of this machine with its copies measured; without, and a word why, where that cannot be done."""
+    from ..cost_model.detect import measure
+    from ..errors import InputError
+
+    try:
+        with out.step("copies") as step:
+            return measure(found, step)
+    except InputError as error:
+        out.say(f"bandwidths are from the specification: {error}")
+        return found
 
 
 def _counts(machine: Any) -> dict[str, int]:

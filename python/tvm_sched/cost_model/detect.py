@@ -1,24 +1,16 @@
-"""Describe this machine as a topology: what sysfs and NVML say, with rates from the specification.
-
-What was read is a `Recording`, a plain document, so that a machine can be described elsewhere than on itself.
-"""
+"""Describe a machine as a topology: what it says of itself, bandwidths measured or from the specification."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections import Counter
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
 from ..errors import InputError
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import Bus, Device, Link, Switch, Topology, load_topology
+from .copies import Bandwidths, Progress, gpu_count, import_cupy, measure_bandwidths
 from .devices import known_gpu
-
-FORMAT, VERSION = "tvm_sched.recording", 1
+from .recording import SWITCH, Gpu, Recording, pci_address
 
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Bytes a second of one PCIe lane, by generation, after line coding."""
@@ -26,223 +18,42 @@ _COPIED = 0.79  # share of it that copies from pinned memory get, as in the pres
 _BUS_LATENCY, _PEER_LATENCY, _LAUNCH = 10e-6, 5e-6, 5e-6  # assumed, as in the presets
 _NVLINK = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
 """Bytes a second of one NVLink in one direction, by its version."""
-_SWITCH = "switch"
+_SHARED = 1.5
+"""GPUs below one root port share a bus, unless copies to all at once are so many times as fast as the fastest alone."""
+_SPECIFIED = "from the specification"
 
 
-class NvLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Links of one GPU to one neighbour: the PCI address of a GPU, or ``"switch"``."""
+def measure(recording: Recording, progress: Progress | None = None) -> Recording:
+    """The recording with bandwidths measured on this machine, which must be the recorded one.
 
-    to: str
-    version: int
-    count: int = 1
-
-
-class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A GPU as the system describes it.
-
-    Parameters
-    ----------
-    name : str
-        Product name.
-    address : str
-        PCI address, such as ``"0000:17:00.0"``.
-    path : tuple of str
-        PCI addresses on the way to it, from the root port.
-    memory : int
-        Bytes.
-    generation, width : int
-        Of its PCIe link.
-    capability : str
-        Such as ``"9.0"``; empty where it is not known.
-    cores, clock_mhz, memory_clock_mhz, memory_bits : int
-        For chips that are not known by name; 0 where they are not known.
-    numa : int
-        Node; -1 where there is none.
-    links : tuple of NvLink
+    Raises
+    ------
+    InputError
+        No cupy, no GPU that it sees, or copies that fail.
     """
-
-    name: str
-    address: str
-    path: tuple[str, ...]
-    memory: int
-    generation: int
-    width: int
-    capability: str = ""
-    cores: int = 0
-    clock_mhz: int = 0
-    memory_clock_mhz: int = 0
-    memory_bits: int = 0
-    numa: int = -1
-    links: tuple[NvLink, ...] = ()
-
-
-class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a machine says of itself.
-
-    Parameters
-    ----------
-    processor : str
-    numa_cores : tuple of int
-        Cores of each node.
-    memory : int
-        Bytes of host memory.
-    gpus : tuple of Gpu
-    source : str
-        Where it is from.
-    """
-
-    processor: str
-    numa_cores: tuple[int, ...]
-    memory: int
-    gpus: tuple[Gpu, ...] = ()
-    source: str = ""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the recording."""
-        write_atomically(path, encode_document(self, FORMAT, VERSION))
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> Recording:
-        """Read and check a recording."""
-        where = os.fspath(path)
-        return convert(decode_document(read_bytes(path), FORMAT, VERSION, where), Recording, where)
-
-
-def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:
-    """Read what this machine says of itself.
-
-    Parameters
-    ----------
-    root : path
-        Where ``proc`` and ``sys`` are.
-    nvml : module, optional
-        ``pynvml`` or what speaks like it; looked for where it is not given. Without it a GPU's name, memory and NVLinks
-        are not known, and GPUs whose name is not known cannot be described.
-    """
-    base = Path(root)
-    nodes = sorted(base.glob("sys/devices/system/node/node[0-9]*"))
-    cores = tuple(len(list(node.glob("cpu[0-9]*"))) for node in nodes) or (os.cpu_count() or 1,)
-    info = _text(base / "proc/cpuinfo")
-    name = re.search(r"^model name\s*:\s*(.*)$", info, re.MULTILINE)
-    memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text(base / "proc/meminfo"), re.MULTILINE)
-    gpus, source = _nvml_gpus(base, _nvml() if nvml is None else nvml)
-    if not source:
-        gpus, source = _sysfs_gpus(base), "sysfs"
-    return Recording(
-        name.group(1) if name else "", cores, int(memory.group(1)) * 1024 if memory else 0, tuple(gpus), source
-    )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def _nvml() -> Any:
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    return pynvml
-
-
-def _nvml_gpus(base: Path, nvml: Any) -> tuple[list[Gpu], str]:
-    """GPUs by NVML; no source where there is no driver."""
-    if nvml is None:
-        return [], ""
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return [], ""
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
-        return [_nvml_gpu(base, nvml, handle) for handle in handles], "NVML and sysfs"
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _nvml_gpu(base: Path, nvml: Any, gpu: Any) -> Gpu:
-    def ask(name: str, *arguments: Any, missing: Any = 0) -> Any:
-        try:
-            return getattr(nvml, name)(gpu, *arguments)
-        except (nvml.NVMLError, AttributeError):
-            return missing
-
-    address = _address(ask("nvmlDeviceGetPciInfo").busId)
-    capability = ask("nvmlDeviceGetCudaComputeCapability", missing=())
-    links: Counter[tuple[str, int]] = Counter()
-    for n in range(18):
-        if ask("nvmlDeviceGetNvLinkState", n) == 1:
-            kind = ask("nvmlDeviceGetNvLinkRemoteDeviceType", n, missing=None)
-            switched = kind == getattr(nvml, "NVML_NVLINK_DEVICE_TYPE_SWITCH", 2)
-            remote = ask("nvmlDeviceGetNvLinkRemotePciInfo", n, missing=None)
-            to = _SWITCH if switched or remote is None else _address(remote.busId)
-            links[to, int(ask("nvmlDeviceGetNvLinkVersion", n, missing=3))] += 1
-    name = ask("nvmlDeviceGetName", missing="")
-    return Gpu(
-        name.decode() if isinstance(name, bytes) else name, address, _path(base, address),
-        int(ask("nvmlDeviceGetMemoryInfo").total), int(ask("nvmlDeviceGetMaxPcieLinkGeneration")),
-        int(ask("nvmlDeviceGetMaxPcieLinkWidth")), ".".join(map(str, capability)), int(ask("nvmlDeviceGetNumGpuCores")),
-        int(ask("nvmlDeviceGetMaxClockInfo", getattr(nvml, "NVML_CLOCK_SM", 1))),
-        int(ask("nvmlDeviceGetMaxClockInfo", getattr(nvml, "NVML_CLOCK_MEM", 2))),
-        int(ask("nvmlDeviceGetMemoryBusWidth")), _numa(base, address),
-        tuple(NvLink(to, version, count) for (to, version), count in sorted(links.items())),
-    )  # fmt: skip
-
-
-def _address(text: Any) -> str:
-    """``00000000:17:00.0`` and the like as sysfs writes it."""
-    name = (text.decode() if isinstance(text, bytes) else str(text)).lower()
-    domain, _, rest = name.partition(":")
-    return f"{domain[-4:]}:{rest}"
-
-
-def _path(base: Path, address: str) -> tuple[str, ...]:
-    """PCI addresses from the root port to a device."""
-    real = os.path.realpath(base / "sys/bus/pci/devices" / address)
-    found = tuple(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", real))
-    return found or (address,)
-
-
-def _numa(base: Path, address: str) -> int:
-    text = _text(base / "sys/bus/pci/devices" / address / "numa_node").strip()
-    return int(text) if re.fullmatch(r"-?\d+", text) else -1
-
-
-def _sysfs_gpus(base: Path) -> list[Gpu]:
-    """GPUs without NVML: their places, and their names where the driver says them."""
-    found = []
-    for device in sorted((base / "sys/bus/pci/devices").glob("*")):
-        if _text(device / "vendor").strip() != "0x10de" or not _text(device / "class").startswith("0x03"):
-            continue
-        said = _text(base / "proc/driver/nvidia/gpus" / device.name / "information")
-        name = re.search(r"^Model:\s*(.*)$", said, re.MULTILINE)
-        speed = re.match(r"([\d.]+) GT/s", _text(device / "max_link_speed"))
-        generation = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}.get(float(speed.group(1)) if speed else 0.0, 0)
-        width = _text(device / "max_link_width").strip()
-        found.append(
-            Gpu(name.group(1) if name else f"PCI device {_text(device / 'device').strip()}", device.name,
-                _path(base, device.name), _largest_window(device), generation, int(width) if width.isdigit() else 0,
-                numa=_numa(base, device.name))
-        )  # fmt: skip
-    return found
-
-
-def _largest_window(device: Path) -> int:
-    """The largest range of memory addresses of a device: all of its memory on servers' GPUs, 256 MiB on others."""
-    sizes = [0]
-    for line in _text(device / "resource").splitlines():
-        begin, end = (int(word, 16) for word in line.split()[:2])
-        sizes.append(end - begin + 1 if end else 0)
-    return max(sizes)
+    if not recording.gpus:
+        raise InputError("there is no GPU to measure on")
+    cupy = import_cupy()
+    seen = {pci_address(cupy.cuda.Device(n).pci_bus_id): n for n in range(gpu_count(cupy))}
+    ports = {seen[gpu.address]: (gpu.address, gpu.path[0]) for gpu in recording.gpus if gpu.address in seen}
+    if not ports:
+        raise InputError(
+            f"cupy sees none of {', '.join(gpu.address for gpu in recording.gpus)}; see CUDA_VISIBLE_DEVICES"
+        )
+    return msgspec.structs.replace(recording, bandwidths=measure_bandwidths(cupy, ports, progress))
 
 
 def to_topology(recording: Recording, name: str = "this-machine") -> Topology:
-    """The topology of a recorded machine.
+    """The topology of a recorded machine, see `describe`."""
+    return describe(recording, name)[0]
 
-    GPUs below one root port share a bus. Without GPUs, each NUMA node is a device.
+
+def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology, dict[str, str]]:
+    """The topology of a recorded machine, and of each of its buses, links and switches where the bandwidth is from.
+
+    GPUs below one root port share a bus, unless measured copies say that they do not. A bus that is shared has the
+    bandwidth that copies to all its GPUs at once have together, a link that of its slower direction, a switch that of its
+    slowest pair. Without GPUs, each NUMA node is a device.
 
     Raises
     ------
@@ -251,19 +62,76 @@ def to_topology(recording: Recording, name: str = "this-machine") -> Topology:
     """
     if not recording.gpus:
         cpus = load_topology(f"cpu{max(len(recording.numa_cores), 1)}")
-        return msgspec.structs.replace(cpus, name=name, source=f"{recording.processor}; {cpus.source}")
+        return msgspec.structs.replace(cpus, name=name, source=f"{recording.processor}; {cpus.source}"), {}
     names = {gpu.address: f"gpu{n}" for n, gpu in enumerate(recording.gpus)}
-    ports = {gpu.path[0]: f"pcie{n}" for n, gpu in enumerate({g.path[0]: g for g in recording.gpus}.values())}
-    buses = [
-        Bus(bus, min(_pcie(gpu) for gpu in recording.gpus if gpu.path[0] == port), _BUS_LATENCY)
-        for port, bus in ports.items()
-    ]
-    devices = tuple(_device(gpu, names[gpu.address], ports[gpu.path[0]]) for gpu in recording.gpus)
-    return Topology(
-        name, devices, tuple(buses), tuple(_links(recording, names)), tuple(_switches(recording, names)),
-        peer_access=True, host_memory=recording.memory,
-        source=f"read from {recording.source or 'the machine'}; rates from specifications, latencies assumed",
+    comments: dict[str, str] = {}
+    buses, bus_of = _buses(recording, comments)
+    devices = tuple(_device(gpu, names[gpu.address], bus_of[gpu.address]) for gpu in recording.gpus)
+    links, switches = _links(recording, names, comments), _switches(recording, names, comments)
+    measured = "" if recording.bandwidths is None else "bandwidths of copies measured, other "
+    machine = Topology(
+        name, devices, tuple(buses), tuple(links), tuple(switches),
+        peer_access=_peer_access(recording), host_memory=recording.memory,
+        source=f"read from {recording.source or 'the machine'}; {measured}rates from specifications, latencies assumed",
     )  # fmt: skip
+    return machine, comments
+
+
+def _buses(recording: Recording, comments: dict[str, str]) -> tuple[list[Bus], dict[str, str]]:
+    """The buses, and each GPU's by its PCI address."""
+    below: dict[str, list[Gpu]] = {}
+    for gpu in recording.gpus:
+        below.setdefault(gpu.path[0], []).append(gpu)
+    buses: list[Bus] = []
+    bus_of: dict[str, str] = {}
+    for gpus in below.values():
+        for together, bandwidth, comment in _shares(gpus, recording.bandwidths):
+            name = f"pcie{len(buses)}"
+            buses.append(Bus(name, bandwidth, _BUS_LATENCY))
+            bus_of |= {gpu.address: name for gpu in together}
+            comments[name] = comment
+    return buses, bus_of
+
+
+def _shares(gpus: list[Gpu], measured: Bandwidths | None) -> list[tuple[list[Gpu], float, str]]:
+    """GPUs below one root port that share a bus, its bandwidth, and where that is from."""
+    alone = {} if measured is None else {g.address: measured.from_host.get(g.address, 0.0) for g in gpus}
+    if measured is None or not all(alone.values()):
+        return [(gpus, min(map(_pcie, gpus)), _SPECIFIED)]
+    said = f"measured: {_gigabytes(alone.values())} from pinned host memory"
+    if len(gpus) == 1:
+        return [(gpus, _rounded(*alone.values()), said)]
+    at_once = [measured.at_once.get(gpu.address, alone[gpu.address]) for gpu in gpus]
+    said += f", each alone; {_gigabytes(at_once)} at once"
+    if sum(at_once) > _SHARED * max(alone.values()):
+        return [([gpu], _rounded(rate), said) for gpu, rate in zip(gpus, at_once, strict=True)]
+    return [(gpus, _rounded(sum(at_once)), said)]
+
+
+def _gigabytes(rates: Iterable[float]) -> str:
+    return f"{', '.join(f'{rate / 1e9:.3g}' for rate in rates)} GB/s"
+
+
+def _rounded(rate: float) -> float:
+    """A measured bandwidth to three digits, more of which another measurement would not give again."""
+    return float(f"{rate:.3g}")
+
+
+def _measured_peers(recording: Recording) -> dict[tuple[str, str], float]:
+    """Bytes a second from one PCI address to another; 0 where copies do not go directly."""
+    found = recording.bandwidths.peers if recording.bandwidths else ()
+    return {(peer.source, peer.target): peer.bandwidth for peer in found}
+
+
+def _peer_access(recording: Recording) -> bool:
+    """Whether GPUs reach each other over their buses: those do that no link or switch joins, as far as is known."""
+    joined = {gpu.address: {link.to for link in gpu.links} for gpu in recording.gpus}
+    over_buses = (
+        rate
+        for (source, target), rate in _measured_peers(recording).items()
+        if target not in joined.get(source, ()) and SWITCH not in joined.get(source, set()) & joined.get(target, set())
+    )
+    return all(over_buses)
 
 
 def _pcie(gpu: Gpu) -> float:
@@ -292,25 +160,41 @@ def _device(gpu: Gpu, name: str, bus: str) -> Device:
     return Device(name, memory, bandwidth, rates, "cuda", _LAUNCH, bus, gpu.name, arch)
 
 
-def _links(recording: Recording, names: dict[str, str]) -> list[Link]:
+def _links(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Link]:
     """Links between pairs of GPUs; each pair is told by both ends, the first counts."""
+    peers = _measured_peers(recording)
     found: dict[tuple[str, ...], Link] = {}
     for gpu in recording.gpus:
         for link in gpu.links:
             if link.to in names and link.to != gpu.address:
                 ends = names[gpu.address], names[link.to]
-                speed = _NVLINK.get(link.version, _NVLINK[3]) * link.count
-                found.setdefault(tuple(sorted(ends)), Link(ends, speed, _PEER_LATENCY, ways=link.count))
+                rates = [peers.get((gpu.address, link.to), 0.0), peers.get((link.to, gpu.address), 0.0)]
+                speed, comment = _between(rates, _NVLINK.get(link.version, _NVLINK[3]) * link.count)
+                if (
+                    found.setdefault(tuple(sorted(ends)), Link(ends, speed, _PEER_LATENCY, ways=link.count)).devices
+                    == ends
+                ):
+                    comments["-".join(ends)] = comment
     return list(found.values())
 
 
-def _switches(recording: Recording, names: dict[str, str]) -> list[Switch]:
+def _switches(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Switch]:
     """One switch for all GPUs that have links to switches: NVSwitches of a board act together."""
     ports = {
-        names[gpu.address]: sum(
-            _NVLINK.get(link.version, _NVLINK[3]) * link.count for link in gpu.links if link.to == _SWITCH
-        )
+        gpu.address: sum(_NVLINK.get(link.version, _NVLINK[3]) * link.count for link in gpu.links if link.to == SWITCH)
         for gpu in recording.gpus
     }
-    joined = {name: speed for name, speed in ports.items() if speed}
-    return [Switch("nvswitch", tuple(joined), min(joined.values()), _PEER_LATENCY)] if len(joined) > 1 else []
+    joined = {address: speed for address, speed in ports.items() if speed}
+    if len(joined) < 2:
+        return []
+    peers = _measured_peers(recording)
+    rates = [peers.get((a, b), 0.0) for a in joined for b in joined if a != b]
+    speed, comments["nvswitch"] = _between(rates, min(joined.values()))
+    return [Switch("nvswitch", tuple(names[address] for address in joined), speed, _PEER_LATENCY)]
+
+
+def _between(rates: list[float], specified: float) -> tuple[float, str]:
+    """The bandwidth between GPUs and where it is from: the slowest way where all were measured, else as specified."""
+    if all(rates):
+        return _rounded(min(rates)), f"measured: {_gigabytes((min(rates), max(rates)))} at least and at most"
+    return specified, _SPECIFIED

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -237,33 +238,49 @@ class _Reader:
         return Switch(switch.name, tuple(switch.devices), bandwidth, latency, switch.contention)
 
 
-def write_topology(path: str | os.PathLike[str], topology: Topology) -> None:
-    """Write a topology file that `read_topology` reads back as the very same topology."""
-    write_atomically(path, format_topology(topology).encode())
+def write_topology(path: str | os.PathLike[str], topology: Topology, comments: Mapping[str, str] | None = None) -> None:
+    """Write a topology file that `read_topology` reads back as the very same topology; see `format_topology`."""
+    write_atomically(path, format_topology(topology, comments).encode())
 
 
-def format_topology(topology: Topology) -> str:
-    """The text of a topology file; neighbours that differ in nothing but name and bus share a table."""
+def format_topology(topology: Topology, comments: Mapping[str, str] | None = None) -> str:
+    """The text of a topology file; neighbours that differ in nothing but name and bus share a table.
+
+    Parameters
+    ----------
+    topology : Topology
+    comments : mapping of str to str, optional
+        What to say, in a line, of buses and switches by their name, and of links by their devices' (``"gpu0-gpu1"``).
+    """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
     head |= {"host_memory": format_quantity(topology.host_memory, "bytes"), "peer_access": topology.peer_access}
-    tables = [("", head)]
+    tables: list[tuple[str, list[str], dict[str, Any]]] = [("", [], head)]
     for buses in _groups(topology.buses, "name"):
-        tables.append(("buses", {"names": [bus.name for bus in buses], **_fields(buses[0], "name")}))
+        names = [bus.name for bus in buses]
+        tables.append(("buses", names, {"names": names, **_fields(buses[0], "name")}))
     for devices in _groups(topology.devices, "name", "bus"):
         joined = [device.bus for device in devices]
         bus = joined[0] if len(set(joined)) == 1 else joined
         fields = _fields(devices[0], "name", "bus")
-        tables.append(("devices", {"names": [device.name for device in devices], "bus": bus, **fields}))
+        tables.append(("devices", [], {"names": [device.name for device in devices], "bus": bus, **fields}))
     for links in _groups(topology.links, "devices"):
-        tables.append(("links", {"pairs": [list(link.devices) for link in links], **_fields(links[0], "devices")}))
+        pairs = [list(link.devices) for link in links]
+        tables.append(("links", ["-".join(pair) for pair in pairs], {"pairs": pairs, **_fields(links[0], "devices")}))
     for switch in topology.switches:
-        tables.append(
-            ("switches", {"name": switch.name, "devices": list(switch.devices), **_fields(switch, "name", "devices")})
-        )
+        fields = {"name": switch.name, "devices": list(switch.devices), **_fields(switch, "name", "devices")}
+        tables.append(("switches", [switch.name], fields))
     return "\n".join(
-        (f"[[{title}]]\n" if title else "") + "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items())
-        for title, table in tables
+        (f"[[{title}]]\n" if title else "")
+        + "".join(
+            f"# {_one_line(name)}: {_one_line(comments[name])}\n" for name in names if comments and name in comments
+        )
+        + "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items())
+        for title, names, table in tables
     )
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 _KINDS = {"memory": "bytes", "memory_bandwidth": "bandwidth", "bandwidth": "bandwidth", "latency": "time"}

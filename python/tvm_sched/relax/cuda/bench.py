@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -15,10 +15,12 @@ import msgspec
 import numpy as np
 import tvm
 
-from ...cost_model.detect import record, to_topology
+from ...cost_model.copies import REPEATS, CopyTimer, EventTimer, gpu_count, import_cupy
+from ...cost_model.detect import to_topology
 from ...cost_model.devices import properties
 from ...cost_model.occupancy import KernelResources
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
+from ...cost_model.recording import pci_address, record
 from ...cost_model.signature import signatures
 from ...errors import InputError
 from ...problem import Topology
@@ -28,7 +30,6 @@ from .compile import compile_image
 
 COPY_SIZES = tuple(4**n << 12 for n in range(0, 9))
 """Bytes of the copies that are timed: 4 KiB to 256 MiB."""
-_REPEATS = 9
 _LAUNCHES_SECONDS, _MOST_LAUNCHES = 1e-3, 200
 _STATIC_SHARED = 48 << 10  # bytes of shared memory that a launch gets without asking for more
 
@@ -76,8 +77,8 @@ class CudaBench:
         if match is None:
             raise InputError(f"device {device!r}: allowed are cpuN and cuda:N")
         self.ordinal = int(match.group(1) or 0)
-        self.cupy = _cupy()
-        self.count = _gpu_count(self.cupy)
+        self.cupy = import_cupy()
+        self.count = gpu_count(self.cupy)
         if self.ordinal >= self.count:
             raise InputError(f"device {device!r}: this machine has {self.count} GPUs, numbered from 0")
         self.cupy.cuda.Device(self.ordinal).use()
@@ -88,7 +89,8 @@ class CudaBench:
         self.device = properties(self.topology.devices[0])
         self.key = f"cuda, {self.device.name}"
         self.settings: dict[str, Any] = {"devices": [self.ordinal]}
-        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self.timer = EventTimer(self.cupy)
+        self.stream = self.timer.stream
         self._flush = self.cupy.cuda.alloc(int(2 * self.device.cache))
 
     def alone(
@@ -119,7 +121,7 @@ class CudaBench:
             alone = self._warm(first[a]), self._warm(second[b])
             counts = [_launches_for(seconds) for seconds in alone]
             graphs = [self._graph(kernel, n) for kernel, n in zip((first[a], second[b]), counts, strict=True)]
-            ended = np.median([self._race(graphs, other) for _ in range(_REPEATS)], axis=0).tolist()
+            ended = np.median([self._race(graphs, other) for _ in range(REPEATS)], axis=0).tolist()
             factors = slowdowns([n * seconds for n, seconds in zip(counts, alone, strict=True)], ended)
             result.append(Pair(a, b, alone, (alone[0] * factors[0], alone[1] * factors[1])))
         return result
@@ -127,13 +129,13 @@ class CudaBench:
     def copies(self) -> tuple[Copies, ...]:
         """Between host memory and the GPU, alone and while all GPUs copy; to each other GPU that it reaches."""
         here, others = f"cuda:{self.ordinal}", [n for n in range(self.count) if n != self.ordinal]
-        result = []
+        copies, result = CopyTimer(self.timer), []
         for at_once, beside in ((1, []), (self.count, others)) if others else ((1, []),):
             for down, route in ((True, f"host to {here}"), (False, f"{here} to host")):
-                times = ((size, self._host_copy(size, down, beside)) for size in COPY_SIZES)
+                times = ((size, copies.host(size, down, beside)) for size in COPY_SIZES)
                 result.append(Copies(route, at_once, tuple(times)))
         for other in others:
-            times = ((size, self._peer_copy(size, other)) for size in COPY_SIZES)
+            times = ((size, copies.peer(size, other)) for size in COPY_SIZES)
             result.append(Copies(f"{here} to cuda:{other}", 1, tuple(times)))
         return tuple(result)
 
@@ -193,36 +195,15 @@ class CudaBench:
         self.stream.synchronize()
         return memory
 
-    def _seconds(
-        self, work: Callable[[], None], before: Callable[[], None] | None = None, repeats: int = _REPEATS
-    ) -> float:
-        """Median seconds between events around ``work`` on the stream; ``before`` is done first and not counted."""
-        times = []
-        for _ in range(repeats):
-            with self.stream:
-                if before:
-                    before()
-                start, end = self._event(), self.cupy.cuda.Event()
-                work()
-                end.record(self.stream)
-            end.synchronize()
-            times.append(self.cupy.cuda.get_elapsed_time(start, end) / 1e3)
-        return float(np.median(times))
-
-    def _event(self) -> Any:
-        event = self.cupy.cuda.Event()
-        event.record(self.stream)
-        return event
-
     def _warm(self, kernel: GpuKernel) -> float:
         with self.stream:
             kernel()  # loads it
-        count = _launches_for(self._seconds(kernel, repeats=3))
+        count = _launches_for(self.timer.seconds(kernel, repeats=3))
         graph = self._graph(kernel, count)
-        return self._seconds(lambda: graph.launch(self.stream)) / count
+        return self.timer.seconds(lambda: graph.launch(self.stream)) / count
 
     def _cold(self, kernel: GpuKernel) -> float:
-        return self._seconds(kernel, lambda: self._flush.memset_async(0, int(2 * self.device.cache), self.stream))
+        return self.timer.seconds(kernel, lambda: self._flush.memset_async(0, int(2 * self.device.cache), self.stream))
 
     def _graph(self, kernel: GpuKernel, count: int) -> Any:
         with self.stream:
@@ -233,7 +214,7 @@ class CudaBench:
 
     def _race(self, graphs: Sequence[Any], other: Any) -> tuple[float, float]:
         """When each of two graphs ends that start at once on two streams, in seconds."""
-        start = self._event()
+        start = self.timer.event()
         other.wait_event(start)
         ends = []
         for graph, stream in zip(graphs, (self.stream, other), strict=True):
@@ -244,48 +225,6 @@ class CudaBench:
             end.synchronize()
         first, second = (self.cupy.cuda.get_elapsed_time(start, end) / 1e3 for end in ends)
         return first, second
-
-    def _host_copy(self, size: int, down: bool, beside: Sequence[int]) -> float:
-        cuda = self.cupy.cuda
-        pinned, memory = cuda.alloc_pinned_memory(size), cuda.alloc(size)
-
-        def copy(memory: Any, pinned: Any, stream: Any) -> None:
-            (memory.copy_from_host_async if down else memory.copy_to_host_async)(pinned.ptr, size, stream)
-
-        with self._copying(beside, size, copy) as start_others:
-            return self._seconds(lambda: copy(memory, pinned, self.stream), start_others)
-
-    @contextmanager
-    def _copying(self, others: Sequence[int], size: int, copy: Callable[..., None]) -> Iterator[Callable[[], None]]:
-        """Inside, the function given starts several copies on each other GPU, so that they last longer than one here."""
-        cuda, parts = self.cupy.cuda, []
-        for other in others:
-            with cuda.Device(other):
-                parts.append(
-                    (
-                        cuda.Device(other),
-                        cuda.alloc(size),
-                        cuda.alloc_pinned_memory(size),
-                        cuda.Stream(non_blocking=True),
-                    )
-                )
-
-        def start() -> None:
-            for device, memory, pinned, stream in parts:
-                with device:
-                    for _ in range(4):
-                        copy(memory, pinned, stream)
-
-        yield start
-        for _, _, _, stream in parts:
-            stream.synchronize()
-
-    def _peer_copy(self, size: int, other: int) -> float:
-        cuda = self.cupy.cuda
-        source = cuda.alloc(size)
-        with cuda.Device(other):
-            target = cuda.alloc(size)
-        return self._seconds(lambda: target.copy_from_device_async(source, size, self.stream))
 
 
 def slowdowns(alone: Sequence[float], ended: Sequence[float]) -> tuple[float, float]:
@@ -325,29 +264,12 @@ def _file_of(binary: bytes) -> Iterator[str]:
         yield str(path)
 
 
-def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise InputError(
-            f"measuring on a GPU needs cupy ({error}): pip install 'tvm-sched[cuda]'; --device cpu needs none"
-        ) from None
-    return cupy
-
-
-def _gpu_count(cupy: Any) -> int:
-    try:
-        return int(cupy.cuda.runtime.getDeviceCount())
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise InputError(f"there is no GPU to measure on ({error}); --device cpu needs none") from None
-
-
 def _topology_of(address: str) -> Topology:
     """One GPU of this machine by its PCI address, with its bus."""
     recording = record()
     machine = to_topology(recording)
-    wanted = address.lower()
-    position = next((n for n, gpu in enumerate(recording.gpus) if gpu.address.lower().endswith(wanted[-7:])), None)
+    wanted = pci_address(address)
+    position = next((n for n, gpu in enumerate(recording.gpus) if gpu.address == wanted), None)
     if position is None:
         raise InputError(
             f"GPU {address} is not among those that this machine tells of: tvm-sched topology detect shows them"

@@ -1,0 +1,197 @@
+"""How long copies from and to GPUs take, between events of cupy's, and the bandwidths of a machine's ways by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..errors import InputError
+
+REPEATS = 9
+"""How often each copy is made; the median counts."""
+LARGE = 256 << 20
+"""Bytes of the copies that give a bandwidth: what a copy takes besides its bytes is nothing beside them."""
+Progress = Callable[[str, int, int], None]
+
+
+class PeerCopy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Copies from one GPU's memory to another's, by PCI addresses; 0 bytes a second where neither reaches the other."""
+
+    source: str
+    target: str
+    bandwidth: float
+
+
+class Bandwidths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Measured bytes a second of large copies.
+
+    Parameters
+    ----------
+    from_host : dict of str to float
+        From pinned host memory to the GPU of a PCI address, while no other copies.
+    at_once : dict of str to float
+        The same while all GPUs below its root port copy; only where there are several.
+    peers : tuple of PeerCopy
+    """
+
+    from_host: dict[str, float] = {}
+    at_once: dict[str, float] = {}
+    peers: tuple[PeerCopy, ...] = ()
+
+    def __post_init__(self) -> None:
+        for table in (self.from_host, self.at_once):
+            for address, rate in table.items():
+                if not 0 < rate < float("inf"):
+                    raise InputError(f"GPU {address}: copies at {rate} bytes a second; above 0 and finite is allowed")
+        for peer in self.peers:
+            if not 0 <= peer.bandwidth < float("inf"):
+                raise InputError(
+                    f"copies from {peer.source} to {peer.target} at {peer.bandwidth} bytes a second; 0 (it cannot) or more "
+                    "is allowed"
+                )
+
+
+def import_cupy() -> Any:
+    """The package cupy.
+
+    Raises
+    ------
+    InputError
+        It is not installed.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise InputError(f"measuring on a GPU needs cupy ({error}): pip install 'tvm-sched[cuda]'") from None
+    return cupy
+
+
+def gpu_count(cupy: Any) -> int:
+    """How many GPUs cupy sees.
+
+    Raises
+    ------
+    InputError
+        There is none, or no driver.
+    """
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise InputError(f"there is no GPU to measure on ({error})") from None
+
+
+class EventTimer:
+    """Times work on a stream of the current GPU by events before and after it."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def event(self) -> Any:
+        """An event recorded now."""
+        event = self.cupy.cuda.Event()
+        event.record(self.stream)
+        return event
+
+    def seconds(
+        self, work: Callable[[], None], before: Callable[[], None] | None = None, repeats: int = REPEATS
+    ) -> float:
+        """Median seconds of ``work`` on the stream; ``before`` is done first and not counted."""
+        times = []
+        for _ in range(repeats):
+            with self.stream:
+                if before:
+                    before()
+                start = self.event()
+                work()
+                end = self.event()
+            end.synchronize()
+            times.append(self.cupy.cuda.get_elapsed_time(start, end) / 1e3)
+        return float(np.median(times))
+
+
+class CopyTimer:
+    """Times copies from and to the current GPU."""
+
+    def __init__(self, timer: EventTimer) -> None:
+        self.timer = timer
+        self.cuda = timer.cupy.cuda
+
+    def host(self, size: int, down: bool, beside: Sequence[int] = ()) -> float:
+        """Seconds of a copy from pinned host memory (``down``) or to it, while the GPUs ``beside`` make such copies, too."""
+        pinned, memory = self.cuda.alloc_pinned_memory(size), self.cuda.alloc(size)
+
+        def copy(memory: Any, pinned: Any, stream: Any) -> None:
+            (memory.copy_from_host_async if down else memory.copy_to_host_async)(pinned.ptr, size, stream)
+
+        with self._copying(beside, size, copy) as start_others:
+            return self.timer.seconds(lambda: copy(memory, pinned, self.timer.stream), start_others)
+
+    def peer(self, size: int, other: int) -> float:
+        """Seconds of a copy to another GPU; cupy lets them reach each other's memory where they can."""
+        source = self.cuda.alloc(size)
+        with self.cuda.Device(other):
+            target = self.cuda.alloc(size)
+        return self.timer.seconds(lambda: target.copy_from_device_async(source, size, self.timer.stream))
+
+    @contextmanager
+    def _copying(self, others: Sequence[int], size: int, copy: Callable[..., None]) -> Iterator[Callable[[], None]]:
+        """Inside, the function given starts several copies on each other GPU, so that they last longer than one here."""
+        parts = []
+        for other in others:
+            device = self.cuda.Device(other)
+            with device:
+                memory, pinned = self.cuda.alloc(size), self.cuda.alloc_pinned_memory(size)
+                parts.append((device, memory, pinned, self.cuda.Stream(non_blocking=True)))
+
+        def start() -> None:
+            for device, memory, pinned, stream in parts:
+                with device:
+                    for _ in range(4):
+                        copy(memory, pinned, stream)
+
+        yield start
+        for _, _, _, stream in parts:
+            stream.synchronize()
+
+
+def measure_bandwidths(cupy: Any, ports: Mapping[int, tuple[str, str]], progress: Progress | None = None) -> Bandwidths:
+    """Measure copies of `LARGE` bytes.
+
+    From the host to each GPU, alone and together with those below its root port; between GPUs that reach each other.
+
+    Parameters
+    ----------
+    cupy : module
+    ports : mapping of int to (str, str)
+        PCI addresses of a GPU and of its root port, by cupy's number of the GPU.
+    progress : callable, optional
+        Called with what is being measured, how many parts are done and how many there are.
+
+    Raises
+    ------
+    InputError
+        The GPUs refuse, such as one whose memory is in use.
+    """
+    tell = progress or (lambda *_: None)
+    alone, together, peers = {}, {}, []
+    try:
+        for done, (gpu, (address, port)) in enumerate(ports.items()):
+            tell(f"copies of GPU {address}", done, len(ports))
+            with cupy.cuda.Device(gpu):
+                timer = CopyTimer(EventTimer(cupy))
+                alone[address] = LARGE / timer.host(LARGE, down=True)
+                beside = [other for other, (_, its) in ports.items() if its == port and other != gpu]
+                if beside:
+                    together[address] = LARGE / timer.host(LARGE, down=True, beside=beside)
+                for other, (target, _) in ports.items():
+                    if other != gpu:
+                        reaches = cupy.cuda.runtime.deviceCanAccessPeer(gpu, other)
+                        peers.append(PeerCopy(address, target, LARGE / timer.peer(LARGE, other) if reaches else 0.0))
+    except (cupy.cuda.runtime.CUDARuntimeError, MemoryError) as error:
+        raise InputError(f"copies of {LARGE >> 20} MiB cannot be measured ({error})") from None
+    return Bandwidths(alone, together, tuple(peers))

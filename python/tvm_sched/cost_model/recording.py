@@ -1,0 +1,231 @@
+"""What a machine says of itself, by sysfs and NVML: a plain document, so that it can be described elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from .copies import Bandwidths
+
+FORMAT, VERSION = "tvm_sched.recording", 2
+SWITCH = "switch"
+"""Where links go that do not go to a GPU."""
+
+
+class NvLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Links of one GPU to one neighbour: the PCI address of a GPU, or ``"switch"``."""
+
+    to: str
+    version: int
+    count: int = 1
+
+
+class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A GPU as the system describes it.
+
+    Parameters
+    ----------
+    name : str
+        Product name.
+    address : str
+        PCI address, such as ``"0000:17:00.0"``.
+    path : tuple of str
+        PCI addresses on the way to it, from the root port.
+    memory : int
+        Bytes.
+    generation, width : int
+        Of its PCIe link.
+    capability : str
+        Such as ``"9.0"``; empty where it is not known.
+    cores, clock_mhz, memory_clock_mhz, memory_bits : int
+        For chips that are not known by name; 0 where they are not known.
+    numa : int
+        Node; -1 where there is none.
+    links : tuple of NvLink
+    """
+
+    name: str
+    address: str
+    path: tuple[str, ...]
+    memory: int
+    generation: int
+    width: int
+    capability: str = ""
+    cores: int = 0
+    clock_mhz: int = 0
+    memory_clock_mhz: int = 0
+    memory_bits: int = 0
+    numa: int = -1
+    links: tuple[NvLink, ...] = ()
+
+
+class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a machine says of itself.
+
+    Parameters
+    ----------
+    processor : str
+    numa_cores : tuple of int
+        Cores of each node.
+    memory : int
+        Bytes of host memory.
+    gpus : tuple of Gpu
+    source : str
+        Where it is from.
+    bandwidths : Bandwidths, optional
+        Where copies were measured.
+    """
+
+    processor: str
+    numa_cores: tuple[int, ...]
+    memory: int
+    gpus: tuple[Gpu, ...] = ()
+    source: str = ""
+    bandwidths: Bandwidths | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the recording."""
+        write_atomically(path, encode_document(self, FORMAT, VERSION))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Recording:
+        """Read and check a recording."""
+        where = os.fspath(path)
+        return convert(decode_document(read_bytes(path), FORMAT, VERSION, where), Recording, where)
+
+
+def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:
+    """Read what this machine says of itself.
+
+    Parameters
+    ----------
+    root : path
+        Where ``proc`` and ``sys`` are.
+    nvml : module, optional
+        ``pynvml`` or what speaks like it; looked for where it is not given. Without it a GPU's name, memory and NVLinks
+        are not known, and GPUs whose name is not known cannot be described.
+    """
+    base = Path(root)
+    nodes = sorted(base.glob("sys/devices/system/node/node[0-9]*"))
+    cores = tuple(len(list(node.glob("cpu[0-9]*"))) for node in nodes) or (os.cpu_count() or 1,)
+    info = _text(base / "proc/cpuinfo")
+    name = re.search(r"^model name\s*:\s*(.*)$", info, re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text(base / "proc/meminfo"), re.MULTILINE)
+    gpus, source = _nvml_gpus(base, _nvml() if nvml is None else nvml)
+    if not source:
+        gpus, source = _sysfs_gpus(base), "sysfs"
+    return Recording(
+        name.group(1) if name else "", cores, int(memory.group(1)) * 1024 if memory else 0, tuple(gpus), source
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _nvml() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    return pynvml
+
+
+def _nvml_gpus(base: Path, nvml: Any) -> tuple[list[Gpu], str]:
+    """GPUs by NVML; no source where there is no driver."""
+    if nvml is None:
+        return [], ""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return [], ""
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
+        return [_nvml_gpu(base, nvml, handle) for handle in handles], "NVML and sysfs"
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _nvml_gpu(base: Path, nvml: Any, gpu: Any) -> Gpu:
+    def ask(name: str, *arguments: Any, missing: Any = 0) -> Any:
+        try:
+            return getattr(nvml, name)(gpu, *arguments)
+        except (nvml.NVMLError, AttributeError):
+            return missing
+
+    address = pci_address(ask("nvmlDeviceGetPciInfo").busId)
+    capability = ask("nvmlDeviceGetCudaComputeCapability", missing=())
+    links: Counter[tuple[str, int]] = Counter()
+    for n in range(18):
+        if ask("nvmlDeviceGetNvLinkState", n) == 1:
+            kind = ask("nvmlDeviceGetNvLinkRemoteDeviceType", n, missing=None)
+            switched = kind == getattr(nvml, "NVML_NVLINK_DEVICE_TYPESWITCH", 2)
+            remote = ask("nvmlDeviceGetNvLinkRemotePciInfo", n, missing=None)
+            to = SWITCH if switched or remote is None else pci_address(remote.busId)
+            links[to, int(ask("nvmlDeviceGetNvLinkVersion", n, missing=3))] += 1
+    name = ask("nvmlDeviceGetName", missing="")
+    return Gpu(
+        name.decode() if isinstance(name, bytes) else name, address, _path(base, address),
+        int(ask("nvmlDeviceGetMemoryInfo").total), int(ask("nvmlDeviceGetMaxPcieLinkGeneration")),
+        int(ask("nvmlDeviceGetMaxPcieLinkWidth")), ".".join(map(str, capability)), int(ask("nvmlDeviceGetNumGpuCores")),
+        int(ask("nvmlDeviceGetMaxClockInfo", getattr(nvml, "NVML_CLOCK_SM", 1))),
+        int(ask("nvmlDeviceGetMaxClockInfo", getattr(nvml, "NVML_CLOCK_MEM", 2))),
+        int(ask("nvmlDeviceGetMemoryBusWidth")), _numa(base, address),
+        tuple(NvLink(to, version, count) for (to, version), count in sorted(links.items())),
+    )  # fmt: skip
+
+
+def pci_address(text: Any) -> str:
+    """A PCI address such as ``00000000:17:00.0`` as sysfs writes it."""
+    name = (text.decode() if isinstance(text, bytes) else str(text)).lower()
+    domain, _, rest = name.partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def _path(base: Path, address: str) -> tuple[str, ...]:
+    """PCI addresses from the root port to a device."""
+    real = os.path.realpath(base / "sys/bus/pci/devices" / address)
+    found = tuple(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", real))
+    return found or (address,)
+
+
+def _numa(base: Path, address: str) -> int:
+    text = _text(base / "sys/bus/pci/devices" / address / "numa_node").strip()
+    return int(text) if re.fullmatch(r"-?\d+", text) else -1
+
+
+def _sysfs_gpus(base: Path) -> list[Gpu]:
+    """GPUs without NVML: their places, and their names where the driver says them."""
+    found = []
+    for device in sorted((base / "sys/bus/pci/devices").glob("*")):
+        if _text(device / "vendor").strip() != "0x10de" or not _text(device / "class").startswith("0x03"):
+            continue
+        said = _text(base / "proc/driver/nvidia/gpus" / device.name / "information")
+        name = re.search(r"^Model:\s*(.*)$", said, re.MULTILINE)
+        speed = re.match(r"([\d.]+) GT/s", _text(device / "max_link_speed"))
+        generation = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}.get(float(speed.group(1)) if speed else 0.0, 0)
+        width = _text(device / "max_link_width").strip()
+        found.append(
+            Gpu(name.group(1) if name else f"PCI device {_text(device / 'device').strip()}", device.name,
+                _path(base, device.name), _largest_window(device), generation, int(width) if width.isdigit() else 0,
+                numa=_numa(base, device.name))
+        )  # fmt: skip
+    return found
+
+
+def _largest_window(device: Path) -> int:
+    """The largest range of memory addresses of a device: all of its memory on servers' GPUs, 256 MiB on others."""
+    sizes = [0]
+    for line in _text(device / "resource").splitlines():
+        begin, end = (int(word, 16) for word in line.split()[:2])
+        sizes.append(end - begin + 1 if end else 0)
+    return max(sizes)
