@@ -167,7 +167,14 @@ def circumstances(predicted: bool = False) -> list[str]:
             line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
         ]
         cpu = names[0] if names else cpu
-    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_elsewhere, sys.argv[1:])])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
     made = f"Made by `{command}` on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores of {cpu}; {packages}."
     return [made, PREDICTED] if predicted else [made]
+
+
+def _elsewhere(argument: str) -> str:
+    """An argument as it may stand on a page: of a path outside of the repository its last name."""
+    option, equals, value = argument.rpartition("=")
+    outside = os.path.isabs(value) or value.startswith(os.pardir)
+    return f"{option}{equals}{Path(value).name}" if outside else argument

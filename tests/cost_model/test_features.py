@@ -5,15 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_sched.cost_model.devices import GPUS, known_gpu, properties
+from tvm_sched.cost_model.devices import GPUS, DeviceProperties, guess_processors, known_gpu, properties
 from tvm_sched.cost_model.features import (
     FAMILIES,
     FUNCTIONS,
+    JOIN_SECONDS,
     NAMES,
     describe,
     family_of,
     features,
     footprint_of,
+    join_seconds,
     matrix_products,
     roofline_seconds,
 )
@@ -93,6 +95,20 @@ def test_roofline_of_a_product_by_hand():
     assert roofline_seconds(thin, device)[0] == pytest.approx(2 * (4096 + 4096**2 + 4096) / 3350e9 + 2e-6)
 
 
+def test_threads_of_a_cpu_by_hand():
+    one, two = (
+        DeviceProperties("cpu", "cpu", {"float32": rate}, 40e9, guess_processors("cpu", rate), 32e6)
+        for rate in (255e9, 500e9)
+    )
+    assert (one.processors, two.processors) == (1, 2)
+    work = describe(graph_of([CONVOLUTION, "conv2d|237633536|a float32[8];p float32[8]|float32[8]"]))
+    flops = 237633536
+    assert roofline_seconds(work, one) == pytest.approx([flops / 255e9 + 0.5e-6] * 2)
+    assert roofline_seconds(work, two) == pytest.approx([flops / 500e9 + 0.5e-6, flops / 250e9 + 0.5e-6])
+    assert join_seconds(work, one).tolist() == [0, 0]
+    assert join_seconds(work, two).tolist() == [JOIN_SECONDS, 0], "only the library's kernel has threads to join"
+
+
 def test_waves_of_a_product_by_hand():
     row = dict(
         zip(NAMES, features(matrix_products([1024], [1024], [64], "bfloat16", 16), GPUS["A100"])[0], strict=True)
@@ -121,6 +137,18 @@ def test_a_device_keeps_the_rates_of_its_topology():
 
 
 @given(st.lists(st.tuples(*[st.integers(1, 5000)] * 3), min_size=1, max_size=20), st.sampled_from(sorted(GPUS)))
-def test_features_are_finite(sizes, gpu):
+def test_features_are_finite_but_for_what_is_not_known(sizes, gpu):
     m, n, k = np.array(sizes).T
-    assert np.isfinite(features(matrix_products(m, n, k, "bfloat16", 16), GPUS[gpu])).all()
+    found = features(matrix_products(m, n, k, "bfloat16", 16), GPUS[gpu])
+    unknown = NAMES.index("footprint/cache")
+    assert np.isnan(found[:, unknown]).all()
+    assert np.isfinite(np.delete(found, unknown, axis=1)).all()
+
+
+def test_bytes_that_are_not_there_do_not_tell_the_cache():
+    """Else a column would tell one device from another where that must not be known."""
+    work = describe(graph_of(["softmax|40|a float32[8]|float32[8]"]))
+    assert work.parameters[0] == work.footprint[0] == 0
+    for device in (GPUS["A100"], GPUS["H100"]):
+        row = dict(zip(NAMES, features(work, device)[0], strict=True))
+        assert np.isnan([row["parameters/cache"], row["footprint/cache"]]).all()

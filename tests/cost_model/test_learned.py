@@ -6,8 +6,8 @@ import pytest
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.data import Samples
-from tvm_sched.cost_model.devices import GPUS
-from tvm_sched.cost_model.features import matrix_products, roofline_seconds
+from tvm_sched.cost_model.devices import GPUS, DeviceProperties
+from tvm_sched.cost_model.features import JOIN_SECONDS, matrix_products, roofline_seconds
 from tvm_sched.cost_model.learned import SHIPPED, LearnedModel, load_learned, spread_of
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.signature import graph_of
@@ -43,6 +43,26 @@ def test_a_device_that_it_was_not_trained_on(model):
     assert not model.parts["cuda"].knows(GPUS["L40S"])
     found = model.predict(test.work, GPUS["L40S"])
     assert np.median(np.abs(found.seconds / test.seconds - 1)) < 0.1
+
+
+def test_columns_that_say_nothing_are_not_looked_at(model):
+    names = model.parts["cuda"].names
+    assert {"peak", "m", "roofline"} <= set(names)
+    assert not {"family", "window", "fused", "exponentials", "calls", "footprint/cache"} & set(names)
+
+
+def test_threads_of_a_cpu_are_physics_where_none_were_measured():
+    one, two = (DeviceProperties("cpu", "cpu", {"float32": n * 255e9}, 40e9, n, 32e6) for n in (1, 2))
+    model = train(law(one), rounds=25)
+    test = law(two, seed=1)
+    found = model.predict(test.work, two)
+    assert not model.parts["cpu"].knows(two)
+    exact = 1.7 * roofline_seconds(test.work, two) + JOIN_SECONDS
+    assert np.median(np.abs(found.seconds / exact - 1)) < 0.05
+    measured = Samples.on(two, test.work, exact, test.group)
+    again = train(Samples.concatenate([law(one), measured]), rounds=25)
+    assert len(again.parts["cpu"].devices) == 2
+    assert np.median(np.abs(again.predict(test.work, two).seconds / exact - 1)) < 0.05
 
 
 def test_far_from_the_data_it_is_the_roofline_times_a_constant(model):

@@ -1,5 +1,7 @@
 """Profiles: their files, the database, and latencies from them."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -29,6 +31,12 @@ def test_files(profile, tmp_path, name):
         pytest.importorskip("pyarrow")
     profile.save(tmp_path / name)
     assert Profile.load(tmp_path / name) == profile
+
+
+def test_an_older_file_says_one_processor_of_every_cpu(profile, tmp_path):
+    device = dataclasses.replace(profile.device, rates={"float32": 500e9}, processors=1)
+    msgspec.structs.replace(profile, device=device, threads=2).save(tmp_path / "p.json")
+    assert Profile.load(tmp_path / "p.json").device.processors == 2
 
 
 def test_wrong_files(profile, tmp_path):

@@ -23,7 +23,7 @@ class DeviceProperties:
     bandwidth : float
         Bytes a second.
     processors : int
-        Streaming multiprocessors of a GPU; 1 for a CPU device.
+        Streaming multiprocessors of a GPU, threads of a CPU device.
     cache : float
         Bytes of the last level.
     """
@@ -79,8 +79,14 @@ GPUS = {
 
 CPU_CACHE = 32e6
 """Bytes of last-level cache that a CPU device is taken to have."""
-_FLOPS_PER_PROCESSOR = 128 * 2 * 1.6e9
-"""float32 operations a second of one multiprocessor since Ampere: to guess their number of a GPU that is not known."""
+_FLOPS_PER_PROCESSOR = {"cuda": 128 * 2 * 1.6e9, "cpu": 255e9}
+"""float32 operations a second of one multiprocessor since Ampere, and of a thread of oneDNN's: to guess how many of them a
+device has of which only rates are known."""
+
+
+def guess_processors(kind: str, rate: float) -> int:
+    """Streaming multiprocessors of a GPU, or threads of a CPU device, by its float32 operations a second."""
+    return max(round(rate / _FLOPS_PER_PROCESSOR[kind]), 1)
 
 
 def known_gpu(model: str) -> DeviceProperties | None:
@@ -92,12 +98,12 @@ def known_gpu(model: str) -> DeviceProperties | None:
 
 def properties(device: Device) -> DeviceProperties:
     """A topology's device as the model sees it: its own rates, and what is known, or guessed, of its chip."""
+    guess = guess_processors(device.kind, device.peak_flops["float32"])
     if device.kind == "cpu":
         return DeviceProperties(
-            device.model or device.name, "cpu", device.peak_flops, device.memory_bandwidth, 1, CPU_CACHE
+            device.model or device.name, "cpu", device.peak_flops, device.memory_bandwidth, guess, CPU_CACHE
         )
     chip = known_gpu(device.model or device.name)
-    guess = max(round(device.peak_flops["float32"] / _FLOPS_PER_PROCESSOR), 1)
     processors, cache = (chip.processors, chip.cache) if chip else (guess, 6e6)
     return DeviceProperties(
         chip.name if chip else device.model or device.name,

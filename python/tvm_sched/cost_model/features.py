@@ -56,6 +56,10 @@ TILES = ((64, 64), (128, 128), (256, 128))
 
 FLOOR_SECONDS = {"cuda": 2e-6, "cpu": 0.5e-6}
 """What the least of kernels takes; the physics that the model falls back to is the roofline on top of this."""
+JOIN_SECONDS = 45e-6
+"""What a library's kernel with several threads of a CPU takes besides its work, to wake them and wait for the last.
+
+The median of what two threads take beyond half of one's time, of library kernels from 5 to 100 us in benchmarks/data."""
 
 
 @dataclass(frozen=True)
@@ -206,8 +210,8 @@ def footprint_of(graph: OpGraph, work: Workload) -> float:
     size = {tensor.name: tensor.size for tensor in graph.tensors if tensor.kind == "parameter"}
     total = 0.0
     for operator, read in zip(graph.operators, work.parameters.tolist(), strict=True):
-        new = sum(size.pop(name, 0) for name in operator.inputs) if read else 0
-        total += min(read, new)
+        if read:
+            total += min(read, sum([size.pop(name, 0) for name in operator.inputs]))
     return total
 
 
@@ -228,21 +232,20 @@ def family_of(kind: str) -> tuple[str, int]:
 
 def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) -> tuple[object, ...]:
     family, fused = family_of(kind)
-    distinct = {tensor.name: tensor for tensor in read}.values()
-    parameters = sum(t.size for t in distinct if t.kind == "parameter")
-    others = sum(t.size for t in distinct) - parameters
-    written = sum(t.size for t in made)
-    dtype = made[0].dtype if made else ""
-    batch, m, n, k, window = _extents(family, flops, read, made)
-    position = FAMILIES.index(family)
+    written, result = sum([t.size for t in made]), max([prod(t.shape) for t in made], default=1)
+    parameters = others = table = broadcast = 0
+    for tensor in read if len(read) < 2 else {tensor.name: tensor for tensor in read}.values():
+        if tensor.kind == "parameter":
+            parameters += tensor.size
+        else:
+            others += tensor.size
+        table = max(table, tensor.size)
+        broadcast += 1 < prod(tensor.shape) < result
     if family == "gather":  # reads as many rows of its table as it writes, not the table
-        table = max((t.size for t in distinct), default=0)
         rows_read = min(table, written)
         parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
-    result = max((prod(t.shape) for t in made), default=1)
-    broadcast = sum(1 < prod(t.shape) < result for t in distinct)
-    library = float("." in kind)
-    sizes = (float(flops), others, parameters, written, batch, m, n, k, window)
+    position, dtype, library = FAMILIES.index(family), made[0].dtype if made else "", float("." in kind)
+    sizes = (float(flops), others, parameters, written, *_extents(family, flops, read, made))
     return (position, dtype, *sizes, fused, *_function_counts(kind), broadcast, library)
 
 
@@ -274,9 +277,17 @@ def _extents(
 
 
 def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
-    """Physics: arithmetic or bytes at the device's rates, whichever takes longer, and what the least of kernels takes."""
-    compute, memory = _parts(work, device)
-    return np.maximum(compute, memory) + FLOOR_SECONDS[device.kind]
+    """Physics: arithmetic or bytes at the device's rates, whichever takes longer, and what the least of kernels takes.
+
+    Of a CPU's threads only kernels of libraries use more than one.
+    """
+    return np.maximum(*_parts(work, device)) + FLOOR_SECONDS[device.kind]
+
+
+def join_seconds(work: Workload, device: DeviceProperties) -> Floats:
+    """What operators take on top of their work because several threads of a CPU share it."""
+    shared = device.kind == "cpu" and device.processors > 1
+    return JOIN_SECONDS * work.library if shared else np.zeros(len(work))
 
 
 def _parts(work: Workload, device: DeviceProperties) -> tuple[Floats, Floats]:
@@ -285,7 +296,8 @@ def _parts(work: Workload, device: DeviceProperties) -> tuple[Floats, Floats]:
 
 def _peak(work: Workload, device: DeviceProperties) -> Floats:
     names, code = work.dtypes
-    return np.array([device.peak(str(name)) for name in names], np.float64)[code]
+    rates = np.array([device.peak(str(name)) for name in names], np.float64)[code]
+    return rates / np.where(work.library > 0, 1, device.processors) if device.kind == "cpu" else rates
 
 
 NAMES = (
@@ -300,6 +312,9 @@ NAMES = (
 
 def features(work: Workload, device: DeviceProperties) -> npt.NDArray[np.float32]:
     """The numbers that the model learns from; logarithms to base 2 where sizes spread over powers.
+
+    Bytes of which there are none, or of which nothing is known, are missing (NaN) beside the cache: as a number they would
+    tell its size and so the device.
 
     Returns
     -------
@@ -336,7 +351,8 @@ class _OwnColumns(NamedTuple):
         first += [work.window, work.fused, *(getattr(work, name) for name in FUNCTIONS)]
         first += [work.exponentials + work.polynomials + work.powers, work.broadcast, work.library]
         first += [_log(work.flops) - _log(work.bytes)]
-        moved = [_log(each) for each in (work.bytes, work.parameters, work.footprint)]
+        parameters, footprint = (np.where(each > 0, _log(each), np.nan) for each in (work.parameters, work.footprint))
+        moved = [_log(work.bytes), parameters, footprint]
         last = [_alignment(work.n), _alignment(work.k), np.minimum(work.m, work.n)]
         return _OwnColumns(np.stack(first, axis=1).astype(np.float32), np.stack(moved, axis=1), np.stack(last, axis=1))
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..errors import FormatError, InputError
 from ..files import check_envelope, convert, read_bytes, write_atomically
 from .devices import DeviceProperties
-from .features import FAMILIES, NAMES, Floats, Workload, features, roofline_seconds
+from .features import FAMILIES, NAMES, Floats, Workload, features, join_seconds, roofline_seconds
 
 FORMAT, VERSION = "tvm_sched.cost_model", 1
 COVERAGE = 0.9
@@ -53,6 +53,32 @@ class Spread(msgspec.Struct, frozen=True):
     shared: float = 0.0
 
 
+@dataclass(frozen=True)
+class Trees:
+    """A booster, and the columns of `features` that it looks at."""
+
+    booster: Any
+    names: tuple[str, ...]
+
+    @cached_property
+    def _positions(self) -> npt.NDArray[np.intp]:
+        return np.array([NAMES.index(name) for name in self.names])
+
+    def log_ratio(self, columns: npt.NDArray[np.float32], known: bool) -> Floats:
+        """Logarithm of time to roofline by all columns of `features`, on devices trained on (``known``) or on others."""
+        if not len(columns):
+            return np.zeros(0)
+        looked_at = columns if known else anonymous(columns)
+        return np.asarray(self.booster.inplace_predict(looked_at[:, self._positions]), np.float64)
+
+
+def anonymous(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Features without those that tell one device from another."""
+    columns = columns.copy()
+    columns[:, IDENTITY] = np.nan
+    return columns
+
+
 class Part(msgspec.Struct, frozen=True, dict=True):
     """The model of one kind of devices.
 
@@ -61,7 +87,7 @@ class Part(msgspec.Struct, frozen=True, dict=True):
     booster : bytes
         XGBoost's own UBJSON.
     names : tuple of str
-        Columns of the features that it was trained with.
+        Columns of the features that it looks at.
     families : dict of str to (lowest, highest)
         Of each family in the data, the bounds of the columns `RANGED`.
     bits : tuple of float
@@ -84,13 +110,13 @@ class Part(msgspec.Struct, frozen=True, dict=True):
     far: Spread
 
     @cached_property
-    def trees(self) -> Any:
-        """The booster."""
+    def trees(self) -> Trees:
+        """The booster, ready to predict."""
         import xgboost
 
-        trees = xgboost.Booster({"nthread": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0})
-        trees.load_model(bytearray(self.booster))
-        return trees
+        found = xgboost.Booster({"nthread": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0})
+        found.load_model(bytearray(self.booster))
+        return Trees(found, self.names)
 
     def knows(self, device: DeviceProperties) -> bool:
         """Whether a device is one of those trained on."""
@@ -101,10 +127,8 @@ class Part(msgspec.Struct, frozen=True, dict=True):
         columns = features(work, device)
         far = self._far(columns)
         known = self.knows(device)
-        if not known:
-            columns[:, IDENTITY] = np.nan
-        ratio = self.trees.inplace_predict(columns).astype(np.float64) if len(work) else np.zeros(0)
-        seconds = roofline_seconds(work, device) * np.exp(ratio)
+        seconds = roofline_seconds(work, device) * np.exp(self.trees.log_ratio(columns, known))
+        seconds += join_seconds(work, device)
         spreads = self.known if known else self.unknown
         table = [spreads.get(family, spreads[""]) for family in FAMILIES]
         low, high, shared = (
@@ -202,7 +226,7 @@ class LearnedModel(msgspec.Struct, frozen=True):
         check_envelope(data, FORMAT, VERSION, where)
         model = convert(data, LearnedModel, where)
         for kind, part in model.parts.items():
-            if part.names != NAMES:
+            if not set(part.names) <= set(NAMES):
                 raise FormatError(
                     f"{where}: the model of {kind} devices was trained with other features than this version of tvm_sched "
                     "computes; train it anew with `tvm-sched learn`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import sqlite3
@@ -15,7 +16,7 @@ import msgspec
 from ..errors import FormatError, InputError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .data import Samples
-from .devices import DeviceProperties
+from .devices import DeviceProperties, guess_processors
 from .features import Workload, describe
 from .occupancy import KernelResources
 from .signature import graph_of
@@ -209,9 +210,15 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         text, kernels = _read_parquet(path) if _is_parquet(path) else (read_bytes(path), None)
         data = decode_document(text, FORMAT, VERSION, where)
         try:
-            return convert({**data, "kernels": data.get("kernels", []) if kernels is None else kernels}, Profile, where)
+            found = convert(
+                {**data, "kernels": data.get("kernels", []) if kernels is None else kernels}, Profile, where
+            )
         except InputError as error:
             raise type(error)(f"{where}: {error}" if where not in str(error) else str(error)) from None
+        if found.device.kind != "cpu":
+            return found
+        threads = guess_processors("cpu", found.device.peak("float32"))  # older files say 1 of every CPU device
+        return msgspec.structs.replace(found, device=dataclasses.replace(found.device, processors=threads))
 
     def differences(self) -> list[str]:
         """How this machine differs from the one that was measured: reasons not to trust the times here."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .data import Samples
 from .devices import DeviceProperties
 from .features import FAMILIES, NAMES, Floats
-from .learned import IDENTITY, RANGED, LearnedModel, Part, Spread, spread_of
+from .learned import IDENTITY, RANGED, LearnedModel, Part, Spread, Trees, anonymous, spread_of
 
 Progress = Callable[[str, int, int], None]
 Rows = npt.NDArray[np.int64]
@@ -19,6 +19,7 @@ FOLDS = 5
 MOST_SAMPLES = {"cuda": 20_000, "cpu": 20_000}
 """Samples of each device, family and dtype that are taken: more make training slower and little better."""
 _FEW_ROWS = 60_000
+_LEAST_WORK = 0.1  # of a measured time, where threads joined faster than `join_seconds` says
 ROUNDS = {"cuda": 250, "cpu": 300}
 _TREES: dict[str, dict[str, Any]] = {
     "cuda": {"max_leaves": 96, "learning_rate": 0.15, "min_child_weight": 5},
@@ -60,27 +61,35 @@ def train(
     return LearnedModel(parts, dict(about or {}, seed=str(seed)))
 
 
-def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Any:
-    """The booster alone, without intervals; rows of devices that are to be new have their identity missing.
+def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Trees:
+    """The trees alone, without intervals.
 
-    Every sample stands there twice for GPUs, once without the device's identity: so one model serves both.
+    They look at columns that differ from sample to sample. Where some of these tell devices apart, every sample stands
+    there twice, once without them: so the trees serve devices of which they have seen nothing, too.
     """
     import xgboost
 
-    columns, target = samples.features(), np.log(samples.seconds / samples.roofline())
-    if kind == "cuda":
-        columns = np.concatenate([columns, _anonymous(columns)])
-        target = np.concatenate([target, target])
+    work = np.maximum(samples.seconds - samples.join(), _LEAST_WORK * samples.seconds)
+    columns, target = samples.features(), np.log(work / samples.roofline())
+    varies = np.array([_varies(column) for column in columns.T])
+    if varies[list(IDENTITY)].any():
+        columns, target = np.concatenate([columns, anonymous(columns)]), np.concatenate([target, target])
     threads = 1 if len(columns) < _FEW_ROWS else 2  # beside other work, threads wait for each other more than they gain
     settings = {**_COMMON, **_TREES[kind], "seed": seed, "nthread": threads}
-    return xgboost.train(settings, xgboost.DMatrix(columns, target), rounds or ROUNDS[kind])
+    booster = xgboost.train(settings, xgboost.DMatrix(columns[:, varies], target), rounds or ROUNDS[kind])
+    return Trees(booster, tuple(name for name, looked_at in zip(NAMES, varies, strict=True) if looked_at))
 
 
-def errors(booster: Any, samples: Samples, known: bool) -> Floats:
-    """log(measured / predicted) of each sample, on devices that the booster knows or does not."""
-    columns = samples.features()
-    ratio = booster.inplace_predict(columns if known else _anonymous(columns)).astype(np.float64)
-    return np.asarray(np.log(samples.seconds / samples.roofline()) - ratio)
+def _varies(column: npt.NDArray[np.float32]) -> bool:
+    """Whether a column says anything of some samples that it does not say of others."""
+    there = column[~np.isnan(column)]
+    return len(there) > 0 and bool(len(there) < len(column) or there.min() < there.max())
+
+
+def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
+    """log(measured / predicted) of each sample, on devices that the trees know or do not."""
+    predicted = samples.roofline() * np.exp(trees.log_ratio(samples.features(), known)) + samples.join()
+    return np.asarray(np.log(samples.seconds / predicted))
 
 
 def choose(samples: Samples, seed: int, most: int) -> Samples:
@@ -118,12 +127,6 @@ def _of_kind(samples: Samples, kind: str) -> Samples:
     return samples.take(np.array([device.kind == kind for device in samples.devices])[samples.device])
 
 
-def _anonymous(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    columns = columns.copy()
-    columns[:, IDENTITY] = np.nan
-    return columns
-
-
 def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None, rounds: int) -> Part:
     tell = progress or (lambda *_: None)
     few = choose(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
@@ -143,12 +146,13 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
         unknown = 2 * known
     tell(f"{kind}, all samples", FOLDS + 1, steps)
     chosen = choose(samples, seed, MOST_SAMPLES[kind])
-    booster = fit(chosen, kind, seed, rounds)
+    trees = fit(chosen, kind, seed, rounds)
     device = np.array([d.name for d in few.devices])[few.device]
     ratio = np.log(few.seconds / few.roofline())
-    distinct = {d.name: d for d in (samples.devices[i] for i in np.unique(samples.device))}
+    distinct = {(d.name, d.peak("float32")): d for d in (samples.devices[i] for i in np.unique(samples.device))}
+    bits = tuple(map(float, np.unique(samples.features()[:, NAMES.index("bits")])))
     return Part(
-        bytes(booster.save_raw("ubj")), NAMES, _ranges(samples), tuple(map(float, np.unique(samples.features()[:, 1]))),
+        bytes(trees.booster.save_raw("ubj")), trees.names, _ranges(samples), bits,
         tuple(distinct.values()), _spreads(few, known, device), _spreads(few, unknown, device),
         spread_of(ratio - np.median(ratio), device),
     )  # fmt: skip

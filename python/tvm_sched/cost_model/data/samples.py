@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
 from ..devices import DeviceProperties
-from ..features import NAMES, Floats, Workload, features, roofline_seconds
+from ..features import NAMES, Floats, Workload, features, join_seconds, roofline_seconds
+
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
 @dataclass(frozen=True)
@@ -86,16 +89,19 @@ class Samples:
 
     def features(self) -> npt.NDArray[np.float32]:
         """`features` of each operator on its device."""
-        result = np.empty((len(self), len(NAMES)), dtype=np.float32)
-        for d, device in enumerate(self.devices):
-            rows = np.flatnonzero(self.device == d)
-            result[rows] = features(self.work.take(rows), device)
-        return result
+        return self._on_devices(features, np.empty((len(self), len(NAMES)), dtype=np.float32))
 
     def roofline(self) -> Floats:
         """`roofline_seconds` of each operator on its device."""
-        result = np.empty(len(self))
+        return self._on_devices(roofline_seconds, np.empty(len(self)))
+
+    def join(self) -> Floats:
+        """`join_seconds` of each operator on its device."""
+        return self._on_devices(join_seconds, np.empty(len(self)))
+
+    def _on_devices(self, describe: Callable[[Workload, DeviceProperties], Array], result: Array) -> Array:
+        """Fill ``result`` with what is said of the operators of each device."""
         for d, device in enumerate(self.devices):
             rows = np.flatnonzero(self.device == d)
-            result[rows] = roofline_seconds(self.work.take(rows), device)
+            result[rows] = describe(self.work.take(rows), device)
         return result
