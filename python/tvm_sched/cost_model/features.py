@@ -234,7 +234,7 @@ def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) 
     family, fused = family_of(kind)
     written, result = sum([t.size for t in made]), max([prod(t.shape) for t in made], default=1)
     parameters = others = table = broadcast = 0
-    for tensor in read if len(read) < 2 else {tensor.name: tensor for tensor in read}.values():
+    for tensor in {tensor.name: tensor for tensor in read}.values():
         if tensor.kind == "parameter":
             parameters += tensor.size
         else:
