@@ -45,8 +45,8 @@ Targets: at most 6 % on shapes held out, at most 20 % on a GPU left out, its chi
 Each network in turn is held out; what is left to learn from are the other networks and random ones on a device of one
 thread: the device of two threads is new. "Whole model" is the sum of the kernels against the measured latency of a
 sequential run, too low or too high; in the line of all networks the median of its size. Kernels of a pair have half of
-the threads each, here one, and so none to wake and join, which takes most of the time of short kernels alone: no serial share
-says that. Targets: 12 % for kernels, 10 % for whole models, 0.3 s for the last line.""",
+the threads each, here one, and so none to wake and join, which takes most of the time of short kernels alone: no serial
+share says that. Targets: 12 % for kernels, 10 % for whole models, 0.3 s for the last line.""",
 }
 """What pages of results say above their tables, by part."""
 
