@@ -9,6 +9,8 @@ import msgspec
 
 from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
+from ...progress import report_progress
+from ...registry import NoOptions
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
 from ...schedule.simulate import price
@@ -19,7 +21,7 @@ from ..heft import heft, peft
 from ..partial import PartialSchedule
 from ..pipelined import PipelinedOptions, pipelined
 from ..portfolio import groups, starts
-from ..registry import NoOptions, register, report_progress
+from ..registry import register
 from ..search import Array, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
 from .model import Limits
