@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from ..errors import InputError
+from ..progress import Progress
 
 REPEATS = 9
 """How often each copy is made; the median counts."""
 LARGE = 256 << 20
 """Bytes of the copies that give a bandwidth: what a copy takes besides its bytes is nothing beside them."""
-Progress = Callable[[str, int, int], None]
 
 
 class PeerCopy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,8 @@ import msgspec
 
 from ..errors import InputError
 from ..problem import Bus, Device, Link, Switch, Topology, load_topology
-from .copies import Bandwidths, Progress, gpu_count, import_cupy, measure_bandwidths
+from ..progress import Progress
+from .copies import Bandwidths, gpu_count, import_cupy, measure_bandwidths
 from .devices import known_gpu
 from .recording import SWITCH, Gpu, Recording, pci_address
 
