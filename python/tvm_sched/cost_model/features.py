@@ -231,7 +231,7 @@ def family_of(kind: str) -> tuple[str, int]:
 
 
 def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) -> tuple[object, ...]:
-    family, fused = family_of(kind)
+    family, position, fused, counts, library = _facts(kind)
     written, result = sum([t.size for t in made]), max([prod(t.shape) for t in made], default=1)
     parameters = others = table = broadcast = 0
     for tensor in {tensor.name: tensor for tensor in read}.values():
@@ -244,16 +244,17 @@ def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) 
     if family == "gather":  # reads as many rows of its table as it writes, not the table
         rows_read = min(table, written)
         parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
-    position, dtype, library = FAMILIES.index(family), made[0].dtype if made else "", float("." in kind)
-    sizes = (float(flops), others, parameters, written, *_extents(family, flops, read, made))
-    return (position, dtype, *sizes, fused, *_function_counts(kind), broadcast, library)
+    dtype, extents = made[0].dtype if made else "", _extents(family, flops, read, made)
+    return (position, dtype, flops, others, parameters, written, *extents, fused, *counts, broadcast, library)
 
 
 @lru_cache(maxsize=4096)
-def _function_counts(kind: str) -> tuple[int, ...]:
-    """How many words of a kind are in each group of `FUNCTIONS`."""
+def _facts(kind: str) -> tuple[str, int, int, tuple[int, ...], float]:
+    """Of a kind: its family and its position, operations fused, words in each group of `FUNCTIONS`, whether a library's."""
+    family, fused = family_of(kind)
     words = kind.rpartition(".")[2].split("_")
-    return tuple(sum(word in group for word in words) for group in FUNCTIONS.values())
+    counts = tuple(sum(word in group for word in words) for group in FUNCTIONS.values())
+    return family, FAMILIES.index(family), fused, counts, float("." in kind)
 
 
 def _extents(
