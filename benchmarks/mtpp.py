@@ -191,7 +191,7 @@ def _draw(measured: list[Measurement], folder: Path) -> None:
             if points:
                 axes.scatter(*zip(*points, strict=True), s=12, label=method)
         axes.set(xlabel="nodes", ylabel="running time, s", yscale="log", title=f"{k} stages")
-        axes.legend(fontsize="small")
+        figure.legend(fontsize="small", loc="outside right center")
         figure.savefig(folder / f"mtpp-{k}.svg", metadata={"Date": None})
         plt.close(figure)
 
