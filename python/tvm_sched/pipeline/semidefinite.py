@@ -106,7 +106,8 @@ def semidefinite_bound(
     end = time.monotonic() + seconds
     search = _Parts(problem, stages, cutoff, order)
     best = 0.0
-    with threadpool_limits(1):  # matrices are small, and other searches have the other cores
+    # Matrices are small, and other searches have the other cores. Numbers overflow where a search runs away.
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         for look in range(max(iterations // _LOOK_EVERY, 1)):
             for part in range(len(search.parts)):
                 search.work_on(part, look, end)
