@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import cluster, costs, execute, interrupt, machine, pipeline, plan, serving
+from . import cluster, compare, costs, execute, interrupt, machine, pipeline, plan, serving
 from .command import command, epilog
 
 app = typer.Typer(
@@ -96,7 +96,7 @@ command(
         "tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,exact",
         "tvm-sched compare problem.json --option exact.workers=2 --time-limit 20 --report report.html",
     ),
-)(plan.compare)
+)(compare.compare)
 command(
     app,
     "pipeline",
