@@ -25,7 +25,7 @@ SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which a schedule is repaired that holds too much."""
 
 
-FREE_PER_SECOND, QUEUED_PER_SECOND = 15_000_000, 2_000_000
+FREE_PER_SECOND, QUEUED_PER_SECOND = 40_000_000, 12_000_000
 """Operators that annealing times in a second on one core of a server: where copies wait for nothing, and elsewhere."""
 
 

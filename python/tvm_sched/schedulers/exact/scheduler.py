@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from ..partial import PartialSchedule
 from ..pipelined import PipelinedOptions, pipelined
 from ..portfolio import groups, starts
 from ..registry import NoOptions, register, report_progress
-from ..search import MOVE, Array, Searches, rows_of, schedule_index, sequence_of
+from ..search import MOVE, Array, Improvement, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
 from .model import Limits
 from .rolling import roll
@@ -34,10 +34,10 @@ from .windows import WindowSearch
 WORK_PER_SECOND = 0.5
 """Deterministic seconds of CP-SAT in a second of the clock, roughly, on one core of a server."""
 
-EVENTS_PER_SECOND = 10_000_000
+EVENTS_PER_SECOND = 15_000_000
 """Events that local search replays in a second of the clock, roughly, on one core of a server."""
 
-SLICE = EVENTS_PER_SECOND // 10
+SLICE = EVENTS_PER_SECOND // 100
 """Events that are replayed between two looks at the clock."""
 
 LEAST_SUBMODEL_TIME = 0.5
@@ -364,35 +364,35 @@ class Search:
         return seconds
 
     def _improve(self, seconds: float) -> None:
-        """A race from the best starts, then the leader alone."""
-        total = int(seconds * EVENTS_PER_SECOND)
+        """A race from the best starts, then the leader alone; where it is stuck, others from the best that is known."""
+        self._left = total = int(seconds * EVENTS_PER_SECOND)
         starting = sorted(self._found.values(), key=lambda found: found[0])[:RACERS]
         racers = []
-        done = 0
         for i, (_, sequence, scale) in enumerate(starting):
             racer = self.searches.improve(sequence, scale, self.options.seed + i, self.goal)
-            for events in self._slices(int(total * RACE / len(starting)), done, total):
-                if not racer.step(events):
-                    break
-            done += int(total * RACE / len(starting))
-            best = racer.best
-            if len(best):  # by the order of its events a start may seem to need more memory than it does
+            self._search_on(racer, scale, int(total * RACE / len(starting)), total)
+            if len(racer.best):  # by the order of its events a start may seem to need more memory than it does
                 racers.append((racer.latency_ns, i, racer, scale))
-                self._add(best, scale)
         if not racers:
             return
         _, _, leader, scale = min(racers, key=lambda entry: entry[:2])
+        seed = self.options.seed + len(starting)
+        while self._left > 0 and not self.done and not self._late():
+            self._search_on(leader, scale, self._left, total)
+            _, sequence, scale = min(self._found.values(), key=lambda found: found[0])
+            leader, seed = self.searches.improve(sequence, scale, seed, self.goal), seed + 1
+            self._left -= len(sequence)  # for its making, so that this ends where a search is stuck at once
+
+    def _search_on(self, search: Improvement, scale: float, events: int, total: int) -> None:
+        """Let a local search replay so many events more, or until it is stuck."""
+        before = self._left
         try:
-            for events in self._slices(total - done, done, total):
-                if not leader.step(events):
+            while before - self._left < events and not self._late():
+                report_progress("local search", total - self._left, total)
+                portion = min(SLICE, events - (before - self._left))
+                self._left -= portion
+                if not search.step(portion):
                     break
         finally:
-            self._add(leader.best, scale)
-
-    def _slices(self, events: int, done: int, total: int) -> Iterator[int]:
-        """Portions of so many events until the time is over."""
-        for first in range(0, events, SLICE):
-            if self._late():
-                return
-            report_progress("local search", done + first, total)
-            yield min(SLICE, events - first)
+            if len(search.best):
+                self._add(search.best, scale)
