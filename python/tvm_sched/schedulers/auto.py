@@ -18,7 +18,7 @@ from .registry import get, register
 STARTS = ("single", "heft", "peft", "hios-lp", "hios-mr")
 """Methods that take milliseconds, in the order in which they are tried; of equal ones the first is kept."""
 
-STAGED_SHARE = 0.7
+STAGED_SHARE = 0.75
 """Share of the time for annealing into stages, where the costs know operators together."""
 
 IMPROVE_SHARE, SUBMODELS_SHARE = 0.7, 0.15
@@ -87,6 +87,7 @@ class _Portfolio:
         self.found: list[tuple[int, ScheduleIndex]] = []
         self.tried: dict[str, Any] = {}
         staged = problem.costs.concurrency is not None and options.stage > 1
+        # Where stages may follow, the search without them has the rest of the time.
         self.staged_seconds = STAGED_SHARE * options.time_limit if staged else 0.0
         seconds = options.time_limit - self.staged_seconds
         self.search = Search(
@@ -138,9 +139,9 @@ class _Portfolio:
         effort = native.Effort.of(self.problem, seconds, self.deadline, options.seed, self.search.goal, options.stage)
         try:
             annealed = native.anneal_several(self.problem, starts, effort)
-            self.take("annealing into stages", native.fit(self.problem, annealed))
+            self.take("annealing", native.fit(self.problem, annealed))
         except InfeasibleError as error:
-            self.tried["annealing into stages"] = str(error)
+            self.tried["annealing"] = str(error)
 
     def take(self, name: str, index: ScheduleIndex) -> None:
         """Remember a schedule."""

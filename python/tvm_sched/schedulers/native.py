@@ -28,6 +28,9 @@ SCALES = (1.0, 0.9, 0.75, 0.6)
 FREE_PER_SECOND, QUEUED_PER_SECOND = 40_000_000, 12_000_000
 """Operators that annealing times in a second on one core of a server: where copies wait for nothing, and elsewhere."""
 
+STAGES_SLOWER = 2
+"""How many times as long it takes where operators may start together."""
+
 
 class Effort(NamedTuple):
     """How long to search: operators to time in all, a limit that is the same on every machine.
@@ -46,6 +49,7 @@ class Effort(NamedTuple):
     def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
         """As much work as takes about so many seconds on an idle machine."""
         speed = FREE_PER_SECOND if nothing_contends(problem) else QUEUED_PER_SECOND
+        speed //= STAGES_SLOWER if stage > 1 else 1
         return Effort(int(seconds * speed), seed, goal, stage, deadline)
 
 
@@ -102,18 +106,18 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
 def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
     """The best schedule of annealing from several starts by successive halving: the better half goes on each time.
 
-    After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013): each round has an equal
-    part of the work, shared out evenly.
+    After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
+    the work of the one before, so that more than half of all goes into the last start.
     """
     found = list(starts)
     rounds = max(len(found) - 1, 0).bit_length() + 1
-    begin, seconds = time.monotonic(), effort.deadline - time.monotonic()
+    now, seconds = time.monotonic(), effort.deadline - time.monotonic()
     for r in range(rounds):
-        work, first = effort.operators // (rounds * len(found)), begin + seconds * r / rounds
+        share = 2**r / (2**rounds - 1) / len(found)
         annealed = []
         for i, start in enumerate(found):
-            deadline = first + seconds * (i + 1) / (rounds * len(found))
-            part = effort._replace(operators=work, seed=effort.seed + i, deadline=deadline)
+            now += share * seconds
+            part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
             annealed.append(anneal(problem, start, part))
         annealed.sort(key=lambda index: price(problem, index).latency_ns)
         found = annealed[: (len(annealed) + 1) // 2]
