@@ -18,14 +18,15 @@ from .registry import get, register
 STARTS = ("single", "heft", "peft", "hios-lp", "hios-mr")
 """Methods that take milliseconds, in the order in which they are tried; of equal ones the first is kept."""
 
-STAGED_SHARE = 0.75
-"""Share of the time for annealing into stages, where the costs know operators together."""
+STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
+"""Share of the time for annealing into stages, where the costs know operators together. Where parameters are loaded, the
+search without stages knows more ways."""
+
+STAGED_WORK = 0.9
+"""Part of that time for which the work is made, so that the clock seldom decides."""
 
 IMPROVE_SHARE, SUBMODELS_SHARE = 0.7, 0.15
 """Shares of the time of `exact` that its improvement and its submodels get, in work; the clock should seldom decide."""
-
-STAGED_STARTS = 3
-"""Schedules from which annealing into stages starts."""
 
 
 class AutoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +59,7 @@ def auto(problem: Problem, options: AutoOptions) -> Schedule:
     """The best of all: fast heuristics, the search of `exact` from these, and annealing into stages.
 
     The search is that of `exact` (`tvm_sched.schedulers.exact`), with work for the time limit. Where the costs know
-    operators together, simulated annealing (``cpp/search/annealing.h``) goes on from the best few schedules and moves
+    operators together, simulated annealing (``cpp/search/annealing.h``) goes on from the best schedule and moves
     operators into stages, too. The schedule's notes say what was tried. Never worse than any of the heuristics.
 
     Raises
@@ -86,9 +87,11 @@ class _Portfolio:
         self.deadline = time.monotonic() + options.time_limit
         self.found: list[tuple[int, ScheduleIndex]] = []
         self.tried: dict[str, Any] = {}
+        topology, index = problem.topology, problem.graph.index
+        loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
+        share = STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
         staged = problem.costs.concurrency is not None and options.stage > 1
-        # Where stages may follow, the search without them has the rest of the time.
-        self.staged_seconds = STAGED_SHARE * options.time_limit if staged else 0.0
+        self.staged_seconds = share * options.time_limit if staged else 0.0
         seconds = options.time_limit - self.staged_seconds
         self.search = Search(
             problem,
@@ -131,15 +134,14 @@ class _Portfolio:
                 self.take("exact", self.search.best[1])
 
     def stages(self) -> None:
-        """Annealing into stages from the best few."""
+        """Annealing into stages from the best."""
         if not self.staged_seconds or self.done or not self.found:
             return
-        starts = [index for _, index in sorted(self.found, key=lambda entry: entry[0])[:STAGED_STARTS]]
-        seconds, options = IMPROVE_SHARE * self.staged_seconds, self.options
+        _, start = min(self.found, key=lambda entry: entry[0])
+        seconds, options = STAGED_WORK * self.staged_seconds, self.options
         effort = native.Effort.of(self.problem, seconds, self.deadline, options.seed, self.search.goal, options.stage)
         try:
-            annealed = native.anneal_several(self.problem, starts, effort)
-            self.take("annealing", native.fit(self.problem, annealed))
+            self.take("annealing", native.fit(self.problem, native.anneal(self.problem, start, effort)))
         except InfeasibleError as error:
             self.tried["annealing"] = str(error)
 

@@ -104,8 +104,8 @@ def what_follows(problem: Problem, behind: list[Event]) -> After:
             made = [needed.pop((t, d), 0) for t in index.outputs[o]]
             total = ns + max([device.get(d, 0), *made])
             if direct and (route := problem.topology.route(HOST, d)) is not None:
-                read = problem.host_read_ns(o, d)
-                total = max([total, *(read + channel.get(c, 0) for c in route.channels)])
+                bus_ns = problem.host_read_ns(o, d)
+                total = max([total, *(bus_ns + channel.get(c, 0) for c in route.channels)])
                 channel.update(dict.fromkeys(route.channels, total))
             device[d] = total
             in_place = direct or problem.reads_host_in_place(d)
