@@ -9,7 +9,8 @@ import pytest
 
 from tvm_sched import cost_model
 from tvm_sched.problem import Problem, load_topology
-from tvm_sched.schedulers import registry, solve
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.registry import SCHEDULERS
 from tvm_sched.testing import random_graph, random_topology
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ def some_problem(seed, devices=2, operators=10):
 
 @pytest.fixture(autouse=True)
 def own_registries(monkeypatch):
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(SCHEDULERS, "methods", dict(SCHEDULERS.methods))
     monkeypatch.setattr(cost_model, "_models", dict(cost_model._models))
 
 

@@ -3,15 +3,17 @@
 import msgspec
 import pytest
 
+from tvm_sched import registry
 from tvm_sched.errors import InputError, SchedulerError
 from tvm_sched.schedule import Schedule
-from tvm_sched.schedulers import get, names, register, registry, solve
+from tvm_sched.schedulers import get, names, register, solve
+from tvm_sched.schedulers.registry import SCHEDULERS
 from tvm_sched.testing import random_problem
 
 
 @pytest.fixture(autouse=True)
 def clean_registry(monkeypatch):
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(SCHEDULERS, "methods", dict(SCHEDULERS.methods))
 
 
 def test_names_and_unknown_names():
@@ -56,7 +58,7 @@ def test_a_broken_entry_point_is_named_and_does_no_harm(monkeypatch):
             raise ImportError("no module named nowhere")
 
     monkeypatch.setattr(registry, "entry_points", lambda group: [Broken()])
-    registry._load_entry_points.cache_clear()
+    monkeypatch.setattr(SCHEDULERS, "_loaded", False)
     with pytest.warns(RuntimeWarning, match="'broken' of entry point 'nowhere:at_all' cannot be loaded"):
         assert "exact" in names()
 

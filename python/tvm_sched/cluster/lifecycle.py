@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
-from ..schedulers.registry import read_options
 from .exact import ExactOptions, future
 from .placement import Placement
 from .registry import get, try_place
@@ -59,7 +58,7 @@ def fail(
     InputError
         There is no such thing, or no such allocator or option.
     """
-    read_options("allocator", allocator, get(allocator).options, options)
+    get(allocator).read_options(options)
     state.fail(name)
     return recover(state, allocator, options)
 

@@ -4,58 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from ..errors import InfeasibleError, InputError
-from ..schedulers.registry import NoOptions, read_options
+from ..registry import Registry
 from .placement import Placement
 from .search import Embedding
 from .service import Request, Service
 from .state import ClusterState
 
 AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
+"""It leaves the state as it is; None says that it found no place."""
 
-
-@dataclass(frozen=True)
-class Allocator:
-    """An allocator as registered; ``options`` is a frozen struct with defaults."""
-
-    name: str
-    function: AllocatorFunction
-    options: type[msgspec.Struct]
-    summary: str
-
-
-_registry: dict[str, Allocator] = {}
-
-
-def register(name: str, options: type[msgspec.Struct] = NoOptions) -> Callable[[AllocatorFunction], AllocatorFunction]:
-    """Decorator that makes a function ``(state, service, options) -> Embedding or None`` an allocator.
-
-    It leaves the state as it is; None says that it found no place.
-    """
-
-    def add(function: AllocatorFunction) -> AllocatorFunction:
-        summary = (function.__doc__ or "").strip().split("\n")[0]
-        _registry[name] = Allocator(name, function, options, summary)
-        return function
-
-    return add
-
-
-def names() -> list[str]:
-    """Names of all allocators."""
-    return sorted(_registry)
-
-
-def get(name: str) -> Allocator:
-    """The allocator of that name; raises `InputError` that lists those there are."""
-    if name not in _registry:
-        raise InputError(f"there is no allocator {name!r}; there are {', '.join(names())}")
-    return _registry[name]
+ALLOCATORS: Registry[AllocatorFunction] = Registry("allocator", "tvm_sched.allocators")
+register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
 
 
 def try_place(
@@ -66,7 +30,7 @@ def try_place(
 ) -> Placement | None:
     """As `place`, but None where the allocator finds no place."""
     method = get(allocator)
-    chosen = read_options("allocator", allocator, method.options, options)
+    chosen = method.read_options(options)
     service = state.service(request.service)
     if request.name in state.running or request.name in state.waiting:
         raise InputError(f"request {request.name!r} runs or waits already; release it first, or give another name")

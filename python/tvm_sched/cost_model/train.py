@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..progress import Progress
 from .data import Samples
 from .devices import DeviceProperties
 from .features import FAMILIES, NAMES, Floats
 from .learned import IDENTITY, RANGED, LearnedModel, Part, Spread, spread_of
 
-Progress = Callable[[str, int, int], None]
 Rows = npt.NDArray[np.int64]
 FOLDS = 5
 MOST_SAMPLES = {"cuda": 20_000, "cpu": 20_000}

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ..errors import InfeasibleError
-from ..schedulers.registry import NoOptions
+from ..registry import NoOptions
 from .partition_problem import Floats, Integers, PartitionProblem
 from .registry import Partition, register
 from .segments import least_bottleneck

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from ..errors import InputError
-from ..schedulers.registry import report_progress
+from ..progress import report_progress
 from .neighbourhoods import improve_neighbours
 from .node_bound import node_bound
 from .partition_problem import Integers, PartitionProblem

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from ..errors import InputError, SchedulerError
-from ..schedulers.registry import Progress, read_options, report_to
+from ..progress import Progress, report_to
+from ..registry import Registry
 from .partition_problem import Integers, PartitionProblem
 from .programs import simple_bound
 
@@ -49,40 +50,8 @@ class Partition:
         return 0.0 if self.cost == 0 else 1 - self.bound / self.cost
 
 
-@dataclass(frozen=True)
-class Partitioner:
-    """A partitioner as registered; ``options`` is a frozen struct with defaults."""
-
-    name: str
-    function: PartitionerFunction
-    options: type[msgspec.Struct]
-    summary: str
-
-
-_registry: dict[str, Partitioner] = {}
-
-
-def register(name: str, options: type[msgspec.Struct]) -> Callable[[PartitionerFunction], PartitionerFunction]:
-    """Decorator that makes a function ``(problem, stages, options) -> Partition`` a partitioner."""
-
-    def add(function: PartitionerFunction) -> PartitionerFunction:
-        summary = (function.__doc__ or "").strip().split("\n")[0]
-        _registry[name] = Partitioner(name, function, options, summary)
-        return function
-
-    return add
-
-
-def names() -> list[str]:
-    """Names of all partitioners."""
-    return sorted(_registry)
-
-
-def get(name: str) -> Partitioner:
-    """The partitioner of that name; raises `InputError` that lists those there are."""
-    if name not in _registry:
-        raise InputError(f"there is no partitioner {name!r}; there are {', '.join(names())}")
-    return _registry[name]
+PARTITIONERS: Registry[PartitionerFunction] = Registry("partitioner", "tvm_sched.partitioners")
+register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 
 
 def partition(
@@ -106,7 +75,7 @@ def partition(
     if stages < 1:
         raise InputError(f"stages is {stages}; 1 or more are allowed")
     method = get(name)
-    chosen = read_options("partitioner", name, method.options, options)
+    chosen = method.read_options(options)
     begin = time.monotonic()
     with report_to(progress):
         found = method.function(problem, stages, chosen)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InfeasibleError, InputError, ScheduleError, SchedulerError
 from ..problem import Problem
-from ..schedulers.registry import Progress
+from ..progress import Progress
 from .devices import Candidate, DeviceSearch, Goal
 from .partition_problem import Integers, PartitionProblem
 from .plan import PipelineCertificate, PipelinePlan
@@ -152,9 +152,7 @@ def _time_limit(options: Any) -> float:
 
 
 def _told(partitioner: str, options: Any) -> dict[str, Any]:
-    from ..schedulers.registry import read_options
-
-    told = msgspec.to_builtins(read_options("partitioner", partitioner, get(partitioner).options, options))
+    told = msgspec.to_builtins(get(partitioner).read_options(options))
     return {key: None if value == math.inf else value for key, value in told.items()}
 
 

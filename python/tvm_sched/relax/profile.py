@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..cost_model.features import describe, footprint_of
 from ..cost_model.profile import Copies, Database, Machine, Measurement, Pair, Profile
 from ..cost_model.signature import graph_of, signatures
 from ..problem import Topology
+from ..progress import Progress
 from ..runtime.tensors import random_value
 from .build import CompiledModel, compile
 from .cpu_bench import CpuBench
@@ -26,8 +27,6 @@ from .importers.shapes import InputShapes
 from .passes.lower import LowerToKernels
 from .quiet import OtherLoad
 from .side_by_side import choose_pairs
-
-Progress = Callable[[str, int, int], None]
 
 TOLERANCE = 0.02
 """Measuring ends when the 95 % confidence interval of the median latency is this share of it to either side."""

@@ -1,12 +1,13 @@
 """One method a file, registered by name; each maps a Problem to a Schedule."""
 
+from ..progress import report_progress
+from ..registry import NoOptions
 from . import auto, deepplan, efficient_mip, exact, heft, hios, ios, pipelined, single, sortinghat
-from .registry import REFERENCES, NoOptions, Scheduler, get, names, register, report_progress, solve
+from .registry import REFERENCES, get, names, register, solve
 
 __all__ = [
     "REFERENCES",
     "NoOptions",
-    "Scheduler",
     "auto",
     "deepplan",
     "efficient_mip",

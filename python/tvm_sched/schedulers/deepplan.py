@@ -12,10 +12,11 @@ import msgspec
 
 from ..errors import InfeasibleError, InputError
 from ..problem import FORBIDDEN, HOST, Problem
+from ..progress import report_progress
 from ..schedule import Schedule
 from .merging import LIMITLESS, Priced
 from .partial import Move, PartialSchedule, Run
-from .registry import register, report_progress
+from .registry import register
 
 CANDIDATES = 3
 """Ways of loading, best first, for which direct reads are tried."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..problem import Problem
+from ..registry import NoOptions
 from ..schedule import Schedule
 from . import native
-from .registry import NoOptions, register
+from .registry import register
 
 
 @register("heft")

@@ -6,9 +6,10 @@ import msgspec
 
 from ..errors import require_at_least
 from ..problem import Problem
+from ..registry import NoOptions
 from ..schedule import Schedule
 from . import native
-from .registry import NoOptions, register
+from .registry import register
 
 
 class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,11 +11,11 @@ import numpy as np
 
 from ..errors import InfeasibleError
 from ..problem import Problem
+from ..progress import report_progress
 from ..schedule import ScheduleIndex
 from ..schedule._compiled import compiled
 from ..schedule.simulate import Times, price
 from .partial import PartialSchedule, Run
-from .registry import report_progress
 
 HEFT, PEFT = 0, 1
 TOO_MANY = -1

@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ..errors import InputError, ServingError
 from ..pipeline import Manifest
-from ..schedulers.registry import Progress
+from ..progress import Progress
 from . import placement
 from .connection import connect
 from .deployment import Deployment

@@ -7,12 +7,13 @@ from math import inf
 
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
+from ...progress import report_progress
 from ...schedule import Schedule
 from ..exact.submodels import split
 from ..merging import ListedSchedule, merged
 from ..milp import Effort, ProgramOptions
 from ..partial import Event, Move, Run
-from ..registry import register, report_progress
+from ..registry import register
 from .instance import Instance, evaluate
 from .program import place
 

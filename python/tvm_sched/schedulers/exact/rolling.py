@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, replace
 
 from ...problem import HOST, Problem
+from ...progress import report_progress
 from ..greedy import list_schedule, priorities, tails
 from ..partial import PartialSchedule, Run
-from ..registry import report_progress
 from .model import Limits, solve_submodel
 from .variables import Submodel
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
+from ...progress import report_progress
+from ...registry import NoOptions
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
 from ...schedule.simulate import price
@@ -23,7 +25,7 @@ from ..native import Effort, anneal_several, fit, nothing_contends, shortfall
 from ..partial import PartialSchedule
 from ..pipelined import PipelinedOptions, pipelined
 from ..portfolio import groups, starts
-from ..registry import NoOptions, register, report_progress
+from ..registry import register
 from ..search import MOVE, Array, Improvement, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
 from .model import Limits

@@ -6,11 +6,12 @@ import time
 
 from ...errors import InputError
 from ...problem import Problem
+from ...progress import report_progress
 from ...schedule import Schedule
 from ..exact.submodels import split
 from ..merging import SCALES, ListedSchedule, merged
 from ..milp import Effort, ProgramOptions
-from ..registry import register, report_progress
+from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
 from .program import solve

@@ -1,0 +1,29 @@
+"""How far long work has come: whoever does it says so, whoever called it may listen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many parts are done and how many there are."""
+
+_listener: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", default=None)
+
+
+@contextmanager
+def report_to(progress: Progress | None) -> Iterator[None]:
+    """Within it, `report_progress` calls ``progress``."""
+    token = _listener.set(progress)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def report_progress(what: str, done: int, total: int) -> None:
+    """Say how far the work has come; costs nothing when nobody listens."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(what, done, total)
