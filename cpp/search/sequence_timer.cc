@@ -47,6 +47,7 @@ class FreeTimer : public SequenceTimer {
     while (sequence.SameStage(from)) --from;
     Restore();
     first_ = touched_ = from;
+    changed_ = to + 1;
     sequence_ = &sequence;
     if (!Run(to + 1, limit) || !Fits(limit) || !Run(sequence.order.size(), limit)) return kFar;
     int64_t latency = 0;
@@ -64,7 +65,7 @@ class FreeTimer : public SequenceTimer {
       for (size_t d = 0; d < graph_.devices(); ++d) kept_.free(i + 1, d) = now_.free(i + 1, d);
     }
     kept_order_ = order;
-    first_ = touched_ = 0;
+    first_ = touched_ = changed_ = 0;
     LookBack();
   }
 
@@ -79,15 +80,17 @@ class FreeTimer : public SequenceTimer {
   };
 
   /*! \brief Undoes what was timed and not kept. The positions are those of the kept order: a change
-   * permutes operators among the positions from the first one on. */
+   * permutes operators among the positions that it gave, so that all of these are put back even
+   * where the timing ended before the last. */
   void Restore() {
-    for (size_t i = first_; i < touched_ && i < kept_order_.size(); ++i) {
+    const size_t until = std::min(std::max(touched_, changed_), kept_order_.size());
+    for (size_t i = first_; i < until; ++i) {
       const OperatorId o = kept_order_[i];
       now_.start[o] = kept_.start[o];
       now_.end[o] = kept_.end[o];
       for (size_t d = 0; d < graph_.devices(); ++d) now_.free(i + 1, d) = kept_.free(i + 1, d);
     }
-    first_ = touched_ = 0;
+    first_ = touched_ = changed_ = 0;
   }
 
   /*! \brief Goes on with the stages before position `until`; false where one ends too late. */
@@ -192,6 +195,7 @@ class FreeTimer : public SequenceTimer {
   State kept_, now_;
   const StageSequence* sequence_ = nullptr;
   size_t first_ = 0, touched_ = 0;  // positions that are timed and not kept
+  size_t changed_ = 0;              // end of those that the last change permuted
   // Of the sequence that is kept:
   std::vector<OperatorId> kept_order_;
   std::vector<size_t> place_;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -150,6 +151,46 @@ TEST(Anneal, KnowsFromWhatFollowsAMoveWhetherItEndsInTime) {
     EXPECT_EQ(found, whole <= limit ? whole : kFar);
     if (found == kFar) {
       sequence.device[op] = old;
+    } else {
+      timer->Keep();
+      kept = found;
+    }
+  }
+}
+
+TEST(Anneal, PutsAllOfARefusedMoveBack) {
+  // Four operators, twelve in any order that read one of them each, and four that read these.
+  std::vector<int> times;
+  std::vector<std::pair<int, int>> edges;
+  for (int i = 0; i < 20; ++i) times.push_back(10 + i * 7 % 31);
+  for (int i = 4; i < 16; ++i) {
+    edges.emplace_back(i % 4, i);
+    edges.emplace_back(i, 16 + i / 4 % 4);
+  }
+  const auto problem = MakeProblem({times.begin(), times.end()}, edges, 3);
+  const TaskGraph graph(problem);
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  StageSequence sequence{std::vector<OperatorId>(20), std::vector<DeviceId>(20),
+                         std::vector<bool>(20)};
+  for (int i = 0; i < 20; ++i) sequence.order[i] = i;
+  std::mt19937 random(1);
+  int64_t kept = timer->TimeAll(sequence);
+  for (int i = 0; i < 5000; ++i) {
+    const size_t from = 4 + random() % 12, to = 4 + random() % 12;
+    const StageSequence old = sequence;
+    const auto order = sequence.order.begin();
+    if (from < to) {
+      std::rotate(order + from, order + from + 1, order + to + 1);
+    } else {
+      std::rotate(order + to, order + from, order + from + 1);
+    }
+    sequence.device[sequence.order[to]] = static_cast<DeviceId>(random() % 3);
+    const int64_t whole = LatencyOf(problem, graph, sequence);
+    const int64_t limit = kept + random() % 10;
+    const int64_t found = timer->Time(sequence, std::min(from, to), std::max(from, to), limit);
+    ASSERT_EQ(found, whole <= limit ? whole : kFar) << i;
+    if (found == kFar) {
+      sequence = old;
     } else {
       timer->Keep();
       kept = found;

@@ -215,7 +215,7 @@ def test_an_interrupt_gives_the_best_schedule_so_far(monkeypatch):
         raise KeyboardInterrupt
 
     problem = random_problem(3, 16, 3)
-    monkeypatch.setattr(scheduler._Search, "_improve", interrupted)
+    monkeypatch.setattr(scheduler.Search, "_improve", interrupted)
     verify(problem, solve(problem, "exact", FAST))
 
 

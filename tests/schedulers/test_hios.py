@@ -242,14 +242,25 @@ def annealed(problem):
     return native.anneal(problem, start, native.Effort(200_000, 7, 0, 2, 1e9))
 
 
-@pytest.mark.parametrize(("method", "what"), [("auto", "annealing"), ("hios-mr", "records"), ("hios-lp", "paths")])
+@pytest.mark.parametrize(("method", "what"), [("hios-mr", "records"), ("hios-lp", "paths")])
 def test_an_interrupt_ends_the_work(method, what):
-    def interrupt(doing, done, total):
+    with pytest.raises(KeyboardInterrupt):
+        solve(random_layered(0).problem(2), method, progress=interrupted(what))
+
+
+@pytest.mark.parametrize("what", ["list schedules", "annealing", "windows"])
+def test_after_an_interrupt_auto_has_the_best_so_far(what):
+    problem = random_layered(0, 60, 8, 120).problem(3)
+    schedule = solve(problem, "auto", {"time_limit": 2.0}, progress=interrupted(what))
+    assert schedule.certificate.latency_ns <= solve(problem, "heft").certificate.latency_ns
+
+
+def interrupted(what):
+    def progress(doing, done, total):
         if doing == what:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        solve(random_layered(0).problem(2), method, progress=interrupt)
+    return progress
 
 
 def test_layered_graphs_are_what_was_asked_for():

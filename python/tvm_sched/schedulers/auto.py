@@ -1,4 +1,4 @@
-"""Scheduler `auto`: every fast method, annealing from the best of them, and `exact` where it can do more."""
+"""Scheduler `auto`: every fast method, the search of `exact` from them, and annealing into stages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import msgspec
 from ..errors import InfeasibleError, InputError
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.bounds import MARGIN, lower_bound
 from ..schedule.simulate import price
 from . import native
+from .exact.scheduler import ExactOptions, Search
 from .registry import get, register
 
 STARTS = ("single", "heft", "peft", "hios-lp", "hios-mr")
 """Methods that take milliseconds, in the order in which they are tried; of equal ones the first is kept."""
 
-EXACT_SHARE = 0.7
-"""Share of the time for `exact`, where it knows ways that annealing does not."""
+STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
+"""Share of the time for annealing into stages, where the costs know operators together. Where parameters are loaded, the
+search without stages knows more ways."""
 
-WORK_SHARE = 0.8
-"""Share of the time limit that annealing's work is made for, so that the clock seldom decides."""
+STAGED_WORK = 0.9
+"""Part of that time for which the work is made, so that the clock seldom decides."""
 
-FREE_PER_SECOND, QUEUED_PER_SECOND = 15_000_000, 2_000_000
-"""Operators that annealing times in a second on one core of a server: where copies wait for nothing, and elsewhere."""
+IMPROVE_SHARE, SUBMODELS_SHARE = 0.7, 0.15
+"""Shares of the time of `exact` that its improvement and its submodels get, in work; the clock should seldom decide."""
 
 
 class AutoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,14 +54,13 @@ class AutoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"{name} is {getattr(self, name)}; {least} or more is allowed")
 
 
-@register("auto", options=AutoOptions)
+@register("auto", options=AutoOptions, answers_interrupt=True)
 def auto(problem: Problem, options: AutoOptions) -> Schedule:
-    """The best of all: fast heuristics, simulated annealing from the best of these, and `exact` where parameters are loaded.
+    """The best of all: fast heuristics, the search of `exact` from these, and annealing into stages.
 
-    Annealing (``cpp/search/annealing.h``) moves operators between devices, in their order, and into stages where the costs
-    know operators together. It loads and copies on the fastest way when a reader is appended; so `exact`, which also sends
-    parameters through neighbours and reads them directly, has most of the time where there are parameters to load. The
-    schedule's notes say what was tried. Never worse than any of the heuristics.
+    The search is that of `exact` (`tvm_sched.schedulers.exact`), with work for the time limit. Where the costs know
+    operators together, simulated annealing (``cpp/search/annealing.h``) goes on from the best schedule and moves
+    operators into stages, too. The schedule's notes say what was tried. Never worse than any of the heuristics.
 
     Raises
     ------
@@ -68,33 +68,45 @@ def auto(problem: Problem, options: AutoOptions) -> Schedule:
         No method found a schedule within the devices' memory.
     """
     search = _Portfolio(problem, options)
-    for name in STARTS:
-        search.call(name, {"window": options.stage} if name.startswith("hios") else {})
-    search.anneal()
-    if search.loads and options.time_limit > 0:
-        left = max(0.0, search.deadline - time.monotonic())
-        search.call("exact", {"time_limit": left, "improve_time_limit": left * WORK_SHARE, "seed": options.seed})
+    try:
+        for name in STARTS:
+            search.call(name, {"window": options.stage} if name.startswith("hios") else {})
+        search.exact()
+        search.stages()
+    except KeyboardInterrupt:
+        if not search.found:
+            raise
     return search.answer()
 
 
 class _Portfolio:
-    """The best schedule so far, and what was tried."""
+    """What was found so far, and what was tried."""
 
     def __init__(self, problem: Problem, options: AutoOptions) -> None:
         self.problem, self.options = problem, options
         self.deadline = time.monotonic() + options.time_limit
-        self.best: ScheduleIndex | None = None
-        self.latency = FORBIDDEN
+        self.found: list[tuple[int, ScheduleIndex]] = []
         self.tried: dict[str, Any] = {}
-        # Bounds are rounded down by a margin; what is as near is optimal.
-        self.goal = int(lower_bound(problem).ns * (1 + 2 * MARGIN)) + 1
         topology, index = problem.topology, problem.graph.index
-        self.loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
+        loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
+        share = STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
+        staged = problem.costs.concurrency is not None and options.stage > 1
+        self.staged_seconds = share * options.time_limit if staged else 0.0
+        seconds = options.time_limit - self.staged_seconds
+        self.search = Search(
+            problem,
+            ExactOptions(
+                submodels_time_limit=SUBMODELS_SHARE * seconds,
+                improve_time_limit=IMPROVE_SHARE * seconds,
+                time_limit=seconds,
+                seed=options.seed,
+            ),
+        )
 
     @property
     def done(self) -> bool:
         """Whether nothing better can be found."""
-        return self.latency <= self.goal
+        return min((latency for latency, _ in self.found), default=FORBIDDEN) <= self.search.goal
 
     def call(self, name: str, options: dict[str, Any]) -> None:
         """Try a registered method."""
@@ -108,32 +120,40 @@ class _Portfolio:
             return
         self.take(name, ScheduleIndex.of(self.problem, schedule))
 
-    def anneal(self) -> None:
-        """Try annealing from the best that is known."""
-        if self.best is None or self.done or any(self.best.direct):
-            return  # annealing has direct host access only where there is no other way
-        share = 1 - EXACT_SHARE if self.loads else 1.0
-        queued = self.loads or bool(self.problem.topology.channels)
-        speed = QUEUED_PER_SECOND if queued else FREE_PER_SECOND
-        seconds = share * self.options.time_limit
-        stage = self.options.stage if self.problem.costs.concurrency is not None else 1
-        left = seconds - (self.options.time_limit - (self.deadline - time.monotonic()))
-        work = int(WORK_SHARE * seconds * speed)
-        effort = native.Effort(work, self.options.seed, self.goal, stage, left)
+    def exact(self) -> None:
+        """The search of `exact` from what was found."""
+        if self.done:
+            return
+        for _, index in self.found:
+            self.search.offer(index)
         try:
-            self.take("annealing", native.fit(self.problem, native.anneal(self.problem, self.best, effort)))
+            self.search.run()
+        finally:
+            self.tried |= {f"exact: {part}": latency for part, latency in self.search.tried.items()}
+            if self.search.best is not None:
+                self.take("exact", self.search.best[1])
+
+    def stages(self) -> None:
+        """Annealing into stages from the best."""
+        if not self.staged_seconds or self.done or not self.found:
+            return
+        _, start = min(self.found, key=lambda entry: entry[0])
+        seconds, options = STAGED_WORK * self.staged_seconds, self.options
+        effort = native.Effort.of(self.problem, seconds, self.deadline, options.seed, self.search.goal, options.stage)
+        try:
+            self.take("annealing", native.fit(self.problem, native.anneal(self.problem, start, effort)))
         except InfeasibleError as error:
             self.tried["annealing"] = str(error)
 
     def take(self, name: str, index: ScheduleIndex) -> None:
-        """Keep a schedule where it is better than all before."""
+        """Remember a schedule."""
         latency = price(self.problem, index).latency_ns
         self.tried[name] = latency / 1e9
-        if latency < self.latency:
-            self.best, self.latency = index, latency
+        self.found.append((latency, index))
 
     def answer(self) -> Schedule:
         """The best schedule."""
-        if self.best is None:
-            raise InfeasibleError("; ".join(f"{name}: {why}" for name, why in self.tried.items()))
-        return self.best.to_schedule(self.problem, notes={"tried": self.tried})
+        if not self.found:
+            return self.search.answer()  # which says why there is none
+        _, best = min(self.found, key=lambda entry: entry[0])
+        return best.to_schedule(self.problem, notes={"tried": self.tried})

@@ -25,18 +25,37 @@ SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which a schedule is repaired that holds too much."""
 
 
+FREE_PER_SECOND, QUEUED_PER_SECOND = 40_000_000, 12_000_000
+"""Operators that annealing times in a second on one core of a server: where copies wait for nothing, and elsewhere."""
+
+STAGES_SLOWER = 2
+"""How many times as long it takes where operators may start together."""
+
+
 class Effort(NamedTuple):
     """How long to search: operators to time in all, a limit that is the same on every machine.
 
-    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage; ``seconds`` is
-    the time by the clock after which the search ends in any case.
+    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage; ``deadline`` is
+    `time.monotonic` at which the search ends in any case.
     """
 
     operators: int
     seed: int
     goal: int
     stage: int
-    seconds: float
+    deadline: float
+
+    @staticmethod
+    def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
+        """As much work as takes about so many seconds on an idle machine."""
+        speed = FREE_PER_SECOND if nothing_contends(problem) else QUEUED_PER_SECOND
+        speed //= STAGES_SLOWER if stage > 1 else 1
+        return Effort(int(seconds * speed), seed, goal, stage, deadline)
+
+
+def nothing_contends(problem: Problem) -> bool:
+    """Whether nothing has to be loaded and no copy waits for another."""
+    return not any(problem.graph.index.host_inputs) and not problem.topology.channels
 
 
 def list_order(problem: Problem, method: int) -> ScheduleIndex:
@@ -79,9 +98,30 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
 
     def clock(done: int, total: int) -> float:
         report_progress("annealing", done, total)
-        return (time.monotonic() - begin) / max(effort.seconds, 1e-9)
+        return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
     return _index(_call(compiled(problem).search.anneal, sequence, limits, progress=clock))
+
+
+def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
+    """The best schedule of annealing from several starts by successive halving: the better half goes on each time.
+
+    After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
+    the work of the one before, so that more than half of all goes into the last start.
+    """
+    found = list(starts)
+    rounds = max(len(found) - 1, 0).bit_length() + 1
+    now, seconds = time.monotonic(), effort.deadline - time.monotonic()
+    for r in range(rounds):
+        share = 2**r / (2**rounds - 1) / len(found)
+        annealed = []
+        for i, start in enumerate(found):
+            now += share * seconds
+            part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
+            annealed.append(anneal(problem, start, part))
+        annealed.sort(key=lambda index: price(problem, index).latency_ns)
+        found = annealed[: (len(annealed) + 1) // 2]
+    return found[0]
 
 
 def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:

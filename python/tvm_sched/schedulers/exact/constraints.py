@@ -57,6 +57,9 @@ def inputs_arrive(model: cp_model.CpModel, submodel: Submodel, v: Variables) -> 
         producer = index.producer[t]
         made_here = [v.here[producer, d]] if (producer, d) in v.here else []
         model.add_at_most_one([*made_here, *literals])
+    for t, d in submodel.after.needed:
+        if (t, d) not in state.at:
+            model.add_bool_or([literal for literal, _ in arrivals(submodel, v, t, d)])
 
 
 def ways_by_target(v: Variables) -> dict[tuple[int, int], list[cp_model.IntVar]]:
@@ -67,6 +70,17 @@ def ways_by_target(v: Variables) -> dict[tuple[int, int], list[cp_model.IntVar]]
     for (t, _, d), literal in v.copy.items():
         ways[t, d].append(literal)
     return ways
+
+
+def arrivals(submodel: Submodel, v: Variables, t: int, d: int) -> list[tuple[cp_model.IntVar, cp_model.IntVar]]:
+    """Each way in which a tensor can get to a device, and when it is there then."""
+    producer = submodel.problem.graph.index.producer[t]
+    found = [(v.here[producer, d], v.end[producer])] if (producer, d) in v.here else []
+    if (t, d) in v.load:
+        found.append((v.load[t, d], v.load_end[t, d]))
+    sources = range(len(submodel.problem.topology.devices))
+    found += [(v.copy[t, s, d], v.copy_end[t, d]) for s in sources if (t, s, d) in v.copy]
+    return found
 
 
 def copies_leave_from_holders(model: cp_model.CpModel, submodel: Submodel, v: Variables) -> None:

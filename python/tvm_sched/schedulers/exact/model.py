@@ -42,14 +42,15 @@ class Answer:
     ----------
     events : list of Event or None
         In time order; None where nothing was found within the limits.
-    optimal : bool
-        Whether no better answer exists (for the submodel's objective).
-    seconds : float
+    exhausted : bool
+        Whether no better answer exists (for the submodel's objective), or none at all where nothing was found.
+    work : float
+        Deterministic seconds that it took.
     """
 
     events: list[Event] | None
-    optimal: bool
-    seconds: float
+    exhausted: bool
+    work: float
 
 
 def solve_submodel(submodel: Submodel, hint: PartialSchedule, limits: Limits) -> Answer:
@@ -59,7 +60,7 @@ def solve_submodel(submodel: Submodel, hint: PartialSchedule, limits: Limits) ->
     ----------
     submodel : Submodel
     hint : PartialSchedule
-        ``submodel.state`` with the submodel's operators appended by a heuristic: the solver starts from it.
+        ``submodel.state`` with the submodel's events appended as far as they are known: the solver starts from them.
     limits : Limits
     """
     model = cp_model.CpModel()
@@ -80,7 +81,8 @@ def solve_submodel(submodel: Submodel, hint: PartialSchedule, limits: Limits) ->
     status = _solve(solver, model)
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     events = _events(solver, submodel, variables) if found else None
-    return Answer(events, status == cp_model.OPTIMAL, solver.wall_time)
+    exhausted = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    return Answer(events, exhausted, solver.deterministic_time)
 
 
 def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
@@ -111,7 +113,7 @@ def _add_hint(model: cp_model.CpModel, submodel: Submodel, v: Variables, hint: P
             ns = (costs.direct_ns if event.direct else costs.operator_ns)[event.operator, event.device]
             model.add_hint(v.start[event.operator], end - int(ns))
             model.add_hint(v.end[event.operator], end)
-        elif event.source == HOST:
+        elif event.source == HOST and (event.tensor, event.device) in v.load:
             key = (event.tensor, event.device)
             true.add(v.load[key].index)
             model.add_hint(v.load_start[key], end - submodel.problem.load_ns(*key))
@@ -138,7 +140,7 @@ def _events(solver: cp_model.CpSolver, submodel: Submodel, v: Variables) -> list
         for run in runs
         for t in index.inputs[run.operator]
         if not (run.direct and index.producer[t] < 0) and (t, run.device) not in submodel.state.at
-    }
+    } | set(submodel.after.needed)
     copies = [
         Move(*key) for key, literal in v.copy.items() if solver.boolean_value(literal) and (key[0], key[2]) in needed
     ]

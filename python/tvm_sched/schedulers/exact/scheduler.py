@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
@@ -18,25 +21,24 @@ from ..blocks import BlockSearch, Found
 from ..deepplan import DeepPlanOptions, deepplan
 from ..greedy import list_schedule, priorities
 from ..heft import heft, peft
+from ..native import Effort, anneal_several, fit, nothing_contends, shortfall
 from ..partial import PartialSchedule
 from ..pipelined import PipelinedOptions, pipelined
 from ..portfolio import groups, starts
 from ..registry import register
-from ..search import Array, Searches, rows_of, schedule_index, sequence_of
+from ..search import MOVE, Array, Improvement, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
 from .submodels import split
+from .windows import WindowSearch
 
 WORK_PER_SECOND = 0.5
 """Deterministic seconds of CP-SAT in a second of the clock, roughly, on one core of a server."""
 
-EVENTS_PER_SECOND = 10_000_000
+EVENTS_PER_SECOND = 15_000_000
 """Events that local search replays in a second of the clock, roughly, on one core of a server."""
 
-SLICE = EVENTS_PER_SECOND // 10
+SLICE = EVENTS_PER_SECOND // 100
 """Events that are replayed between two looks at the clock."""
-
-SUBMODELS_TIME = 8.0
-"""Seconds for all submodels together on an idle machine."""
 
 LEAST_SUBMODEL_TIME = 0.5
 """Seconds below which solving a submodel finds nothing that local search does not."""
@@ -50,11 +52,29 @@ BLOCKS = 0.7
 PLACES_PER_SECOND = 1_500_000
 """Operators times devices that list scheduling tries in a second of the clock, roughly, on one core of a server."""
 
+
+class Shares(NamedTuple):
+    """How the time for improvement is shared out: annealing, blocks and local search over events, windows."""
+
+    annealing: float
+    events: float
+    windows: float
+
+
+SHARES, FREE_SHARES = Shares(0.3, 0.5, 0.2), Shares(0.8, 0.0, 0.2)
+"""Shares in general; and where nothing is loaded and no copy waits for another, which annealing times much faster."""
+
 RACERS = 4
 """Schedules from which local search starts; the one that leads after a while goes on alone."""
 
 RACE = 0.3
 """Share of the local search that is the race."""
+
+APART = 0.02
+"""Share of operators that two schedules have on different devices if annealing starts from both."""
+
+WINDOW_WORK = 0.25
+"""Deterministic seconds of CP-SAT for one window."""
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which it is tried: the times at which memory is held are known only afterwards."""
@@ -75,7 +95,8 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     submodel_time_limit : float
         Seconds for one submodel on an idle machine. What is limited is the solver's deterministic work, so that a busy
         machine takes longer and gives the same schedule; ten times as many seconds by the clock end it all the same.
-        Where all submodels together would take more than `SUBMODELS_TIME`, each has less, or none is solved.
+    submodels_time_limit : float
+        Seconds for all submodels together, on an idle machine: where there are many, each has less, or none is solved.
     improve_time_limit : float
         Seconds of local search over the whole schedule, on an idle machine; what is limited is again the work.
     time_limit : float
@@ -88,6 +109,7 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dominators: int = 0
     operators: int = 24
     submodel_time_limit: float = 4.0
+    submodels_time_limit: float = 8.0
     improve_time_limit: float = 15.0
     time_limit: float = 120.0
     workers: int = 1
@@ -101,6 +123,7 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             workers=1,
             seed=0,
             submodel_time_limit=0,
+            submodels_time_limit=0,
             improve_time_limit=0,
             time_limit=0,
         )
@@ -122,7 +145,7 @@ def exact(problem: Problem, options: ExactOptions) -> Schedule:
     InfeasibleError
         No schedule within the devices' memory was found.
     """
-    search = _Search(problem, options)
+    search = Search(problem, options)
     try:
         search.run()
     except KeyboardInterrupt:
@@ -141,7 +164,7 @@ _QUICK: tuple[Callable[[Problem], Schedule], ...] = (
 """Methods that answer in a moment, so that `exact` is never worse than these."""
 
 
-class _Search:
+class Search:
     """What has been found so far; the best of it is there at any moment."""
 
     def __init__(self, problem: Problem, options: ExactOptions) -> None:
@@ -150,8 +173,9 @@ class _Search:
         self.searches = Searches(problem)
         self.bound = lower_bound(problem).ns
         # Bounds are rounded down by a margin; what is as near is optimal.
-        self._goal = int(self.bound * (1 + 2 * MARGIN)) + 1
+        self.goal = int(self.bound * (1 + 2 * MARGIN)) + 1
         self.best: tuple[int, ScheduleIndex] | None = None
+        self.tried: dict[str, float] = {}
         self.groups = split(problem, options.dominators, options.operators)
         self._refusals: list[tuple[int, str]] = []
         self._refusal: InfeasibleError | None = None
@@ -161,13 +185,27 @@ class _Search:
     def run(self) -> None:
         """Everything, in turn; may be interrupted."""
         for scale in SCALES + BOLD_SCALES:
-            self._start(scale)
-            if self._found:
+            if self._start(scale):
                 break
         self._whole(scale)
+        self._say("list scheduling")
         self._roll(scale)
-        used = self._move_blocks(scale)
-        self._improve(self.options.improve_time_limit - used)
+        self._say("submodels")
+        seconds = self.options.improve_time_limit
+        shares = FREE_SHARES if nothing_contends(self.problem) else SHARES
+        self._anneal(scale, shares.annealing * seconds)
+        self._say("annealing")
+        used = self._move_blocks(scale, shares.events * seconds)
+        self._say("blocks")
+        self._improve(shares.events * seconds - used)
+        self._say("local search")
+        self._solve_windows(scale, shares.windows * seconds)
+        self._say("windows")
+
+    def offer(self, index: ScheduleIndex) -> None:
+        """Count a schedule that is known among those to start from, where it has neither stages nor evictions."""
+        if not index.evicted and not any(index.stage):
+            self._add(sequence_of(self.problem, index), 1.0)
 
     def answer(self) -> Schedule:
         """The best schedule; raises `InfeasibleError` where there is none."""
@@ -176,7 +214,7 @@ class _Search:
             for i, operators in enumerate(self.groups):
                 for o in operators:
                     submodel[o] = i
-            return self.best[1].to_schedule(self.problem, submodel)
+            return self.best[1].to_schedule(self.problem, submodel, notes={"tried": self.tried})
         if self._refusals:
             short, device = min(self._refusals)
             raise InfeasibleError(
@@ -185,6 +223,16 @@ class _Search:
             )
         raise self._refusal or InfeasibleError("no schedule was found")
 
+    def _say(self, method: str) -> None:
+        """Remember to what latency a method brought the search."""
+        if self.best is not None:
+            self.tried[method] = self.best[0] / 1e9
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing better can be found."""
+        return self.best is not None and self.best[0] <= self.goal
+
     def _late(self) -> bool:
         return time.monotonic() >= self.deadline
 
@@ -192,8 +240,7 @@ class _Search:
         """A schedule that was found, and its latency; None if it does not fit into memory and so does not count."""
         index = schedule_index(sequence)
         times = price(self.problem, index)
-        devices = self.problem.topology.devices
-        short = max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
+        short = shortfall(self.problem, times)
         if short[0] > 0:
             self._refusals.append(short)
             return None
@@ -202,27 +249,31 @@ class _Search:
             self.best = times.latency_ns, index
         return times.latency_ns
 
-    def _start(self, scale: float) -> None:
-        """The portfolio within a share of the memory; the frugal list schedule where memory suffices for none of it."""
+    def _start(self, scale: float) -> bool:
+        """The portfolio within a share of the memory; the frugal list schedule where memory suffices for none of it.
+
+        Whether there is a schedule now that fits.
+        """
         report_progress("list schedules", 0, 1)
         for sequence, rule in starts(self.problem, self.searches, scale):
             latency = self._add(sequence, scale)
             if latency is not None and (self._listed is None or latency < self._listed.latency_ns):
                 self._listed = Found(latency, sequence, rule)
             if self._found and self._late():
-                return
-        if not self._found:
-            state = PartialSchedule(self.problem, scale)
-            try:
-                list_schedule(state, range(len(state.placed)), priorities(self.problem), frugal=True)
-            except InfeasibleError as error:
-                self._refusal = self._refusal or error
-            else:
-                self._add(rows_of(state.events), scale)
+                return True
+        if self._listed is not None:
+            return True
+        state = PartialSchedule(self.problem, scale)
+        try:
+            list_schedule(state, range(len(state.placed)), priorities(self.problem), frugal=True)
+        except InfeasibleError as error:
+            self._refusal = self._refusal or error
+            return False
+        return self._add(rows_of(state.events), scale) is not None
 
     def _roll(self, scale: float) -> None:
         """One submodel after the other, where that can be expected to help."""
-        seconds = min(self.options.submodel_time_limit, SUBMODELS_TIME / max(len(self.groups), 1))
+        seconds = min(self.options.submodel_time_limit, self.options.submodels_time_limit / max(len(self.groups), 1))
         least = min(LEAST_SUBMODEL_TIME, self.options.submodel_time_limit)
         near = self.best is not None and self.best[0] <= (1 + NEAR) * self.bound
         if near or seconds <= 0 or seconds < least or self._late():
@@ -256,17 +307,57 @@ class _Search:
             if self._late():
                 return
 
-    def _move_blocks(self, scale: float) -> float:
+    def _anneal(self, scale: float, seconds: float) -> None:
+        """Annealing from the best few schedules whose devices differ."""
+        if not self._found or self.done or self._late():
+            return
+        starts = [schedule_index(sequence) for _, sequence, _ in self._diverse(RACERS)]
+        effort = Effort.of(self.problem, seconds, self.deadline, self.options.seed, self.goal)
+        with suppress(InfeasibleError):
+            annealed = fit(self.problem, anneal_several(self.problem, starts, effort))
+            self._add(sequence_of(self.problem, annealed), scale)
+
+    def _diverse(self, most: int) -> list[tuple[int, Array, float]]:
+        """The best schedules of which no two put nearly all operators on the same devices."""
+        chosen: list[tuple[int, Array, float]] = []
+        mappings: list[Array] = []
+        for found in sorted(self._found.values(), key=lambda found: found[0]):
+            runs = found[1][found[1][:, 0] != MOVE]
+            mapping = runs[np.argsort(runs[:, 1]), 3]
+            if all(np.mean(mapping != other) >= APART for other in mappings):
+                chosen.append(found)
+                mappings.append(mapping)
+            if len(chosen) == most:
+                break
+        return chosen
+
+    def _solve_windows(self, scale: float, seconds: float) -> None:
+        """Windows of the best schedule, solved with CP-SAT."""
+        if self.best is None or self.done or self.best[1].evicted or self._late():
+            return
+        latency, index = self.best
+        start = sequence_of(self.problem, index)
+        search = WindowSearch(self.problem, self.searches, start, latency, scale, self.options.seed)
+        limits = Limits(WINDOW_WORK, self.deadline, self.options.workers, self.options.seed)
+        budget = seconds * WORK_PER_SECOND
+        try:
+            while search.work < budget and search.latency_ns > self.goal and not self._late():
+                report_progress("windows", int(search.work * 1000), int(budget * 1000))
+                search.step(limits)
+        finally:
+            self._add(search.best, scale)
+
+    def _move_blocks(self, scale: float, seconds: float) -> float:
         """Search over the parts of groups of devices, where there are several; returns the seconds that it may take."""
-        if self._listed is None or len(groups(self.problem)) < 2 or self._listed.latency_ns <= self._goal:
+        if self._listed is None or len(groups(self.problem)) < 2 or self._listed.latency_ns <= self.goal:
             return 0.0
-        seconds = BLOCKS * self.options.improve_time_limit
+        seconds *= BLOCKS
         places = len(self.problem.graph.operators) * len(self.problem.topology.devices)
         tries = int(seconds * PLACES_PER_SECOND / max(places, 1))
         search = BlockSearch(self.problem, self.searches, self._listed, scale, self.options.seed)
         try:
             for i in range(tries):
-                if self._late() or search.best.latency_ns <= self._goal:
+                if self._late() or search.best.latency_ns <= self.goal:
                     break
                 search.step()
                 if i % 100 == 0:
@@ -276,35 +367,35 @@ class _Search:
         return seconds
 
     def _improve(self, seconds: float) -> None:
-        """A race from the best starts, then the leader alone."""
-        total = int(seconds * EVENTS_PER_SECOND)
+        """A race from the best starts, then the leader alone; where it is stuck, others from the best that is known."""
+        self._left = total = int(seconds * EVENTS_PER_SECOND)
         starting = sorted(self._found.values(), key=lambda found: found[0])[:RACERS]
         racers = []
-        done = 0
         for i, (_, sequence, scale) in enumerate(starting):
-            racer = self.searches.improve(sequence, scale, self.options.seed + i, self._goal)
-            for events in self._slices(int(total * RACE / len(starting)), done, total):
-                if not racer.step(events):
-                    break
-            done += int(total * RACE / len(starting))
-            best = racer.best
-            if len(best):  # by the order of its events a start may seem to need more memory than it does
+            racer = self.searches.improve(sequence, scale, self.options.seed + i, self.goal)
+            self._search_on(racer, scale, int(total * RACE / len(starting)), total)
+            if len(racer.best):  # by the order of its events a start may seem to need more memory than it does
                 racers.append((racer.latency_ns, i, racer, scale))
-                self._add(best, scale)
         if not racers:
             return
         _, _, leader, scale = min(racers, key=lambda entry: entry[:2])
+        seed = self.options.seed + len(starting)
+        while self._left > 0 and not self.done and not self._late():
+            self._search_on(leader, scale, self._left, total)
+            _, sequence, scale = min(self._found.values(), key=lambda found: found[0])
+            leader, seed = self.searches.improve(sequence, scale, seed, self.goal), seed + 1
+            self._left -= len(sequence)  # for its making, so that this ends where a search is stuck at once
+
+    def _search_on(self, search: Improvement, scale: float, events: int, total: int) -> None:
+        """Let a local search replay so many events more, or until it is stuck."""
+        before = self._left
         try:
-            for events in self._slices(total - done, done, total):
-                if not leader.step(events):
+            while before - self._left < events and not self._late():
+                report_progress("local search", total - self._left, total)
+                portion = min(SLICE, events - (before - self._left))
+                self._left -= portion
+                if not search.step(portion):
                     break
         finally:
-            self._add(leader.best, scale)
-
-    def _slices(self, events: int, done: int, total: int) -> Iterator[int]:
-        """Portions of so many events until the time is over."""
-        for first in range(0, events, SLICE):
-            if self._late():
-                return
-            report_progress("local search", done + first, total)
-            yield min(SLICE, events - first)
+            if len(search.best):
+                self._add(search.best, scale)

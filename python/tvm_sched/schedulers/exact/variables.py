@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
 from ...problem import FORBIDDEN, HOST, Problem
 from ..partial import PartialSchedule
+
+
+@dataclass(frozen=True)
+class After:
+    """What events that stay behind the submodel's ask of it: least times to the end of the run, in nanoseconds.
+
+    Attributes
+    ----------
+    needed : mapping of (tensor, device) to int
+        A tensor that must get to a device, and the time from its arrival there.
+    device, channel : mapping of int to int
+        The time from when a device or channel has done all that is before those events.
+    """
+
+    needed: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    device: Mapping[int, int] = field(default_factory=dict)
+    channel: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -27,6 +45,12 @@ class Submodel:
         No event need end after it, in nanoseconds from ``base``.
     bus_ahead, work_ahead : int
         Bus time and device time that the operators after this submodel need at least, summed over buses and devices.
+    places : mapping of operator to set of (device, direct)
+        Where and in what mode operators may run; those that are not in it, wherever they can.
+    after : After
+        Of events whose devices and order stand.
+    latest : int or None
+        When the run must end at the latest.
     """
 
     state: PartialSchedule
@@ -36,6 +60,9 @@ class Submodel:
     base: int
     bus_ahead: int = 0
     work_ahead: int = 0
+    places: Mapping[int, frozenset[tuple[int, bool]]] = field(default_factory=dict)
+    after: After = field(default_factory=After)
+    latest: int | None = None
 
     @property
     def problem(self) -> Problem:
@@ -102,7 +129,7 @@ class Variables:
             modes = []
             for direct, costs in ((False, problem.costs.operator_ns), (True, problem.costs.direct_ns)):
                 ns = int(costs[o, d])
-                if ns == FORBIDDEN:
+                if ns == FORBIDDEN or (o in submodel.places and (d, direct) not in submodel.places[o]):
                     continue
                 literal = model.new_bool_var(f"runs {o} {d} {direct}")
                 self.runs[o, d, direct] = literal
@@ -174,7 +201,7 @@ class Variables:
 
 
 def wanted(submodel: Submodel, variables: Variables) -> set[tuple[int, int]]:
-    """(tensor, device) for each tensor that may have to be brought to a device where a reader may run."""
+    """(tensor, device) for each tensor that may have to be brought to a device: a reader may run there, or will."""
     problem, state = submodel.problem, submodel.state
     index = problem.graph.index
     pairs = set()
@@ -188,4 +215,4 @@ def wanted(submodel: Submodel, variables: Variables) -> set[tuple[int, int]]:
                     continue
                 if (t, d) not in state.at:
                     pairs.add((t, d))
-    return pairs
+    return pairs | {pair for pair in submodel.after.needed if pair not in state.at}
