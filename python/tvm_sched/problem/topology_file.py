@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,18 +10,15 @@ from typing import Any
 import msgspec
 
 from ..errors import FormatError, TopologyError
-from ..files import check_envelope, convert, read_bytes, write_atomically
+from ..files import read_bytes, write_atomically
+from ..presets import neither_preset_nor_file, preset_files
+from ..toml_files import format_toml, parse_toml
 from .cpu import cpu_count_of, cpu_topology
 from .quantity import format_quantity, parse_quantity
 from .topology import Bus, Device, Link, Switch, Topology
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 FORMAT, VERSION = "tvm_sched.topology", 1
-_PRESETS = Path(__file__).parent / "presets"
+_PRESETS = preset_files(Path(__file__).parent / "presets")
 
 Quantity = float | str
 Names = str | list[str]
@@ -85,7 +79,7 @@ class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 def preset_names() -> tuple[str, ...]:
     """Names of the presets that are files; ``cpuN`` for any N from 1 is one more family."""
-    return tuple(sorted(path.stem for path in _PRESETS.glob("*.toml")))
+    return tuple(_PRESETS)
 
 
 def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
@@ -103,22 +97,23 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
         count = cpu_count_of(text)
         if count is not None:
             return cpu_topology(count)
-        if text in preset_names():
+        if text in _PRESETS:
             return _preset(text)
     if Path(text).is_file() or (text.endswith(".toml") and os.sep in text):
         return read_topology(text)
-    close = difflib.get_close_matches(text.lower(), (*preset_names(), "cpu1", "cpu2", "cpu4", "cpu8"), cutoff=0.5)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-    raise FormatError(
-        f"topology {text!r} is neither a preset nor a file{hint} "
-        f"Presets are {', '.join(preset_names())}, cpuN for N logical devices on this machine's cores, and cpu for "
-        "the use of its cores that is measured to be fastest"
+    raise neither_preset_nor_file(
+        "topology",
+        text,
+        _PRESETS,
+        ", cpuN for N logical devices on this machine's cores, and cpu for the use of its cores that is measured to be "
+        "fastest",
+        like="cpu1 cpu2 cpu4 cpu8",
     )
 
 
 @lru_cache
 def _preset(name: str) -> Topology:
-    return read_topology(_PRESETS / f"{name}.toml")
+    return read_topology(_PRESETS[name])
 
 
 def read_topology(path: str | os.PathLike[str]) -> Topology:
@@ -128,12 +123,7 @@ def read_topology(path: str | os.PathLike[str]) -> Topology:
 
 def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
     """Read and check the text of a topology file; nothing is returned unless all of it is right."""
-    try:
-        data = tomllib.loads(text.decode() if isinstance(text, bytes) else text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{where}: not a TOML document ({error})") from None
-    check_envelope(data, FORMAT, VERSION, where)
-    body = convert(data, _TopologyBody, where)
+    body = parse_toml(text, FORMAT, VERSION, _TopologyBody, where)
     reader = _Reader(where)
     try:
         return Topology(
@@ -260,10 +250,7 @@ def format_topology(topology: Topology) -> str:
         tables.append(
             ("switches", {"name": switch.name, "devices": list(switch.devices), **_fields(switch, "name", "devices")})
         )
-    return "\n".join(
-        (f"[[{title}]]\n" if title else "") + "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items())
-        for title, table in tables
-    )
+    return format_toml(tables)
 
 
 _KINDS = {"memory": "bytes", "memory_bandwidth": "bandwidth", "bandwidth": "bandwidth", "latency": "time"}
@@ -289,20 +276,3 @@ def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
         else:
             groups.append([record])
     return groups
-
-
-def toml_value(value: Any) -> str:
-    """A value as TOML writes it, tables in one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items()) + " }"
-    return repr(value)
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
