@@ -14,6 +14,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     cluster_changes,
     cluster_deploy,
     cluster_inputs,
+    compare,
     costs,
     execute,
     interrupt,
@@ -107,8 +108,9 @@ command(
     (
         "tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,exact",
         "tvm-sched compare problem.json --option exact.workers=2 --time-limit 20 --report report.html",
+        "tvm-sched compare problems/*.json --each --schedulers single,sortinghat,exact --ray auto --json",
     ),
-)(plan.compare)
+)(compare.compare)
 command(
     app,
     "pipeline",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from ..errors import InputError, TvmSchedError
-from .command import BAD_INPUT, FAILURE, Output
+from ..errors import InputError
+from .command import BAD_INPUT, Output
 from .inputs import (
     InputShapes,
     Models,
@@ -21,7 +19,6 @@ from .inputs import (
     Options,
     Phase,
     ProblemFile,
-    Ray,
     ReportFile,
     ScheduleFile,
     SchedulerName,
@@ -32,14 +29,10 @@ from .inputs import (
     TopologyName,
     TraceFile,
     check_outputs,
-    common_options,
-    known_options,
     load_problem,
     load_schedule,
     load_timeline,
-    parse_options,
     scheduler_options,
-    workers_of,
 )
 from .interrupt import interruptible
 
@@ -108,14 +101,15 @@ def schedule(
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
-    chosen = _solve(out, made, scheduler, options)
+    chosen = solve_aloud(out, made, scheduler, options)
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")
     _show_schedule(out, made, chosen, report, trace, output)
 
 
-def _solve(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
+def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
+    """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
     from ..schedulers import get, solve
 
     # A scheduler that answers Ctrl-C gives what it has by then; a second one ends the process all the same.
@@ -294,143 +288,3 @@ def verify(
     out.result({"feasible": not found, "violations": rows})
     if found:
         raise typer.Exit(BAD_INPUT)
-
-
-def compare(
-    out: Output,
-    sources: ModelsOrProblems,
-    schedulers: Annotated[
-        str, typer.Option("--schedulers", metavar="A,B,C", help="Names; all of them when not given.")
-    ] = "",
-    topology: OptionalTopology = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="[NAME.]KEY=VALUE", help="Option of one scheduler, or of all that know it."),
-    ] = None,
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    phase: Phase = "full",
-    time_limit: TimeLimit = None,
-    seed: Seed = None,
-    costs: OptionalCosts = None,
-    report: ReportFile = None,
-    ray: Ray = None,
-) -> None:
-    """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
-
-    The last row is the papers' critical path: what model parallelism alone could reach; no schedule, and no bound.
-    """
-    check_outputs({"--report": (report, HTML)}, sources)
-    names = _names(schedulers)
-    options = _own_options(names, option, time_limit, seed)
-    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
-    found: dict[str, Schedule] = {}
-    failed: dict[str, str] = {}
-    with workers_of(ray):
-        answers = _solve_all(out, made, [(name, options[name]) for name in names])
-    for name, answer in zip(names, answers, strict=True):
-        if isinstance(answer, TvmSchedError):
-            failed[name] = str(answer)
-            out.say(f"error: {name}: {answer}")
-        else:
-            found[name] = answer
-    if report and found:
-        from ..report.html import Entry, write_report
-
-        write_report(report, made, [Entry(name, chosen) for name, chosen in found.items()], title="")
-        out.wrote(report, "report")
-    _show_comparison(out, made, found, failed)
-    if failed:
-        raise typer.Exit(FAILURE)
-
-
-def _solve_all(out: Output, made: Problem, asked: list[tuple[str, dict[str, Any]]]) -> list[Schedule | TvmSchedError]:
-    """The schedule of each scheduler, or why there is none; all at once where there are workers."""
-    from ..spread import have_workers, spread
-
-    if not have_workers():
-        return [_answer(partial(_solve, out, made, name, options)) for name, options in asked]
-    with interruptible(out), out.step(f"Scheduling with {len(asked)} schedulers"):
-        return spread(_solve_elsewhere, [(made, name, options) for name, options in asked])
-
-
-def _solve_elsewhere(made: Problem, name: str, options: dict[str, Any]) -> Schedule | TvmSchedError:
-    from ..schedulers import solve
-
-    return _answer(partial(solve, made, name, options))
-
-
-def _answer(call: Callable[[], Schedule]) -> Schedule | TvmSchedError:
-    try:
-        return call()
-    except InputError:
-        raise
-    except TvmSchedError as error:
-        return error
-
-
-def _names(text: str) -> list[str]:
-    """The schedulers asked for, `single` first where it is among them."""
-    from .. import schedulers
-
-    names = [name.strip() for name in text.split(",") if name.strip()] or schedulers.names()
-    for name in names:
-        schedulers.get(name)
-    return sorted(dict.fromkeys(names), key=lambda name: name != "single")
-
-
-def _own_options(
-    names: list[str], texts: list[str] | None, time_limit: float | None, seed: int | None
-) -> dict[str, dict[str, Any]]:
-    """Options of each scheduler: ``KEY=VALUE`` if it knows the key, ``NAME.KEY=VALUE`` if the name is its.
-
-    Raises
-    ------
-    InputError
-        An option that none of them takes.
-    """
-    known = {name: known_options(name) for name in names}
-    common = {name: common_options(time_limit, seed, known[name]) for name in names}
-    options = {name: {key: common[name][key] for key in common[name].keys() & known[name]} for name in names}
-    for key, value in parse_options(texts).items():
-        owner, _, own = key.rpartition(".")
-        takers = [name for name in names if own in known[name] and owner in ("", name)]
-        if not takers:
-            raise InputError(f"--option {key}: none of the schedulers {', '.join(names)} has it")
-        for name in takers:
-            options[name][own] = value
-    return options
-
-
-def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> None:
-    from ..report.tables import table
-    from ..report.units import format_ns, format_percent, format_time
-    from ..schedulers import REFERENCES
-
-    certificates = {name: chosen.certificate for name, chosen in found.items() if chosen.certificate}
-    base = certificates["single"].latency_ns if "single" in certificates else None
-    rows, data = [], []
-    for name, c in certificates.items():
-        speedup = base / c.latency_ns if base and c.latency_ns else None
-        seconds = found[name].seconds
-        rows.append(
-            (name, format_ns(c.latency_ns), format_ns(c.lower_bound_ns), format_percent(c.gap), c.bound,
-             format_time(seconds), f"{speedup:.2f}×" if speedup else "-")
-        )  # fmt: skip
-        data.append(
-            {"scheduler": name, "latency_ns": c.latency_ns, "lower_bound_ns": c.lower_bound_ns, "gap": c.gap,
-             "bound": c.bound, "seconds": seconds, "speedup_over_single": speedup}
-        )  # fmt: skip
-    rows += [(name, "failed", "", "", "", "", "") for name in failed]
-    data += [{"scheduler": name, "error": message} for name, message in failed.items()]
-    references = {name: latency(made) for name, latency in REFERENCES.items()}
-    rows += [
-        (f"({name})", format_ns(ns), "", "", "", "no schedule", f"{base / ns:.2f}×" if base and ns else "-")
-        for name, ns in references.items()
-    ]
-    title = f"{made.graph.name} on {made.topology.name}"
-    out.show(table(("scheduler", "latency", "lower bound", "gap", "bound by", "found in", "speed-up"), rows, title))
-    out.result(
-        {"problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data,
-         "references": [{"name": name, "latency_ns": ns} for name, ns in references.items()]}
-    )  # fmt: skip
