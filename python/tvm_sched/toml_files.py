@@ -50,7 +50,7 @@ def _value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }"

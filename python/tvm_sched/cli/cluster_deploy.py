@@ -52,6 +52,8 @@ def make_service(
     _check_backend(backend)
     check_outputs({"--output": (output, (".toml",))}, [model])
     sets = parse_shapes(input_shape)
+    if len(sets) > 1:
+        raise InputError("--input-shape gives an input two shapes; a service has one")
     from ..cluster import write_services
 
     shapes = {key: tuple(shape) for key, shape in sets[0].items()} if sets else {}

@@ -16,7 +16,7 @@ from .pricing import circuit_bandwidth, circuit_head_ns
 from .service import Service, ServiceOperator
 
 HOST_BANDWIDTH = 12e9
-"""Bytes a second between a GPU and its host's memory, of which cluster files say nothing: PCIe 3.0 x16, as measured."""
+"""Bytes a second between a GPU and its host's memory, of which cluster files say nothing: assumed, for PCIe 3.0 x16."""
 
 
 @dataclass(frozen=True)
