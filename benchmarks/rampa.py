@@ -90,6 +90,9 @@ def main() -> None:
             if key not in done.rows:
                 done.add(key, list(_cell(search, demand, given.sequences, _combinations(given.combinations))))
             rows += done.rows[key]
+    if "scale" not in done.rows:
+        done.add("scale", list(_scale()))
+    rows += done.rows["scale"]
     title = f"Services on mixed clusters, {given.sequences} sequences"
     report(title, rows, given.json, given.markdown, notes=_summary(rows, given.sequences, given.combinations))
 
@@ -150,6 +153,24 @@ def _summary(rows: Sequence[Row], sequences: int, combinations: int) -> str:
         rule="---|" * len(SHOWN),
         lines="\n".join(lines),
     )
+
+
+def _scale(times: int = 7) -> Iterator[Row]:
+    """Seconds of an allocation on as many racks as the large cluster has several times, for its switches."""
+    large, services = load_cluster("rampa-large"), load_services()
+    racks = tuple(
+        msgspec.structs.replace(
+            rack,
+            name=f"{rack.name}x{i}",
+            servers=tuple(msgspec.structs.replace(server, name=f"{server.name}x{i}") for server in rack.servers),
+        )
+        for i in range(times)
+        for rack in large.racks
+    )
+    cluster = msgspec.structs.replace(large, racks=racks)
+    asked = [Request(f"r{n}", service.name) for n, service in enumerate(services * 10)]
+    run = _run(ClusterSearch(cluster), services, asked, "cluster-exact", {})
+    yield from _seconds(f"{len(cluster.gpus)} GPUs, {len(asked)} requests", "cluster-exact", [run])
 
 
 def _combinations(count: int) -> list[dict[str, int]]:

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 from tvm_sched import serving
 from tvm_sched.cli import app
 from tvm_sched.cluster import Allocation, Cluster, GpuKind, Rack, Server, Switch, write_cluster
+from tvm_sched.errors import InputError
+from tvm_sched.serving import Deployment, StagePlacement
 
 from .conftest import PATIENCE, deployment
 
@@ -88,26 +91,17 @@ def test_deployments_follow_the_allocation(servers, nodes, compiled, tmp_path):
     assert serving.deployments() == []
 
 
-def test_a_deployment_of_somebody_else_is_left_alone(nodes, artifact):
-    from tvm_sched.errors import InputError
-    from tvm_sched.serving import follow
-
-    from .conftest import deployed
-
-    nodes.at_least(3)
-    with deployed(deployment("mine", artifact)) as client:
-        assert follow(four_racks(), []).ended == ()
-        with pytest.raises(InputError, match="a deployment 'mine' that is not of cluster 'four'; undeploy it first"):
-            follow(four_racks(), [deployment("mine", artifact, cluster="four")])
-        assert client.run(*batches(1))
-
-
-def test_what_cannot_start_is_told_and_the_others_are_tried(nodes, artifact):
-    from tvm_sched.serving import Deployment, StagePlacement, follow, undeploy
-
+def test_others_are_tried_when_one_cannot_start_and_strangers_are_left_alone(nodes, artifact):
     nodes.at_least(3)
     impossible = Deployment("a", str(artifact), (StagePlacement({"h100": 1}),) * 3, cluster="four")
-    done = follow(four_racks(), [impossible, deployment("b", artifact, cluster="four")], seconds=PATIENCE)
-    undeploy("b")
+    mine = deployment("b", artifact, cluster="four")
+    done = serving.follow(four_racks(), [impossible, mine], seconds=PATIENCE)
     assert done.started == ("b",)
     assert "the stages need h100 3; the cluster has h100 0" in done.failed["a"]
+
+    other = msgspec.structs.replace(four_racks(), name="other")
+    assert serving.follow(other, []).ended == ()
+    with pytest.raises(InputError, match="a deployment 'b' that is not of cluster 'other'; undeploy it first"):
+        serving.follow(other, [msgspec.structs.replace(mine, cluster="other")])
+    assert serving.Client("b").run(*batches(1))
+    assert serving.follow(four_racks(), []).ended == ("b",)
