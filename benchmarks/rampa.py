@@ -152,7 +152,7 @@ def _summary(rows: Sequence[Row], sequences: int, combinations: int) -> str:
         methods=" | ".join(SHOWN),
         rule="---|" * len(SHOWN),
         lines="\n".join(lines),
-    )
+    ).rstrip()
 
 
 def _scale(times: int = 7) -> Iterator[Row]:
