@@ -115,6 +115,6 @@ def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
                 capsize=2,
             )
         axes.set(xlabel=sweep, ylabel="latency, ms", ylim=(0, None))
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
         figure.savefig(folder / _picture(sweep), bbox_inches="tight", metadata={"Date": None})
         pyplot.close(figure)

@@ -12,25 +12,42 @@ struct HostMemory {
   void FreeData(DLTensor* tensor) { std::free(tensor->data); }
 };
 
+template <typename T>
+constexpr DLDataType kType{std::is_floating_point_v<T> ? kDLFloat : kDLInt, 8 * sizeof(T), 1};
+
 }  // namespace
 
-std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor) {
+template <typename T>
+std::span<T> Elements(const char* name, const ffi::TensorView& tensor) {
   const DLDataType dtype = tensor.dtype();
-  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kDLInt && dtype.bits == 64 &&
-                    dtype.lanes == 1 && tensor.IsContiguous(),
+  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kType<T>.code &&
+                    dtype.bits == kType<T>.bits && dtype.lanes == 1 && tensor.IsContiguous(),
                 TypeError)
-      << name << " must be a contiguous int64 array in host memory";
-  auto* data =
-      reinterpret_cast<int64_t*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
+      << name << " must be a contiguous " << ffi::DLDataTypeToString(kType<T>)
+      << " array in host memory";
+  auto* data = reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
   return {data, static_cast<size_t>(tensor.numel())};
 }
 
-std::span<int64_t> Elements(const char* name, const ffi::TensorView& tensor, size_t size) {
-  std::span<int64_t> elements = Elements(name, tensor);
+template <typename T>
+std::span<T> Elements(const char* name, const ffi::TensorView& tensor, size_t size) {
+  std::span<T> elements = Elements<T>(name, tensor);
   TVM_FFI_CHECK(elements.size() == size, ValueError)
       << name << " has " << elements.size() << " elements, " << size << " are needed";
   return elements;
 }
+
+template <typename T>
+ffi::Tensor NewTensor(std::initializer_list<int64_t> shape) {
+  return ffi::Tensor::FromNDAlloc(HostMemory(), ffi::Shape(shape), kType<T>, DLDevice{kDLCPU, 0});
+}
+
+template std::span<int64_t> Elements(const char*, const ffi::TensorView&);
+template std::span<double> Elements(const char*, const ffi::TensorView&);
+template std::span<int64_t> Elements(const char*, const ffi::TensorView&, size_t);
+template std::span<double> Elements(const char*, const ffi::TensorView&, size_t);
+template ffi::Tensor NewTensor<int64_t>(std::initializer_list<int64_t>);
+template ffi::Tensor NewTensor<double>(std::initializer_list<int64_t>);
 
 simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
   const std::span<int64_t> p = Elements("placements", placements),
@@ -55,18 +72,13 @@ simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::Tens
   return schedule;
 }
 
-ffi::Tensor NewTable(int64_t rows, int64_t columns) {
-  return ffi::Tensor::FromNDAlloc(HostMemory(), ffi::Shape({rows, columns}),
-                                  DLDataType{kDLInt, 64, 1}, DLDevice{kDLCPU, 0});
-}
-
 ffi::Array<ffi::Tensor> TablesOf(const simulate::Schedule& schedule) {
-  ffi::Tensor placements = NewTable(std::ssize(schedule.placements), 5);
+  ffi::Tensor placements = NewTensor({std::ssize(schedule.placements), 5});
   auto* row = static_cast<int64_t*>(placements.data_ptr());
   for (const simulate::Placement& p : schedule.placements) {
     for (int64_t value : {p.op, p.device, int32_t{p.direct}, p.stream, p.stage}) *row++ = value;
   }
-  ffi::Tensor transfers = NewTable(std::ssize(schedule.transfers), 5);
+  ffi::Tensor transfers = NewTensor({std::ssize(schedule.transfers), 5});
   row = static_cast<int64_t*>(transfers.data_ptr());
   for (const simulate::Transfer& x : schedule.transfers) {
     for (int64_t value :

@@ -43,7 +43,7 @@ int32_t Index(const char* name, int64_t value, size_t size) {
 }
 
 ffi::Tensor RowOf(const std::vector<int64_t>& values) {
-  ffi::Tensor row = NewTable(1, std::ssize(values));
+  ffi::Tensor row = NewTensor({1, std::ssize(values)});
   std::copy(values.begin(), values.end(), static_cast<int64_t*>(row.data_ptr()));
   return row;
 }
@@ -99,7 +99,7 @@ class ClusterSearch {
     const std::vector<cluster::Mix> mixes =
         cluster::Mixes(cluster_, At(chain), Elements("gpus", gpus, kinds),
                        static_cast<size_t>(stages), static_cast<size_t>(most), StopOnSignal);
-    ffi::Tensor table = NewTable(std::ssize(mixes), static_cast<int64_t>(kinds) + 2);
+    ffi::Tensor table = NewTensor({std::ssize(mixes), static_cast<int64_t>(kinds) + 2});
     auto* cell = static_cast<int64_t*>(table.data_ptr());
     for (const cluster::Mix& mix : mixes) {
       for (int32_t count : mix.gpus) *cell++ = count;

@@ -41,7 +41,7 @@ Sequence SequenceOf(const search::Instance& instance, const ffi::TensorView& row
 }
 
 ffi::Tensor TableOf(const Sequence& sequence) {
-  ffi::Tensor table = NewTable(static_cast<int64_t>(sequence.size()), 4);
+  ffi::Tensor table = NewTensor({static_cast<int64_t>(sequence.size()), 4});
   auto* row = static_cast<int64_t*>(table.data_ptr());
   for (const Event& event : sequence) {
     for (int64_t value : {static_cast<int64_t>(event.kind), int64_t{event.item},

@@ -4,9 +4,9 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 
+#include "arrays.h"
 #include "search/partition/ideals.h"
 #include "search/partition/orders.h"
 #include "search/partition/refine.h"
@@ -21,42 +21,10 @@ using partition::Graph;
 using partition::kNone;
 using partition::NodeId;
 
-/*! \brief The elements of a contiguous tensor on the host. */
-template <typename T>
-std::span<T> Elements(const char* name, const ffi::TensorView& tensor) {
-  const DLDataType dtype = tensor.dtype();
-  const DLDataTypeCode code = std::is_floating_point_v<T> ? kDLFloat : kDLInt;
-  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == code &&
-                    dtype.bits == 8 * sizeof(T) && dtype.lanes == 1 && tensor.IsContiguous(),
-                TypeError)
-      << name << " must be a contiguous array of " << 8 * sizeof(T) << "-bit "
-      << (code == kDLFloat ? "floating-point numbers" : "integers") << " in host memory";
-  auto* data = reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
-  return {data, static_cast<size_t>(tensor.numel())};
-}
-
 template <typename T>
 std::vector<T> Copy(const char* name, const ffi::TensorView& tensor, size_t size) {
-  const std::span<T> elements = Elements<T>(name, tensor);
-  TVM_FFI_CHECK(elements.size() == size, ValueError)
-      << name << " has " << elements.size() << " elements, " << size << " are needed";
+  const std::span<T> elements = Elements<T>(name, tensor, size);
   return {elements.begin(), elements.end()};
-}
-
-struct HostMemory {
-  void AllocData(DLTensor* tensor) { tensor->data = std::malloc(ffi::GetDataSize(*tensor) + 1); }
-  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
-};
-
-/*! \brief A new row of numbers. */
-template <typename T, typename Values>
-ffi::Tensor NewRow(const Values& values) {
-  const DLDataTypeCode code = std::is_floating_point_v<T> ? kDLFloat : kDLInt;
-  ffi::Tensor row = ffi::Tensor::FromNDAlloc(
-      HostMemory(), ffi::Shape({static_cast<int64_t>(values.size())}),
-      DLDataType{static_cast<uint8_t>(code), 8 * sizeof(T), 1}, DLDevice{kDLCPU, 0});
-  std::copy(values.begin(), values.end(), static_cast<T*>(row.data_ptr()));
-  return row;
 }
 
 /*! \brief Says to stop when the time is over; throws Python's interrupt. */

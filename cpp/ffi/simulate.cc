@@ -119,7 +119,7 @@ class BoundSimulator {
   /*! \brief Rows of tensor, device, begin, end: what lies where, from when to when. */
   ffi::Tensor Holdings(ffi::TensorView placements, ffi::TensorView transfers) const {
     const std::vector<simulate::Holding> holdings = HoldingsOf(placements, transfers);
-    ffi::Tensor table = NewTable(static_cast<int64_t>(holdings.size()), 4);
+    ffi::Tensor table = NewTensor({static_cast<int64_t>(holdings.size()), 4});
     auto* row = static_cast<int64_t*>(table.data_ptr());
     for (const simulate::Holding& h : holdings) {
       for (int64_t value : {int64_t{h.tensor}, int64_t{h.device}, h.begin.count, h.end.count})
@@ -134,7 +134,7 @@ class BoundSimulator {
     const auto profile = Guard([&] { return MemoryProfile(problem_, holdings); });
     size_t levels = 0;
     for (const auto& device : profile) levels += device.size();
-    ffi::Tensor table = NewTable(static_cast<int64_t>(levels), 3);
+    ffi::Tensor table = NewTensor({static_cast<int64_t>(levels), 3});
     auto* row = static_cast<int64_t*>(table.data_ptr());
     for (size_t d = 0; d < profile.size(); ++d) {
       for (const simulate::Level& level : profile[d]) {

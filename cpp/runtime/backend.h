@@ -47,8 +47,10 @@ class Streams {
  public:
   virtual ~Streams() = default;
 
-  /// Before the first step of a run.
+  /// Before the first step of a run, and after its last one was issued or the run was given up. On
+  /// one thread; Issued is called also where Begin failed.
   virtual void Begin(const RunContext& run) = 0;
+  virtual void Issued() = 0;
   /// What `step` issues begins only after `earlier` has ended. Called before `step` is issued.
   virtual void Wait(int step, int earlier) = 0;
   /// Mark where `step` ends. Called after it was issued, if anybody looks at its end.

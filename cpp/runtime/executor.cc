@@ -147,7 +147,7 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
   ActiveRun run(backend, bindings, settings);
   Reset();
   run.context.began = Clock::now();
-  if (run.streams) run.streams->Begin(run.context);
+  if (run.streams) Begin(run);
   Watchdog watchdog(*this, run);
   std::function<void()> poll;
   if (settings.poll || settings.watchdog.count() > 0) {
@@ -171,6 +171,7 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
     } catch (...) {
       interrupt = std::current_exception();
     }
+    run.streams->Issued();
     AwaitStreams(run, watchdog);
     if (interrupt) std::rethrow_exception(interrupt);
   } else {
@@ -178,6 +179,15 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
   }
   if (run.failure) throw StepError(run.failed_step, run.failure);
   return Record(run);
+}
+
+void Executor::Begin(ActiveRun& run) {
+  try {
+    run.streams->Begin(run.context);
+  } catch (...) {
+    run.streams->Issued();
+    throw;
+  }
 }
 
 void Executor::AwaitStreams(ActiveRun& run, Watchdog& watchdog) {

@@ -134,6 +134,7 @@ class Executor {
   void Drain(ActiveRun& run, int queue);
   void RunItem(ActiveRun& run, Queue& queue, const Item& item);
   Interval Issue(ActiveRun& run, const Item& item, const Timing& timing) const;
+  static void Begin(ActiveRun& run);
   void AwaitStreams(ActiveRun& run, Watchdog& watchdog);
   void ReadTimes(const ActiveRun& run);
   Interval Execute(ActiveRun& run, const Item& item, const Timing& timing) const;

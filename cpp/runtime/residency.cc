@@ -93,4 +93,38 @@ std::vector<bool> StepsSkippedWhenWarm(const Plan& plan, const Resident& residen
   return skipped;
 }
 
+std::vector<bool> BroughtBy(const Plan& plan, const std::vector<bool>& skipped) {
+  std::vector<bool> brought(plan.buffers.size());
+  for (std::size_t step = 0; step < skipped.size(); ++step) {
+    if (skipped[step]) brought[plan.steps[step].outputs[0]] = true;
+  }
+  return brought;
+}
+
+ArenaLayout CloseGaps(const Plan& plan, const std::vector<bool>& elsewhere) {
+  constexpr auto kStep = static_cast<std::int64_t>(kAlignment);
+  ArenaLayout layout{std::vector<Bytes>(plan.buffers.size()),
+                     std::vector<Bytes>(plan.devices.size())};
+  std::vector<std::size_t> left;
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+    if (plan.buffers[b].source.kind == SourceKind::kArena && !elsewhere[b]) left.push_back(b);
+  }
+  const auto offset = [&](std::size_t b) { return plan.buffers[b].source.offset; };
+  std::stable_sort(left.begin(), left.end(),
+                   [&](std::size_t a, std::size_t b) { return offset(a) < offset(b); });
+  std::vector<Bytes> end(plan.devices.size());    // of what was seen of each arena, in the plan's
+  std::vector<Bytes> moved(plan.devices.size());  // by how much what comes next lies lower
+  for (std::size_t b : left) {
+    const int device = plan.buffers[b].source.index;
+    if (offset(b) > end[device]) {
+      const std::int64_t gap = offset(b).count - end[device].count;
+      moved[device].count += gap / kStep * kStep;
+    }
+    layout.offsets[b] = {offset(b).count - moved[device].count};
+    end[device] = std::max(end[device], offset(b) + plan.buffers[b].spec.size());
+    layout.sizes[device] = {end[device].count - moved[device].count};
+  }
+  return layout;
+}
+
 }  // namespace tvm_sched::runtime

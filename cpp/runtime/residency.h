@@ -25,6 +25,19 @@ std::vector<std::vector<int>> StepsOfParameters(const Plan& plan);
 /// an arena is used by other tensors, too, so that it can't remain.
 std::vector<bool> StepsSkippedWhenWarm(const Plan& plan, const Resident& resident);
 
+/// Where the buffers of a plan's arenas lie.
+struct ArenaLayout {
+  std::vector<Bytes> offsets;  // of each buffer in its arena; 0 of those that lie in none
+  std::vector<Bytes> sizes;    // of each device's arena
+};
+
+/// By buffer: whether a step that a warm run skips brings it, so that it may lie outside the arena.
+std::vector<bool> BroughtBy(const Plan& plan, const std::vector<bool>& skipped);
+
+/// The plan's layout without some of its buffers: those that are left move together, and those
+/// that share bytes still do.
+ArenaLayout CloseGaps(const Plan& plan, const std::vector<bool>& elsewhere);
+
 }  // namespace tvm_sched::runtime
 
 #endif  // TVM_SCHED_RUNTIME_RESIDENCY_H_

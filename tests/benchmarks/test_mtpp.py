@@ -83,6 +83,26 @@ def test_means_are_geometric_and_over_the_best_partition_of_each_graph():
     assert rows["simple", "bound / best"] == pytest.approx(0.5)
 
 
+def test_families_of_graphs_have_rows_of_their_own():
+    measured = [
+        Measurement(f"seed {seed}", 4, "pipeline-exact", 60, 10, 50, 100, bound, "semidefinite", 60)
+        for seed, bound in ((0, 90), (3, 40), (1, 100))
+    ]
+    rows = {(row.case, row.unit): row.figure for row in mtpp._rows(measured)}
+    assert rows["k=4, Erdős–Rényi", "graphs"] == 2
+    assert rows["k=4, Erdős–Rényi", "bound / best"] == pytest.approx(0.6)
+    assert rows["k=4, Erdős–Rényi", "least"] == pytest.approx(0.4)
+    assert rows["k=4, Barabási–Albert", "bound / best"] == 1
+    assert ("k=4, Watts–Strogatz", "graphs") not in rows
+
+
+def test_one_method_alone(run, chain):
+    rows = run("--instances", chain, "--stages", "2", "--methods", "pipeline-exact")
+    assert {method for _, method, _ in rows} == {"simple", "pipeline-exact, 1 s"}
+    with pytest.raises(SystemExit, match="there is no method 'best'"):
+        run("--instances", chain, "--methods", "best")
+
+
 def test_pictures(run, chain, tmp_path):
     run("--instances", chain, "--stages", "2,3", "--pictures", tmp_path / "pictures")
     assert sorted(file.name for file in (tmp_path / "pictures").iterdir()) == ["mtpp-2.svg", "mtpp-3.svg"]

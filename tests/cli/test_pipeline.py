@@ -1,6 +1,8 @@
 """The command ``pipeline``."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from tvm_sched.cli import app
 from tvm_sched.pipeline import PipelinePlan, load, verify
+from tvm_sched.testing.regal import regal_like
 
 run = CliRunner().invoke
 
@@ -57,6 +60,22 @@ def test_wrong_input_is_told(problem, arguments, message):
     result = run(app, ["pipeline", problem[1], *arguments])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+def test_json_is_alone_on_standard_output_while_programs_are_solved(tmp_path):
+    graph = regal_like(3, 24)
+    nodes = [
+        {"id": v, "work": work, "size_param": 0, "size_out": tensor.size}
+        for v, (work, tensor) in enumerate(zip(graph.work.tolist(), graph.tensors, strict=True))
+    ]
+    edges = [{"source": u, "target": v} for u, v in graph.edges]
+    (tmp_path / "graph.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))
+    command = ["pipeline", tmp_path / "graph.json", "-k", "3", "--json", "--time-limit", "2", "--option", "moves=1000"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tvm_sched.cli", *command], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert len(json.loads(done.stdout)["stages"]) <= 3
+    assert "integer programs" in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore::tvm_sched.runtime.MachineWarning")

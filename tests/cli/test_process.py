@@ -27,6 +27,13 @@ def test_the_command_imports_nothing_heavy():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize("package", ["tvm_sched.schedulers", "tvm_sched.pipeline"])
+def test_solvers_are_imported_where_they_are_used(package):
+    script = f"import sys, {package}; sys.exit(', '.join(m for m in ('ortools', 'tvm') if m in sys.modules) or None)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 def test_version_and_help():
     assert call("--version").stdout.strip() == f"tvm-sched {__version__}"
     shown = call("--help").stdout

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <random>
+#include <string>
+#include <thread>
 
 #include "fake_cuda/fake_cuda.h"
 #include "runtime/cuda/cuda_backend.h"
@@ -38,6 +42,11 @@ void Configure(int devices, long long memory = kGigabyte, bool peers = true) {
 }
 void FailAt(const char* function, int skip, int code) {
   Fake<decltype(fake_cuda_fail)>("fake_cuda_fail")(function, skip, code);
+}
+std::string Trace() {
+  std::string text(1 << 16, '\0');
+  Fake<decltype(fake_cuda_trace)>("fake_cuda_trace")(text.data(), static_cast<int>(text.size()));
+  return text.c_str();
 }
 int Calls(const char* function) {
   return Fake<decltype(fake_cuda_calls)>("fake_cuda_calls")(function);
@@ -283,6 +292,85 @@ TEST_F(CudaTest, TheWatchdogNamesWhatRuns) {
   };
   EXPECT_THROW(executor.Run(backend, memory.bindings, settings), StalledError);
   EXPECT_NE(report.find("operator \"op0\""), std::string::npos);
+}
+
+/// A run of its own on GPU 0: x comes in, a kernel makes y of it, y goes out.
+struct Batch {
+  Batch(const std::shared_ptr<const Devices>& devices, const std::shared_ptr<cuda::Turns>& turns)
+      : pinned(devices->AllocateHost({16})),
+        plan(MakePlan()),
+        backend(plan, devices),
+        memory(*plan, backend),
+        executor(plan) {
+    backend.TakeTurns(turns);
+    memory.bindings.buffers[0] = pinned.get();
+    memory.bindings.buffers[3] = pinned.get() + 8;
+    memory.At(0) = 0;
+  }
+
+  static std::shared_ptr<const Plan> MakePlan() {
+    PlanBuilder builder(1, 3);
+    for (int b = 0; b < 4; ++b) builder.AddBuffer(0);
+    const int in = builder.Copy(1, 0, 1, {});
+    const int kernel = builder.Kernel(0, {1}, {2}, {in});
+    builder.Copy(2, 2, 3, {kernel});
+    Plan plan = *builder.Build();
+    plan.buffers[0].source = {SourceKind::kArgument, 0, {0}};
+    plan.buffers[3].source = {SourceKind::kOutput, 0, {0}};
+    return std::make_shared<const Plan>(plan);
+  }
+
+  void Run(std::function<void()> kernel) {
+    memory.bindings.kernels[1] = OnStream(0, std::move(kernel));
+    executor.Run(backend, memory.bindings, nullptr);
+  }
+
+  std::shared_ptr<std::byte> pinned;
+  std::shared_ptr<const Plan> plan;
+  CudaBackend backend;
+  Memory memory;
+  Executor executor;
+};
+
+TEST_F(CudaTest, TheNextBatchArrivesWhileTheOneBeforeIsComputedAndIsComputedAfterIt) {
+  const auto devices = std::make_shared<const Devices>(1, std::vector<int>{0});
+  const auto turns = std::make_shared<cuda::Turns>();
+  Batch first(devices, turns), second(devices, turns);
+  second.memory.At(0) = 7;
+  std::atomic<bool> arrived{false}, first_done{false}, in_order{false};
+  std::thread other;
+  first.Run([&] {
+    other = std::thread([&] {
+      second.Run([&] {
+        in_order = first_done.load();
+        second.memory.At(2) = second.memory.At(1) + 1;
+      });
+    });
+    for (int wait = 0; wait < 5000 && !arrived; ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      arrived = Trace() == "HhKHh";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    first_done = true;
+  });
+  other.join();
+  EXPECT_TRUE(arrived);
+  EXPECT_TRUE(in_order);
+  EXPECT_EQ(second.memory.At(3), 8);
+}
+
+TEST_F(CudaTest, ARunThatFailsPassesItsTurn) {
+  const auto devices = std::make_shared<const Devices>(1, std::vector<int>{0});
+  const auto turns = std::make_shared<cuda::Turns>();
+  Batch first(devices, turns), second(devices, turns);
+  for (const char* function : {"cuMemcpyAsync", "cuStreamWaitEvent", "cuEventRecord"}) {
+    second.Run([] {});
+    FailAt(function, 0, 1);
+    EXPECT_ANY_THROW(first.Run([] {})) << function;
+    second.memory.At(3) = 0;
+    second.Run([&] { second.memory.At(2) = 5; });
+    EXPECT_EQ(second.memory.At(3), 5);
+  }
 }
 
 TEST_F(CudaTest, MemoryThatRunsOutIsToldWithWhatIsFree) {

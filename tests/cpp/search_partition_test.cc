@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <stdexcept>
 
 #include "search/partition/ideals.h"
 #include "search/partition/orders.h"
@@ -108,6 +109,24 @@ TEST(Evolve, DoesNotDependOnThreads) {
   EXPECT_EQ(Evolve(30, fitness, settings, {}, kNever).keys, alone.keys);
 }
 
+TEST(Evolve, StopsInTheMidstOfAGeneration) {
+  const Fitness first_key = [](std::span<const double> keys, double) { return keys[0]; };
+  const GeneticSettings settings{.population = 20, .generations = 10};
+  size_t looks = 0;
+  const GeneticResult found = Evolve(5, first_key, settings, {}, [&] { return ++looks >= 3; });
+  EXPECT_EQ(found.evaluations, 3U);
+  EXPECT_EQ(found.value, found.keys[0]);
+  EXPECT_GE(found.value, Evolve(5, first_key, settings, {}, kNever).value);
+  EXPECT_EQ(Evolve(5, first_key, settings, {}, [] { return true; }).evaluations, 1U);
+}
+
+TEST(Evolve, HandsOnWhatStopThrows) {
+  const Fitness none = [](std::span<const double>, double) { return 0.0; };
+  const auto interrupt = []() -> bool { throw std::runtime_error("interrupt"); };
+  EXPECT_THROW(Evolve(5, none, {.population = 20, .threads = 2}, {}, interrupt),
+               std::runtime_error);
+}
+
 TEST(Ideals, AreAsGoodAsAnyOrderAndAnyAnnealing) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     const Graph graph = RandomGraph(seed, 11);
@@ -131,6 +150,17 @@ TEST(Ideals, AreGivenUpWhereThereAreTooMany) {
       PartitionByIdeals(graph, {.stages = 2, .most_ideals = 100}, kNever);
   EXPECT_GT(refused.ideals, 100U);
   EXPECT_TRUE(refused.stages.empty());
+}
+
+TEST(Ideals, StopWhileTheyAreListed) {
+  Graph graph;  // 12 nodes without edges
+  graph.work.assign(12, 1);
+  graph.parameters.assign(12, 0);
+  Finish(graph);
+  const IdealPartition stopped = PartitionByIdeals(graph, {.stages = 2}, [] { return true; });
+  EXPECT_TRUE(stopped.stopped);
+  EXPECT_LT(stopped.ideals, 4096U);
+  EXPECT_TRUE(stopped.stages.empty());
 }
 
 }  // namespace

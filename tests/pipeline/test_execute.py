@@ -47,6 +47,26 @@ def test_batches_come_out_in_order(emulated):
     assert [result.value()[0][0] for result in results] == [b + len(pipeline.programs) for b in range(30)]
 
 
+def test_a_stage_with_several_ways_has_as_many_batches_at_once_and_sends_them_in_order():
+    pipeline = executor()
+    three = threading.Barrier(3)  # goes on when three batches are there
+    under_way, most, lock = set(), [0], threading.Lock()
+
+    def run(values):
+        with lock:
+            under_way.add(values[0][0])
+            most[0] = max(most[0], len(under_way))
+        three.wait(20)
+        with lock:
+            under_way.remove(values[0][0])
+        return [values[0] + 1]
+
+    pipeline.programs[1] = dataclasses.replace(pipeline.programs[1], run=run, ways=3)
+    results = pipeline.run([np.array([float(b)]) for b in range(12)])
+    assert [result.value()[0][0] for result in results] == [b + len(pipeline.programs) for b in range(12)]
+    assert most == [3]
+
+
 def test_an_error_fails_its_batch_alone():
     pipeline = executor(fail_at=4.0)  # stage 1 sees batch 3 as 4
     results = pipeline.run([np.array([float(b)]) for b in range(8)])

@@ -1,6 +1,8 @@
 """Partitioners and bounds against exhaustive search, and the cases worked by hand."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -141,6 +143,23 @@ def test_a_portfolio_proves_a_small_graph():
     found = partition(small_problem(5, 8), 3, "pipeline-exact", {"time_limit": 10})
     assert found.gap < 1e-4
     assert found.cost == pytest.approx(optimum(small_problem(5, 8), 3))
+
+
+def test_what_highs_prints_by_itself_is_not_on_standard_output():
+    """It does for this program, though told to be silent; into a pipe that comes out when the process ends."""
+    code = (
+        "from tvm_sched.pipeline.programs import exact_program\nfrom tvm_sched.testing.regal import regal_like\n"
+        "exact_program(regal_like(0, 12), 3, seconds=60)\nprint('result')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "result\n"
+    assert "Highs" in done.stderr, "nothing was printed: another program is needed to test it"
+
+
+def test_a_portfolio_keeps_its_time_limit_on_a_large_graph():
+    found = partition(regal_like(1, 2000), 32, "pipeline-exact", {"time_limit": 1.0})
+    assert found.bound > 0
+    assert found.seconds < 30  # on a busy machine; without a look at the clock inside of its parts it takes minutes
 
 
 def test_pipedream_balances_a_chain():

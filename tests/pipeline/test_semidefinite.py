@@ -8,9 +8,10 @@ from exhaustive import optimum, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_sched.pipeline import PartitionProblem, StageTensor, semidefinite
+from tvm_sched.pipeline import PartitionProblem, StageTensor, partition, semidefinite
 from tvm_sched.pipeline.cuts import Cuts, paths, separate
 from tvm_sched.pipeline.minorants import stage_costs, total_transfers
+from tvm_sched.pipeline.parts import consecutive, induced
 from tvm_sched.pipeline.programs import simple_bound
 from tvm_sched.pipeline.semidefinite import semidefinite_bound
 from tvm_sched.testing.regal import regal_like
@@ -113,11 +114,12 @@ def test_multipliers_that_prove_nothing_do_no_harm():
     """Any multipliers give a bound, be they ever so far from the best."""
     for seed, stages in itertools.product(range(8), (2, 3)):
         problem = small_problem(seed, 6)
-        relaxation = semidefinite._Relaxation(problem, stages, float("inf"))
+        relaxation = semidefinite._Relaxation(problem, stages, float("inf"), paths(problem))
         random = np.random.default_rng(seed)
         entries = random.random((6, 6))
         dual = semidefinite.DualPoint(random.normal(size=6), random.random(6), np.zeros(0), entries + entries.T)
-        assert relaxation.bound(dual) <= optimum(problem, stages) + 1e-9
+        fixed = semidefinite.fixed_costs(problem, stages)
+        assert semidefinite._bound(fixed, stages, [relaxation.line(dual)]) <= optimum(problem, stages) + 1e-9
 
 
 def test_a_clique_of_equal_nodes_is_bounded_exactly():
@@ -142,9 +144,43 @@ def test_the_search_ends_when_it_is_told_to():
     assert told == sorted(told)
 
 
-def test_what_is_too_large_or_costs_nothing_has_no_bound(monkeypatch):
+def test_what_costs_nothing_has_no_bound():
     free = PartitionProblem(["a", "b"], np.zeros(2), np.zeros(2), [])
     assert semidefinite_bound(free, 2) == 0
     assert semidefinite_bound(regal_like(1, 50), 1) == 0
-    monkeypatch.setattr(semidefinite, "MOST_NODES", 49)
-    assert semidefinite_bound(regal_like(1, 50), 4) == 0
+
+
+@given(SEEDS, SEEDS, st.integers(1, 4), st.integers(1, 5))
+@settings(max_examples=100, deadline=None)
+def test_parts_together_cost_at_most_the_whole(seed, other, stages, most):
+    problem = small_problem(seed, 7)
+    stage_of = some_partition(problem, stages, other)
+    parts = consecutive(problem.kahn(np.random.default_rng(other).random(7)), most)
+    problems = induced(problem, parts)
+    assert sorted(v for nodes in parts for v in nodes) == list(range(7))
+    for s in set(stage_of):
+        here = [np.flatnonzero(stage_of[nodes] == s) for nodes in parts]
+        costs = [stage_cost(part, inside) for part, inside in zip(problems, here, strict=True)]
+        assert sum(costs) <= stage_cost(problem, np.flatnonzero(stage_of == s)) + 1e-9
+
+
+@given(SEEDS, st.integers(2, 4), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_the_bound_of_parts_is_below_the_optimum(seed, stages, limited):
+    problem = small_problem(seed, 7, limited)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(semidefinite, "MOST_NODES", 4)
+        patch.setattr(semidefinite, "PART_NODES", (4, 4))
+        best = optimum(problem, stages)
+        assert semidefinite_bound(problem, stages, iterations=300) <= best * (1 + 1e-9) + 1e-9
+        assert semidefinite_bound(problem, stages, iterations=300, cutoff=best) <= best * (1 + 1e-9) + 1e-9
+
+
+def test_parts_of_a_large_graph_see_transfers_that_the_simple_bound_does_not(monkeypatch):
+    problem = regal_like(1, 120)
+    monkeypatch.setattr(semidefinite, "MOST_NODES", 60)
+    monkeypatch.setattr(semidefinite, "PART_NODES", (60, 60))
+    found = partition(problem, 16, "slicegraph", {"evaluations": 400})
+    order = problem.kahn(-found.stage_of)
+    bound = semidefinite_bound(problem, 16, iterations=300, order=order, cutoff=found.cost)
+    assert 1.03 * simple_bound(problem, 16) < bound <= found.cost

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+import time
 from typing import Any
 
 import msgspec
@@ -33,8 +34,10 @@ CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 driver = ctypes.CDLL(os.environ["TVM_SCHED_CUDA_DRIVER"])
 driver.fake_cuda_enqueue.argtypes = [ctypes.c_void_p, CALLBACK, ctypes.c_void_p]
 driver.fake_cuda_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
+driver.fake_cuda_trace.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.fake_cuda_calls.argtypes = [ctypes.c_char_p]
 alive: list[Any] = []  # callbacks, which a graph calls again
+kernel_seconds = 0.0
 
 
 def calls(name: str) -> int:
@@ -68,6 +71,7 @@ def register(name: str, inputs: int) -> None:
         arrays = [view(tensor) for tensor in tensors]
 
         def work() -> None:
+            time.sleep(kernel_seconds)
             total = sum(name.encode())
             for position, array in enumerate(arrays[:inputs]):
                 total += int((array.astype(np.int64) * (1 + np.arange(array.size) % 97)).sum()) * (position + 1)
@@ -239,14 +243,16 @@ def faults_name_their_cause() -> None:
     same(other.run(x), [expected])
 
 
-def pipeline(seed: int, gpus: dict[str, int] | None = None) -> tuple[ScheduledModule, Any, list[Any]]:
+def pipeline(
+    seed: int, gpus: dict[str, int] | None = None, stages: Any = "auto"
+) -> tuple[ScheduledModule, Any, list[Any]]:
     """A model for the CPU, its stages on GPUs, and inputs."""
     made = as_bytes(random_problem(seed, 4 + seed % 9, 4, memory="generous", style="bus"))
     anywhere = Costs(np.full_like(made.costs.operator_ns, 1000))
     problem = Problem(made.graph, made.topology, anywhere)
     cpu, _, inputs, parameters = modules(0, problem=problem)
-    plan = plan_pipeline(problem, "auto", "equal-split", place=False)
-    stages = []
+    plan = plan_pipeline(problem, stages, "equal-split", place=False)
+    modules_of_stages = []
     for s in range(len(plan.stages)):
         part = stage_problem(problem, plan, s, apart=True)
         graph = ShapesOnly(part.graph)
@@ -255,8 +261,8 @@ def pipeline(seed: int, gpus: dict[str, int] | None = None) -> tuple[ScheduledMo
             part, schedule, graph, name="stage", backend="cuda", functions={}, values=tuple(graph.parameters)
         )
         embedded = {spec["name"]: parameters[spec["name"]] for spec in emitted["parameters"]}
-        stages.append(ScheduledModule(make_module([emitted], {}, embedded)))
-    return cpu, assemble(problem, plan, stages, gpus=gpus), inputs
+        modules_of_stages.append(ScheduledModule(make_module([emitted], {}, embedded)))
+    return cpu, assemble(problem, plan, modules_of_stages, gpus=gpus), inputs
 
 
 def pipelines_equal_the_cpus() -> None:
@@ -273,6 +279,34 @@ def pipelines_equal_the_cpus() -> None:
             same([values[name] for name in names], cpu.run(*batch))
         stages += len(made.stages)
     assert stages > 10, "most models have several stages"
+
+
+def trace() -> str:
+    """What streams did: ``H``, ``D``, ``K`` where a copy to a device, from one or a kernel began, small where it ended."""
+    text = ctypes.create_string_buffer(1 << 20)
+    driver.fake_cuda_trace(text, len(text))
+    return text.value.decode()
+
+
+def batches_arrive_and_leave_while_others_are_computed() -> None:
+    """Double buffers: beside a kernel there are copies of the batches before and after it, but never another kernel."""
+    global kernel_seconds
+    kernel_seconds = 0.005
+    cpu, made, inputs = pipeline(7, stages=1)
+    batches = [[value ^ turn for value in inputs] for turn in range(10)]
+    for batch, result in zip(batches, made.run(batches), strict=True):
+        same(result.value(), cpu.run(*batch))
+    (plan,) = made.stages[0].plans()
+    moved = [plan["buffers"][step["inputs"][0]] for step in plan["steps"] if step["kind"] == "copy"]
+    kinds = [buffer["source"]["kind"] for buffer in moved if np.prod(buffer["shape"]) > 0]
+    arguments, parameters = kinds.count("argument"), kinds.count("parameter")
+    assert arguments * parameters > 0
+    work = trace()
+    assert work.count("H") == parameters + 10 * arguments, "parameters come once"
+    assert re.fullmatch("(Kk)+", re.sub("[^Kk]", "", work)), "kernels follow each other"
+    beside = "".join(re.findall("K([^k]*)k", work))
+    assert beside.count("H") >= 4 * arguments, work
+    assert beside.count("D") > 0, work
 
 
 def a_fault_fails_one_batch_of_a_pipeline() -> None:

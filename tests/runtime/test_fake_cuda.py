@@ -35,6 +35,7 @@ def driver(tmp_path_factory):
         ("faults_name_their_cause", 2, 1),
         ("pipelines_equal_the_cpus", 4, 1),
         ("pipelines_equal_the_cpus", 1, 1),
+        ("batches_arrive_and_leave_while_others_are_computed", 1, 1),
         ("a_fault_fails_one_batch_of_a_pipeline", 4, 1),
         ("too_few_gpus_say_what_to_do", 1, 1),
         ("a_fork_is_refused", 2, 1),

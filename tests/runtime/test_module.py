@@ -209,6 +209,9 @@ def test_options():
     module = add_and_double().module({"w": ONES})
     with pytest.raises(InputError, match=r"options.emulation_scale: found -1, expected a number above 0"):
         module.configure(emulation_scale=-1)
+    module.configure(in_turn=True)
+    with pytest.raises(InputError, match=r"options.graph and options.in_turn are set: .* one of them is allowed"):
+        module.configure(graph=True)
     with pytest.raises(ExecutionError, match="no run was traced"):
         module.timeline()
     module.configure(trace=True)

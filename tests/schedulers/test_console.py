@@ -1,6 +1,8 @@
 """Standard output taken aside, by one thread and by several."""
 
 import os
+import subprocess
+import sys
 import threading
 
 from tvm_sched.schedulers.console import stdout_aside
@@ -30,3 +32,14 @@ def test_the_last_of_several_threads_gives_it_back(capfd):
     thread.join()
     os.write(1, b"result")
     assert capfd.readouterr() == ("result", "second")
+
+
+def test_what_c_prints_into_a_pipe_goes_to_standard_error():
+    """C keeps it until the buffer is full or the process ends, when standard output has long been given back."""
+    code = (
+        "import ctypes\nfrom tvm_sched.schedulers.console import stdout_aside\n"
+        "c = ctypes.CDLL(None)\nc.printf(b'before ')\n"
+        "with stdout_aside():\n    c.printf(b'solver')\nprint('result')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("before result\n", "solver")

@@ -8,6 +8,7 @@
 
 #include "ffi/runtime/tensors.h"
 #include "runtime/cuda/step_routes.h"
+#include "runtime/residency.h"
 
 namespace tvm_sched::runtime {
 
@@ -15,8 +16,11 @@ namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
-                     std::shared_ptr<const cuda::Devices> devices)
-    : plan_(std::move(plan)), devices_(std::move(devices)), device_of_step_(plan_->steps.size()) {
+                     std::shared_ptr<const cuda::Devices> devices, std::vector<bool> elsewhere)
+    : plan_(std::move(plan)),
+      devices_(std::move(devices)),
+      elsewhere_(std::move(elsewhere)),
+      device_of_step_(plan_->steps.size()) {
   BindArenas(arenas);
   if (devices_) BindPinned();
   arguments_.resize(plan_->steps.size());
@@ -37,15 +41,22 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, con
 void BoundPlan::BindArenas(const Arenas& arenas) {
   tensors_.resize(plan_->buffers.size());
   bindings_.buffers.resize(plan_->buffers.size());
+  const ArenaLayout moved = elsewhere_.empty() ? ArenaLayout{} : CloseGaps(*plan_, elsewhere_);
   for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Buffer& buffer = plan_->buffers[i];
-    if (buffer.source.kind != SourceKind::kArena) continue;
+    if (!InArena(static_cast<int>(i))) continue;
     const auto& arena = arenas[buffer.source.index];
-    bindings_.buffers[i] = arena.get() + buffer.source.offset.count;
+    const Bytes offset = elsewhere_.empty() ? buffer.source.offset : moved.offsets[i];
+    bindings_.buffers[i] = arena.get() + offset.count;
     const DLDevice device =
         devices_ ? DLDevice{kDLCUDA, devices_->Gpu(buffer.source.index)} : DLDevice{kDLCPU, 0};
     tensors_[i] = ViewTensor(buffer.spec, arena, bindings_.buffers[i], device);
   }
+}
+
+bool BoundPlan::InArena(int buffer) const {
+  const bool away = !elsewhere_.empty() && elsewhere_[buffer];
+  return plan_->buffers[buffer].source.kind == SourceKind::kArena && !away;
 }
 
 void BoundPlan::BindPinned() {
@@ -89,7 +100,7 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
   std::vector<ffi::AnyView>& arguments = arguments_[index];
   arguments.resize(buffers.size());
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    if (plan_->buffers[buffers[i]].source.kind == SourceKind::kArena) {
+    if (InArena(buffers[i])) {
       arguments[i] = tensors_[buffers[i]];
     } else {
       patches_.push_back({&arguments[i], buffers[i], device_of_step_[index]});
@@ -146,6 +157,20 @@ void BoundPlan::AttachParameters(ParameterStore& parameters) {
     const std::string& name = plan_->parameters[source.index].name;
     tensors_[i] = devices_ ? parameters.GetPinned(name, *devices_) : parameters.Get(name);
     bindings_.buffers[i] = DataOf(tensors_[i]);
+  }
+  if (!elsewhere_.empty()) AttachElsewhere(parameters);
+}
+
+void BoundPlan::AttachElsewhere(ParameterStore& parameters) {
+  const std::vector<std::vector<int>> steps = StepsOfParameters(*plan_);
+  for (std::size_t p = 0; p < steps.size(); ++p) {
+    for (int step : steps[p]) {
+      const int buffer = plan_->steps[step].outputs[0];
+      if (!elsewhere_[buffer]) continue;
+      const int device = plan_->buffers[buffer].source.index;
+      held_[buffer] = parameters.GetOnGpu(plan_->parameters[p].name, *devices_, device);
+      bindings_.buffers[buffer] = held_[buffer].get();
+    }
   }
 }
 

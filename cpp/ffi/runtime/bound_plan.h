@@ -32,9 +32,12 @@ class BoundPlan {
   ///
   /// With `devices`, kernels run on GPUs: arguments, parameters and outputs lie in pinned host
   /// memory, whose addresses stay, so that copies are asynchronous, kernels may read it, and a
-  /// captured graph holds in later runs.
+  /// captured graph holds in later runs. Parameters that come into the buffers `elsewhere` (by
+  /// buffer, or empty) are not in the arenas, which CloseGaps has laid out: they lie on the GPUs
+  /// once for all that bind them.
   BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
-            std::shared_ptr<const cuda::Devices> devices = nullptr);
+            std::shared_ptr<const cuda::Devices> devices = nullptr,
+            std::vector<bool> elsewhere = {});
 
   /// Put the parameters' values in their places.
   void AttachParameters(ParameterStore& parameters);
@@ -57,6 +60,8 @@ class BoundPlan {
   };
 
   void BindArenas(const Arenas& arenas);
+  bool InArena(int buffer) const;
+  void AttachElsewhere(ParameterStore& parameters);
   void BindPinned();
   /// The tensor that a kernel of `device` is given for a buffer outside the arenas.
   tvm::ffi::Tensor& ViewFor(int buffer, int device);
@@ -71,6 +76,8 @@ class BoundPlan {
   Bindings bindings_;
 
   std::shared_ptr<const cuda::Devices> devices_;  // null on CPUs
+  std::vector<bool> elsewhere_;
+  std::map<int, std::shared_ptr<std::byte>> held_;  // by buffer: what lies elsewhere
   std::vector<int> device_of_step_;
   std::map<std::pair<SourceKind, int>, std::shared_ptr<std::byte>> pinned_;  // by list and index
   // On GPUs, a tensor says on which one it is used; of buffers outside the arenas, by GPU.

@@ -37,24 +37,29 @@ class Attachment {
 
 }  // namespace
 
-void Instance::Prepare(const Request& request, ParameterStore& parameters,
-                       const BoundPlan::Lookup& lookup) {
+void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
+                       ParameterStore& parameters, const BoundPlan::Lookup& lookup) {
   const std::shared_ptr<const Plan>& plan = plans_[request.plan];
   Runnable& runnable = runnables_[request.plan];
   if (!runnable.executor) runnable.executor = std::make_unique<Executor>(plan);
   if (!WantsValues(*plan, request.options)) return;
   parameters.Require(*plan);
   const bool cuda = plan->backend == BackendKind::kCuda;
-  if (cuda) OpenDevices(*plan, request.options);
+  if (cuda) OpenDevices(*plan, request.options, elsewhere);
   if (!runnable.bound) {
-    runnable.bound = std::make_unique<BoundPlan>(plan, Arenas(), lookup, devices_);
+    runnable.bound = std::make_unique<BoundPlan>(
+        plan, Arenas(), lookup, devices_,
+        elsewhere_.empty() ? std::vector<bool>{} : elsewhere_[request.plan]);
   }
   runnable.bound->AttachParameters(parameters);
-  if (cuda && !runnable.cuda) runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
+  if (!cuda) return;
+  if (!runnable.cuda) runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
+  runnable.cuda->TakeTurns(request.options.in_turn ? turns_ : nullptr);
 }
 
-void Instance::OpenDevices(const Plan& plan, const RunOptions& options) {
-  if (devices_ && options.devices == opened_) return;
+void Instance::OpenDevices(const Plan& plan, const RunOptions& options,
+                           const Elsewhere& elsewhere) {
+  if (devices_ && options.devices == opened_ && elsewhere == elsewhere_) return;
   captured_.reset();
   warm_.reset();
   for (Runnable& runnable : runnables_) {
@@ -66,6 +71,7 @@ void Instance::OpenDevices(const Plan& plan, const RunOptions& options) {
   devices_ =
       std::make_shared<const cuda::Devices>(static_cast<int>(plan.devices.size()), options.devices);
   opened_ = options.devices;
+  elsewhere_ = elsewhere;
 }
 
 LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
@@ -78,7 +84,8 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
   LastRun last{plan, {}, {}, 1.0, request.options.trace};
   // A run that fails leaves the arenas in an unknown state, so the next one is cold.
   const bool repeated = std::exchange(warm_, std::nullopt) == warm;
-  if (repeated) last.skipped = request.skipped_when_warm;
+  // What lies elsewhere is there from the start.
+  if (repeated || !elsewhere_.empty()) last.skipped = request.skipped_when_warm;
   if (emulated) {
     last.scale = request.options.emulation_scale.value_or(ChooseScale(*plan));
     EmulatedBackend backend(last.scale);
@@ -135,10 +142,13 @@ RunRecord Instance::RunGraph(const Request& request, const std::vector<bool>& sk
 const BoundPlan::Arenas& Instance::Arenas() {
   if (!arenas_.empty()) return arenas_;
   std::vector<Device> largest;
-  for (const auto& plan : plans_) {
-    for (std::size_t d = 0; d < plan->devices.size(); ++d) {
-      if (d == largest.size()) largest.push_back(plan->devices[d]);
-      largest[d].arena = std::max(largest[d].arena, plan->devices[d].arena);
+  for (std::size_t p = 0; p < plans_.size(); ++p) {
+    const Plan& plan = *plans_[p];
+    const ArenaLayout moved = elsewhere_.empty() ? ArenaLayout{} : CloseGaps(plan, elsewhere_[p]);
+    for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+      if (d == largest.size()) largest.push_back({plan.devices[d].name, {0}});
+      largest[d].arena =
+          std::max(largest[d].arena, elsewhere_.empty() ? plan.devices[d].arena : moved.sizes[d]);
     }
   }
   BoundPlan::Arenas arenas;

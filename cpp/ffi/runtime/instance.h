@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ffi/runtime/bound_plan.h"
@@ -32,10 +33,16 @@ struct Request {
 
 class Instance {
  public:
-  explicit Instance(const PlanList& plans) : plans_(plans), runnables_(plans.size()) {}
+  /// `turns` is that of all instances that share GPUs.
+  Instance(const PlanList& plans, std::shared_ptr<cuda::Turns> turns)
+      : plans_(plans), turns_(std::move(turns)), runnables_(plans.size()) {}
+
+  /// By plan and buffer: parameters that lie on GPUs once for all instances, see BoundPlan.
+  using Elsewhere = std::vector<std::vector<bool>>;
 
   /// Bind kernels, and the parameters as they are now. Under the module's lock.
-  void Prepare(const Request& request, ParameterStore& parameters, const BoundPlan::Lookup& lookup);
+  void Prepare(const Request& request, const Elsewhere& elsewhere, ParameterStore& parameters,
+               const BoundPlan::Lookup& lookup);
 
   /// Run without the lock; fills `outputs`. Throws what went wrong, as ffi::Error.
   LastRun Run(Request request, std::vector<tvm::ffi::Tensor>* outputs);
@@ -60,8 +67,9 @@ class Instance {
   };
 
   const BoundPlan::Arenas& Arenas();
-  /// Open the GPUs that the options name; others than before: let go of what lies there.
-  void OpenDevices(const Plan& plan, const RunOptions& options);
+  /// Open the GPUs that the options name; others than before, or other parameters that lie
+  /// elsewhere: let go of what lies there.
+  void OpenDevices(const Plan& plan, const RunOptions& options, const Elsewhere& elsewhere);
   RunRecord RunOnGpus(const Request& request, const std::vector<bool>& skipped, const Warm& warm,
                       bool repeated, const std::vector<tvm::ffi::Tensor>& outputs);
   RunRecord RunGraph(const Request& request, const std::vector<bool>& skipped, const Warm& warm);
@@ -70,12 +78,14 @@ class Instance {
                     const std::vector<bool>& skipped);
 
   const PlanList& plans_;
+  std::shared_ptr<cuda::Turns> turns_;
   // One arena a device, large enough for every plan: an instance's runs follow each other.
   BoundPlan::Arenas arenas_;
   std::vector<Runnable> runnables_;  // of each plan, made at its first run
   std::optional<Warm> warm_;
   std::shared_ptr<const cuda::Devices> devices_;  // of plans for GPUs
   std::vector<int> opened_;                       // the option that named them
+  Elsewhere elsewhere_;
   std::optional<Captured> captured_;
 };
 

@@ -197,7 +197,7 @@ void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* res
   request.options = options_;
   request.skipped_when_warm = skipped_[request.plan];
   last_run_.reset();
-  instance.Prepare(request, *parameters_,
+  instance.Prepare(request, elsewhere_, *parameters_,
                    [this](const std::string& name) { return FindKernel(name); });
   request.parameters_version = parameters_->version();
   lock.unlock();
@@ -223,7 +223,7 @@ int ScheduledModule::Acquire() {
       return static_cast<int>(i);
     }
     if (instances_.size() < allowed) {
-      instances_.push_back(std::make_unique<Instance>(plans_));
+      instances_.push_back(std::make_unique<Instance>(plans_, turns_));
       busy_.push_back(true);
       return static_cast<int>(instances_.size()) - 1;
     }
@@ -291,8 +291,18 @@ void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {
       }
     }
   }
+  if (options.graph && options.in_turn) {
+    TVM_FFI_THROW(ValueError)
+        << "options.graph and options.in_turn are set: a captured graph waits "
+           "for no other run, so that one of them is allowed";
+  }
   std::vector<std::vector<bool>> skipped;
-  for (const auto& plan : plans_) skipped.push_back(StepsSkippedWhenWarm(*plan, options.resident));
+  Instance::Elsewhere elsewhere;
+  for (const auto& plan : plans_) {
+    skipped.push_back(StepsSkippedWhenWarm(*plan, options.resident));
+    if (options.in_turn) elsewhere.push_back(BroughtBy(*plan, skipped.back()));
+  }
+  elsewhere_ = std::move(elsewhere);
   options_ = std::move(options);
   skipped_ = std::move(skipped);
 }

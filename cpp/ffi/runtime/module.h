@@ -81,6 +81,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::unique_ptr<ParameterStore> parameters_;
   RunOptions options_;
   std::vector<std::vector<bool>> skipped_;  // of each plan: its steps that a warm run skips
+  Instance::Elsewhere elsewhere_;           // parameters that instances share on GPUs
+  std::shared_ptr<cuda::Turns> turns_ = std::make_shared<cuda::Turns>();
   std::optional<LastRun> last_run_;
   std::vector<std::unique_ptr<Instance>> instances_;
   std::vector<bool> busy_;  // of each instance

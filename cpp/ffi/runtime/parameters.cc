@@ -63,8 +63,13 @@ ParameterStore::Entry& ParameterStore::Find(const std::string& name, const Tenso
 void ParameterStore::Set(const std::string& name, const Tensor& tensor) {
   ++version_;
   Entry& entry = Find(name, SpecOf(tensor));
-  entry.value = ReadyForKernel(tensor, "parameter \"" + name + "\"");
-  entry.pinned.reset();
+  entry.Assign(ReadyForKernel(tensor, "parameter \"" + name + "\""));
+}
+
+void ParameterStore::Entry::Assign(Tensor given) {
+  value = std::move(given);
+  pinned.reset();
+  on_gpus.clear();
 }
 
 const Tensor& ParameterStore::GetPinned(const std::string& name, const cuda::Devices& devices) {
@@ -76,6 +81,15 @@ const Tensor& ParameterStore::GetPinned(const std::string& name, const cuda::Dev
     entry.pinned = ViewTensor(entry.spec, memory, memory.get());
   }
   return *entry.pinned;
+}
+
+std::shared_ptr<std::byte> ParameterStore::GetOnGpu(const std::string& name,
+                                                    const cuda::Devices& devices, int device) {
+  const std::byte* pinned = DataOf(GetPinned(name, devices));
+  Entry& entry = entries_.at(name);
+  std::shared_ptr<std::byte>& memory = entry.on_gpus[devices.Gpu(device)];
+  if (!memory) memory = devices.AllocateCopy(device, pinned, entry.spec.size());
+  return memory;
 }
 
 int ParameterStore::Load(const std::string& path) {
@@ -100,8 +114,7 @@ int ParameterStore::Load(const std::string& path) {
     if (found == stored.tensors.end()) continue;
     // The pages stay the file's: they are read at first use, and only misaligned ones are copied.
     auto* data = const_cast<std::byte*>(found->second.data);
-    entry.value = ReadyForKernel(ViewTensor(entry.spec, stored.file, data), name);
-    entry.pinned.reset();
+    entry.Assign(ReadyForKernel(ViewTensor(entry.spec, stored.file, data), name));
     ++taken;
   }
   return taken;

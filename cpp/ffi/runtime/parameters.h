@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,10 @@ class ParameterStore {
   /// The value in pinned memory, which is made and filled at the first call after a change; one for
   /// all instances.
   const tvm::ffi::Tensor& GetPinned(const std::string& name, const cuda::Devices& devices);
+  /// The value in memory of a device's GPU, made as the pinned one is; it stays as long as somebody
+  /// holds it, also when the parameter has got another value.
+  std::shared_ptr<std::byte> GetOnGpu(const std::string& name, const cuda::Devices& devices,
+                                      int device);
   bool Has(const std::string& name) const { return entries_.count(name) > 0; }
   /// Changes with every change of a value.
   std::uint64_t version() const { return version_; }
@@ -52,7 +57,10 @@ class ParameterStore {
     TensorSpec spec;
     bool embedded = false;
     std::optional<tvm::ffi::Tensor> value;
-    std::optional<tvm::ffi::Tensor> pinned;  // a copy of it that GPUs can read
+    std::optional<tvm::ffi::Tensor> pinned;             // a copy of it that GPUs can read
+    std::map<int, std::shared_ptr<std::byte>> on_gpus;  // copies of it, by GPU
+
+    void Assign(tvm::ffi::Tensor given);
   };
 
   Entry& Find(const std::string& name, const TensorSpec& found);

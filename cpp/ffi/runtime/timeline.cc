@@ -31,7 +31,7 @@ Resident ReadResident(const JsonCursor& cursor) {
 RunOptions ReadOptions(const std::string& json, RunOptions options) {
   const JsonCursor cursor = JsonCursor::Parse(json, "options");
   cursor.AllowFields({"trace", "emulate_values", "emulation_scale", "resident", "instances",
-                      "watchdog", "devices", "graph"});
+                      "watchdog", "devices", "graph", "in_turn"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
   if (auto values = cursor.OptionalField("emulate_values"); values) {
     options.emulate_values = values->Bool();
@@ -63,6 +63,7 @@ RunOptions ReadOptions(const std::string& json, RunOptions options) {
     }
   }
   if (auto graph = cursor.OptionalField("graph"); graph) options.graph = graph->Bool();
+  if (auto turns = cursor.OptionalField("in_turn"); turns) options.in_turn = turns->Bool();
   return options;
 }
 

@@ -25,6 +25,7 @@ struct RunOptions {
   Nanoseconds watchdog{0};   // 0: none
   std::vector<int> devices;  // GPU of each of the plan's devices; empty: in their order
   bool graph = false;        // warm runs on GPUs replay a captured graph
+  bool in_turn = false;      // runs on GPUs at once: kernels after those of the run before
 };
 
 /// Read options; those that are not there keep their value. Throws FormatError.

@@ -72,8 +72,9 @@ void CudaBackend::MakeStreams() {
     int least = 0, greatest = 0;
     Check(Driver().StreamPriorityRange(&least, &greatest), "asking for priorities failed");
     // A copy that waits for a free engine holds up kernels elsewhere, so copies go first.
-    streams_.push_back({cuda::MakeStream(key.copies ? greatest : least),
-                        cuda::MakeEvent(cuda::kEventDisableTiming), key.device});
+    const auto make_event = [] { return cuda::MakeEvent(cuda::kEventDisableTiming); };
+    streams_.push_back({cuda::MakeStream(key.copies ? greatest : least), make_event(), key.device,
+                        key.copies ? nullptr : std::make_shared<cuda::EventHandle>(make_event())});
   }
 }
 
@@ -106,7 +107,40 @@ void CudaBackend::MakeTimers() {
 void CudaBackend::Begin(const RunContext& run) {
   timed_ = run.timed;
   last_stream_.assign(last_stream_.size(), -1);
-  if (!timed_) return;
+  if (timed_) ReadClocks(run);
+  if (!turns_) return;
+  const cuda::Turns::Ends& before = turns_->Take();
+  taken_ = turns_;
+  for (const StreamOfQueue& stream : streams_) {
+    const auto found = before.find(devices_->Gpu(stream.device));
+    if (!stream.last_kernel || found == before.end()) continue;
+    devices_->Enter(stream.device);
+    for (const auto& end : found->second) {
+      Check(Driver().StreamWaitEvent(stream.handle.get(), end->get(), 0), "a stream cannot wait");
+    }
+  }
+}
+
+void CudaBackend::Issued() {
+  if (!taken_) return;
+  cuda::Turns::Ends ends;
+  try {
+    for (const StreamOfQueue& stream : streams_) {
+      if (!stream.last_kernel) continue;
+      devices_->Enter(stream.device);
+      Check(Driver().EventRecord(stream.last_kernel->get(), stream.handle.get()),
+            "an event was refused");
+      ends[devices_->Gpu(stream.device)].push_back(stream.last_kernel);
+    }
+  } catch (...) {
+    std::exchange(taken_, nullptr)->Pass({});
+    throw;
+  }
+  std::exchange(taken_, nullptr)->Pass(std::move(ends));
+}
+
+/// What host and GPUs call the same moment.
+void CudaBackend::ReadClocks(const RunContext& run) {
   MakeTimers();
   for (auto& [gpu, anchor] : anchors_) {
     const cuda::Stream stream = streams_[anchor.stream].handle.get();

@@ -13,6 +13,7 @@
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/staged_copy.h"
 #include "runtime/cuda/step_routes.h"
+#include "runtime/cuda/turns.h"
 #include "runtime/plan.h"
 
 namespace tvm_sched::runtime {
@@ -23,6 +24,9 @@ class CudaBackend final : public Backend, public Streams {
  public:
   CudaBackend(std::shared_ptr<const Plan> plan, std::shared_ptr<const cuda::Devices> devices);
   ~CudaBackend() override;
+
+  /// Runs to come wait for their turn; null: they don't. A replayed graph waits for nobody.
+  void TakeTurns(std::shared_ptr<cuda::Turns> turns) { turns_ = std::move(turns); }
 
   std::shared_ptr<std::byte> Allocate(int device, Bytes size) override {
     return devices_->Allocate(device, size);
@@ -37,6 +41,7 @@ class CudaBackend final : public Backend, public Streams {
   Streams* streams() override { return this; }
 
   void Begin(const RunContext& run) override;
+  void Issued() override;
   void Wait(int step, int earlier) override;
   void Record(int step) override;
   bool Finished() override;
@@ -51,6 +56,7 @@ class CudaBackend final : public Backend, public Streams {
     cuda::StreamHandle handle;
     cuda::EventHandle mark;  // where another stream takes over: of the queue, or of a capture
     int device;
+    std::shared_ptr<cuda::EventHandle> last_kernel;  // null on streams of copies
   };
   /// Two clocks read at one time: an event on a GPU, and the run's.
   struct Anchor {
@@ -62,6 +68,7 @@ class CudaBackend final : public Backend, public Streams {
   void MakeStreams();
   void MakeStagedCopies();
   void MakeTimers();
+  void ReadClocks(const RunContext& run);
   cuda::Stream Enter(int step);
   cuda::Event EndOf(int step) const { return (timed_ ? timed_ends_ : ends_)[step].get(); }
   void Follow(cuda::Stream stream, const StreamOfQueue& earlier);
@@ -73,6 +80,9 @@ class CudaBackend final : public Backend, public Streams {
   std::vector<int> last_stream_;  // of each queue in this run, or -1
   std::vector<cuda::EventHandle> ends_;
   std::map<std::pair<int, int>, std::unique_ptr<cuda::StagedCopy>> staged_;  // by stream, sender
+
+  std::shared_ptr<cuda::Turns> turns_;
+  std::shared_ptr<cuda::Turns> taken_;  // by the run that issues its steps
 
   bool timed_ = false;
   std::vector<cuda::EventHandle> starts_, timed_ends_;

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/cuda/handles.h"
+
 namespace tvm_sched::runtime::cuda {
 
 namespace {
@@ -107,6 +109,20 @@ std::shared_ptr<std::byte> Devices::Allocate(int device, Bytes size) const {
             } catch (const CudaError&) {
             }
           }};
+}
+
+std::shared_ptr<std::byte> Devices::AllocateCopy(int device, const std::byte* pinned,
+                                                 Bytes size) const {
+  std::shared_ptr<std::byte> memory = Allocate(device, size);
+  const StreamHandle stream = MakeStream(0);
+  if (size.count > 0) {
+    Check(Driver().CopyAsync(reinterpret_cast<DevicePointer>(memory.get()),
+                             reinterpret_cast<DevicePointer>(pinned),
+                             static_cast<std::size_t>(size.count), stream.get()),
+          "the copy was refused");
+  }
+  Check(Driver().StreamSynchronize(stream.get()), "the copy failed");
+  return memory;
 }
 
 std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size) const {

@@ -31,6 +31,8 @@ class Devices {
   /// Memory of a device, given back with the last reference; kernels of others may read it where
   /// they are peers.
   std::shared_ptr<std::byte> Allocate(int device, Bytes size) const;
+  /// The same, filled from pinned memory.
+  std::shared_ptr<std::byte> AllocateCopy(int device, const std::byte* pinned, Bytes size) const;
   /// Pinned memory of the host that every device can read.
   std::shared_ptr<std::byte> AllocateHost(Bytes size) const;
 

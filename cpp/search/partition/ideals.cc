@@ -8,7 +8,8 @@ namespace tvm_sched::partition {
 
 namespace {
 
-using Set = std::vector<uint64_t>;  // a bit for each node
+using Set = std::vector<uint64_t>;   // a bit for each node
+constexpr size_t kLookAtClock = 64;  // sets between looks
 
 struct SetHash {
   size_t operator()(const Set& set) const {
@@ -26,9 +27,9 @@ bool Contains(const Set& set, NodeId v) { return (set[v / 64] >> (v % 64)) & 1; 
 /*! \brief All ideals, smaller ones first, and for each those with one node more. */
 struct Lattice {
   std::vector<std::vector<std::pair<NodeId, uint32_t>>> larger;
-  bool complete = true;
+  bool complete = true, stopped = false;
 
-  Lattice(const Graph& graph, size_t most) {
+  Lattice(const Graph& graph, size_t most, const std::function<bool()>& stop) {
     std::unordered_map<Set, uint32_t, SetHash> number;
     std::vector<const Set*> sets;  // keys of the map, which stay where they are
     const auto add = [&](Set set) {
@@ -41,6 +42,10 @@ struct Lattice {
     };
     add(Set((graph.nodes() + 63) / 64, 0));
     for (size_t i = 0; i < sets.size(); ++i) {
+      if (i % kLookAtClock == kLookAtClock - 1 && stop()) {
+        stopped = true;
+        return;
+      }
       for (NodeId v = 0; v < static_cast<NodeId>(graph.nodes()); ++v) {
         const Set& set = *sets[i];
         const std::span<const NodeId> before = graph.predecessors[v];
@@ -216,10 +221,11 @@ class Table {
 
 IdealPartition PartitionByIdeals(const Graph& graph, const IdealSettings& settings,
                                  const std::function<bool()>& stop) {
-  const Lattice lattice(graph, settings.most_ideals);
+  const Lattice lattice(graph, settings.most_ideals, stop);
   IdealPartition result;
   result.ideals = lattice.larger.size();
-  if (!lattice.complete) return result;
+  result.stopped = lattice.stopped;
+  if (!lattice.complete || lattice.stopped) return result;
   Table table(graph, lattice, settings);
   for (uint32_t i = 0; i < lattice.larger.size(); ++i) {
     if (stop()) {

@@ -23,29 +23,41 @@ Keys RandomKeys(size_t nodes, std::mt19937_64& random) {
   return keys;
 }
 
-/*! \brief Values all chromosomes from `begin` on, on several threads. */
-void Evaluate(std::vector<Chromosome>& population, size_t begin, const Fitness& fitness,
-              double limit, size_t threads) {
+/*!
+ * \brief Values the chromosomes from `begin` on, on several threads; one at least. Those that are
+ * left when it is to stop are worth nothing.
+ *
+ * \return The number of those valued.
+ */
+size_t Evaluate(std::vector<Chromosome>& population, size_t begin, const Fitness& fitness,
+                double limit, size_t threads, const std::function<bool()>& stop) {
   std::atomic<size_t> next{begin};
+  std::atomic<size_t> valued{0};
+  std::atomic<bool> stopped{false};
   std::mutex mutex;
   std::exception_ptr failure;
-  const auto work = [&] {
+  const auto work = [&](bool looks) {
     try {
       for (size_t i = next++; i < population.size(); i = next++) {
         population[i].value = fitness(population[i].keys, limit);
+        ++valued;
+        if (looks && stop()) stopped = true;
+        if (stopped) break;
       }
     } catch (...) {
+      stopped = true;
       const std::scoped_lock lock(mutex);
       failure = std::current_exception();
     }
   };
   std::vector<std::thread> helpers;
   for (size_t t = 1; t < std::min(threads, population.size() - begin); ++t) {
-    helpers.emplace_back(work);
+    helpers.emplace_back(work, false);
   }
-  work();
+  work(true);  // `stop` may ask Python, which only the caller's thread may do
   for (std::thread& helper : helpers) helper.join();
   if (failure) std::rethrow_exception(failure);
+  return valued;
 }
 
 void SortByValue(std::vector<Chromosome>& population) {
@@ -118,9 +130,9 @@ GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings
   for (size_t i = 0; i < size; ++i) {
     population[i].keys = i < start.size() ? std::move(start[i]) : RandomKeys(nodes, random);
   }
-  Evaluate(population, 0, fitness, std::numeric_limits<double>::infinity(), settings.threads);
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  size_t evaluations = Evaluate(population, 0, fitness, kNoLimit, settings.threads, stop);
   SortByValue(population);
-  size_t evaluations = size;
   for (size_t generation = 1; generation < settings.generations && !stop(); ++generation) {
     std::vector<Chromosome> next(population.begin(),
                                  population.begin() + static_cast<std::ptrdiff_t>(elite));
@@ -139,8 +151,7 @@ GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings
     }
     // Children worse than the worst of the elite never become parents of the better kind, so their
     // exact values do not matter.
-    Evaluate(next, elite, fitness, next[elite - 1].value, settings.threads);
-    evaluations += size - elite;
+    evaluations += Evaluate(next, elite, fitness, next[elite - 1].value, settings.threads, stop);
     population = std::move(next);
     SortByValue(population);
   }

@@ -61,9 +61,10 @@ struct GeneticResult {
  * \brief Biased random-key genetic algorithm (Goncalves and Resende 2011).
  *
  * \param start Chromosomes of the first population; random ones fill it up.
- * \param stop Looked at between generations.
+ * \param stop Looked at after each value, on the caller's thread.
  *
- * The result does not depend on the number of threads.
+ * The result does not depend on the number of threads, unless it was stopped: then it is the best
+ * of what was valued by then, of which there is something in any case.
  */
 GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings& settings,
                      std::vector<Keys> start, const std::function<bool()>& stop);

@@ -95,8 +95,6 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
             f"{options.most_ideals**2 // 2:.2g} pairs or more; raise the option most_ideals, or use slicegraph"
         )
     if stopped:
-        raise InfeasibleError(
-            f"the time limit of {options.time_limit:g} s was over before all {count} ideals were done"
-        )
+        raise InfeasibleError(f"the time limit of {options.time_limit:g} s was over before all ideals were done")
     best = start if found is None else found
     return Partition(best, problem.bottleneck(best), "ideals") if problem.fits_anywhere else Partition(best)

@@ -17,6 +17,8 @@ from .simulate import PipelineRun, simulate
 from .verify import verify
 from .wiring import wire
 
+_MOST_WAYS = 3
+
 
 @dataclass(frozen=True)
 class CompiledPipeline:
@@ -80,11 +82,30 @@ def assemble(
         for stage in stages:
             stage.configure(emulate_values=emulate_values, emulation_scale=scale)
     if "cuda" in backends:
-        for stage, planned in zip(stages, plan.stages, strict=True):
-            number = (problem.topology.device_id if gpus is None else gpus)[planned.device]
-            stage.configure(devices=[number], resident=1.0)
-    executor = PipelineExecutor(problem, plan, [_program(stage) for stage in stages], emulated, scale)
+        ways = [_configure_gpu(problem, plan, s, stage, gpus) for s, stage in enumerate(stages)]
+    else:
+        ways = [1] * len(stages)
+    programs = [_program(stage, count) for stage, count in zip(stages, ways, strict=True)]
+    executor = PipelineExecutor(problem, plan, programs, emulated, scale)
     return CompiledPipeline(problem, plan, tuple(stages), executor)
+
+
+def _configure_gpu(
+    problem: Problem, plan: PipelinePlan, s: int, module: ScheduledModule, gpus: Mapping[str, int] | None
+) -> int:
+    """Give a stage its GPU; return how many batches it may have at once.
+
+    One arrives, one is computed, one leaves; fewer where memory is short. Parameters lie on the GPU once, all else once
+    for each batch.
+    """
+    stage, numbers = plan.stages[s], gpus or problem.topology.device_id
+    device = problem.topology.devices[problem.topology.device_id[stage.device]]
+    arena = module.plans()[0]["devices"][0]["arena_bytes"]
+    sharing = sum(numbers[other.device] == numbers[stage.device] for other in plan.stages)
+    free, each = device.memory // sharing - arena, max(arena - stage.parameter_bytes, 1)
+    ways = min(_MOST_WAYS, 1 + max(free, 0) // each)
+    module.configure(devices=[numbers[stage.device]], resident=1.0, instances=ways, in_turn=True)
+    return ways
 
 
 def open_pipeline(source: Any, emulate_values: bool = True, gpus: Mapping[str, int] | None = None) -> CompiledPipeline:
@@ -127,11 +148,11 @@ def describe_stage(problem: Problem, plan: PipelinePlan, s: int) -> Mapping[str,
     return {"stage": s, **documents}
 
 
-def _program(module: ScheduledModule) -> StageProgram:
+def _program(module: ScheduledModule, ways: int) -> StageProgram:
     plan = module.plans()[0]
 
     def run(inputs: Sequence[Any]) -> Sequence[Any]:
         return module.run(*inputs)
 
     names = [tuple(spec["name"] for spec in plan[kind]) for kind in ("arguments", "outputs")]
-    return StageProgram(names[0], names[1], run)
+    return StageProgram(names[0], names[1], run, ways)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -37,12 +38,15 @@ class StageProgram:
     inputs, outputs : tuple of str
         Names of tensors.
     run : callable
-        Of the inputs in their order, the outputs in theirs; called from one thread.
+        Of the inputs in their order, the outputs in theirs; called from as many threads as there are ways.
+    ways : int
+        Batches that it takes at once: on a GPU one arrives and one leaves while another is computed.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     run: Callable[[Sequence[Any]], Sequence[Any]]
+    ways: int = 1
 
 
 @dataclass(frozen=True)
@@ -194,9 +198,11 @@ class _Run:
         self.fed: deque[Values] = deque()
         self.lanes = []
         for hop in wiring.hops:
+            # A source that has several batches at once needs room for all of them.
+            ways = 1 if hop.source == HOST else self.executor.programs[hop.source].ways
             arrived: SimpleQueue[_Item | None] = SimpleQueue()
             sent = SimpleQueue[_Item | None]() if self.executor.emulated and hop.duration_ns else arrived
-            self.lanes.append(_Lane(sent, arrived, threading.Semaphore(hop.room)))
+            self.lanes.append(_Lane(sent, arrived, threading.Semaphore(hop.room + ways - 1)))
         self.channels = {c: threading.Lock() for hop in wiring.hops for c in hop.channels}
         self.spans: list[tuple[str, int, int, int, int]] = []  # kind, stage or hop, batch, start, end
         self.begin = 0
@@ -273,17 +279,37 @@ class _Run:
             self._send(positions, _END)
 
     def _stage(self, s: int) -> None:
-        """Take each batch when all of it has arrived and there is room for what comes of it."""
+        """Compute batch after batch, or several at once; their results leave in order."""
+        leaving, ways = self.executor.wiring.leaving(s), self.executor.programs[s].ways
+        if ways == 1:
+            for items in self._taken(s):
+                self._send(leaving, self._compute(s, items))
+        else:
+            with ThreadPoolExecutor(ways + 1, f"stage {s}") as pool:
+                begun: SimpleQueue[Future[_Item] | None] = SimpleQueue()
+                sender = pool.submit(self._send_in_order, leaving, begun)
+                for items in self._taken(s):
+                    begun.put(pool.submit(self._compute, s, items))
+                begun.put(_END)
+                sender.result()
+        self._send(leaving, _END)
+
+    def _taken(self, s: int) -> Iterator[list[_Item]]:
+        """Each batch, when all of it has arrived and there is room for what comes of it."""
         wiring = self.executor.wiring
         entering, leaving = wiring.entering(s), wiring.leaving(s)
         while True:
             items = [self.lanes[h].arrived.get() for h in entering]
-            if any(item is _END for item in items) or not self._acquire(leaving):
-                self._send(leaving, _END)
+            found = [item for item in items if item is not None]
+            if len(found) < len(items) or not self._acquire(leaving):
                 return
             for h in entering:
                 self.lanes[h].room.release()
-            self._send(leaving, self._compute(s, [item for item in items if item is not None]))
+            yield found
+
+    def _send_in_order(self, leaving: Sequence[int], begun: SimpleQueue[Future[_Item] | None]) -> None:
+        while (computed := begun.get()) is not _END:
+            self._send(leaving, computed.result())
 
     def _compute(self, s: int, items: Sequence[_Item]) -> _Item:
         batch = items[0].batch

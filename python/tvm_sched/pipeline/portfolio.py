@@ -18,7 +18,6 @@ from .node_bound import node_bound
 from .partition_problem import Integers, PartitionProblem
 from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
 from .registry import Partition, register
-from .semidefinite import semidefinite_bound
 from .slicegraph import cores, cut
 
 _FEW_IDEALS = 20_000
@@ -28,7 +27,9 @@ _SMALL_PROGRAM = 200
 _LARGE_POPULATION = 100_000
 """Nodes in all orders of a generation of the genetic search, of which there are 10 to 100."""
 _LARGE_PROGRAM = 100_000
-"""Nodes and readers of tensors times stages above which the exact program is not even written down."""
+"""Nodes and readers of tensors times blocks above which a program is not even written down."""
+_WRITING_SECONDS = 2e-4
+"""To write down a program, for each node or reader of a tensor in each block; twice what an idle machine takes."""
 
 
 class PipelineExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +142,9 @@ class _Run:
         order = problem.evolve(
             stages, population=population, seed=options.seed, threads=self.threads, seconds=self.left(0.15)
         )
-        best.offer(cut(problem, order, stages))
+        _, ends = problem.slice(order, stages, best.cost)
+        if ends:
+            best.offer(problem.stages_of(order, ends))
         best.raise_bound(simple_bound(problem, stages), "simple")
         if not best.proved:
             report_progress("bounds from single nodes", 1, 4)
@@ -175,13 +178,22 @@ class _Run:
                 self.best.ended = True
 
     def _semidefinite(self, share: float) -> None:
+        from .semidefinite import semidefinite_bound
+
         best = self.best
 
         def watch(bound: float) -> bool:
             best.raise_bound(bound, "semidefinite")
             return best.proved or best.ended
 
-        semidefinite_bound(self.problem, self.stages, cutoff=best.cost, seconds=self.left(share), watch=watch)
+        semidefinite_bound(
+            self.problem,
+            self.stages,
+            cutoff=best.cost,
+            seconds=self.left(share),
+            watch=watch,
+            order=self.problem.kahn(-best.stage_of),
+        )
 
     def _partitions(self) -> None:
         """Two thirds of the time at most: turns of annealing, then the neighbours of the dearest stage."""
@@ -219,20 +231,19 @@ class _Run:
         problem, stages, solver, best = self.problem, self.stages, self.options.solver, self.best
         bounds: list[tuple[str, Callable[[], float]]] = [
             ("bottleneck", lambda: bottleneck_bound(problem, stages, solver=solver, seconds=self.left(0.15)).bound),
-            (
-                "bottleneck-guess",
-                lambda: (
-                    bottleneck_guess_bound(
-                        problem, stages, solver=solver, seconds=self.left(0.3), stop=lambda: best.proved
-                    ).bound
-                ),
-            ),
+            ("bottleneck-guess", lambda: self._guess(self.left(0.3))),
         ]
         for name, bound in bounds:
-            if not best.proved:
+            if not best.proved and self._can_write(3):
                 best.raise_bound(min(bound(), best.cost), name)
         if not best.proved:
             self._exact(self.left())
+
+    def _can_write(self, blocks: int) -> bool:
+        """Whether a program of so many blocks leaves time to solve it."""
+        readers = sum(len(tensor.readers) for tensor in self.problem.tensors)
+        entries = (self.problem.size + readers) * blocks
+        return entries <= _LARGE_PROGRAM and entries * _WRITING_SECONDS < self.left(0.5)
 
     def _guess(self, seconds: float) -> float:
         """Many programs: of a large graph, not all can even be written down in time."""
@@ -249,8 +260,7 @@ class _Run:
     def _exact(self, seconds: float) -> None:
         """The exact program, from the best partition and bound."""
         problem, best = self.problem, self.best
-        readers = sum(len(tensor.readers) for tensor in problem.tensors)
-        if (problem.size + readers) * self.stages > _LARGE_PROGRAM:
+        if not self._can_write(self.stages):
             return
         cutoff = best.cost
         result = exact_program(

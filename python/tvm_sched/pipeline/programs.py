@@ -1,33 +1,23 @@
-"""The integer programs of Archer et al. (ICML 2024) for max-throughput partitioning, and their lower bounds.
+"""The bounds of Archer et al. (ICML 2024) for max-throughput partitioning: a formula, and integer programs.
 
-All three are one program over numbered blocks, Figure 3 of the paper, with some blocks standing for one stage and others
-for several. The variables x are eliminated, and branching is on y, as Section 3.1 recommends. Overflow is in the program
-without the peak memory of activations, which only lowers it, so that bounds stay bounds.
+All programs are one over numbered blocks, `block_program`, with some blocks standing for one stage and others for several.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import timedelta
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from ortools.math_opt.python import mathopt
-from ortools.util.python.solve_interrupter import SolveInterrupter
 
-from ..errors import InputError
 from ..spread import have_workers, spread
 from .partition_problem import Integers, PartitionProblem
 
-SOLVERS = {"highs": mathopt.SolverType.HIGHS, "scip": mathopt.SolverType.GSCIP, "gurobi": mathopt.SolverType.GUROBI}
-
-_SAFETY = 1e-6
-"""Part of a bound that is given up to the solvers' tolerances."""
+if TYPE_CHECKING:
+    from .block_program import BlockProgram
 
 
 @dataclass(frozen=True)
@@ -49,128 +39,6 @@ class ProgramResult:
     proved: bool = False
 
 
-@dataclass
-class BlockProgram:
-    """Figure 3 over ``blocks`` blocks: variables y, c and the costs of the blocks, without an objective.
-
-    ``devices`` says how many stages a block stands for, by default one each: parameters overflow what all of them hold.
-    """
-
-    problem: PartitionProblem
-    blocks: int
-    devices: tuple[int, ...] = ()
-    model: Any = field(init=False)
-    bottleneck: Any = field(init=False)
-    y: list[list[Any]] = field(init=False)
-    costs: list[Any] = field(init=False)
-    works: list[Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.model = mathopt.Model(name="max-throughput partitioning")
-        self.bottleneck = self.model.add_variable(lb=0, name="bottleneck")
-        self.y = [self._completed_by(v) for v in range(self.problem.size)]
-        self._dag()
-        cuts = [self._cuts(b) for b in range(self.blocks)]
-        self.works = [self._weighted(self.problem.work, b) for b in range(self.blocks)]
-        self.costs = [self.works[b] + self._transfers(cuts[b]) + self._overflow(b) for b in range(self.blocks)]
-
-    def x(self, v: int, b: int) -> Any:
-        """Equation (11): node v is in block b."""
-        return self.y[v][b] - (self.y[v][b - 1] if b > 0 else 0)
-
-    def _completed_by(self, v: int) -> list[Any]:
-        """Variables y of a node: in block b or earlier; monotone, and 1 in the last."""
-        y: list[Any] = [self.model.add_binary_variable(name=f"y_{v}_{b}") for b in range(self.blocks - 1)]
-        for before, after in pairwise(y):
-            self.model.add_linear_constraint(before <= after)
-        return [*y, 1]
-
-    def _dag(self) -> None:
-        """Equation (8): no edge leads to an earlier block."""
-        for u, v in self.problem.edges:
-            for b in range(self.blocks - 1):
-                self.model.add_linear_constraint(self.y[u][b] >= self.y[v][b])
-
-    def _cuts(self, b: int) -> list[Any]:
-        """Equations (9) and (10): whether each tensor enters or leaves block b."""
-        cuts: list[Any] = []
-        for tensor in self.problem.tensors:
-            if tensor.transfer == 0 or (not tensor.readers and not tensor.leaves):
-                cuts.append(0)
-                continue
-            cut = self.model.add_variable(lb=0, ub=1)
-            u = tensor.producer
-            for v in tensor.readers:
-                if u < 0:  # from outside, into each block that reads it
-                    self.model.add_linear_constraint(cut >= self.x(v, b))
-                    continue
-                if b > 0:
-                    self.model.add_linear_constraint(cut >= self.y[u][b - 1] + self.x(v, b) - 1)
-                if b < self.blocks - 1:
-                    self.model.add_linear_constraint(cut >= self.x(u, b) - self.y[v][b])
-            if tensor.leaves:
-                self.model.add_linear_constraint(cut >= self.x(u, b))
-            cuts.append(cut)
-        return cuts
-
-    def _transfers(self, cuts: list[Any]) -> Any:
-        tensors = zip(self.problem.tensors, cuts, strict=True)
-        return mathopt.fast_sum(tensor.transfer * cut for tensor, cut in tensors)
-
-    def _weighted(self, weights: Any, b: int) -> Any:
-        return mathopt.fast_sum(float(weights[v]) * self.x(v, b) for v in range(self.problem.size) if weights[v])
-
-    def _overflow(self, b: int) -> Any:
-        """Equation (2) without peak memory."""
-        if not np.isfinite(self.problem.memory) or self.problem.overflow_time == 0:
-            return 0
-        count = self.devices[b] if self.devices else 1
-        overflow = self.model.add_variable(lb=0)
-        self.model.add_linear_constraint(
-            overflow >= self._weighted(self.problem.parameters, b) - count * self.problem.memory
-        )
-        return self.problem.overflow_time * overflow
-
-    def restrict(self, first: Integers, last: Integers) -> None:
-        """Allow each node the blocks from ``first`` to ``last`` only."""
-        for v, y in enumerate(self.y):
-            for b, done in enumerate(y[:-1]):
-                if b < first[v]:
-                    done.upper_bound = 0
-                elif b >= last[v]:
-                    done.lower_bound = 1
-
-    def solve(self, solver: str, seconds: float, threads: int, hint: Integers | None = None) -> ProgramResult:
-        """Minimise the bottleneck."""
-        self.model.minimize(self.bottleneck)
-        parameters = mathopt.SolveParameters(
-            time_limit=timedelta(seconds=max(seconds, 0.01)),
-            threads=None if solver == "highs" else threads,  # MathOpt runs HiGHS on one thread
-            relative_gap_tolerance=1e-6,
-        )
-        hints: list[Any] = []
-        if hint is not None:
-            values = {y: float(hint[v] <= b) for v in range(self.problem.size) for b, y in enumerate(self.y[v][:-1])}
-            hints.append(mathopt.SolutionHint(variable_values=values))
-        model_parameters = mathopt.ModelSolveParameters(solution_hints=hints)
-        return self._result(_interruptible(self.model, _solver(solver), parameters, model_parameters))
-
-    def _result(self, result: Any) -> ProgramResult:
-        reason = result.termination.reason
-        bound = result.termination.objective_bounds.dual_bound
-        if reason in (mathopt.TerminationReason.INFEASIBLE, mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED):
-            return ProgramResult(float("inf"), proved=True)
-        stage_of = None
-        if result.has_primal_feasible_solution():
-            values = result.variable_values()
-            stage_of = np.array(
-                [sum(values[y] < 0.5 for y in self.y[v][:-1]) for v in range(self.problem.size)],
-                dtype=np.int64,
-            )
-        proved = reason is mathopt.TerminationReason.OPTIMAL
-        return ProgramResult(max(bound * (1 - _SAFETY), 0.0) if np.isfinite(bound) else 0.0, stage_of, proved)
-
-
 def simple_bound(problem: PartitionProblem, stages: int) -> float:
     """Lemma 3.3: some stage has the largest node's work, and some stage the average work."""
     return max(float(problem.work.max(initial=0)), float(problem.work.sum()) / stages)
@@ -183,6 +51,8 @@ def bottleneck_bound(
 
     The paper prints the objective as the middle block's cost; overflow and transfers of that block are in it.
     """
+    from .block_program import BlockProgram
+
     program = BlockProgram(problem, 3)
     program.model.add_linear_constraint(program.works[1] >= simple_bound(problem, stages))
     program.model.add_linear_constraint(program.bottleneck >= program.costs[1])
@@ -229,6 +99,8 @@ def _solve_guess(
 
 
 def _guess(problem: PartitionProblem, stages: int, j: int) -> BlockProgram:
+    from .block_program import BlockProgram
+
     program = BlockProgram(problem, 3, (j, 1, stages - 1 - j))
     model = program.model
     model.add_linear_constraint(program.works[1] >= simple_bound(problem, stages))
@@ -265,6 +137,8 @@ def exact_program(
     least : float
         A bound known before.
     """
+    from .block_program import BlockProgram
+
     program = BlockProgram(problem, stages)
     for cost in program.costs:
         program.model.add_linear_constraint(program.bottleneck >= cost)
@@ -301,37 +175,3 @@ def windows(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Inte
 def _no_stages(result: ProgramResult) -> ProgramResult:
     """The blocks of a relaxation are no stages."""
     return ProgramResult(result.bound, None, result.proved)
-
-
-def _solver(name: str) -> Any:
-    if name not in SOLVERS:
-        raise InputError(f"solver {name!r} is not known; allowed are {', '.join(SOLVERS)}")
-    return SOLVERS[name]
-
-
-def _interruptible(model: Any, solver: Any, parameters: Any, model_parameters: Any) -> Any:
-    """Solve in a thread, so that Ctrl-C reaches the caller, who stops the solver."""
-    interrupter = SolveInterrupter()
-    results: list[Any] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(
-                mathopt.solve(model, solver, params=parameters, model_params=model_parameters, interrupter=interrupter)
-            )
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="solver")
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.05)
-    except BaseException:
-        interrupter.interrupt()
-        thread.join()
-        raise
-    if errors:
-        raise errors[0]
-    return results[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +20,15 @@ from threadpoolctl import threadpool_limits
 
 from .cuts import Cuts, paths, separate
 from .minorants import stage_costs, total_transfers
-from .partition_problem import Floats, PartitionProblem
+from .partition_problem import Floats, Integers, PartitionProblem
+from .parts import consecutive, induced
 
 MOST_NODES = 1000
-"""Above, an eigendecomposition takes so long that too few iterations fit into a minute."""
+"""Above, an eigendecomposition takes so long that too few iterations fit into a minute: graphs are bounded in parts."""
+PART_STAGES = 4
+"""Average stages' worth of nodes in a part."""
+PART_NODES = (150, 500)
+"""Nodes in a part, whatever the number of stages."""
 
 _STEP = 1.6
 """Of the multipliers, relative to the penalty."""
@@ -41,6 +46,18 @@ _UNUSED, _NEAR = 1e-9, 0.02
 """Cuts with a smaller multiplier that are slack by more are dropped."""
 _SAFETY = 1e-9
 """Part of the sum of all times that is given up to rounding."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The transfers of all stages together take at least ``constant - slope * bottleneck`` in any partition."""
+
+    constant: float = 0.0
+    slope: float = 0.0
+
+    def at(self, bottleneck: float) -> float:
+        """The least transfers for a bottleneck."""
+        return self.constant - self.slope * bottleneck
 
 
 @dataclass(frozen=True)
@@ -64,11 +81,14 @@ def semidefinite_bound(
     seconds: float = math.inf,
     iterations: int = 10_000,
     watch: Callable[[float], bool] = lambda bound: False,
+    order: Integers | None = None,
 ) -> float:
-    """No partition into at most ``stages`` stages has a cheaper bottleneck; 0 where the graph is too large to try.
+    """No partition into at most ``stages`` stages has a cheaper bottleneck.
 
     O(nodes³) for each iteration; any number of them gives a bound. The answer depends on the machine where ``seconds``
-    end the search.
+    end the search. Graphs of more than `MOST_NODES` nodes are cut into parts: what a part's own tensors cost is bounded by
+    itself, tensors between parts count for the part that has most of their members, and all bounds are added up. So the
+    work of a part must be more than a stage's for it to count.
 
     Parameters
     ----------
@@ -77,35 +97,101 @@ def semidefinite_bound(
         bound is the cutoff.
     watch : callable
         Told the best bound from time to time; the search ends where it returns true.
+    order : array of int, optional
+        A topological order: parts are made of neighbours in it.
     """
-    if problem.size == 0 or problem.size > MOST_NODES or stages < 2:
-        return 0.0
     total = float(problem.work.sum()) + sum(tensor.transfer for tensor in problem.tensors)
-    if total == 0:
+    if total == 0 or stages < 2:
         return 0.0
     end = time.monotonic() + seconds
+    search = _Parts(problem, stages, cutoff, order)
     best = 0.0
-    with threadpool_limits(1):  # matrices are small, and other searches have the other cores
-        search = _Search(_Relaxation(problem, stages, cutoff))
+    # Matrices are small, and other searches have the other cores. Numbers overflow where a search runs away.
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         for look in range(max(iterations // _LOOK_EVERY, 1)):
-            try:
-                search.run(_LOOK_EVERY, end)
-                found = search.relaxation.bound(search.dual()) - _SAFETY * total
-                best = max(best, min(found, cutoff))
+            for part in range(len(search.parts)):
+                search.work_on(part, look, end)
+                best = max(best, min(search.bound - _SAFETY * total, cutoff))
                 if watch(best) or time.monotonic() > end:
-                    break
-                search.tighten(best, cut=look % _CUT_EVERY == _CUT_EVERY - 1)
-            except np.linalg.LinAlgError:  # the search has run away; what was proved stays
+                    return best
+            if search.ended:
                 break
     return best
 
 
-class _Relaxation:
-    """The relaxation with its present linearisations and cuts; times are in units of the average node's."""
+class _Parts:
+    """Searches for the parts of a graph, one where it is small, and the best line of each."""
 
-    def __init__(self, problem: PartitionProblem, stages: int, cutoff: float) -> None:
-        self.problem, self.stages = problem, stages
+    def __init__(self, problem: PartitionProblem, stages: int, cutoff: float, order: Integers | None) -> None:
+        self.stages, self.fixed, self.cutoff = stages, fixed_costs(problem, stages), cutoff
+        self.bound = self.fixed / stages
+        self.parts = _parts(problem, stages, order)
         self.before = paths(problem)
+        self.problems = induced(problem, self.parts)
+        self.lines = [Line()] * len(self.parts)
+        self.searches: dict[int, _Search] = {}
+        self.failed: set[int] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether all searches have run away."""
+        return len(self.failed) == len(self.parts)
+
+    def work_on(self, part: int, look: int, end: float) -> None:
+        """Some iterations for a part; its line is kept if it raises the bound."""
+        if part in self.failed:
+            return
+        try:
+            search = self._search(part)
+            if look > 0:
+                search.tighten(self.bound, cut=look % _CUT_EVERY == 0)
+            search.run(_LOOK_EVERY, end)
+            line = search.relaxation.line(search.dual())
+        except np.linalg.LinAlgError:  # the search has run away; what was proved stays
+            self.failed.add(part)
+            return
+        if line.at(self.bound) > self.lines[part].at(self.bound):
+            self.lines[part] = line
+            self.bound = _bound(self.fixed, self.stages, self.lines)
+
+    def _search(self, part: int) -> _Search:
+        if part not in self.searches:
+            nodes = self.parts[part]
+            before = self.before[np.ix_(nodes, nodes)]
+            relaxation = _Relaxation(self.problems[part], self.stages, self.cutoff, before)
+            self.searches[part] = _Search(relaxation, 1.1 * self.bound)
+        return self.searches[part]
+
+
+def _parts(problem: PartitionProblem, stages: int, order: Integers | None) -> list[Integers]:
+    """Neighbours in an order, as many as bounds are good for."""
+    if problem.size <= MOST_NODES:
+        return [np.arange(problem.size)]
+    most = int(np.clip(PART_STAGES * problem.size // stages, *PART_NODES))
+    return consecutive(problem.kahn(np.zeros(problem.size)) if order is None else order, most)
+
+
+def _bound(fixed: float, stages: int, lines: Sequence[Line]) -> float:
+    """The bottleneck at which all stages together cost as much as the stages allowed can: their sum is at least that."""
+    return (fixed + sum(line.constant for line in lines)) / (stages + sum(line.slope for line in lines))
+
+
+def fixed_costs(problem: PartitionProblem, stages: int) -> float:
+    """What all stages together cost in any partition, but for transfers."""
+    over = 0.0
+    if np.isfinite(problem.memory):
+        over = max(float(problem.parameters.sum()) - stages * problem.memory, 0.0) * problem.overflow_time
+    return float(problem.work.sum()) + over
+
+
+class _Relaxation:
+    """The relaxation with its present linearisations and cuts; times are in units of the average node's.
+
+    ``before``: which nodes paths lead from and to, perhaps through nodes outside of the problem.
+    """
+
+    def __init__(self, problem: PartitionProblem, stages: int, cutoff: float, before: npt.NDArray[np.bool_]) -> None:
+        self.problem, self.stages, self.before = problem, stages, before
         self.apart = _apart(problem, self.before, cutoff)
         n = problem.size
         self.even = np.full((n, n), 1 / stages)
@@ -148,21 +234,10 @@ class _Relaxation:
         n = self.problem.size
         return np.asarray(self.operator.T @ multipliers).reshape(n, n)
 
-    @property
-    def fixed(self) -> float:
-        """What all stages together cost in any partition, but for transfers."""
-        problem = self.problem
-        over = 0.0
-        if np.isfinite(problem.memory):
-            over = max(float(problem.parameters.sum()) - self.stages * problem.memory, 0.0) * problem.overflow_time
-        return float(problem.work.sum()) + over
+    def line(self, dual: DualPoint) -> Line:
+        """The least transfers that multipliers prove, for every bottleneck that a partition has.
 
-    def bound(self, dual: DualPoint) -> float:
-        """The bound that multipliers prove.
-
-        The sum of all stages' costs is at least ``constant - slope * bottleneck`` for every bottleneck that a
-        partition has, and at most the number of stages times it. Eigenvalues below 0 are paid for: the trace of a
-        partition matrix less 1 / stages is known.
+        Eigenvalues below 0 are paid for: the trace of a partition matrix less 1 / stages is known.
         """
         n = self.problem.size
         inequalities = self.combine(np.concatenate([dual.stages, dual.cuts]))
@@ -170,17 +245,17 @@ class _Relaxation:
         least = min(float(np.linalg.eigvalsh(slack)[0]), 0.0)
         transfers = dual.diagonal.sum() + (slack * self.even).sum() + least * n * (1 - 1 / self.stages)
         transfers += dual.stages @ self.costs.constant / self.unit - dual.cuts @ self.cuts.limits
-        constant = self.fixed + self.transfers.constant + float(transfers) * self.unit
-        return constant / (self.stages + float(dual.stages.sum()))
+        return Line(self.transfers.constant + float(transfers) * self.unit, float(dual.stages.sum()))
 
 
 class _Search:
     """Alternating directions on the dual (Wen, Goldfarb and Yin 2010): multipliers, cone, entries in turn.
 
-    ``matrix`` is the partition matrix less 1 / stages, ``room`` by how much inequalities are slack.
+    ``matrix`` is the partition matrix less 1 / stages, ``room`` by how much inequalities are slack; ``aim`` is the
+    bottleneck aimed at.
     """
 
-    def __init__(self, relaxation: _Relaxation) -> None:
+    def __init__(self, relaxation: _Relaxation, aim: float) -> None:
         self.relaxation = relaxation
         n = relaxation.problem.size
         self.matrix = np.eye(n) * (1 - 1 / relaxation.stages)
@@ -189,7 +264,7 @@ class _Search:
         self.multipliers, self.room, self.free = np.zeros(n), np.zeros(n), np.zeros(n)
         self.penalty, self.done = 8.0, 0
         self.inverse = np.zeros((0, 0))
-        self._prepare(1.1 * relaxation.fixed / relaxation.stages, anew=True)
+        self._prepare(aim, anew=True)
 
     def _prepare(self, aim: float, anew: bool) -> None:
         """What the steps need of the linearisations; ``aim`` is the bottleneck aimed at.
@@ -203,7 +278,7 @@ class _Search:
             gram = (operator @ operator.T).toarray()
             self.inverse = _inverse(gram + np.eye(len(gram)))
 
-    def tighten(self, bound: float, cut: bool) -> None:
+    def tighten(self, aim: float, cut: bool) -> None:
         """New linearisations at the present matrix and, where ``cut``, cuts that it violates."""
         relaxation = self.relaxation
         n = relaxation.problem.size
@@ -221,7 +296,7 @@ class _Search:
                 np.concatenate([values[kept], np.zeros(new)]) for values in (self.multipliers, self.room, self.free)
             )
         relaxation.linearise(matrix, max(_MIX, 20 / (self.done + 1)), cuts)
-        self._prepare(max(bound, relaxation.fixed / relaxation.stages), anew=cut)
+        self._prepare(aim, anew=cut)
 
     def dual(self) -> DualPoint:
         n = self.relaxation.problem.size
@@ -259,8 +334,9 @@ class _Search:
     def _solve(self, right: Floats) -> Floats:
         """Multipliers whose combination has these products with the inequalities, after one step of refinement."""
         operator = self.relaxation.operator
-        found = self.inverse @ right
-        return found + self.inverse @ (right - found - operator @ (operator.T @ found))
+        found = (self.inverse @ right.astype(np.float32)).astype(np.float64)
+        missing = right - found - operator @ (operator.T @ found)
+        return found + self.inverse @ missing.astype(np.float32)
 
     def _balance(self, residual: Floats) -> None:
         """Moves the penalty towards equal infeasibility of primal and dual."""
@@ -285,17 +361,20 @@ def _apart(problem: PartitionProblem, before: npt.NDArray[np.bool_], cutoff: flo
 
 
 def _inverse(matrix: Floats) -> Floats:
-    """Of a positive definite matrix."""
-    factor, failed = lapack.dpotrf(matrix)
+    """Of a positive definite matrix, in single precision."""
+    factor, failed = lapack.spotrf(matrix.astype(np.float32))
     if failed:
         raise np.linalg.LinAlgError("the inequalities' products are not positive definite")
-    upper = np.triu(lapack.dpotri(factor)[0])
-    return upper + np.triu(upper, 1).T
+    upper = np.triu(lapack.spotri(factor)[0])
+    return np.asarray(upper + np.triu(upper, 1).T)
 
 
 def _positive_part(matrix: Floats) -> Floats:
-    """Projection onto the positive semidefinite matrices, from the fewer eigenvectors."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    """Projection onto the positive semidefinite matrices, from the fewer eigenvectors.
+
+    In single precision, which takes half the time: the search needs no more, and what it comes to is checked in double.
+    """
+    values, vectors = np.linalg.eigh((matrix + matrix.T).astype(np.float32) / 2)
     positive = values > 0
     if 2 * positive.sum() <= len(values):
         chosen = vectors[:, positive]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
@@ -118,6 +119,17 @@ class Problem:
         """Time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
         route = self.topology.route(HOST, d)
         return 0 if route is None or not self.graph.index.host_inputs[o] else route.nanoseconds(self.host_bytes(o))
+
+    @cached_property
+    def host_reads_ns(self) -> npt.NDArray[np.int64]:
+        """`host_read_ns` of each operator on each device, shape (operators, devices)."""
+        host_bytes = np.array([self.host_bytes(o) for o in range(len(self.graph.operators))], dtype=np.float64)
+        reads = np.array([bool(tensors) for tensors in self.graph.index.host_inputs], dtype=bool)
+        result = np.zeros((len(self.graph.operators), len(self.topology.devices)), dtype=np.int64)
+        for d in range(len(self.topology.devices)):
+            if (route := self.topology.route(HOST, d)) is not None:
+                result[:, d] = np.where(reads, route.nanoseconds_of(host_bytes), 0)
+        return result
 
     def load_ns(self, t: int, d: int) -> int:
         """Time of loading host tensor ``t`` into device ``d``; 0 where the device shares host memory."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import TopologyError
 
@@ -144,6 +146,11 @@ class Route:
     def nanoseconds(self, size: int) -> int:
         """Time of a copy of ``size`` bytes, rounded up."""
         return -int(-(self.latency * 1e9 + size * 1e9 / self.bandwidth) // 1)
+
+    def nanoseconds_of(self, sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """`nanoseconds` of many sizes at once, of the same shape; 146 years at most, so that sums remain 64-bit integers."""
+        exact = np.ceil(self.latency * 1e9 + np.asarray(sizes, dtype=np.float64) * 1e9 / self.bandwidth)
+        return np.minimum(exact, 2.0**62).astype(np.int64)
 
 
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):

@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 
 from ..errors import InfeasibleError, InputError, TvmSchedError
-from ..problem import Concurrency, Costs, Problem, cpu_topology
+from ..problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ..progress import Progress
 from ..runtime import ScheduledModule
 from ..runtime.machine import cores
@@ -83,14 +83,16 @@ def choose_fastest(
             f"device {others[0]!r} of topology {problem.topology.name!r} is no CPU; schedules are measured on this "
             "machine's cores: compile for cpu or cpuN, or do not ask for measuring"
         )
-    return _Choice(mod, SECONDS if seconds is None else seconds, progress or (lambda *_: None)).run(problem, schedule)
+    return _Choice(mod, problem.topology, SECONDS if seconds is None else seconds, progress or (lambda *_: None)).run(
+        problem, schedule
+    )
 
 
 class _Choice:
-    def __init__(self, mod: tvm.IRModule, seconds: float, progress: Progress) -> None:
+    def __init__(self, mod: tvm.IRModule, topology: Topology, seconds: float, progress: Progress) -> None:
         self.mod, self.seconds, self.progress = mod, seconds, progress
         self.calls = extract(mod)
-        self.kernels = link_calls(mod, self.calls)
+        self.kernels = link_calls(mod, self.calls, topology)
         self.rows: list[dict[str, Any]] = []
 
     def run(self, problem: Problem, given: Schedule) -> tuple[Problem, Schedule]:

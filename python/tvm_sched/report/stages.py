@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..pipeline import PipelinePlan, Stage
+from .tables import table
 from .units import format_ns
 
 _WIDTH = 32
@@ -35,12 +36,14 @@ PARTS = (
 def stage_table(plan: PipelinePlan) -> Table:
     """A line for each stage, with a bar: the longest is the bottleneck."""
     legend = ", ".join(f"{part.symbol} {part.name}" for part in PARTS)
-    table = Table("stage", "device", "operators", "input", "work", "overflow", "output", "cost", legend)
+    rows: list[list[str | Text]] = []
     for s, stage in enumerate(plan.stages):
         figures = [format_ns(getattr(stage, part.field)) for part in PARTS]
-        bar = stage_bar(stage, plan.cost_ns)
-        table.add_row(str(s), stage.device, str(len(stage.operators)), *figures, format_ns(stage.cost_ns), bar)
-    return table
+        cost = format_ns(stage.cost_ns)
+        rows.append([str(s), stage.device, f"{len(stage.operators):,}", *figures, cost, stage_bar(stage, plan.cost_ns)])
+    made = table(("stage", "device", "operators", "input", "work", "overflow", "output", "cost", legend), rows, "", 2)
+    made.columns[-1].justify = "left"
+    return made
 
 
 def stage_bar(stage: Stage, longest_ns: int) -> Text:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich import box
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ..problem import Topology
 from ..schedule import Schedule, Timeline
@@ -15,14 +16,14 @@ from .figures import lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", text_columns: int = 1) -> Table:
-    """A table whose columns after the first ``text_columns`` are aligned right."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "", text_columns: int = 1) -> Table:
+    """A table whose columns after the first ``text_columns`` are aligned right; cells of `Text` keep their styles."""
     made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for n, name in enumerate(head):
         text = n < text_columns
         made.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for row in rows:
-        made.add_row(*map(escape, row))
+        made.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
     return made
 
 

@@ -107,6 +107,7 @@ class ScheduledModule:
         watchdog: float | None = None,
         devices: Sequence[int] | None = None,
         graph: bool | None = None,
+        in_turn: bool | None = None,
     ) -> None:
         """Set options of the runs to come; what is not given stays as it is.
 
@@ -132,10 +133,15 @@ class ScheduledModule:
         graph
             Capture the second of several equal runs on GPUs as a CUDA graph and replay it from then on. Not while
             ``trace`` is set.
+        in_turn
+            For several ``instances`` on GPUs: the kernels of each run begin when those of the run before have ended, and
+            only its copies lie beside them. Parameters that remain (``resident``) lie on a GPU once for all instances, from
+            the first run on. Not together with ``graph``.
         """
         options: dict[str, Any] = {
             "trace": trace, "emulate_values": emulate_values, "instances": instances, "watchdog": watchdog,
             "devices": None if devices is None else list(devices), "graph": graph,
+            "in_turn": in_turn,
             "resident": resident if resident is None or isinstance(resident, (int, float)) else list(resident),
         }  # fmt: skip
         options = {name: value for name, value in options.items() if value is not None}

@@ -16,9 +16,6 @@ from .schedule import ScheduleIndex
 
 Array = npt.NDArray[np.int64]
 
-_LONGEST_NS = 2.0**62
-"""Transfers longer than this (146 years) are taken to last this long, so that they stay 64-bit integers."""
-
 
 class SearchFunctions(NamedTuple):
     """The search algorithms on one problem, in the order of ``cpp/ffi/search.cc``, where each says what it takes."""
@@ -89,7 +86,7 @@ def _compile(problem: Problem) -> CompiledProblem:
         _array(devices),
         _array(problem.costs.operator_ns),
         _array(problem.costs.direct_ns),
-        _host_read_ns(problem),
+        _array(problem.host_reads_ns),
         *_routes(problem),
         len(problem.topology.channels),
         *_concurrency(problem),
@@ -116,25 +113,6 @@ def _rows(rows: Sequence[Sequence[int]]) -> tuple[Array, Array]:
     return offsets, np.fromiter((value for row in rows for value in row), dtype=np.int64)
 
 
-def transfer_ns(route: Route, sizes: npt.NDArray[np.float64]) -> Array:
-    """`Route.nanoseconds` of many sizes at once."""
-    exact = np.ceil(route.latency * 1e9 + sizes * 1e9 / route.bandwidth)
-    return np.minimum(exact, _LONGEST_NS).astype(np.int64)
-
-
-def _host_read_ns(problem: Problem) -> Array:
-    """`Problem.host_read_ns` of each operator on each device."""
-    index = problem.graph.index
-    host_bytes = np.array([problem.host_bytes(o) for o in range(len(index.host_inputs))], dtype=np.float64)
-    reads = np.array([bool(tensors) for tensors in index.host_inputs], dtype=bool)
-    result = np.zeros((len(index.host_inputs), len(problem.topology.devices)), dtype=np.int64)
-    for d in range(len(problem.topology.devices)):
-        route = problem.topology.route(HOST, d)
-        if route is not None:
-            result[:, d] = np.where(reads, transfer_ns(route, host_bytes), 0)
-    return result
-
-
 def _routes(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
     """Route of each pair, channels of each route (two arrays), speed of each route, times by speed and tensor."""
     places = range(HOST, len(problem.topology.devices))
@@ -149,7 +127,7 @@ def _routes(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
                 pairs[source + 1, target + 1] = routes.setdefault(route, len(routes))
                 speeds.setdefault((route.bandwidth, route.latency), route)
     row = {speed: k for k, speed in enumerate(speeds)}
-    times = np.array([transfer_ns(route, sizes) for route in speeds.values()], dtype=np.int64)
+    times = np.array([route.nanoseconds_of(sizes) for route in speeds.values()], dtype=np.int64)
     speed_of = np.array([row[route.bandwidth, route.latency] for route in routes], dtype=np.int64)
     return (pairs, *_rows([route.channels for route in routes]), speed_of, times.reshape(len(speeds), len(sizes)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -18,12 +19,12 @@ def stdout_aside() -> Iterator[None]:
     """Send what C++ prints to standard error: HiGHS now and then prints though told not to.
 
     Standard output belongs to the process, so the first of several threads takes it aside and the last one gives it
-    back.
+    back. What C's own buffer holds is written out both times: into a pipe, C prints when the buffer is full, or at exit.
     """
     global _inside, _saved
     with _lock:
         if _inside == 0:
-            sys.stdout.flush()
+            _flush()
             _saved = os.dup(1)
             os.dup2(2, 1)
         _inside += 1
@@ -33,5 +34,12 @@ def stdout_aside() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if _inside == 0:
+                _flush()
                 os.dup2(_saved, 1)
                 os.close(_saved)
+
+
+def _flush() -> None:
+    """Write out what Python and C have printed so far."""
+    sys.stdout.flush()
+    ctypes.CDLL(None).fflush(None)

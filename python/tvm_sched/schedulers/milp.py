@@ -5,20 +5,18 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from ortools.math_opt.python import mathopt
 
 from ..errors import InputError, require_at_least
 from .console import stdout_aside
 
-SOLVERS = {
-    "highs": mathopt.SolverType.HIGHS,
-    "scip": mathopt.SolverType.GSCIP,
-    "gurobi": mathopt.SolverType.GUROBI,
-}
-"""Names of solvers; Gurobi is used where its library and a licence are found."""
+if TYPE_CHECKING:
+    from ortools.math_opt.python import mathopt
+
+SOLVERS = {"highs": "HIGHS", "scip": "GSCIP", "gurobi": "GUROBI"}
+"""Names of solvers, here and in MathOpt; Gurobi is used where its library and a licence are found."""
 
 GAP = 1e-4
 """Relative gap at which an answer counts as optimal."""
@@ -98,6 +96,15 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"solver is {self.solver!r}; {', '.join(SOLVERS)} are allowed")
 
 
+def solver_type(name: str) -> mathopt.SolverType:
+    """MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
+    from ortools.math_opt.python import mathopt
+
+    if name not in SOLVERS:
+        raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
+    return getattr(mathopt.SolverType, SOLVERS[name])
+
+
 def contiguous(
     program: mathopt.Model,
     nodes: Sequence[int],
@@ -146,6 +153,8 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     KeyboardInterrupt
         At once, not when the solver is done.
     """
+    from ortools.math_opt.python import mathopt
+
     parameters = mathopt.SolveParameters(
         time_limit=datetime.timedelta(seconds=effort.time_limit),
         node_limit=effort.node_limit or None,
@@ -153,7 +162,7 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
         relative_gap_tolerance=GAP,
     )
     hints = mathopt.ModelSolveParameters(solution_hints=[mathopt.SolutionHint(variable_values=dict(start))])
-    result = _in_thread(program, SOLVERS[effort.solver], parameters, hints, effort.solver)
+    result = _in_thread(program, parameters, hints, effort.solver)
     if result is None or not result.has_primal_feasible_solution():
         return None
     optimal = result.termination.reason == mathopt.TerminationReason.OPTIMAL
@@ -167,7 +176,6 @@ def argmax(values: Sequence[float]) -> int:
 
 def _in_thread(
     program: mathopt.Model,
-    solver: mathopt.SolverType,
     parameters: mathopt.SolveParameters,
     hints: mathopt.ModelSolveParameters,
     name: str,
@@ -176,6 +184,9 @@ def _in_thread(
 
     None where the solver failed by a fault of its own, which HiGHS does now and then: the start stands then.
     """
+    from ortools.math_opt.python import mathopt
+
+    solver = solver_type(name)
     found: list[mathopt.SolveResult] = []
     failed: list[Exception] = []
 

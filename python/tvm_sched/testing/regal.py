@@ -18,13 +18,15 @@ SIZE_MEAN, SIZE_DEVIATION = 50.0, 10.0
 """Of the tensors: N(50, 10), from the paper."""
 WORK_DEVIATION = 0.1
 """Of the random part of a node's cost, as a fraction of all tensors: N(0, 0.1), from the paper."""
+FAMILIES = ("Erdős–Rényi", "Barabási–Albert", "Watts–Strogatz")
+"""Of the base graphs, by ``seed % 3``."""
 
 
 def regal_like(seed: int, nodes: int | None = None) -> PartitionProblem:
     """A graph of 50 to 200 nodes, made directed by a random order.
 
-    The paper names the base graphs by reference only; here they are, by ``seed % 3``, Erdős–Rényi, Barabási–Albert and
-    Watts–Strogatz, with the parameters above. A node costs what its tensors cost, in and out, and a random fraction of
+    The paper names the base graphs by reference only; here they are, by ``seed % 3``, those of `FAMILIES`, with the
+    parameters above. A node costs what its tensors cost, in and out, and a random fraction of
     all tensors' sizes, negative fractions cut off at 0. Bandwidth is 1. The paper's filter, graphs on which its
     memory scheduler finds it hard to be good, is left out.
     """

@@ -7,6 +7,7 @@
 #include "fake_cuda.h"
 
 #include <algorithm>
+#include <cctype>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
@@ -55,9 +56,14 @@ struct EventRecord {
   std::set<int> frontier;
 };
 
+struct Submitted {
+  Work work;
+  char kind;  // of fake_cuda_trace, or 0
+};
+
 struct StreamRecord {
   ContextRecord* context;
-  std::deque<Work> queue;
+  std::deque<Submitted> queue;
   bool busy = false, closing = false;
   std::shared_ptr<GraphRecord> capture;
   std::set<int> frontier;
@@ -85,6 +91,11 @@ struct State {
   std::map<std::uintptr_t, Allocation> allocations;
   std::map<std::string, Failure> failures;
   std::map<std::string, int> calls;
+  std::string trace;
+
+  void Note(char kind) {
+    if (kind != 0) trace += kind;
+  }
   std::minstd_rand random{1};
 };
 
@@ -123,28 +134,32 @@ void Loop(StreamRecord* stream) {
   while (true) {
     state.changed.wait(lock, [&] { return stream->closing || !stream->queue.empty(); });
     if (stream->queue.empty()) return;
-    const Work work = std::move(stream->queue.front());
+    const Submitted next = std::move(stream->queue.front());
     stream->queue.pop_front();
     stream->busy = true;
     const auto late = std::chrono::microseconds(state.random() % 200);
     lock.unlock();
     std::this_thread::sleep_for(late);
-    work();
     lock.lock();
+    state.Note(next.kind);
+    lock.unlock();
+    next.work();
+    lock.lock();
+    state.Note(static_cast<char>(std::tolower(next.kind)));
     stream->busy = false;
     state.changed.notify_all();
   }
 }
 
 /// In the stream's order, now or in the graph that it is captured into. Under the lock.
-void Submit(StreamRecord* stream, Work work) {
+void Submit(StreamRecord* stream, Work work, char kind = 0) {
   if (stream->capture) {
     auto& nodes = stream->capture->nodes;
     nodes.push_back({std::move(work), stream->frontier});
     stream->frontier = {static_cast<int>(nodes.size()) - 1};
     return;
   }
-  stream->queue.push_back(std::move(work));
+  stream->queue.push_back({std::move(work), kind});
   TheState().changed.notify_all();
 }
 
@@ -181,8 +196,11 @@ int Release(std::uintptr_t address) {
 }
 
 int SubmitCopy(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream) {
-  Submit(stream,
-         [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size); });
+  const char kind = OwnerOf(from, size) == -1 ? 'H' : OwnerOf(to, size) == -1 ? 'D' : 0;
+  Submit(
+      stream,
+      [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size); },
+      kind);
   return kOk;
 }
 
@@ -214,6 +232,7 @@ EXPORT void fake_cuda_configure(int devices, long long memory, int peers) {
   for (auto& [device, context] : state.contexts) context.peers.clear();
   state.failures.clear();
   state.calls.clear();
+  state.trace.clear();
 }
 
 EXPORT void fake_cuda_fail(const char* function, int skip, int code) {
@@ -226,6 +245,14 @@ EXPORT int fake_cuda_calls(const char* function) {
   return TheState().calls[function];
 }
 
+EXPORT void fake_cuda_trace(char* text, int size) {
+  std::lock_guard lock(TheState().mutex);
+  const std::string& trace = TheState().trace;
+  const auto length = std::min(trace.size(), static_cast<std::size_t>(size) - 1);
+  trace.copy(text, length);
+  text[length] = 0;
+}
+
 EXPORT long long fake_cuda_allocated(int device) {
   std::lock_guard lock(TheState().mutex);
   return Used(device);
@@ -235,7 +262,7 @@ EXPORT int fake_cuda_enqueue(void* stream, void (*function)(void*), void* data) 
   auto* record = static_cast<StreamRecord*>(stream);
   std::lock_guard lock(TheState().mutex);
   if (record->context != current) return kInvalidContext;
-  Submit(record, [=] { function(data); });
+  Submit(record, [=] { function(data); }, 'K');
   return kOk;
 }
 
@@ -502,11 +529,11 @@ EXPORT int cuLaunchKernel(std::string* function, unsigned, unsigned, unsigned, u
   std::lock_guard lock(TheState().mutex);
   if (stream == nullptr || stream->context != current) return kInvalidContext;
   if (*function != "fake_add") {
-    Submit(stream, [] {});
+    Submit(stream, [] {}, 'K');
     return kOk;
   }
   std::vector<std::int64_t*> data;
   for (int k = 0; k < 3; ++k) data.push_back(*static_cast<std::int64_t**>(arguments[k]));
-  Submit(stream, [data] { *data[2] = *data[0] + *data[1]; });
+  Submit(stream, [data] { *data[2] = *data[0] + *data[1]; }, 'K');
   return kOk;
 }

@@ -16,6 +16,11 @@ int fake_cuda_calls(const char* function);
 /// Put a function of the host in a stream's order, as a kernel is.
 int fake_cuda_enqueue(void* stream, void (*function)(void*), void* data);
 
+/// What streams have done since fake_cuda_configure, in order: `H` and `h` where a copy out of
+/// pinned memory began and ended, `D`, `d` a copy into pinned memory, `K`, `k` a kernel. Writes at
+/// most `size` bytes, a zero behind the last.
+void fake_cuda_trace(char* text, int size);
+
 /// Bytes that are allocated and not freed: on devices, or pinned (`device` -1).
 long long fake_cuda_allocated(int device);
 }

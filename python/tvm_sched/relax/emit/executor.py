@@ -127,8 +127,8 @@ def make_executor(
     info = json.dumps({**described, **(metadata or {})})
     make = tvm.get_global_func("tvm_sched.make_module")
     module = make(json.dumps(plans), info, parameters if embed else {})
-    import_kernels(module, kernels, plans[0]["backend"], variants[0].problem.topology, target or host_target())
-    for library in libraries:
+    compiled = compile_for(plans[0]["backend"], kernels, variants[0].problem.topology, target)
+    for library in [*([compiled] if compiled else []), *libraries]:
         module.import_module(library)
     return Executor(module, main, {} if embed else parameters, plans)
 
@@ -176,20 +176,18 @@ def choose_backend(problem: Problem) -> str:
     return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
 
 
-def import_kernels(
-    module: tvm.runtime.Module,
-    kernels: dict[str, tvm.tirx.PrimFunc],
-    backend: str,
-    topology: Topology,
-    target: tvm.target.Target,
-) -> None:
-    """Compile kernels, by the names under which they are found, for a backend; put them into a runtime module."""
+def compile_for(
+    backend: str, kernels: dict[str, tvm.tirx.PrimFunc], topology: Topology, target: tvm.target.Target | None = None
+) -> tvm.runtime.Module | None:
+    """Kernels, by the names under which they are found, compiled for a backend; None where there are none.
+
+    ``target``: of the host's kernels; default `host_target`.
+    """
     if not kernels:
-        return
+        return None
     if backend == "cuda":
-        module.import_module(compile_cuda_kernels(kernels, [device.arch for device in topology.devices]))
-    else:
-        module.import_module(compile_kernels(kernels, target))
+        return compile_cuda_kernels(kernels, [device.arch for device in topology.devices])
+    return compile_kernels(kernels, target or host_target())
 
 
 def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extraction) -> None:

@@ -10,29 +10,34 @@ import tvm
 
 from ..._library import function as library_function
 from ...planning import Calls, emit_plan
-from ...problem import Problem
+from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS
 from ..kernel_libraries import make_modules
-from ..kernels import compile_kernels, host_target
-from .executor import claimed_functions, function_cores, kernel_names
+from ..kernels import host_target
+from .executor import claimed_functions, compile_for, function_cores, kernel_names
 
 Cores = Mapping[str, tuple[int, int]]
 
 
-def compile_calls(mod: tvm.IRModule, calls: Calls) -> tvm.runtime.Module | None:
-    """TVM's kernels of some calls, compiled; None where kernel libraries compute all of them."""
+def compile_calls(
+    mod: tvm.IRModule, calls: Calls, topology: Topology, backend: str = "cpu", suffix: str = ""
+) -> tvm.runtime.Module | None:
+    """TVM's kernels of some calls, compiled for this machine; None where kernel libraries compute all of them.
+
+    ``suffix``: of the kernels' names, where calls of other modules stand beside them.
+    """
     claimed = claimed_functions(mod)
-    functions = kernel_names(mod, calls.calls)
+    functions = kernel_names(mod, calls.calls, suffix)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
-    return compile_kernels(kernels, host_target()) if kernels else None
+    return compile_for(backend, kernels, topology)
 
 
-def link_calls(mod: tvm.IRModule, calls: Calls) -> tvm.runtime.Module | None:
+def link_calls(mod: tvm.IRModule, calls: Calls, topology: Topology) -> tvm.runtime.Module | None:
     """The same as loaded code, which several runnable modules of the same calls may share."""
-    compiled = compile_calls(mod, calls)
+    compiled = compile_calls(mod, calls, topology)
     return None if compiled is None else tvm.runtime.Executable(compiled).jit()
 
 
@@ -44,6 +49,9 @@ def make_plan_module(
     backend: str,
     kernels: tvm.runtime.Module | None,
     cores: Cores | None = None,
+    *,
+    suffix: str = "",
+    about: Mapping[str, Any] | None = None,
     embed_limit: int | None = None,
 ) -> tuple[tvm.runtime.Module, dict[str, Any]]:
     """The module that executes one schedule, and the values of parameters that it does not hold.
@@ -55,27 +63,30 @@ def make_plan_module(
     calls : Calls
         The kernels that are called; their graph is the problem's.
     problem, schedule
-    backend : {"cpu", "emulated"}
+    backend : {"cpu", "emulated", "cuda"}
     kernels : tvm.runtime.Module or None
-        TVM's kernels, compiled or linked.
+        TVM's kernels, compiled (`compile_calls`) or linked.
     cores : mapping of str to (int, int), optional
         Share of the machine's cores of each function; default: by the schedule.
+    suffix : str
+        Of the kernels' names.
+    about : mapping, optional
+        What the module says of itself, besides name and machine.
     embed_limit : int, optional
         Values of more bytes than this in all stay outside; default: all are embedded.
     """
-    functions = kernel_names(mod, calls.calls)
+    functions = kernel_names(mod, calls.calls, suffix)
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
     name = problem.graph.name
     plan = emit_plan(problem, schedule, calls, name=name, backend=backend, functions=functions, values=tuple(held))
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
-    about = {"name": name, **describe(backend, plan["devices"], str(host_target()))}
+    said = {"name": name, **describe(backend, plan["devices"], str(host_target())), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
-    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(about), embedded)
-    if kernels is not None:
-        module.import_module(kernels)
-    for library in make_modules(mod, functions, cores or function_cores(calls.calls, problem, schedule)):
+    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(said), embedded)
+    libraries = make_modules(mod, functions, cores or function_cores(calls.calls, problem, schedule))
+    for library in [*([kernels] if kernels else []), *libraries]:
         module.import_module(library)
     return module, {} if embedded else {key: value.numpy() for key, value in used.items()}
 

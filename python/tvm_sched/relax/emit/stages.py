@@ -10,33 +10,19 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..._library import function as library_function
 from ...errors import InputError
 from ...pipeline import verify
 from ...pipeline.compiled import describe_stage
 from ...pipeline.stage_problem import stage_problem
-from ...planning import KernelCall, emit_plan
+from ...planning import KernelCall
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
-from ...runtime.machine import describe
 from ...schedulers import solve
 from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
 from ..export import EMBED_LIMIT
 from ..graph import Extraction, extract
-from ..kernel_libraries import make_modules
-from ..kernels import host_target
-from .executor import (
-    ENTRY,
-    check_runs_on_gpus,
-    choose_backend,
-    claimed_functions,
-    element,
-    emit_call,
-    function_cores,
-    import_kernels,
-    kernel_names,
-    rebuild,
-)
+from .executor import ENTRY, check_runs_on_gpus, choose_backend, element, emit_call, rebuild
+from .runnable import compile_calls, make_plan_module
 
 
 @dataclass(frozen=True)
@@ -152,31 +138,19 @@ def _compile_stage(
     about: Mapping[str, Any],
 ) -> CompiledStage:
     """Compile one stage, the ``number``-th; what ``about`` says is for one that stands with others in an executable."""
-    calls = _calls(extraction, problem.graph)
-    functions = kernel_names(mod, calls.calls, f"__stage{number}")
-    claimed = claimed_functions(mod)
-    kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
-    values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
-    held = {name: values[name] for name in calls.parameters}
-    schedule = solve(problem, "single", {"device": device})
-    plan = emit_plan(
-        problem,
-        schedule,
+    calls, suffix = _calls(extraction, problem.graph), f"__stage{number}"
+    module, parameters = make_plan_module(
+        mod,
         calls,
-        name=problem.graph.name,
-        backend=backend,
-        functions=functions,
-        values=tuple(held),
+        problem,
+        solve(problem, "single", {"device": device}),
+        backend,
+        compile_calls(mod, calls, problem.topology, backend, suffix),
+        suffix=suffix,
+        about=about,
+        embed_limit=None if about else EMBED_LIMIT,
     )
-    used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"]}
-    size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
-    embedded = used if about or size <= EMBED_LIMIT else {}
-    said = {"name": problem.graph.name, **describe(backend, plan["devices"], str(host_target())), **about}
-    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(said), embedded)
-    import_kernels(module, kernels, backend, problem.topology, host_target())
-    for library in make_modules(mod, functions, function_cores(calls.calls, problem, schedule)):
-        module.import_module(library)
-    return CompiledStage(module, {} if embedded else {name: value.numpy() for name, value in used.items()})
+    return CompiledStage(module, parameters)
 
 
 def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:

@@ -7,6 +7,7 @@ the first nor the last operators; a bus may carry any part of a tensor at any mo
 
 from __future__ import annotations
 
+import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +33,11 @@ class Bound(NamedTuple):
         return self.ns / 1e9
 
 
+_known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
+
+
 def lower_bound(problem: Problem) -> Bound:
-    """The best of all bounds.
+    """The best of all bounds; the second call for the same problem costs nothing.
 
     Parameters
     ----------
@@ -61,15 +65,17 @@ def lower_bound(problem: Problem) -> Bound:
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
     direct host access cross them too.
     """
-    if not problem.graph.operators:
-        return Bound(0, "critical path")
-    relaxation = Relaxation(problem)
-    return max(all_bounds(relaxation), key=lambda bound: bound.ns)
+    found = _known.get(problem)
+    if found is None:
+        found = _known[problem] = max(all_bounds(problem), key=lambda bound: bound.ns)
+    return found
 
 
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     """Each bound, in order of `lower_bound`'s notes."""
     if isinstance(relaxation, Problem):
+        if not relaxation.graph.operators:
+            return [Bound(0, "critical path")]
         relaxation = Relaxation(relaxation)
     return [
         Bound(_floor(_critical_path(relaxation)), "critical path"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,10 +38,7 @@ class HostTraffic:
         """Least time in which each host tensor gets into a device that has a bus; infinite where there is none."""
         if self.bypass:
             return [0.0] * len(self.problem.graph.index.size)
-        return [
-            min((route.nanoseconds(size) for route in self._host_routes), default=np.inf)
-            for size in self.problem.graph.index.size
-        ]
+        return least_times(self._host_routes, self.problem.graph.index.size).tolist()
 
     @cached_property
     def bypass(self) -> bool:
@@ -75,7 +73,7 @@ class HostTraffic:
             return np.zeros(len(self.problem.graph.index.size))
         return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / total
 
-    @property
+    @cached_property
     def transfer_latency(self) -> float:
         """Share of the run, at least, for which the latency of one transfer keeps the buses busy, taken as in `crossing`."""
         total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
@@ -102,7 +100,7 @@ class HostTraffic:
                 charged.add(crossing[0])
         return turns
 
-    @property
+    @cached_property
     def _host_routes(self) -> list[Route]:
         topology = self.problem.topology
         return [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
@@ -111,13 +109,9 @@ class HostTraffic:
     def residual(self) -> Array:
         """(operators,): least time between the last byte of an operator's host tensors and its end."""
         costs = self.problem.costs
-        rest = np.full(len(self.shortest), np.inf)
-        for d in range(len(self.problem.topology.devices)):
-            loaded = np.where(costs.operator_ns[:, d] == FORBIDDEN, np.inf, costs.operator_ns[:, d].astype(np.float64))
-            rest = np.minimum(rest, loaded)
-            for o in np.flatnonzero(costs.direct_ns[:, d] != FORBIDDEN):
-                rest[o] = min(rest[o], int(costs.direct_ns[o, d]) - self.problem.host_read_ns(int(o), d))
-        return rest
+        loaded = np.where(costs.operator_ns == FORBIDDEN, np.inf, costs.operator_ns.astype(np.float64))
+        after_read = np.where(costs.direct_ns == FORBIDDEN, np.inf, costs.direct_ns - self.problem.host_reads_ns)
+        return np.minimum(loaded, after_read).min(axis=1)
 
     @cached_property
     def ancestors_on_bus(self) -> Array:
@@ -147,6 +141,15 @@ class HostTraffic:
                 rest = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
                 result[o] = carried[o] + rest
         return result
+
+
+def least_times(routes: Iterable[Route], sizes: Sequence[int]) -> Array:
+    """(sizes,): time of a transfer of each size over the fastest of some routes; infinite where there is none."""
+    distinct = {(route.bandwidth, route.latency): route for route in routes}
+    least = np.full(len(sizes), np.inf)
+    for route in distinct.values():
+        least = np.minimum(least, route.nanoseconds_of(sizes))
+    return least
 
 
 def _weigh(sets: list[int], weights: Array) -> Array:

@@ -111,23 +111,27 @@ class Relaxation:
         return work_spans(self.problem, Work(self.shortest, self.busy, exclusive), source, known)
 
     @cached_property
+    def _by_arrival(self) -> tuple[Array, Array]:
+        """(operators,): shortest time where host tensors need not arrive first, and where they must; infinite: nowhere."""
+        costs = self.problem.costs
+        normal = np.where(costs.operator_ns == FORBIDDEN, np.inf, costs.operator_ns.astype(np.float64))
+        direct = np.where(costs.direct_ns == FORBIDDEN, np.inf, costs.direct_ns.astype(np.float64))
+        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
+        at_once = np.minimum(np.where(shares, normal, np.inf), direct).min(axis=1)
+        return at_once, np.where(shares, np.inf, normal).min(axis=1)
+
+    @cached_property
     def end(self) -> Array:
         """(operators,): least time at which each operator can end."""
-        index, costs = self.problem.graph.index, self.problem.costs
-        in_place = [self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))]
+        index = self.problem.graph.index
+        at_once, loaded = (times.tolist() for times in self._by_arrival)
         floor = self.host.ancestors_on_bus
         spans = {span.last: span for span in self.spans}
         end = np.zeros(len(index.inputs))
         for o in index.order:
             ready = self._ready(o, end)
             arrived = max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0)
-            ends = np.inf
-            for d, shares in enumerate(in_place):
-                if costs.operator_ns[o, d] != FORBIDDEN:
-                    ends = min(ends, (ready if shares else max(ready, arrived)) + costs.operator_ns[o, d])
-                if costs.direct_ns[o, d] != FORBIDDEN:
-                    ends = min(ends, ready + costs.direct_ns[o, d])
-            end[o] = max(ends, floor[o])
+            end[o] = max(min(ready + at_once[o], max(ready, arrived) + loaded[o]), floor[o])
             if o in spans:
                 end[o] = max(end[o], end[spans[o].first] + spans[o].ns)
         return end
@@ -169,9 +173,8 @@ class Relaxation:
     @cached_property
     def start(self) -> Array:
         """(operators,): least time at which each operator can start, in whatever mode."""
-        index, costs = self.problem.graph.index, self.problem.costs
-        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
-        early = (costs.direct_ns != FORBIDDEN).any(axis=1) | ((costs.operator_ns != FORBIDDEN) & shares).any(axis=1)
+        index = self.problem.graph.index
+        early = np.isfinite(self._by_arrival[0])
         start = np.zeros(len(index.inputs))
         for o in index.order:
             start[o] = self._ready(o, self.end)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ...problem import Problem
 from .dominators import joins
+from .host_traffic import least_times
 from .regions import Span
 
 Array = npt.NDArray[np.float64]
@@ -62,8 +63,8 @@ def shared_spans(problem: Problem, shortest: Array, busy: Array, source: int) ->
 def fastest_copies(problem: Problem) -> list[float]:
     """By tensor: least time of a copy between any two devices; infinite where nothing joins any."""
     devices, route = range(len(problem.topology.devices)), problem.topology.route
-    routes = {(r.bandwidth, r.latency): r for a in devices for b in devices if a != b and (r := route(a, b))}
-    return [min((float(r.nanoseconds(t)) for r in routes.values()), default=np.inf) for t in problem.graph.index.size]
+    routes = (r for a in devices for b in devices if a != b and (r := route(a, b)))
+    return least_times(routes, problem.graph.index.size).tolist()
 
 
 def _region(problem: Problem, u: int, members: list[int], times: tuple[Array, Array], copy: list[float]) -> _Region:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
-
-from ortools.math_opt.python import mathopt
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InfeasibleError
 from ..milp import Effort, argmax, minimise
-from . import constraints
-from .constraints import Variables
 from .heuristic import best_placement
 from .instance import Ends, Instance, evaluate
+
+if TYPE_CHECKING:
+    from ortools.math_opt.python import mathopt
+
+    from .constraints import Variables
 
 ROUNDS, EVALUATIONS = 50, 10_000
 """Effort of the heuristic: topological orders, and placements in the improvement of the best."""
@@ -74,6 +75,8 @@ def place(
     known = Placement(start, ends.latency, instance.critical_path, ends.latency <= instance.critical_path)
     if effort is None or known.optimal:
         return known
+    from ortools.math_opt.python import mathopt
+
     program = mathopt.Model()
     v = build(program, instance, ends.latency)
     answer = minimise(program, effort, hint(instance, v, start, ends))
@@ -90,8 +93,10 @@ def place(
 
 def build(program: mathopt.Model, instance: Instance, latest: float) -> Variables:
     """The whole program of a placement that shall end at ``latest``, or before."""
+    from .constraints import ALL, Variables
+
     v = Variables.of(program, instance, latest)
-    for constraint in constraints.ALL:
+    for constraint in ALL:
         constraint(program, instance, v)
     program.minimize(v.total)
     return v

@@ -24,8 +24,6 @@ from ..portfolio import groups, starts
 from ..registry import register
 from ..search import Array, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
-from .model import Limits
-from .rolling import roll
 from .submodels import split
 
 WORK_PER_SECOND = 0.5
@@ -229,6 +227,9 @@ class _Search:
         near = self.best is not None and self.best[0] <= (1 + NEAR) * self.bound
         if near or seconds <= 0 or seconds < least or self._late():
             return
+        from .model import Limits
+        from .rolling import roll
+
         now = time.monotonic()
         # By the clock no more than half of the time, and no more than a busy machine takes for this work.
         until = now + min((self.deadline - now) / 2, 10 * seconds * len(self.groups))

@@ -14,7 +14,6 @@ from ..milp import Effort, ProgramOptions
 from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
-from .program import solve
 from .state import State
 from .submodel import Submodel, evaluate
 
@@ -140,6 +139,8 @@ def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> l
     if shape in twins:
         start = _better(s, start, _as_fixed(s, twins[shape]))
     if effort is not None:
+        from .program import solve
+
         try:
             solved = solve(s, start, effort)
         except KeyboardInterrupt:
