@@ -3,15 +3,23 @@
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
+import msgspec
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError
+from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.programs import bottleneck_guess_bound
+from tvm_sched.schedule import Schedule
+from tvm_sched.schedulers.many import solve_many
 from tvm_sched.spread import have_workers, spread, workers
+from tvm_sched.testing import random_problem
 from tvm_sched.testing.regal import regal_like
 
+SMALL = {
+    "exact": {"improve_time_limit": 0.1, "operators": 5, "seed": 2},
+    "sortinghat": {"q": 2, "dominators": 1, "seed": 2},
+}
 SEARCH = {"evaluations": 100, "populations": 3, "seed": 3, "threads": 1}
 
 
@@ -23,6 +31,13 @@ def search():
     bound = bottleneck_guess_bound(small, 3)
     assert bound.proved
     return found.stage_of.tolist(), found.cost, bound.bound
+
+
+def schedules():
+    """Submodels of several problems, by two schedulers."""
+    problems = [random_problem(seed, operators=14, devices=2, memory="generous") for seed in range(2)]
+    found = solve_many([(problem, name, SMALL[name]) for problem in problems for name in SMALL])
+    return [msgspec.structs.replace(schedule, seconds=0.0) for schedule in found]
 
 
 def divided(a, b):
@@ -60,6 +75,21 @@ def test_other_processes_find_the_same():
     here = search()
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool, workers(pool):
         assert search() == here
+
+
+def test_other_processes_schedule_many_problems_the_same():
+    here = schedules()
+    assert [schedule.scheduler for schedule in here] == ["exact", "sortinghat"] * 2
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool, workers(pool):
+        assert schedules() == here
+
+
+def test_a_problem_without_a_schedule_does_not_stop_the_others():
+    problems = [random_problem(seed, devices=3, memory="tight") for seed in range(4)]
+    found = solve_many([(problem, "single", {}) for problem in problems])
+    assert {type(made) for made in found} == {Schedule, InfeasibleError}
+    with pytest.raises(InputError, match="there is no scheduler 'singel'"):
+        solve_many([(problems[0], "singel", {})])
 
 
 def test_a_problem_travels_without_what_was_compiled_of_it():

@@ -9,10 +9,9 @@ namespace {
 
 constexpr double kFar = std::numeric_limits<double>::infinity();
 
-/*! \brief What it costs to enter a pool, in hops: never as much as one, least for the fullest. */
-double Fullness(int64_t free_gpus) {
-  constexpr double kMost = 1e-3;
-  return kMost * static_cast<double>(free_gpus) / (1.0 + static_cast<double>(free_gpus));
+/*! \brief Of many, a number below one that is nearly as large as its share among both. */
+double Share(int64_t part, int64_t other) {
+  return static_cast<double>(part) / (1.0 + static_cast<double>(part + other));
 }
 
 /*! \brief The cheapest way to have stage `s` as the `run`-th in a row of one pool. */
@@ -33,7 +32,45 @@ const std::vector<int32_t>& Embedder::DistancesFrom(SwitchId at) {
   return distances_[at];
 }
 
+void Embedder::CountAtSwitches() {
+  if (!gpus_at_.empty()) return;
+  gpus_at_.resize(cluster_.switches());
+  fibres_at_.resize(cluster_.switches());
+  for (size_t p = 0; p < cluster_.pools.size(); ++p) {
+    gpus_at_[cluster_.pools[p].at] += residual_.gpus[p];
+  }
+  for (size_t l = 0; l < cluster_.links.size(); ++l) {
+    for (SwitchId end : cluster_.links[l].ends) fibres_at_[end] += residual_.fibres[l];
+  }
+}
+
+double Embedder::Scarcity(PoolId p) const {
+  const SwitchId at = cluster_.pools[p].at;
+  return Share(gpus_at_[at], fibres_at_[at]);
+}
+
+double Embedder::EntryCost(PoolId p) const {
+  constexpr double kMost = 1e-3, kLess = 1e-3;
+  return kMost * (Scarcity(p) + kLess * Share(residual_.gpus[p], 0));
+}
+
+std::optional<PoolId> Embedder::OnePool(std::span<const KindId> kinds) const {
+  const auto stages = static_cast<int64_t>(kinds.size());
+  if (!std::equal(kinds.begin() + 1, kinds.end(), kinds.begin())) return std::nullopt;
+  std::optional<PoolId> best;
+  const auto rank = [&](PoolId p) { return std::pair(-Scarcity(p), residual_.gpus[p]); };
+  for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
+    if (cluster_.pools[p].kind != kinds[0] || residual_.gpus[p] < stages) continue;
+    if (!best || rank(p) < rank(*best)) best = p;
+  }
+  return best;
+}
+
 std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId> kinds) {
+  CountAtSwitches();
+  if (const std::optional<PoolId> one = OnePool(kinds)) {
+    return std::vector<PoolId>(kinds.size(), *one);
+  }
   const size_t stages = kinds.size(), pools = cluster_.pools.size();
   const auto usable = [&](PoolId p, size_t s) {
     return cluster_.pools[p].kind == kinds[s] && residual_.gpus[p] > 0;
@@ -44,7 +81,7 @@ std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId>
     return table[s][static_cast<size_t>(p) * (stages + 1) + run];
   };
   for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
-    if (usable(p, 0)) at(0, p, 1).cost = Fullness(residual_.gpus[p]);
+    if (usable(p, 0)) at(0, p, 1).cost = EntryCost(p);
   }
   for (size_t s = 1; s < stages; ++s) {
     for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
@@ -62,7 +99,7 @@ std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId>
       for (PoolId q = 0; q < std::ssize(cluster_.pools); ++q) {
         const int32_t hops = distance[cluster_.pools[q].at];
         if (q == p || !usable(q, s) || hops == kUnreachable) continue;
-        const double cost = so_far + hops + Fullness(residual_.gpus[q]);
+        const double cost = so_far + hops + EntryCost(q);
         State& state = at(s, q, 1);
         if (cost < state.cost) state = {cost, p, static_cast<int32_t>(run)};
       }

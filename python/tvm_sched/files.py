@@ -1,4 +1,4 @@
-"""Reading and writing of versioned JSON documents: one envelope for problems, schedules and timelines."""
+"""Reading and writing of versioned JSON documents (one envelope for all), and where files go that can be made again."""
 
 from __future__ import annotations
 
@@ -127,3 +127,11 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise FormatError(f"{target}: cannot be written ({error.strerror or error})") from None
+
+
+def cache_directory() -> Path:
+    """Where files lie that can be made again: ``TVM_SCHED_CACHE``, or the user's cache."""
+    named = os.environ.get("TVM_SCHED_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvm_sched"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -77,12 +78,15 @@ class Registry(Generic[Function]):
         The kind in errors: "scheduler".
     group : str
         Entry points that name modules of installed packages which register more of them.
+    own : tuple of str
+        Modules of ours that register some when they are imported, which is done when a method is first asked for.
     methods : dict
         Those registered so far, by name.
     """
 
     what: str
     group: str
+    own: tuple[str, ...] = ()
     methods: dict[str, Method[Function]] = field(default_factory=dict)
     _loaded: bool = False
 
@@ -118,20 +122,22 @@ class Registry(Generic[Function]):
 
     def names(self) -> list[str]:
         """Names of all methods, those of installed packages included."""
-        self._load_entry_points()
+        self._load()
         return sorted(self.methods)
 
     def get(self, name: str) -> Method[Function]:
         """The method of that name; raises `InputError` that lists those there are."""
-        self._load_entry_points()
+        self._load()
         if name not in self.methods:
             raise InputError(f"there is no {self.what} {name!r}; there are {', '.join(sorted(self.methods))}")
         return self.methods[name]
 
-    def _load_entry_points(self) -> None:
+    def _load(self) -> None:
         if self._loaded:
             return
         self._loaded = True
+        for module in self.own:
+            import_module(module)
         for entry in entry_points(group=self.group):
             try:
                 entry.load()

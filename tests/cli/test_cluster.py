@@ -54,3 +54,27 @@ def test_a_sequence_ends_with_its_reason(run):
 )
 def test_wrong_input_is_told(fails, status, arguments, message):
     assert message in " ".join(fails(status, "cluster", *arguments).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--backend", "gpu"), "--backend gpu: allowed are cuda, cpu, emulated"),
+        (("--timeout", "0"), "--timeout 0.0: a number of seconds above 0"),
+        (("--backend", "cpu"), "service 'service3' names no model_file, so there is nothing to deploy"),
+    ],
+)
+def test_what_cannot_be_deployed_is_told(run, fails, tmp_path, arguments, message):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
+    file = tmp_path / "a.json"
+    run("cluster", "place", "rampa-base", "--service", "service3", "-o", file)
+    said = fails(2, "cluster", "deploy", "rampa-base", file, "--artifacts", tmp_path / "built", *arguments)
+    assert message in " ".join(said.split())
+
+
+def test_a_service_needs_a_model_and_sensible_limits(fails, tmp_path):
+    limits = ("--throughput", "1", "--latency", "1", "--backend", "cpu")
+    said = fails(2, "cluster", "service", tmp_path / "none.onnx", *limits, "-o", tmp_path / "s.toml")
+    assert "none.onnx" in said
+    said = fails(2, "cluster", "service", tmp_path / "none.onnx", *limits, "-o", tmp_path / "s.json")
+    assert "the name must end in .toml" in " ".join(said.split())

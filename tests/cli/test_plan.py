@@ -6,6 +6,7 @@ import msgspec
 
 from tvm_sched.problem import Problem
 from tvm_sched.schedule import Certificate, Schedule, Timeline
+from tvm_sched.testing import random_problem
 
 
 def test_schedule_writes_what_it_is_asked_for(run, problem, problem_file, tmp_path):
@@ -102,6 +103,17 @@ def test_compare(run, problem_file, tmp_path):
     assert second["latency_ns"] <= first["latency_ns"]
     assert (tmp_path / "r.html").read_text().count('class="entry"') == 2
     assert "speed-up" in run("compare", problem_file, "--schedulers", "single").stdout
+
+
+def test_problems_are_compared_apart_or_together(run, fails, problem_file, tmp_path):
+    random_problem(6, operators=6, devices=2, memory="generous").save(tmp_path / "other.json")
+    both = ("compare", problem_file, tmp_path / "other.json", "--schedulers", "single,heft")
+    told = run(*both, "--each", "--json").json["problems"]
+    alone = [run("compare", file, "--schedulers", "single,heft", "--json").json for file in both[1:3]]
+    assert [[row["latency_ns"] for row in each["schedulers"]] for each in told] == [
+        [row["latency_ns"] for row in each["schedulers"]] for each in alone
+    ]
+    assert "--report is of one problem" in fails(2, *both, "--each", "--report", tmp_path / "r.html")
 
 
 def test_compare_goes_on_after_a_failure(problem, tmp_path):

@@ -169,6 +169,17 @@ def test_a_demand_that_is_given_decides():
     assert placement.gpus[0].startswith("r0")
 
 
+def test_the_last_gpus_are_not_wasted(services):
+    """Huge models on the high-performance cluster: GPUs used to be left at switches without a free fibre."""
+    search = ClusterSearch(load_cluster("rampa-high-performance"))
+    requests = requests_of(demand_of_services("huge-model", services), 400, seed=0)
+    placed = {}
+    for name in ("first-fit", "cluster-exact"):
+        state = ClusterState(search.cluster, services, search)
+        placed[name] = next(i for i, r in enumerate(requests) if try_place(state, r, name) is None)
+    assert placed["first-fit"] < placed["cluster-exact"] <= bound_of_requests(search, services, requests)
+
+
 @pytest.mark.parametrize(
     ("service", "message"),
     [

@@ -5,6 +5,9 @@ import pytest
 
 from tvm_sched.cluster import (
     Allocation,
+    Edge,
+    Service,
+    ServiceOperator,
     demand_of_services,
     format_cluster,
     load_cluster,
@@ -13,6 +16,7 @@ from tvm_sched.cluster import (
     parse_cluster,
     parse_services,
     preset_names,
+    write_services,
 )
 from tvm_sched.cluster.simulator_format import read_graph, read_model, read_models, read_requests
 from tvm_sched.errors import FormatError, GraphError, InputError, TopologyError
@@ -62,6 +66,31 @@ def test_demands_are_probabilities(case):
     demand = demand_of_services(case, load_services())
     assert sum(demand.values()) == pytest.approx(1)
     assert len(demand) == 6
+
+
+def test_written_services_are_read_back(tmp_path):
+    paper = load_services()
+    write_services(tmp_path / "paper.toml", paper)
+    assert load_services(tmp_path / "paper.toml") == paper
+    operators = tuple(ServiceOperator(name, 1.5, 2, 3, {"L4": 0.25}) for name in "ab")
+    (tmp_path / "models").mkdir()
+    mine = [
+        Service(
+            "mine",
+            operators,
+            1,
+            2,
+            (Edge("a", "b", 7),),
+            model_file=str(tmp_path / "m.onnx"),
+            input_shapes={"x": (1, 3)},
+        ),
+        Service("apart", operators, 1, 2, ()),
+    ]
+    write_services(tmp_path / "models" / "mine.toml", mine)
+    assert list(load_services(tmp_path / "models" / "mine.toml")) == [
+        msgspec.structs.replace(mine[0], model_file=str(tmp_path / "models" / ".." / "m.onnx")),
+        mine[1],
+    ]
 
 
 @pytest.mark.parametrize("name", ["rampa-base", "rampa-large"])

@@ -49,6 +49,7 @@ def test_100_000_random_events_keep_the_books_right():
     random = np.random.default_rng(7)
     parts = [*cluster.gpu_id, *cluster.servers, *(link.name for link in cluster.links)]
     alive: set[str] = set()
+    most = 0
     for event in range(100_000):
         kind = random.choice(5, p=[0.5, 0.38, 0.05, 0.06, 0.01])
         if kind == 0:
@@ -66,12 +67,13 @@ def test_100_000_random_events_keep_the_books_right():
             recover(state, "first-fit")
         elif kind == 4 and event % 10 == 0:
             defragment(state, 1)
+        most = max(most, len(state.running))
         if event % 97 == 0:
             held(state)
             assert {*state.running, *state.waiting} == alive
         if event % 5000 == 0:
             verify(cluster, services, state.allocation)
-    assert state.waiting or state.running
+    assert most >= 10
     held(state)
     verify(cluster, services, state.allocation)
 

@@ -14,8 +14,17 @@ PATIENCE = 90.0
 """Seconds that anything may take on a machine that others keep busy."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Where nodes keep artifacts, instead of the user's own folder."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_SCHED_CACHE", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
-def nodes():
+def nodes(cache):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
     from tvm_sched.serving import connect
     from tvm_sched.serving.local_cluster import LocalCluster

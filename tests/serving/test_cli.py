@@ -1,6 +1,7 @@
 """The commands on serving.deployments, each a process of its own; and the ways in which deploying fails."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from small_pipeline import batches
 
 from tvm_sched import serving
 from tvm_sched.errors import InputError, ServingError
+from tvm_sched.pipeline.artifact import MANIFEST
 from tvm_sched.serving import load_deployment
 
 from .conftest import PATIENCE, deployment, eventually
@@ -71,7 +73,7 @@ def test_serve_request_interrupt_status_undeploy(three_nodes, plan, compiled, tm
 
     (found,) = works("status", *at)["deployments"]
     assert (found["name"], found["answered"]) == ("layers", 3)
-    assert len(works("undeploy", "layers", *at)["actors"]) == 4
+    assert len(works("undeploy", "layers", *at)["actors"]) == 5
     again = call("undeploy", "layers", *at)
     assert again.returncode == 2
     assert "there is no deployment 'layers'; there are none" in again.stderr
@@ -115,12 +117,21 @@ def test_more_than_the_cluster_has_is_refused(three_nodes, artifact):
     assert not groups() & {"big", "packed"}
 
 
-def test_a_damaged_artifact_is_told_and_nothing_stays(three_nodes, artifact, tmp_path):
-    import shutil
-
+def test_a_damaged_artifact_is_told_and_nothing_is_begun(three_nodes, artifact, tmp_path):
     copy = shutil.copytree(artifact, tmp_path / "damaged.pipeline")
     (copy / "stage1.so").unlink()
-    with pytest.raises(ServingError, match=r"'damaged', stage 1 did not start: .*stage1\.so: is missing"):
+    with pytest.raises(InputError, match=r"stage1\.so: is missing"):
         serving.deploy(deployment("damaged", load_deployment(copy).artifact), seconds=PATIENCE)
     assert "damaged" not in serving.deployments()
-    eventually(lambda: "damaged" not in groups())
+    assert "damaged" not in groups()
+
+
+def test_a_stage_that_does_not_load_is_told_and_nothing_stays(three_nodes, artifact, tmp_path):
+    copy = shutil.copytree(artifact, tmp_path / "odd.pipeline")
+    manifest = json.loads((copy / MANIFEST).read_text())
+    manifest["stages"][1]["library"] = "stage2.so"
+    (copy / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(ServingError, match=r"'odd', stage 1 did not start: .*stage2\.so: other tensors than"):
+        serving.deploy(deployment("odd", copy), seconds=PATIENCE)
+    assert "odd" not in serving.deployments()
+    eventually(lambda: "odd" not in groups())

@@ -1,6 +1,7 @@
 """A pipeline on three nodes: values, wrong inputs, processes that die, and nothing left behind."""
 
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -16,8 +17,11 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 
 @pytest.fixture(scope="module")
-def layers(nodes, artifact):
-    with deployed(deployment("layers", artifact)) as client:
+def layers(nodes, artifact, tmp_path_factory):
+    """Deployed from a copy that is gone afterwards: nodes that start a stage again have what they need."""
+    copy = shutil.copytree(artifact, tmp_path_factory.mktemp("gone") / "layers.pipeline")
+    with deployed(deployment("layers", copy)) as client:
+        shutil.rmtree(copy)
         yield client
 
 
@@ -81,7 +85,13 @@ def test_undeploying_leaves_nothing(layers):
     import ray
 
     processes = [ready_stage("layers", s)["process"] for s in range(3)]
-    assert serving.undeploy("layers") == ["layers/front", "layers/stage0", "layers/stage1", "layers/stage2"]
+    assert serving.undeploy("layers") == [
+        "layers/front",
+        "layers/stage0",
+        "layers/stage1",
+        "layers/stage2",
+        "layers/store",
+    ]
     assert serving.deployments() == []
     eventually(lambda: ray.available_resources().get("dev") == 3)
     eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in processes))

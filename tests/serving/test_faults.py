@@ -64,9 +64,9 @@ def test_without_another_node_requests_fail_clearly_until_there_is_one(nodes, sl
     (batch,) = batches(1)
     nodes.kill(ready_stage("slow", 1)["node"])
     eventually(lambda: serving.status("slow")["stages"][1]["state"] != "ready")
-    said = r"deployment 'slow', stage 1 on cpu1 .* in 5 s: no node that is free has dev 1"
+    said = r"deployment 'slow', stage 1 on cpu1 .* in 3 s: no node that is free has dev 1"
     with pytest.raises(ServingError, match=said):
-        eventually(lambda: not slow.run(batch, timeout=5))
+        eventually(lambda: not slow.run(batch, timeout=3))
     assert "no node that is free has dev 1" in serving.status("slow")["stages"][1]["cause"]
     nodes.add()
     assert slow.run(batch, timeout=PATIENCE)

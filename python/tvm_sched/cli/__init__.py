@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import cluster, compare, costs, execute, interrupt, machine, pipeline, plan, serving
+from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluster`
+    cluster,
+    cluster_changes,
+    cluster_deploy,
+    cluster_inputs,
+    compare,
+    costs,
+    execute,
+    interrupt,
+    machine,
+    pipeline,
+    plan,
+    serving,
+)
 from .command import command, epilog
 
 app = typer.Typer(
@@ -95,6 +108,7 @@ command(
     (
         "tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,exact",
         "tvm-sched compare problem.json --option exact.workers=2 --time-limit 20 --report report.html",
+        "tvm-sched compare problems/*.json --each --schedulers single,sortinghat,exact --ray auto --json",
     ),
 )(compare.compare)
 command(
@@ -152,7 +166,7 @@ command(
     ),
 )(costs.learn)
 app.add_typer(machine.topology, name="topology")
-app.add_typer(cluster.cluster, name="cluster")
+app.add_typer(cluster_inputs.cluster, name="cluster")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
 

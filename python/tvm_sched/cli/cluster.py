@@ -1,4 +1,4 @@
-"""Commands that place services on a cluster, bound their number, and keep them through failures."""
+"""Commands that place services on a cluster, and bound their number."""
 
 from __future__ import annotations
 
@@ -10,22 +10,15 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
+from .cluster_inputs import AllocationFile, Method, Name, Services, about, cluster, state_of, write_allocation
 from .command import Output, command
 from .inputs import Options, check_outputs, common_options, parse_options
 from .interrupt import interruptible
 from .plan import JSON
 
 if TYPE_CHECKING:
-    from ..cluster import Allocation, Cluster, ClusterState, Placement, Request, Service
+    from ..cluster import ClusterState, Placement, Request
 
-cluster = typer.Typer(help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich")
-
-Name = Annotated[
-    str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
-]
-Services = Annotated[
-    str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
-]
 Requests = Annotated[
     Path | None, typer.Option("--requests", metavar="FILE", help="Request sequence of RAMPA's simulator (.txt).")
 ]
@@ -38,13 +31,6 @@ Wanted = Annotated[
 ]
 Count = Annotated[int, typer.Option("--count", metavar="N", help="Random requests at most.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random requests and of the allocator.")]
-Method = Annotated[
-    str, typer.Option("--allocator", "-a", metavar="NAME", help="cluster-exact, rampa, ncar, pipeedge or first-fit.")
-]
-Running = Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
-AllocationFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation.")
-]
 
 
 @command(cluster, "list", ("tvm-sched cluster list",))
@@ -119,7 +105,7 @@ def place(
     from ..errors import InfeasibleError
 
     check_outputs({"--output": (output, JSON)}, [p for p in (requests, running) if p])
-    state = _state(name, services, running)
+    state = state_of(name, services, running)
     asked = _requests(state, requests, demand, service, count, seed)
     options = _options(allocator, option, seed)
     placed: list[Placement] = []
@@ -134,9 +120,9 @@ def place(
                     raise
                 reason = str(error)
                 break
-    _write(out, output, state.allocation)
+    write_allocation(out, output, state.allocation)
     out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(asked)} requests placed. {reason}"))
-    out.result({**_about(state), "placed": len(placed), "asked": len(asked), "reason": reason, "placements": placed})
+    out.result({**about(state), "placed": len(placed), "asked": len(asked), "reason": reason, "placements": placed})
 
 
 @command(
@@ -160,7 +146,7 @@ def bound(
     from ..cluster.bound import bound_of_demand, bound_of_requests
     from ..cluster.service import demand_of
 
-    state = _state(name, services, None)
+    state = state_of(name, services, None)
     asked = _requests(state, requests, demand, None, count, seed)
     known = list(state.services.values())
     with interruptible(out), out.step("Solving linear programs"):
@@ -170,98 +156,7 @@ def bound(
         f"At most {most} of {len(asked)} requests, in their order; at most {proportion:.1f} services in the proportions of "
         "them all."
     )
-    out.result({**_about(state), "asked": len(asked), "bound": most, "proportional_bound": proportion})
-
-
-@command(cluster, "verify", ("tvm-sched cluster verify rampa-base allocation.json",))
-def verify_allocation(out: Output, name: Name, allocation: Running, services: Services = "rampa-services") -> None:
-    """Check an allocation by every rule; the first broken one is named, and the exit status is 2."""
-    state = _state(name, services, allocation)
-    out.show(escape(f"{allocation}: {len(state.running)} services keep all rules"))
-    out.result({**_about(state), "right": True})
-
-
-@command(cluster, "release", ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",))
-def release(
-    out: Output,
-    name: Name,
-    allocation: Running,
-    request: Annotated[list[str], typer.Argument(metavar="REQUEST...", help="Names of deployments.")],
-    services: Services = "rampa-services",
-    output: AllocationFile = None,
-) -> None:
-    """End services; what they held is free again, for those that wait since a failure first."""
-    from ..cluster import recover
-
-    check_outputs({"--output": (output, JSON)})
-    state = _state(name, services, allocation)
-    for one in request:
-        state.release(one)
-    recovery = recover(state)
-    _write(out, output, state.allocation)
-    out.show(
-        f"{len(request)} services ended; {len(recovery.replaced)} that waited found a place; {len(state.running)} run"
-    )
-    out.result({**_about(state), "replaced": recovery.replaced})
-
-
-@command(
-    cluster,
-    "fail",
-    ("tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json",),
-)
-def fail(
-    out: Output,
-    name: Name,
-    allocation: Running,
-    part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that fails.")],
-    services: Services = "rampa-services",
-    allocator: Method = "cluster-exact",
-    output: AllocationFile = None,
-) -> None:
-    """A part fails: place anew what it carried, on what is left."""
-    from ..cluster import fail as fail_part
-
-    check_outputs({"--output": (output, JSON)})
-    state = _state(name, services, allocation)
-    recovery = fail_part(state, part, allocator)
-    _write(out, output, state.allocation)
-    waiting = ", ".join(request.name for request in recovery.waiting)
-    out.show(escape(f"{len(recovery.replaced)} services placed anew; without a place: {waiting or 'none'}"))
-    out.result({**_about(state), "replaced": recovery.replaced})
-
-
-@command(
-    cluster, "defragment", ("tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json",)
-)
-def defragment(
-    out: Output,
-    name: Name,
-    allocation: Running,
-    moves: Annotated[int, typer.Option("--moves", metavar="N", help="Services that move at most.")] = 10,
-    services: Services = "rampa-services",
-    output: AllocationFile = None,
-) -> None:
-    """Move a few services so that more fit besides; each is copied before it is given up."""
-    from ..cluster import defragment as move
-
-    check_outputs({"--output": (output, JSON)})
-    state = _state(name, services, allocation)
-    with interruptible(out), out.step("Looking for moves"):
-        done = move(state, moves)
-    _write(out, output, state.allocation)
-    total, gain = sum(one.bytes for one in done), sum(one.gain for one in done)
-    out.show(f"{len(done)} moves of {total / 1e9:.1f} GB of parameters; {gain:.2f} services more fit")
-    told = [{"request": m.after.request, "gpus": m.after.gpus, "bytes": m.bytes, "gain": m.gain} for m in done]
-    out.result({**_about(state), "moves": told, "bytes": total, "gain": gain})
-
-
-def _state(name: str, services: str, running: Path | None) -> ClusterState:
-    from ..cluster import Allocation, ClusterState, load_cluster, load_services
-
-    made: Cluster = load_cluster(name)
-    known: tuple[Service, ...] = load_services(services)
-    return ClusterState(made, known) if running is None else ClusterState.of(made, known, Allocation.load(running))
+    out.result({**about(state), "asked": len(asked), "bound": most, "proportional_bound": proportion})
 
 
 def _requests(
@@ -297,24 +192,6 @@ def _options(allocator: str, texts: list[str] | None, seed: int) -> dict[str, An
     known = set(get(allocator).options.__struct_fields__)
     common = common_options(None, seed, known)
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
-
-
-def _write(out: Output, path: Path | None, allocation: Allocation) -> None:
-    if path:
-        allocation.save(path)
-        out.wrote(path, "allocation")
-
-
-def _about(state: ClusterState) -> dict[str, Any]:
-    free = {kind.name: int(n) for kind, n in zip(state.cluster.kinds, state.kind_gpus, strict=True)}
-    return {
-        "cluster": state.cluster.name,
-        "running": len(state.running),
-        "free_gpus": free,
-        "free_fibres": int(state.fibres.sum()),
-        "failed": state.failed,
-        "waiting": list(state.waiting),
-    }
 
 
 def _placements_table(placed: list[Placement]) -> Any:

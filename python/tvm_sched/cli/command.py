@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO, get_type_hints
 
@@ -40,6 +41,7 @@ class Output:
 
     def __init__(self, json: bool = False) -> None:
         self.json = json
+        self._results = sys.stdout
         self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
         self.saved: list[str] = []
 
@@ -53,7 +55,11 @@ class Output:
         """Print the result for programs; nothing without ``--json``."""
         if self.json:
             text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
-            sys.stdout.write(text + "\n")
+            self._results.write(text + "\n")
+
+    def finish(self) -> None:
+        """Make sure that results have gone where they should."""
+        self._results.flush()
 
     def say(self, text: str) -> None:
         """A message, on standard error."""
@@ -91,8 +97,9 @@ def command(
         def run(*, json: bool, debug: bool, **arguments: Any) -> None:
             out = Output(json)
             try:
-                function(out, **arguments)
-                sys.stdout.flush()
+                with redirect_stdout(sys.stderr):  # Ray, for one, prints what it thinks of its nodes at any time
+                    function(out, **arguments)
+                out.finish()
             except (Exception, KeyboardInterrupt) as error:
                 _end(out, error, debug)
 

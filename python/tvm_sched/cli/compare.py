@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,6 +50,9 @@ def compare(
     time_limit: TimeLimit = None,
     seed: Seed = None,
     costs: OptionalCosts = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
+    ] = False,
     report: ReportFile = None,
     ray: Ray = None,
 ) -> None:
@@ -60,48 +61,55 @@ def compare(
     The last row is the papers' critical path: what model parallelism alone could reach; no schedule, and no bound.
     """
     check_outputs({"--report": (report, HTML)}, sources)
+    if each and report:
+        raise InputError("--report is of one problem; leave --each away, or ask for one report after the other")
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
-    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
-    found: dict[str, Schedule] = {}
-    failed: dict[str, str] = {}
+    apart = [[source] for source in sources] if each else [sources]
+    problems = [load_problem(out, group, topology, input_shape, shape, phase, costs) for group in apart]
     with workers_of(ray):
-        answers = _solve_all(out, made, [(name, options[name]) for name in names])
-    for name, answer in zip(names, answers, strict=True):
+        answers = _solve_all(out, [(made, name, options[name]) for made in problems for name in names])
+    told, complete = [], True
+    for n, made in enumerate(problems):
+        found, failed = _sorted(out, dict(zip(names, answers[n * len(names) :], strict=False)))
+        if report and found:
+            from ..report.html import Entry, write_report
+
+            write_report(report, made, [Entry(name, chosen) for name, chosen in found.items()], title="")
+            out.wrote(report, "report")
+        told.append(_show_comparison(out, made, found, failed))
+        complete &= not failed
+    out.result({"problems": told} if each else told[0])
+    if not complete:
+        raise typer.Exit(FAILURE)
+
+
+def _sorted(out: Output, answers: dict[str, Schedule | TvmSchedError]) -> tuple[dict[str, Schedule], dict[str, str]]:
+    """The schedules that were found, and why the others were not, by scheduler."""
+    found, failed = {}, {}
+    for name, answer in answers.items():
         if isinstance(answer, TvmSchedError):
             failed[name] = str(answer)
             out.say(f"error: {name}: {answer}")
         else:
             found[name] = answer
-    if report and found:
-        from ..report.html import Entry, write_report
-
-        write_report(report, made, [Entry(name, chosen) for name, chosen in found.items()], title="")
-        out.wrote(report, "report")
-    _show_comparison(out, made, found, failed)
-    if failed:
-        raise typer.Exit(FAILURE)
+    return found, failed
 
 
-def _solve_all(out: Output, made: Problem, asked: list[tuple[str, dict[str, Any]]]) -> list[Schedule | TvmSchedError]:
-    """The schedule of each scheduler, or why there is none; all at once where there are workers."""
-    from ..spread import have_workers, spread
+def _solve_all(out: Output, asked: list[tuple[Problem, str, dict[str, Any]]]) -> list[Schedule | TvmSchedError]:
+    """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
+    from ..schedulers.many import solve_many
+    from ..spread import have_workers
 
     if not have_workers():
-        return [_answer(partial(solve_aloud, out, made, name, options)) for name, options in asked]
-    with interruptible(out), out.step(f"Scheduling with {len(asked)} schedulers"):
-        return spread(_solve_elsewhere, [(made, name, options) for name, options in asked])
+        return [_solve_here(out, *one) for one in asked]
+    with interruptible(out), out.step(f"Scheduling {len(asked)} times"):
+        return solve_many(asked)
 
 
-def _solve_elsewhere(made: Problem, name: str, options: dict[str, Any]) -> Schedule | TvmSchedError:
-    from ..schedulers import solve
-
-    return _answer(partial(solve, made, name, options))
-
-
-def _answer(call: Callable[[], Schedule]) -> Schedule | TvmSchedError:
+def _solve_here(out: Output, made: Problem, name: str, options: dict[str, Any]) -> Schedule | TvmSchedError:
     try:
-        return call()
+        return solve_aloud(out, made, name, options)
     except InputError:
         raise
     except TvmSchedError as error:
@@ -141,7 +149,8 @@ def _own_options(
     return options
 
 
-def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> None:
+def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> dict[str, Any]:
+    """Show a problem's table; the same for programs."""
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
     from ..schedulers import REFERENCES
@@ -169,7 +178,7 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
     ]
     title = f"{made.graph.name} on {made.topology.name}"
     out.show(table(("scheduler", "latency", "lower bound", "gap", "bound by", "found in", "speed-up"), rows, title))
-    out.result(
-        {"problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data,
-         "references": [{"name": name, "latency_ns": ns} for name, ns in references.items()]}
-    )  # fmt: skip
+    return {
+        "problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data,
+        "references": [{"name": name, "latency_ns": ns} for name, ns in references.items()],
+    }  # fmt: skip

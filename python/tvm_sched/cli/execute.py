@@ -22,7 +22,6 @@ from .inputs import (
     TimelineFile,
     TopologyName,
     TraceFile,
-    check_directory,
     check_outputs,
     cost_warnings,
     load_topology,
@@ -30,6 +29,7 @@ from .inputs import (
     scheduler_options,
 )
 from .interrupt import interruptible
+from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -151,19 +151,14 @@ def run(
     artifact: Annotated[
         Path, typer.Argument(metavar="ARTIFACT", help="What `compile` (.so) or `pipeline --artifact` (a folder) wrote.")
     ],
-    input: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy", help="Value of an input. May be repeated; others are random."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random inputs.")] = 0,
+    input: InputValues = None,
+    seed: InputSeed = 0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
     warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
     parameters: Annotated[
         Path | None, typer.Option("--parameters", metavar="FILE", help="Safetensors file of the parameters.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the outputs there, as output_0.npy, ...")
-    ] = None,
+    output: OutputFolder = None,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
     emulate_values: Annotated[
@@ -177,12 +172,8 @@ def run(
     """Run an artifact, measure it, and hold the result against its plan."""
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
-    if seed < 0:
-        raise InputError(f"--seed {seed}: 0 or more is allowed")
     check_outputs({"--timeline": (timeline, JSON), "--trace": (trace, JSON)}, [artifact])
-    if output is not None:
-        check_output_directory(output)
-    given = read_inputs(input)
+    given = read_values(input, seed, output)
     if artifact.is_dir():
         from .pipeline import run_artifact
 
@@ -223,54 +214,6 @@ def _check_parameters(artifact: Path, module: ScheduledModule) -> None:
             f"{artifact}: {len(missing)} parameters have no values ({missing[0]!r}, ...): there is no file "
             f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name it with --parameters"
         )
-
-
-def check_output_directory(output: Path) -> None:
-    """Refuse a folder that cannot be made or written."""
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output}: that is a file; a directory is expected")
-    check_directory("--output", output if output.is_dir() else output.absolute().parent)
-
-
-def read_inputs(texts: list[str] | None) -> dict[str, Any]:
-    """Arrays of ``NAME=FILE.npy`` texts."""
-    import numpy as np
-
-    arrays: dict[str, Any] = {}
-    for text in texts or ():
-        name, mark, file = text.partition("=")
-        if not mark or not name or not file:
-            raise InputError(f"--input {text}: expected NAME=FILE.npy")
-        if name in arrays:
-            raise InputError(f"--input {text}: input {name!r} has a value already")
-        try:
-            arrays[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"--input {text}: {file} cannot be read as a NumPy array ({error})") from None
-        if not isinstance(arrays[name], np.ndarray):
-            raise InputError(f"--input {text}: {file} holds several arrays; a .npy file with one is expected")
-    return arrays
-
-
-def save_outputs(out: Output, directory: Path | None, outputs: list[Any]) -> None:
-    """Write the outputs as ``output_0.npy``, ...; makes the folder."""
-    if directory is None:
-        return
-    import io
-
-    import numpy as np
-
-    from ..files import write_atomically
-
-    try:
-        directory.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--output {directory}: cannot be made ({error.strerror or error})") from None
-    for n, value in enumerate(outputs):
-        content = io.BytesIO()
-        np.save(content, value)
-        write_atomically(directory / f"output_{n}.npy", content.getvalue())
-    out.wrote(directory, f"{len(outputs)} outputs")
 
 
 def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict[str, str]) -> None:

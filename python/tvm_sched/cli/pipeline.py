@@ -209,8 +209,8 @@ def run_artifact(
     from ..pipeline import load
     from ..report.tables import table
     from ..report.units import format_ns
-    from .execute import save_outputs
     from .measure import choose_inputs
+    from .values import save_outputs
 
     with out.step("Loading the artifact"):
         ready = load(folder)

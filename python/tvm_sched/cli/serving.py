@@ -11,7 +11,7 @@ import typer
 
 from ..errors import InputError, TvmSchedError
 from .command import FAILURE, Output
-from .execute import check_output_directory, read_inputs, save_outputs
+from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:
     from ..serving import Client
@@ -25,6 +25,9 @@ Address = Annotated[
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the deployment.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="For placing the stages, and again for starting them.")
+]
 
 
 def serve(
@@ -35,12 +38,10 @@ def serve(
     ],
     address: Address = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the plan's.")] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For placing the stages, and again for starting them.")
-    ] = 60.0,
+    timeout: Timeout = 60.0,
 ) -> None:
     """Deploy a pipeline on a Ray cluster: an actor for each stage, on the kind of device that the plan names."""
-    _check_seconds("--timeout", timeout)
+    check_seconds("--timeout", timeout)
     from .. import serving
 
     deployment = serving.load_deployment(plan)
@@ -80,29 +81,21 @@ def status(
 def request(
     out: Output,
     name: Name,
-    input: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy", help="Value of an input. May be repeated; others are random."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random inputs.")] = 0,
+    input: InputValues = None,
+    seed: InputSeed = 0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Requests, as many at once as have place.")] = 1,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="For each; default: the deployment's.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write the last outputs there, as output_0.npy, ..."),
-    ] = None,
+    output: OutputFolder = None,
     address: Address = None,
 ) -> None:
     """Send requests to a deployment."""
-    if repeat < 1 or seed < 0:
-        raise InputError(f"--repeat {repeat} --seed {seed}: at least 1 and at least 0 are allowed")
+    if repeat < 1:
+        raise InputError(f"--repeat {repeat}: at least 1 is allowed")
     if timeout is not None:
-        _check_seconds("--timeout", timeout)
-    if output is not None:
-        check_output_directory(output)
-    given = read_inputs(input)
+        check_seconds("--timeout", timeout)
+    given = read_values(input, seed, output)
     from .. import serving
     from .measure import choose_inputs
 
@@ -135,7 +128,8 @@ def undeploy(out: Output, name: Name, address: Address = None) -> None:
     out.result({"name": name, "actors": parts})
 
 
-def _check_seconds(option: str, seconds: float) -> None:
+def check_seconds(option: str, seconds: float) -> None:
+    """Refuse a time that is none."""
     if not 0 < seconds < float("inf"):
         raise InputError(f"{option} {seconds}: a number of seconds above 0 is allowed")
 

@@ -2,21 +2,13 @@
 
 from . import ants, exact, mixes
 from .cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch
-from .files import (
-    DEMANDS,
-    demand_of_services,
-    format_cluster,
-    load_cluster,
-    load_services,
-    parse_cluster,
-    parse_services,
-    preset_names,
-    write_cluster,
-)
+from .cluster_file import format_cluster, parse_cluster, write_cluster
+from .files import DEMANDS, demand_of_services, load_cluster, load_services, preset_names
 from .lifecycle import Move, Recovery, defragment, fail, recover
 from .placement import Allocation, Circuit, Hop, Placement, Stage
 from .registry import get, names, place, register, try_place
 from .service import Edge, Request, Service, ServiceOperator, demand_of, operator_ns, requests_of
+from .services_file import format_services, parse_services, write_services
 from .state import ClusterState
 from .verify import verify, violations
 
@@ -49,6 +41,7 @@ __all__ = [
     "exact",
     "fail",
     "format_cluster",
+    "format_services",
     "get",
     "load_cluster",
     "load_services",
@@ -66,4 +59,5 @@ __all__ = [
     "verify",
     "violations",
     "write_cluster",
+    "write_services",
 ]

@@ -63,6 +63,10 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         Default: each operator's output goes to the next one.
     category, model, source : str
         For people.
+    model_file : str
+        The model itself, for `tvm_sched.cluster.pipelines`; empty where it is not known.
+    input_shapes : dict of str to tuple of int
+        Shapes of its inputs, where the file leaves them open.
 
     Raises
     ------
@@ -80,6 +84,8 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     category: str = ""
     model: str = ""
     source: str = ""
+    model_file: str = ""
+    input_shapes: dict[str, tuple[int, ...]] = {}
 
     def __post_init__(self) -> None:
         _check(self)

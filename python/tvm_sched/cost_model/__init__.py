@@ -6,12 +6,12 @@ import at all through an entry point of the group ``tvm_sched.cost_models``.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from ..errors import InputError
+from ..presets import did_you_mean
 from ..problem import Costs, OpGraph, Topology
 from .learned import load_learned
 from .occupancy import occupancy
@@ -84,8 +84,7 @@ def get_cost_model(name: str) -> CostModel:
         for entry in entry_points(group=GROUP, name=name):
             _models[name] = entry.load()
     if name not in _models:
-        close = difflib.get_close_matches(name, cost_model_names())
-        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        hint = did_you_mean(name, cost_model_names())
         raise InputError(
             f"no cost model is called {name!r}{hint}; there are {', '.join(cost_model_names())}, "
             f"and files in {', '.join(_FILES)}"

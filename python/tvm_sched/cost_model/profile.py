@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ..errors import FormatError, InputError
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import cache_directory, convert, decode_document, encode_document, read_bytes, write_atomically
 from .data import Samples
 from .devices import DeviceProperties, guess_processors
 from .features import Workload, describe
@@ -372,14 +372,6 @@ class Database:
 def _key(machine: Machine) -> str:
     versions = sorted((package, _minor(version)) for package, version in machine.versions.items())
     return msgspec.json.encode([machine.processor, machine.cores, versions]).decode()
-
-
-def cache_directory() -> Path:
-    """Where files lie that can be made again."""
-    named = os.environ.get("TVM_SCHED_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvm_sched"
 
 
 def merge(profiles: Sequence[Profile]) -> dict[str, Measurement]:

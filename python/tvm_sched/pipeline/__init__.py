@@ -1,13 +1,32 @@
-"""Pipelines: a model cut into stages on several devices, so that the slowest stage is as fast as possible."""
+"""Pipelines: a model cut into stages on several devices, so that the slowest stage is as fast as possible.
 
-from . import baselines, portfolio, slicegraph
+Partitioners and what needs a solver are imported when they are asked for: to load and run an artifact takes neither.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .artifact import Manifest, load, load_manifest, load_stage
 from .compiled import CompiledPipeline, open_pipeline
 from .partition_problem import PartitionProblem, StageTensor
 from .plan import PipelineCertificate, PipelinePlan, Stage
-from .registry import Partition, get, names, partition, register
-from .solve import plan_pipeline
 from .verify import verify, violations
+
+if TYPE_CHECKING:
+    from . import baselines, portfolio, slicegraph
+    from .registry import Partition, get, names, partition, register
+    from .solve import plan_pipeline
+
+_WHERE = {
+    "Partition": "registry",
+    "get": "registry",
+    "names": "registry",
+    "partition": "registry",
+    "plan_pipeline": "solve",
+    "register": "registry",
+}
 
 __all__ = [
     "CompiledPipeline",
@@ -33,3 +52,11 @@ __all__ = [
     "verify",
     "violations",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("baselines", "portfolio", "slicegraph"):
+        return import_module(f"{__name__}.{name}")
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

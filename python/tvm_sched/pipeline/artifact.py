@@ -154,7 +154,7 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
         Where this machine is not what the artifact was made for.
     """
     path, manifest = Path(folder), load_manifest(folder)
-    _check_files(path, manifest, (PROBLEM, PLAN))
+    check_files(path, manifest, (PROBLEM, PLAN))
     problem, plan = Problem.load(path / PROBLEM), PipelinePlan.load(path / PLAN)
     stages = tuple(load_stage(path, s, manifest) for s in range(len(manifest.stages)))
     if plan.problem != problem.digest or len(plan.stages) != len(stages):
@@ -164,6 +164,8 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
 
 def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None = None) -> ScheduledModule:
     """Load one stage alone; only its own files are looked at.
+
+    A stage for a GPU takes the first one that the process sees (``CUDA_VISIBLE_DEVICES``), and keeps its parameters there.
 
     Parameters
     ----------
@@ -180,7 +182,7 @@ def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None
     if not 0 <= s < len(manifest.stages):
         raise InputError(f"{path}: there is no stage {s}; stages are 0 to {len(manifest.stages) - 1}")
     stage = manifest.stages[s]
-    _check_files(path, manifest, stage.files)
+    check_files(path, manifest, stage.files)
     module = load_module(path / stage.library, path / stage.parameters if stage.parameters else None)
     plan = module.plans()[0]
     for said, found in ((stage.inputs, plan["arguments"]), (stage.outputs, plan["outputs"])):
@@ -189,6 +191,8 @@ def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None
             raise FormatError(f"{path / stage.library}: other tensors than {MANIFEST} says; export the pipeline again")
     if emulation := manifest.emulation:
         module.configure(emulate_values=emulation.values, emulation_scale=emulation.scale)
+    elif plan["backend"] == "cuda":
+        module.configure(devices=[0], resident=1.0)
     return module
 
 
@@ -283,7 +287,14 @@ def _sources(reader: str, tensors: Iterable[TensorEntry], made: dict[str, int | 
             yield f"{reader} gets {tensor.name!r} of {source}, which does not give it"
 
 
-def _check_files(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
+def check_files(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
+    """Check that files are there and are those of the manifest.
+
+    Raises
+    ------
+    InputError
+        One is missing, cannot be read, or has another size or checksum.
+    """
     for name in names:
         file, said = folder / name, manifest.files[name]
         if not file.is_file():

@@ -50,7 +50,11 @@ class Partition:
         return 0.0 if self.cost == 0 else 1 - self.bound / self.cost
 
 
-PARTITIONERS: Registry[PartitionerFunction] = Registry("partitioner", "tvm_sched.partitioners")
+PARTITIONERS: Registry[PartitionerFunction] = Registry(
+    "partitioner",
+    "tvm_sched.partitioners",
+    tuple(f"tvm_sched.pipeline.{module}" for module in ("baselines", "portfolio", "slicegraph")),
+)
 register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 
 

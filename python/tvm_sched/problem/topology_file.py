@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,18 +11,15 @@ from typing import Any
 import msgspec
 
 from ..errors import FormatError, TopologyError
-from ..files import check_envelope, convert, read_bytes, write_atomically
+from ..files import read_bytes, write_atomically
+from ..presets import neither_preset_nor_file, preset_files
+from ..toml_files import Table, format_toml, parse_toml
 from .cpu import cpu_count_of, cpu_topology
 from .quantity import format_quantity, parse_quantity
 from .topology import Bus, Device, Link, Switch, Topology
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 FORMAT, VERSION = "tvm_sched.topology", 1
-_PRESETS = Path(__file__).parent / "presets"
+_PRESETS = preset_files(Path(__file__).parent / "presets")
 
 Quantity = float | str
 Names = str | list[str]
@@ -86,7 +80,7 @@ class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 def preset_names() -> tuple[str, ...]:
     """Names of the presets that are files; ``cpuN`` for any N from 1 is one more family."""
-    return tuple(sorted(path.stem for path in _PRESETS.glob("*.toml")))
+    return tuple(_PRESETS)
 
 
 def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
@@ -104,22 +98,23 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
         count = cpu_count_of(text)
         if count is not None:
             return cpu_topology(count)
-        if text in preset_names():
+        if text in _PRESETS:
             return _preset(text)
     if Path(text).is_file() or (text.endswith(".toml") and os.sep in text):
         return read_topology(text)
-    close = difflib.get_close_matches(text.lower(), (*preset_names(), "cpu1", "cpu2", "cpu4", "cpu8"), cutoff=0.5)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-    raise FormatError(
-        f"topology {text!r} is neither a preset nor a file{hint} "
-        f"Presets are {', '.join(preset_names())}, cpuN for N logical devices on this machine's cores, and cpu for "
-        "the use of its cores that is measured to be fastest"
+    raise neither_preset_nor_file(
+        "topology",
+        text,
+        _PRESETS,
+        ", cpuN for N logical devices on this machine's cores, and cpu for the use of its cores that is measured to be "
+        "fastest",
+        like="cpu1 cpu2 cpu4 cpu8",
     )
 
 
 @lru_cache
 def _preset(name: str) -> Topology:
-    return read_topology(_PRESETS / f"{name}.toml")
+    return read_topology(_PRESETS[name])
 
 
 def read_topology(path: str | os.PathLike[str]) -> Topology:
@@ -129,12 +124,7 @@ def read_topology(path: str | os.PathLike[str]) -> Topology:
 
 def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
     """Read and check the text of a topology file; nothing is returned unless all of it is right."""
-    try:
-        data = tomllib.loads(text.decode() if isinstance(text, bytes) else text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{where}: not a TOML document ({error})") from None
-    check_envelope(data, FORMAT, VERSION, where)
-    body = convert(data, _TopologyBody, where)
+    body = parse_toml(text, FORMAT, VERSION, _TopologyBody, where)
     reader = _Reader(where)
     try:
         return Topology(
@@ -254,33 +244,27 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
     head |= {"host_memory": format_quantity(topology.host_memory, "bytes"), "peer_access": topology.peer_access}
-    tables: list[tuple[str, list[str], dict[str, Any]]] = [("", [], head)]
+    tables = [Table("", head)]
+
+    def about(*names: str) -> tuple[str, ...]:
+        return tuple(f"{name}: {comments[name]}" for name in names if comments and name in comments)
+
     for buses in _groups(topology.buses, "name"):
         names = [bus.name for bus in buses]
-        tables.append(("buses", names, {"names": names, **_fields(buses[0], "name")}))
+        tables.append(Table("buses", {"names": names, **_fields(buses[0], "name")}, about(*names)))
     for devices in _groups(topology.devices, "name", "bus"):
         joined = [device.bus for device in devices]
         bus = joined[0] if len(set(joined)) == 1 else joined
         fields = _fields(devices[0], "name", "bus")
-        tables.append(("devices", [], {"names": [device.name for device in devices], "bus": bus, **fields}))
+        tables.append(Table("devices", {"names": [device.name for device in devices], "bus": bus, **fields}))
     for links in _groups(topology.links, "devices"):
         pairs = [list(link.devices) for link in links]
-        tables.append(("links", ["-".join(pair) for pair in pairs], {"pairs": pairs, **_fields(links[0], "devices")}))
+        fields = {"pairs": pairs, **_fields(links[0], "devices")}
+        tables.append(Table("links", fields, about(*("-".join(pair) for pair in pairs))))
     for switch in topology.switches:
         fields = {"name": switch.name, "devices": list(switch.devices), **_fields(switch, "name", "devices")}
-        tables.append(("switches", [switch.name], fields))
-    return "\n".join(
-        (f"[[{title}]]\n" if title else "")
-        + "".join(
-            f"# {_one_line(name)}: {_one_line(comments[name])}\n" for name in names if comments and name in comments
-        )
-        + "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items())
-        for title, names, table in tables
-    )
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+        tables.append(Table("switches", fields, about(switch.name)))
+    return format_toml(tables)
 
 
 _KINDS = {"memory": "bytes", "memory_bandwidth": "bandwidth", "bandwidth": "bandwidth", "latency": "time"}
@@ -306,20 +290,3 @@ def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
         else:
             groups.append([record])
     return groups
-
-
-def toml_value(value: Any) -> str:
-    """A value as TOML writes it, tables in one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items()) + " }"
-    return repr(value)
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)

@@ -12,6 +12,7 @@ from ..errors import InputError
 from .deployment import Deployment, StagePlacement, load_deployment
 
 if TYPE_CHECKING:
+    from .allocated import deployment_of, follow
     from .client import Client
     from .connection import connect
     from .executor import RayExecutor
@@ -22,7 +23,9 @@ _WHERE = {
     "RayExecutor": "executor",
     "connect": "connection",
     "deploy": "lifecycle",
+    "deployment_of": "allocated",
     "deployments": "lifecycle",
+    "follow": "allocated",
     "status": "lifecycle",
     "undeploy": "lifecycle",
 }
@@ -34,7 +37,9 @@ __all__ = [
     "StagePlacement",
     "connect",
     "deploy",
+    "deployment_of",
     "deployments",
+    "follow",
     "load_deployment",
     "status",
     "undeploy",

@@ -5,20 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from ..errors import FormatError, InputError
-from ..files import check_envelope, convert, read_bytes
+from ..files import read_bytes
 from ..pipeline import Manifest, load_manifest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ..toml_files import parse_toml
 
 FORMAT, VERSION = "tvm_sched.deployment", 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -31,9 +26,12 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     resources : dict of str to float
         Ray's resources: ``CPU``, ``GPU``, and those that label kinds of devices, such as ``{"h100": 1}``. At least one.
+    labels : dict of str to str
+        Labels that the node must have, such as ``{"server": "rack0-server1"}``.
     """
 
     resources: dict[str, float]
+    labels: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         if not self.resources:
@@ -41,6 +39,11 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, amount in self.resources.items():
             if not 0 < amount < math.inf:
                 raise FormatError(f"resource {name!r} is {amount}; a number above 0 is allowed")
+
+    def __str__(self) -> str:
+        """What it needs, for messages: ``GPU 1, h100 1``."""
+        needs = [f"{name} {amount:g}" for name, amount in sorted(self.resources.items())]
+        return ", ".join([*needs, *(f"label {name}={value}" for name, value in sorted(self.labels.items()))])
 
 
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +54,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name : str
         Unique on the cluster: letters, digits, ``.``, ``_`` and ``-``.
     artifact : str
-        The folder, by the same path on every node that may run a stage.
+        The folder, on the machine that deploys it: nodes get their stages' files from there.
     stages : tuple of StagePlacement
         One for each stage of the artifact.
     strategy : {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}
@@ -64,6 +67,8 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Seconds that a request may take in all, unless it brings its own limit.
     retries : int
         How often a request is given to the pipeline anew after it has lost a stage.
+    cluster : str
+        Name of the cluster whose allocation it belongs to, see `tvm_sched.serving.follow`; empty: of none.
     """
 
     name: str
@@ -74,6 +79,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_waiting: int = 64
     timeout: float = 60.0
     retries: int = 3
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -120,18 +126,18 @@ def load_deployment(path: str | os.PathLike[str]) -> Deployment:
         return _of_artifact(source)
     if source.suffix.lower() != ".toml":
         raise InputError(f"{source}: neither a deployment file (.toml) nor the folder of a pipeline artifact")
-    try:
-        data = tomllib.loads(read_bytes(source).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{source}: not a TOML document ({error})") from None
-    check_envelope(data, FORMAT, VERSION, str(source))
-    deployment = convert(data, Deployment, str(source))
+    deployment = parse_toml(read_bytes(source), FORMAT, VERSION, Deployment, str(source))
     artifact = source.absolute().parent / deployment.artifact
     return msgspec.structs.replace(deployment, artifact=str(artifact))
 
 
+def uses_gpu(manifest: Manifest, s: int) -> bool:
+    """Whether a stage runs on a real GPU."""
+    return manifest.stages[s].kind == "cuda" and manifest.emulation is None
+
+
 def _of_artifact(folder: Path) -> Deployment:
     manifest = load_manifest(folder)
-    used = ["GPU" if stage.kind == "cuda" and manifest.emulation is None else "CPU" for stage in manifest.stages]
+    used = ["GPU" if uses_gpu(manifest, s) else "CPU" for s in range(len(manifest.stages))]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.absolute().name.removesuffix(".pipeline")).lstrip("._-")
     return Deployment(name or "pipeline", str(folder.absolute()), tuple(StagePlacement({kind: 1.0}) for kind in used))

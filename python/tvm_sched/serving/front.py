@@ -269,10 +269,9 @@ class Front:
 
     async def _why(self, s: int) -> str:
         """What Ray's placement says of a stage that does not answer; empty where it has a node."""
-        resources = self.deployment.stages[s].resources
         if await asyncio.to_thread(node_of_stage, self.deployment.name, s):
             return ""
-        return f": no node that is free has {', '.join(f'{name} {amount:g}' for name, amount in resources.items())}"
+        return f": no node that is free has {self.deployment.stages[s]}"
 
     def _named(self, s: int) -> str:
         return f"deployment {self.deployment.name!r}, stage {s} on {self.manifest.stages[s].device}"

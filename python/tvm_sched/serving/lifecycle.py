@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -13,12 +14,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ..errors import InputError, ServingError
 from ..pipeline import Manifest
+from ..pipeline.artifact import check_files
 from ..progress import Progress
 from . import placement
+from .artifact_store import PART_BYTES, ArtifactStore
 from .connection import connect
 from .deployment import Deployment
 from .front import Front
-from .names import NAMESPACE, front_name, stage_name
+from .names import NAMESPACE, front_name, stage_name, store_name
 from .stage import STATUS, StageWorker
 
 _HEAD = "node:__internal_head__"
@@ -30,6 +33,8 @@ def deploy(
     deployment: Deployment, address: str | None = None, seconds: float = 60.0, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Reserve devices, start an actor for each stage and one that takes requests; they outlive this process.
+
+    The artifact is read here, and is not needed any more when this returns: its files stay on the cluster.
 
     Parameters
     ----------
@@ -51,23 +56,29 @@ def deploy(
         Devices are not free, or a stage did not start.
     """
     manifest = deployment.manifest()
+    files = [name for stage in manifest.stages for name in stage.files]
+    check_files(Path(deployment.artifact), manifest, files)
     tell = progress or (lambda what, done, total: None)
     connect(address)
     if parts(deployment.name):
         raise InputError(
             f"there is a deployment {deployment.name!r} already; give another name, or undeploy that one first"
         )
-    total = len(manifest.stages) + 2
+    stages = range(len(manifest.stages))
+    total = len(stages) + 3
     tell("reserving devices", 0, total)
     group = placement.place(deployment, seconds)
     try:
-        workers = [_start_stage(deployment, manifest, s, group) for s in range(len(manifest.stages))]
+        store = _start_store(deployment, manifest)
+        workers = [_start_stage(deployment, manifest, s, group) for s in stages]
+        front = _start_front(deployment, manifest)
+        tell("sending the artifact", 1, total)
         end = time.monotonic() + seconds
-        for s, worker in enumerate(workers):
-            tell(f"loading stage {s}", 1 + s, total)
+        _send_artifact(store, deployment, end)
+        for s, worker in zip(stages, workers, strict=True):
+            tell(f"loading stage {s}", 2 + s, total)
             _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
         tell("starting the front", total - 1, total)
-        front = _start_front(deployment, manifest)
         return _started(front, f"the front of deployment {deployment.name!r}", end)
     except BaseException:
         undeploy(deployment.name)
@@ -167,25 +178,52 @@ def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: Plac
         num_gpus=gpus,
         resources=others,
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=s),
-    ).remote(deployment.artifact, manifest, s)
+    ).remote(deployment.name, manifest, s)
+
+
+def _start_store(deployment: Deployment, manifest: Manifest) -> Any:
+    side_by_side = {"max_concurrency": len(manifest.stages) + 1, "max_task_retries": -1}
+    return _start_at_head(ArtifactStore, store_name(deployment.name), {}, side_by_side, manifest)
+
+
+def _send_artifact(store: Any, deployment: Deployment, end: float) -> None:
+    """Hand the stages' files to the cluster, those that it does not have."""
+    what = f"the artifact store of deployment {deployment.name!r}"
+    for name in _answer(store.missing.remote(), what, end):
+        with (Path(deployment.artifact) / name).open("rb") as file:
+            while part := file.read(PART_BYTES):
+                _answer(store.write.remote(name, part), what, end)
 
 
 def _start_front(deployment: Deployment, manifest: Manifest) -> Any:
-    """On the head node: when that dies, the cluster is gone in any case."""
-    actor = ray.remote(concurrency_groups={STATUS: 4})(Front)
-    return actor.options(
-        name=front_name(deployment.name),
-        namespace=NAMESPACE,
-        lifetime="detached",
-        max_restarts=-1,
-        num_cpus=0,
-        resources={_HEAD: 0.001},
-    ).remote(deployment, manifest)
+    return _start_at_head(Front, front_name(deployment.name), {STATUS: 4}, {}, deployment, manifest)
+
+
+def _start_at_head(kind: type, name: str, groups: dict[str, int], options: dict[str, Any], *arguments: Any) -> Any:
+    """Start an actor on the head node: when that dies, the cluster is gone in any case."""
+    return (
+        ray.remote(concurrency_groups=groups)(kind)
+        .options(
+            name=name,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            max_restarts=-1,
+            num_cpus=0,
+            resources={_HEAD: 0.001},
+            **options,
+        )
+        .remote(*arguments)
+    )
 
 
 def _started(actor: Any, what: str, end: float) -> dict[str, Any]:
+    return dict(_answer(actor.status.remote(), what, end))
+
+
+def _answer(reference: Any, what: str, end: float) -> Any:
+    """What an actor that is being started answers; ``end`` is the time by which it has to."""
     try:
-        return dict(ray.get(actor.status.remote(), timeout=max(end - time.monotonic(), 0.1)))
+        return ray.get(reference, timeout=max(end - time.monotonic(), 0.1))
     except GetTimeoutError:
         raise ServingError(f"{what} did not start in time; see Ray's logs, or give it longer (--timeout)") from None
     except RayError as error:

@@ -30,6 +30,11 @@ class LocalCluster:
         Nodes beside the head.
     resources : mapping
         Of each node, beside one CPU.
+
+    Attributes
+    ----------
+    nodes, others : list
+        Ray's handles on the nodes that are alike, and on those that `add_other` added.
     """
 
     def __init__(self, count: int, resources: Mapping[str, float]) -> None:
@@ -38,6 +43,7 @@ class LocalCluster:
 
         self.resources = dict(resources)
         self.nodes: list[Any] = []
+        self.others: list[Any] = []
         head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
         self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _HEALTH})
         try:
@@ -52,20 +58,30 @@ class LocalCluster:
         return str(self._cluster.address)
 
     def add(self) -> None:
-        """Add a node."""
-        node = self._cluster.add_node(num_cpus=1, resources=self.resources, object_store_memory=_STORE_BYTES)
-        self.nodes.append(node)
+        """Add a node like the others."""
+        self.nodes.append(self._add(self.resources, {}))
+
+    def add_other(self, resources: Mapping[str, float], labels: Mapping[str, str]) -> str:
+        """Add a node with resources and labels of its own; returns its ID."""
+        self.others.append(self._add(resources, labels))
+        return str(self.others[-1].node_id)
+
+    def _add(self, resources: Mapping[str, float], labels: Mapping[str, str]) -> Any:
+        return self._cluster.add_node(
+            num_cpus=1, resources=dict(resources), labels=dict(labels), object_store_memory=_STORE_BYTES
+        )
 
     def at_least(self, count: int) -> None:
-        """Add nodes until there are as many beside the head."""
+        """Add nodes until there are as many that are alike, beside the head."""
         while len(self.nodes) < count:
             self.add()
 
     def kill(self, node_id: str) -> None:
         """End a node with all its processes, as a power failure does."""
-        (node,) = [node for node in self.nodes if node.node_id == node_id]
-        self.nodes.remove(node)
-        self._cluster.remove_node(node, allow_graceful=False)
+        for nodes in (self.nodes, self.others):
+            for node in [node for node in nodes if node.node_id == node_id]:
+                nodes.remove(node)
+                self._cluster.remove_node(node, allow_graceful=False)
 
     def __enter__(self) -> LocalCluster:
         return self

@@ -16,6 +16,11 @@ def stage_name(deployment: str, stage: int) -> str:
     return f"{deployment}/stage{stage}"
 
 
+def store_name(deployment: str) -> str:
+    """Of the actor that has the artifact's files."""
+    return f"{deployment}/store"
+
+
 def group_name(deployment: str) -> str:
     """Of the placement group."""
     return f"tvm_sched/{deployment}"

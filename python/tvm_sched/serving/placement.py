@@ -39,7 +39,14 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
             needed[name] += amount
     _check("the cluster has", needed, ray.cluster_resources())
     bundles = [dict(stage.resources) for stage in deployment.stages]
-    group = placement_group(bundles, deployment.strategy, group_name(deployment.name), lifetime="detached")
+    labels = [dict(stage.labels) for stage in deployment.stages]
+    group = placement_group(
+        bundles,
+        deployment.strategy,
+        group_name(deployment.name),
+        lifetime="detached",
+        bundle_label_selector=labels if any(labels) else None,
+    )
     try:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -48,7 +55,7 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
         free = {name: ray.available_resources().get(name, 0.0) for name in needed}
         raise ServingError(
             f"deployment {deployment.name!r}: no place for its stages with strategy {deployment.strategy} in {seconds:g} s; "
-            f"they need {_told(needed)}, of which {_told(free)} is free on the cluster as a whole"
+            f"they need {_told(needed)}, of which {_told(free)} is free on the cluster as a whole{_labels(deployment)}"
         )
     except BaseException:
         remove_placement_group(group)
@@ -89,3 +96,8 @@ def _check(who: str, needed: Mapping[str, float], there: Mapping[str, float]) ->
 
 def _told(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {amount:g}" for name, amount in sorted(resources.items()))
+
+
+def _labels(deployment: Deployment) -> str:
+    wanted = sorted({f"{name}={value}" for stage in deployment.stages for name, value in stage.labels.items()})
+    return f", on nodes with the labels {', '.join(wanted)}" if wanted else ""

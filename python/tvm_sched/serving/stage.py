@@ -12,6 +12,8 @@ import ray
 from ..errors import TvmSchedError
 from ..pipeline import Manifest, load_stage
 from ..runtime import MachineWarning
+from .artifact_store import fetch
+from .names import NAMESPACE, store_name
 
 STATUS = "status"
 """Ray's name for the calls that are answered beside those that compute."""
@@ -22,14 +24,18 @@ class StageWorker:
 
     Parameters
     ----------
-    folder : str
-        The artifact, on this node.
+    deployment : str
+        Its name: files that this node lacks come from its `ArtifactStore`.
     manifest : Manifest
         Of the deployment; files of another artifact are refused.
     stage : int
     """
 
-    def __init__(self, folder: str, manifest: Manifest, stage: int) -> None:
+    def __init__(self, deployment: str, manifest: Manifest, stage: int) -> None:
+        store = ray.get_actor(store_name(deployment), NAMESPACE)
+        folder = fetch(
+            manifest, manifest.stages[stage].files, lambda name, offset: ray.get(store.read.remote(name, offset))
+        )
         with warnings.catch_warnings():  # each stage has a node's devices to itself, whatever the plan's topology
             warnings.simplefilter("ignore", MachineWarning)
             self.module = load_stage(folder, stage, manifest)

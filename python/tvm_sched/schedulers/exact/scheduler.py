@@ -29,7 +29,6 @@ from ..registry import register
 from ..search import MOVE, Array, Improvement, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
 from .submodels import split
-from .windows import WindowSearch
 
 WORK_PER_SECOND = 0.5
 """Deterministic seconds of CP-SAT in a second of the clock, roughly, on one core of a server."""
@@ -335,6 +334,9 @@ class Search:
         """Windows of the best schedule, solved with CP-SAT."""
         if self.best is None or self.done or self.best[1].evicted or self._late():
             return
+        from .model import Limits
+        from .windows import WindowSearch
+
         latency, index = self.best
         start = sequence_of(self.problem, index)
         search = WindowSearch(self.problem, self.searches, start, latency, scale, self.options.seed)

@@ -1,0 +1,97 @@
+"""Commands on what runs on a cluster: check it, end services, place them anew after a failure, move them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from .cluster_inputs import AllocationFile, Method, Name, Running, Services, about, cluster, state_of, write_allocation
+from .command import Output, command
+from .inputs import check_outputs
+from .interrupt import interruptible
+from .plan import JSON
+
+
+@command(cluster, "verify", ("tvm-sched cluster verify rampa-base allocation.json",))
+def verify_allocation(out: Output, name: Name, allocation: Running, services: Services = "rampa-services") -> None:
+    """Check an allocation by every rule; the first broken one is named, and the exit status is 2."""
+    state = state_of(name, services, allocation)
+    out.show(escape(f"{allocation}: {len(state.running)} services keep all rules"))
+    out.result({**about(state), "right": True})
+
+
+@command(cluster, "release", ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",))
+def release(
+    out: Output,
+    name: Name,
+    allocation: Running,
+    request: Annotated[list[str], typer.Argument(metavar="REQUEST...", help="Names of deployments.")],
+    services: Services = "rampa-services",
+    output: AllocationFile = None,
+) -> None:
+    """End services; what they held is free again, for those that wait since a failure first."""
+    from ..cluster import recover
+
+    check_outputs({"--output": (output, JSON)})
+    state = state_of(name, services, allocation)
+    for one in request:
+        state.release(one)
+    recovery = recover(state)
+    write_allocation(out, output, state.allocation)
+    out.show(
+        f"{len(request)} services ended; {len(recovery.replaced)} that waited found a place; {len(state.running)} run"
+    )
+    out.result({**about(state), "replaced": recovery.replaced})
+
+
+@command(
+    cluster,
+    "fail",
+    ("tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json",),
+)
+def fail(
+    out: Output,
+    name: Name,
+    allocation: Running,
+    part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that fails.")],
+    services: Services = "rampa-services",
+    allocator: Method = "cluster-exact",
+    output: AllocationFile = None,
+) -> None:
+    """A part fails: place anew what it carried, on what is left."""
+    from ..cluster import fail as fail_part
+
+    check_outputs({"--output": (output, JSON)})
+    state = state_of(name, services, allocation)
+    recovery = fail_part(state, part, allocator)
+    write_allocation(out, output, state.allocation)
+    waiting = ", ".join(request.name for request in recovery.waiting)
+    out.show(escape(f"{len(recovery.replaced)} services placed anew; without a place: {waiting or 'none'}"))
+    out.result({**about(state), "replaced": recovery.replaced})
+
+
+@command(
+    cluster, "defragment", ("tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json",)
+)
+def defragment(
+    out: Output,
+    name: Name,
+    allocation: Running,
+    moves: Annotated[int, typer.Option("--moves", metavar="N", help="Services that move at most.")] = 10,
+    services: Services = "rampa-services",
+    output: AllocationFile = None,
+) -> None:
+    """Move a few services so that more fit besides; each is copied before it is given up."""
+    from ..cluster import defragment as move
+
+    check_outputs({"--output": (output, JSON)})
+    state = state_of(name, services, allocation)
+    with interruptible(out), out.step("Looking for moves"):
+        done = move(state, moves)
+    write_allocation(out, output, state.allocation)
+    total, gain = sum(one.bytes for one in done), sum(one.gain for one in done)
+    out.show(f"{len(done)} moves of {total / 1e9:.1f} GB of parameters; {gain:.2f} services more fit")
+    told = [{"request": m.after.request, "gpus": m.after.gpus, "bytes": m.bytes, "gain": m.gain} for m in done]
+    out.result({**about(state), "moves": told, "bytes": total, "gain": gain})

@@ -1,0 +1,58 @@
+"""What the commands ``cluster`` share: their arguments, the state that these describe, and what is written of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .command import Output
+
+if TYPE_CHECKING:
+    from ..cluster import Allocation, Cluster, ClusterState, Service
+
+cluster = typer.Typer(help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich")
+
+Name = Annotated[
+    str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
+]
+Services = Annotated[
+    str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
+]
+Method = Annotated[
+    str, typer.Option("--allocator", "-a", metavar="NAME", help="cluster-exact, rampa, ncar, pipeedge or first-fit.")
+]
+Running = Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
+AllocationFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation.")
+]
+
+
+def state_of(name: str, services: str, running: Path | None) -> ClusterState:
+    """The state of a cluster with services, and what runs on it."""
+    from ..cluster import Allocation, ClusterState, load_cluster, load_services
+
+    made: Cluster = load_cluster(name)
+    known: tuple[Service, ...] = load_services(services)
+    return ClusterState(made, known) if running is None else ClusterState.of(made, known, Allocation.load(running))
+
+
+def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> None:
+    """Write an allocation where a file was given."""
+    if path:
+        allocation.save(path)
+        out.wrote(path, "allocation")
+
+
+def about(state: ClusterState) -> dict[str, Any]:
+    """What a state is, for programs."""
+    free = {kind.name: int(n) for kind, n in zip(state.cluster.kinds, state.kind_gpus, strict=True)}
+    return {
+        "cluster": state.cluster.name,
+        "running": len(state.running),
+        "free_gpus": free,
+        "free_fibres": int(state.fibres.sum()),
+        "failed": state.failed,
+        "waiting": list(state.waiting),
+    }
