@@ -248,6 +248,13 @@ def test_an_interrupt_ends_the_work(method, what):
         solve(random_layered(0).problem(2), method, progress=interrupted(what))
 
 
+def test_auto_leaves_out_what_would_take_its_time():
+    problem = random_layered(0, 2000, 40, 3000).problem(32)
+    tried = solve(problem, "auto", {"time_limit": 0.5}).notes["tried"]
+    assert "heft" in tried
+    assert not {"hios-lp", "hios-mr"} & tried.keys()
+
+
 @pytest.mark.parametrize("what", ["list schedules", "annealing", "windows"])
 def test_after_an_interrupt_auto_has_the_best_so_far(what):
     problem = random_layered(0, 60, 8, 120).problem(3)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InfeasibleError, InputError
+from ..errors import InfeasibleError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule.simulate import price
@@ -17,6 +17,10 @@ from .registry import get, register
 
 STARTS = ("single", "heft", "peft", "hios-lp", "hios-mr")
 """Methods that take milliseconds, in the order in which they are tried; of equal ones the first is kept."""
+
+HIOS_SECONDS, HIOS_SHARE, HIOS_PLACES_SQUARED_PER_SECOND = 0.2, 0.1, 1.6e10
+"""HIOS looks at each operator and device again for each other one: it is left out where it would take more seconds than these
+and a larger share of the time, at (operators x devices)^2 a second on one core of a server."""
 
 STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
 """Share of the time for annealing into stages, where the costs know operators together. Where parameters are loaded, the
@@ -47,11 +51,7 @@ class AutoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.time_limit >= 0:
-            raise InputError(f"time_limit is {self.time_limit}; 0 or more seconds are allowed")
-        for name, least in (("stage", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; {least} or more is allowed")
+        require_at_least(self, time_limit=0, stage=1, seed=0)
 
 
 @register("auto", options=AutoOptions, answers_interrupt=True)
@@ -70,7 +70,10 @@ def auto(problem: Problem, options: AutoOptions) -> Schedule:
     search = _Portfolio(problem, options)
     try:
         for name in STARTS:
-            search.call(name, {"window": options.stage} if name.startswith("hios") else {})
+            if not name.startswith("hios"):
+                search.call(name, {})
+            elif search.has_time_for_hios:
+                search.call(name, {"window": options.stage})
         search.exact()
         search.stages()
     except KeyboardInterrupt:
@@ -107,6 +110,13 @@ class _Portfolio:
     def done(self) -> bool:
         """Whether nothing better can be found."""
         return min((latency for latency, _ in self.found), default=FORBIDDEN) <= self.search.goal
+
+    @property
+    def has_time_for_hios(self) -> bool:
+        """Whether HIOS's methods take a small part of the time only."""
+        places = len(self.problem.graph.operators) * len(self.problem.topology.devices)
+        seconds = places**2 / HIOS_PLACES_SQUARED_PER_SECOND
+        return seconds <= max(HIOS_SECONDS, HIOS_SHARE * self.options.time_limit)
 
     def call(self, name: str, options: dict[str, Any]) -> None:
         """Try a registered method."""
