@@ -40,7 +40,9 @@ Points = dict[str, tuple[np.ndarray, np.ndarray]]
 NOTES = {
     "gpu": """\
 Measured: the package aiconfigurator-core. A fifth of all weights' shapes (n, k) is held out on all GPUs together.
-Targets: at most 6 % on shapes held out, at most 20 % on a GPU left out, its chip's relatives with it.""",
+Targets: at most 6 % on shapes held out, at most 20 % on a GPU left out, its chip's relatives with it.
+Shapes held out lie on the same grid of sizes as the others, so that interpolation between measurements of the same GPU does
+well there; it has nothing to say of another GPU or another kind of operator.""",
     "cpu": """\
 Each network in turn is held out; what is left to learn from are the other networks and random ones on a device of one
 thread: the device of two threads is new. "Whole model" is the sum of the kernels against the measured latency of a

@@ -19,8 +19,8 @@ STARTS = ("single", "heft", "peft", "hios-lp", "hios-mr")
 """Methods that take milliseconds, in the order in which they are tried; of equal ones the first is kept."""
 
 HIOS_SECONDS, HIOS_SHARE, HIOS_PLACES_SQUARED_PER_SECOND = 0.2, 0.1, 1.6e10
-"""HIOS looks at each operator and device again for each other one: it is left out where it would take more seconds than these
-and a larger share of the time, at (operators x devices)^2 a second on one core of a server."""
+"""HIOS looks at each operator and device again for each other one: it is left out where it would take more than these
+seconds and a larger share of the time, at (operators x devices)^2 a second on one core of a server."""
 
 STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
 """Share of the time for annealing into stages, where the costs know operators together. Where parameters are loaded, the
