@@ -149,9 +149,9 @@ def _pivot(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
         line = lines.setdefault((row.case, row.method), {})
-        line[row.unit] = f"{row.figure:.6g}"
+        line[row.unit] = f"{row.figure:.4g}"
         if row.peer is not None:
-            line[f"{row.unit}, {row.peer_name}"] = f"{row.peer:.6g}"
+            line[f"{row.unit}, {row.peer_name}"] = f"{row.peer:.4g}"
     columns = [*units, *peers]
     return ["case", "method", *columns], [
         [*key, *(line.get(column, "") for column in columns)] for key, line in lines.items()
