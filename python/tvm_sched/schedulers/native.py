@@ -25,11 +25,20 @@ SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which a schedule is repaired that holds too much."""
 
 
-FREE_PER_SECOND, QUEUED_PER_SECOND = 40_000_000, 12_000_000
-"""Operators that annealing times in a second on one core of a server: where copies wait for nothing, and elsewhere."""
+class Speed(NamedTuple):
+    """Operators that annealing times in a second on one core of a server, idle; each alone, or in stages, too."""
 
-STAGES_SLOWER = 2
-"""How many times as long it takes where operators may start together."""
+    alone: int
+    in_stages: int
+
+    @staticmethod
+    def of(problem: Problem) -> Speed:
+        """What is usual for problems of its kind."""
+        if nothing_contends(problem):
+            return Speed(40_000_000, 20_000_000)
+        if any(problem.graph.index.host_inputs):
+            return Speed(12_000_000, 12_000_000)
+        return Speed(22_000_000, 15_000_000)
 
 
 class Effort(NamedTuple):
@@ -48,9 +57,8 @@ class Effort(NamedTuple):
     @staticmethod
     def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
         """As much work as takes about so many seconds on an idle machine."""
-        speed = FREE_PER_SECOND if nothing_contends(problem) else QUEUED_PER_SECOND
-        speed //= STAGES_SLOWER if stage > 1 else 1
-        return Effort(int(seconds * speed), seed, goal, stage, deadline)
+        speed = Speed.of(problem)
+        return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
 
 
 def nothing_contends(problem: Problem) -> bool:
