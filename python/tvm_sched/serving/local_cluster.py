@@ -89,6 +89,6 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # a driver whose head was killed cannot leave; the processes end below
             ray.shutdown()
         self._cluster.shutdown()
