@@ -1,4 +1,4 @@
-"""Import of ONNX models through TVM's frontend, with the names of their initialisers kept."""
+"""Import of ONNX models through TVM's frontend and our own converters, with the names of their initialisers kept."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from ...errors import InputError
-from .model import ImportedModel, data_address, lift_constants, main_constants
-from .shapes import DeclaredInput, InputShapes, bind_shapes
+from ....errors import InputError
+from ..model import ImportedModel, data_address, lift_constants, main_constants
+from ..shapes import DeclaredInput, InputShapes, bind_shapes
+from .operators import Node, UnsupportedNode, find
 
 if TYPE_CHECKING:
     import onnx
@@ -65,8 +66,32 @@ def _convert(
 
     values: dict[str, int] = {}
 
+    opsets = {("" if i.domain == "ai.onnx" else i.domain): i.version for i in model.opset_import}
+
     class Importer(onnx_frontend.ONNXGraphImporter):
-        """Notes which constant an initialiser became: the frontend forgets their names."""
+        """Prefers our converters, and notes which constant an initialiser became: the frontend forgets their names."""
+
+        def _check_for_unsupported_ops(self, graph: Any) -> None:
+            known = onnx_frontend._get_convert_map()
+            unknown = [n for n in graph.node if not (n.op_type in known or find(n.op_type, n.domain))]
+            super()._check_for_unsupported_ops(type(graph)(node=unknown))
+
+        def _construct_nodes(self, graph: Any) -> None:
+            # Node by node, so that our converters see what the frontend does not hand on: name, domain, outputs.
+            for node in graph.node:
+                convert = find(node.op_type, node.domain)
+                if convert is None:
+                    super()._construct_nodes(type(graph)(node=[node]))
+                else:
+                    self._convert_with(convert, node)
+
+        def _convert_with(self, convert: Any, node: Any) -> None:
+            inputs = tuple(self._nodes[i] if i else None for i in node.input)
+            attributes, version = self._parse_attr(node.attribute), opsets.get(node.domain, self.opset)
+            made = convert(Node(node.op_type, node.name, inputs, attributes, tuple(node.output), version, self.bb))
+            values = [made] if isinstance(made, relax.Expr) else list(made)
+            for name, value in zip(node.output, values, strict=False):
+                self._nodes[name] = self.bb.normalize(value)
 
         def _parse_graph_initializers(self, graph: Any) -> None:
             super()._parse_graph_initializers(graph)
@@ -90,6 +115,8 @@ def _convert(
             mod = importer.from_onnx(model.graph, opset)
     except tvm.error.OpNotImplemented as error:
         raise InputError(f"{where}: {_unsupported(model, onnx_frontend, error)}") from None
+    except UnsupportedNode as error:
+        raise InputError(f"{where}: {error}") from None
     except Exception as error:
         _check_model(model, where)
         doing = output.getvalue().split(", with inputs")[0].strip()
@@ -113,7 +140,9 @@ def _check_model(model: onnx.ModelProto, where: str) -> None:
 def _unsupported(model: onnx.ModelProto, frontend: Any, error: Exception) -> str:
     known = frontend._get_convert_map()
     nodes = [
-        f"{n.op_type} (node {n.name or '->'.join(n.output)!r})" for n in model.graph.node if n.op_type not in known
+        f"{n.op_type} (node {n.name or '->'.join(n.output)!r})"
+        for n in model.graph.node
+        if n.op_type not in known and find(n.op_type, n.domain) is None
     ]
     nodes = [text for text in nodes if not text.startswith(("If ", "Constant "))]
     if not nodes:

@@ -1,0 +1,8 @@
+"""Import of ONNX models: a model is read, prepared (static shapes, folded constants), then converted to Relax.
+
+`operators` holds the converters that TVM's frontend lacks or has wrong; all others are TVM's.
+"""
+
+from .frontend import from_onnx, read_onnx
+
+__all__ = ["from_onnx", "read_onnx"]

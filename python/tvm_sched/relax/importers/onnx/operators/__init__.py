@@ -1,0 +1,9 @@
+"""Converters of ONNX operators to Relax, a family a file, which take precedence over those of TVM's frontend.
+
+A converter is a function from a `Node` to the value of its output, or to a list of values where it has several. It is
+registered by `converter`, and found by the operator's domain and name; nothing of TVM's frontend is changed.
+"""
+
+from .registry import Node, UnsupportedNode, constant_of, converter, find
+
+__all__ = ["Node", "UnsupportedNode", "constant_of", "converter", "find"]

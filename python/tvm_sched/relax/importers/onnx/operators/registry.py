@@ -1,0 +1,100 @@
+"""The converters by domain and operator, and what they are given."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+STANDARD = ("", "ai.onnx")
+"""Names of the standard domain."""
+
+
+class UnsupportedNode(Exception):
+    """A node that cannot be converted; the message says why, and what to do where there is something to do."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An ONNX node whose inputs are converted already.
+
+    Attributes
+    ----------
+    operator : str
+    name : str
+    inputs : tuple of relax.Expr or None
+        None where the node leaves an optional input out. Inputs at the end may be missing altogether: use `input`.
+    attributes : mapping
+        As TVM's frontend parses them: numbers, bytes, tuples, ``TensorProto``, ``GraphProto``.
+    outputs : tuple of str
+        Names; an empty name is an output that nobody wants.
+    opset : int
+        Version of the node's domain.
+    builder : relax.BlockBuilder
+        Emit intermediate values with it.
+    """
+
+    operator: str
+    name: str
+    inputs: tuple[relax.Expr | None, ...]
+    attributes: Mapping[str, Any]
+    outputs: tuple[str, ...]
+    opset: int
+    builder: relax.BlockBuilder
+
+    def input(self, position: int) -> relax.Expr | None:
+        """An input, or None where it is left out."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def wants(self, position: int) -> bool:
+        """Whether somebody reads an output."""
+        return position < len(self.outputs) and self.outputs[position] != ""
+
+    def emit(self, value: relax.Expr) -> relax.Expr:
+        """Bind a value to a variable, so that its type is known."""
+        return self.builder.emit(value)
+
+
+Converter: TypeAlias = "Callable[[Node], relax.Expr | Sequence[relax.Expr]]"
+
+_converters: dict[tuple[str, str], Converter] = {}
+
+
+def converter(*names: str, domain: str = "") -> Callable[[Converter], Converter]:
+    """Register a function for operators of a domain."""
+
+    def register(function: Converter) -> Converter:
+        for name in names:
+            _converters[domain, name] = function
+        return function
+
+    return register
+
+
+def find(name: str, domain: str = "") -> Converter | None:
+    """Our converter for an operator, or None where TVM's is to be used."""
+    _load()
+    return _converters.get(("" if domain in STANDARD else domain, name))
+
+
+def constant_of(value: relax.Expr | None) -> npt.NDArray[np.generic] | None:
+    """The value of a constant; None for what is known only when the model runs."""
+    if isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType):
+        return value.value.numpy()
+    return None
+
+
+@cache
+def _load() -> None:
+    """Import each module of this package, so that its converters are registered."""
+    package = __package__ or ""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
