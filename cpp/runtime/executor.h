@@ -77,9 +77,9 @@ class Executor {
   explicit Executor(std::shared_ptr<const Plan> plan);
   ~Executor();
 
-  /// Run the plan once. One caller at a time. Throws StepError for the first step that failed,
-  /// StalledError when the watchdog struck, and whatever `poll` throws; in all cases no thread
-  /// works for the run any more.
+  /// Run the plan once, on the caller's thread where one is enough. One caller at a time. Throws
+  /// StepError for the first step that failed, StalledError when the watchdog struck, and whatever
+  /// `poll` throws; in all cases no thread works for the run any more.
   RunRecord Run(Backend& backend, const Bindings& bindings, const RunSettings& settings);
   RunRecord Run(Backend& backend, const Bindings& bindings, std::function<void()> poll) {
     RunSettings settings;
@@ -130,6 +130,7 @@ class Executor {
   void Reset();
   // One thread's work in a run; see executor.cc for how threads share the queues.
   void Work(ActiveRun& run, int home);
+  void WorkAlone(ActiveRun& run);
   bool Take(int queue);
   void Drain(ActiveRun& run, int queue);
   void RunItem(ActiveRun& run, Queue& queue, const Item& item);

@@ -7,6 +7,7 @@ there, sees the same registry.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,20 @@ def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
     give_up = time.monotonic() + seconds
     while stop_runs() and time.monotonic() < give_up:
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def use_cores(count: int | None) -> Iterator[None]:
+    """Let modules that this thread makes or loads use so many cores; None: as many as without this."""
+    if count is None:
+        yield
+        return
+    use = function("tvm_sched.use_cores")
+    former = use(count)
+    try:
+        yield
+    finally:
+        use(former)
 
 
 def function(name: str) -> Callable[..., Any]:

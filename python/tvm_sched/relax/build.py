@@ -23,7 +23,7 @@ from .export import EMBED_LIMIT, export
 from .importers import ImportedModel, load_model
 from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
-from .kernels import host_target
+from .processor import NATIVE, compiling_for, host_target
 from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, problem_passes, schedule_passes, wants_measuring
 
@@ -121,6 +121,8 @@ def compile(
     measure: bool | None = None,
     name: str | None = None,
     progress: Any = None,
+    processor: str = NATIVE,
+    threads: int | None = None,
 ) -> CompiledModel:
     """Import a model, schedule it for a topology and compile it.
 
@@ -151,6 +153,12 @@ def compile(
         Of the model.
     progress : callable, optional
         Called with what is being done, how many parts are done and how many there are.
+    processor : {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
+        What TVM's kernels are compiled for: this machine's processor, or all of a level; loading says what one lacks.
+        oneDNN chooses its code when the artifact is loaded.
+    threads : int, optional
+        Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: as many as
+        the process that loads it has cores.
 
     Raises
     ------
@@ -169,14 +177,16 @@ def compile(
     wanted = wants_measuring(topology, backend, measure)
     imported = [load_model(model, each, name) for each in shapes]
     _check_different(imported)
-    mods = []
-    for each in imported:
-        given = schedule if len(imported) == 1 else None
-        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress, backend, wanted))
-    embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
-    executor = make_executor(mods, backend=backend, embed=embed)
-    mod = attach_executor(mods[0], executor.modules, executor.main)
-    executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
+    given = schedule if len(imported) == 1 else None
+    with compiling_for(processor, threads):
+        mods = [
+            _scheduled(each, topology, scheduler, options, cost_model, given, progress, backend, wanted)
+            for each in imported
+        ]
+        embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
+        executor = make_executor(mods, backend=backend, embed=embed)
+        mod = attach_executor(mods[0], executor.modules, executor.main)
+        executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     return CompiledModel(
         executable, tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods), external

@@ -85,8 +85,3 @@ def _serial(stmt: tirx.Stmt) -> tirx.Stmt:
             return tirx.While(stmt.condition, body, stmt.span)
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, stmt.span)
     return stmt
-
-
-def host_target() -> tvm.target.Target:
-    """The target of kernels: this machine's CPU."""
-    return tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})

@@ -12,7 +12,7 @@ from tvm import relax
 
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
-from .kernels import host_target
+from .processor import host_target
 from .passes import (
     AllocateStreams,
     EmitExecutor,
