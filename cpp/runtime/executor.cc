@@ -199,7 +199,7 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
   } else {
     work();
   }
-  if (run.failure) throw StepError(run.failed_step, run.failure);
+  if (run.failure) throw StepError(run.failed_step, run.failure, alone);
   return Record(run);
 }
 

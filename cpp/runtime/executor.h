@@ -40,14 +40,18 @@ struct RunRecord {
 /// A step that failed, and why.
 class StepError : public std::exception {
  public:
-  StepError(int step, std::exception_ptr cause) : step_(step), cause_(std::move(cause)) {}
+  StepError(int step, std::exception_ptr cause, bool on_this_thread = false)
+      : step_(step), cause_(std::move(cause)), on_this_thread_(on_this_thread) {}
   int step() const { return step_; }
   const std::exception_ptr& cause() const { return cause_; }
+  /// Whether it failed on the thread of the run's caller.
+  bool on_this_thread() const { return on_this_thread_; }
   const char* what() const noexcept override { return "a step of the plan failed"; }
 
  private:
   int step_;
   std::exception_ptr cause_;
+  bool on_this_thread_;
 };
 
 /// Nothing has ended for as long as the run's watchdog allows.

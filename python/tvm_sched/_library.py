@@ -78,6 +78,8 @@ def ffi() -> Any:
 def load_library() -> Any:
     """Load ``libtvm_sched.so`` once and keep it loaded; return its ``tvm_ffi`` module."""
     tvm_ffi = ffi()
+    # A kernel in Python that Ctrl-C ends stays interrupted on its way through C++.
+    tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
     module = tvm_ffi.load_module(library_path(), keep_module_alive=True)
     if (stop_runs := tvm_ffi.get_global_func("tvm_sched.stop_runs", allow_missing=True)) is not None:
         atexit.register(_end_runs, stop_runs)

@@ -23,9 +23,9 @@ from .export import EMBED_LIMIT, export
 from .importers import ImportedModel, load_model
 from .importers.model import number_of_inputs
 from .importers.shapes import InputShapes
-from .processor import NATIVE, compiling_for, host_target
 from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, problem_passes, schedule_passes, wants_measuring
+from .processor import NATIVE, compiling_for, host_target
 
 BACKENDS = ("cpu", "emulated", "cuda")
 

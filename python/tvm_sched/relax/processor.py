@@ -30,12 +30,13 @@ class _Machine:
     threads: int = 0
 
 
-_chosen: ContextVar[_Machine] = ContextVar("tvm_sched_machine", default=_Machine())
+_HERE = _Machine()
+_chosen: ContextVar[_Machine] = ContextVar("tvm_sched_machine", default=_HERE)
 
 
 @contextmanager
 def compiling_for(processor: str = NATIVE, threads: int | None = None) -> Iterator[None]:
-    """Compile kernels for a processor, and modules that use so many threads, where nothing else is said when they are loaded.
+    """Compile kernels for a processor, and modules that use so many threads where loading says nothing else.
 
     Parameters
     ----------

@@ -216,9 +216,7 @@ def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
 
 
-def function_cores(
-    calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]
-) -> dict[str, tuple[int, int]]:
+def function_cores(calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """The share of the machine's cores of each function that is called, from those of operators."""
     return {call.function: shares[call.operator] for call in calls}
 
