@@ -90,5 +90,5 @@ def _declared(item: onnx.ValueInfoProto) -> DeclaredInput:
     dims: list[int | str | None] = []
     for dim in tensor.shape.dim:
         symbol = None if dim.dim_param in UNNAMED else dim.dim_param
-        dims.append(dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else symbol)
+        dims.append(dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else symbol)
     return DeclaredInput(item.name, tuple(dims))
