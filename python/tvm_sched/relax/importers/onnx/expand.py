@@ -81,6 +81,8 @@ def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
     proto = _body(schema, node, model.opset_imports.get("", 1))
     if proto is None:
         return False
+    if not _match_outputs(proto, node):
+        return False
     proto.domain, proto.name = DOMAIN, f"{node.op_type}_{number}"
     del proto.opset_import[:]  # those of the model; `_body` has chosen the one that holds for its opset
     entry = proto.opset_import.add()
@@ -93,6 +95,19 @@ def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
     model.functions[function.identifier()] = function
     model.opset_imports[DOMAIN] = 1
     node.domain, node.op_type = DOMAIN, proto.name
+    return True
+
+
+def _match_outputs(proto: onnx.FunctionProto, node: ir.Node) -> bool:
+    """Give the body as many outputs as the node has: it leaves out those that nobody wants."""
+    written = {name for inner in proto.node for name in inner.output} | set(proto.input)
+    outputs = []
+    for name, value in zip(proto.output, node.outputs, strict=False):
+        if name not in written and (value.uses() or value.is_graph_output()):
+            return False
+        outputs.append(name if name in written else proto.output[0])
+    del proto.output[:]
+    proto.output.extend(outputs)
     return True
 
 
