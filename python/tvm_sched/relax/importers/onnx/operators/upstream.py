@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax
 
-from .registry import UnsupportedNode, constant_of, find
+from .registry import Node, UnsupportedNode, constant_of, find
 
 if TYPE_CHECKING:
     import onnx
@@ -64,7 +64,19 @@ def is_known(node: ir.Node | onnx.NodeProto) -> bool:
     return node.op_type in onnx_frontend._get_convert_map() and node.op_type not in EXPANDED
 
 
-def check_constants(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> None:
+def convert_upstream(node: Node, attributes: Mapping[str, Any] | None = None) -> relax.Expr:
+    """What TVM's converter makes of a node, for converters of ours that only mend its attributes."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    function = onnx_frontend._get_convert_map()[node.operator].get_converter(node.opset)
+    given = dict(node.attributes if attributes is None else attributes)
+    given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.outputs)}
+    return function(node.builder, onnx_frontend.onnx_input(node.inputs), given, [{}, {}])
+
+
+def check_constants(
+    node: onnx.NodeProto, inputs: Sequence[relax.Expr | None], graph: onnx.GraphProto | None = None
+) -> None:
     """Refuse a node one of whose shapes or axes is known only when the model runs.
 
     Raises
@@ -77,17 +89,33 @@ def check_constants(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -
         if value is None or constant_of(value) is not None or isinstance(value, relax.ShapeExpr):
             continue
         name = node.input[position]
-        if isinstance(value, relax.Var) and not isinstance(value, relax.DataflowVar):
-            advice = f"give its value: --constant {name}=VALUE (constants={{{name!r}: value}})"
+        sources = _sources(graph, name) if graph is not None else [name]
+        if sources:
+            told = " and ".join(f"--constant {source}=VALUE" for source in sources)
+            advice = f"give the value of what decides it: {told} (constants={{{sources[0]!r}: ...}})"
         else:
-            advice = (
-                "it is computed from the model's inputs: give the input that decides it with --constant NAME=VALUE, or "
-                "simplify the model so that it is a constant"
-            )
+            advice = "change the model so that it is a constant"
         raise UnsupportedNode(
             f"{_text(node)}: its input {position} ({name!r}) decides shapes or axes, which have to be known when the model "
             f"is compiled; {advice}"
         )
+
+
+def _sources(graph: onnx.GraphProto, name: str) -> list[str]:
+    """The inputs of the model from which a value is computed."""
+    producers = {output: node for node in graph.node for output in node.output}
+    inputs = {item.name for item in graph.input}
+    seen, left, found = set(), [name], []
+    while left:
+        value = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in inputs:
+            found.append(value)
+        elif value in producers:
+            left.extend(producers[value].input)
+    return sorted(found)
 
 
 def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[str, onnx.ValueInfoProto]) -> None:
