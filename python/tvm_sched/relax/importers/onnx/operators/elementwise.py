@@ -32,8 +32,11 @@ def is_inf(node: Node) -> relax.Expr:
 
 @converter("PRelu")
 def prelu(node: Node) -> relax.Expr:
-    """The slope broadcasts to the input; TVM's takes one slope a channel only."""
+    """The slope broadcasts to the input, or is one a channel; TVM's takes one a channel only."""
     x, slope = node.input(0), node.input(1)
+    shape, given = node.shape(x, "its input X"), node.shape(slope, "its slope")
+    if len(given) == 1 and len(shape) > 1 and given[0] not in (1, shape[-1]) and given[0] == shape[1]:
+        slope = relax.op.reshape(slope, (given[0], *[1] * (len(shape) - 2)))
     return relax.op.where(relax.op.less(x, scalar(0, x)), relax.op.multiply(x, slope), x)
 
 
@@ -57,27 +60,31 @@ def softplus(node: Node) -> relax.Expr:
 
 @converter("Mod")
 def mod(node: Node) -> relax.Expr:
-    """The sign of the divisor, or with ``fmod`` that of the dividend; TVM's fmod of floating point gives NaN."""
+    """The sign of the divisor, or with ``fmod`` that of the dividend; TVM's gives NaN for some floating point."""
     x, y = node.input(0), node.input(1)
-    if not node.attribute("fmod", 0):
-        return relax.op.floor_mod(x, y)
+    truncate = bool(node.attribute("fmod", 0))
     if dtype_of(x).startswith(WHOLE):
-        return relax.op.mod(x, y)
+        return relax.op.mod(x, y) if truncate else relax.op.floor_mod(x, y)
     if dtype_of(x) not in ("float16", "float32", "float64"):
-        raise node.unsupported(f"fmod=1 of {dtype_of(x)} is not written; cast to float32 before it")
+        raise node.unsupported(f"a remainder of {dtype_of(x)} is not written; cast to float32 before it")
 
     def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         wide = "float64" if a.dtype == "float64" else "float32"
         function = "fmod" if wide == "float64" else "fmodf"
-        return te.compute(
-            a.shape,
-            lambda *i: tvm.tirx.call_pure_extern(wide, function, a(*i).astype(wide), b(*i).astype(wide)).astype(a.dtype),
-            name="fmod",
-        )
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            by = b(*i).astype(wide)
+            rest = tvm.tirx.call_pure_extern(wide, function, a(*i).astype(wide), by)
+            if not truncate:
+                other = tvm.tirx.any(tvm.tirx.all(rest < 0, by > 0), tvm.tirx.all(rest > 0, by < 0))
+                rest = tvm.tirx.Select(other, rest + by, rest)
+            return rest.astype(a.dtype)
+
+        return te.compute(a.shape, element, name="remainder")
 
     shape = np.broadcast_shapes(node.shape(x, "its input A"), node.shape(y, "its input B"))
     x, y = (node.emit(relax.op.broadcast_to(value, shape)) for value in (x, y))
-    return node.builder.emit_te(compute, x, y, primfunc_name_hint="fmod")
+    return node.builder.emit_te(compute, x, y, primfunc_name_hint="remainder")
 
 
 @converter("BitShift")
@@ -106,37 +113,29 @@ def power(node: Node) -> relax.Expr:
     if not dtype_of(exponent).startswith(WHOLE):
         wide = relax.op.power(relax.op.astype(base, "float64"), relax.op.astype(exponent, "float64"))
         return relax.op.astype(wide, dtype_of(base))
-    return _whole_power(base, exponent)
+    return _whole_power(node, base, exponent)
 
 
-def _whole_power(base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
+def _whole_power(node: Node, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
     """Binary exponentiation, exact modulo the type's range; negative exponents round towards zero."""
-    one, square = scalar(1, base), base
-    magnitude = exponent
-    negative = None
-    if dtype_of(exponent).startswith("int"):
-        negative = relax.op.less(exponent, scalar(0, exponent))
-        magnitude = relax.op.where(negative, relax.op.negative(exponent), exponent)
-    result = one
+    op, one, zero = relax.op, scalar(1, base), scalar(0, base)
+    signed = dtype_of(exponent).startswith("int")
+    magnitude = node.emit(op.abs(exponent)) if signed else exponent
+    result, square = one, base
     for bit in range(7):  # 2**127 is beyond any integer type; what matters above is whether the base is -1, 0 or 1
-        taken = relax.op.bitwise_and(relax.op.right_shift(magnitude, scalar(bit, magnitude)), scalar(1, magnitude))
-        result = relax.op.where(
-            relax.op.equal(taken, scalar(1, taken)) if bit else _odd(magnitude), relax.op.multiply(result, square), result
-        )
-        square = relax.op.multiply(square, square)
-    is_zero = relax.op.equal(base, scalar(0, base))
-    at_zero = relax.op.where(relax.op.equal(magnitude, scalar(0, magnitude)), one, scalar(0, base))
-    result = relax.op.where(is_zero, at_zero, result)
-    if negative is None:
+        moved = op.right_shift(magnitude, scalar(bit, exponent)) if bit else magnitude
+        taken = op.equal(op.bitwise_and(moved, scalar(1, exponent)), scalar(1, exponent))
+        result = node.emit(op.where(taken, op.multiply(result, square), result))
+        square = node.emit(op.multiply(square, square))
+    at_zero = op.where(op.equal(exponent, scalar(0, exponent)), one, zero)
+    result = op.where(op.equal(base, zero), at_zero, result)
+    if not signed:
         return result
-    unit = relax.op.logical_or(relax.op.equal(base, one), relax.op.equal(base, scalar(-1, base)))
-    if dtype_of(base).startswith("uint"):
-        unit = relax.op.equal(base, one)
-    return relax.op.where(relax.op.logical_and(negative, relax.op.logical_not(unit)), scalar(0, base), result)
-
-
-def _odd(value: relax.Expr) -> relax.Expr:
-    return relax.op.equal(relax.op.bitwise_and(value, scalar(1, value)), scalar(1, value))
+    unit = op.equal(base, one)
+    if dtype_of(base).startswith("int"):
+        unit = op.logical_or(unit, op.equal(base, scalar(-1, base)))
+    lost = op.logical_and(op.less(exponent, scalar(0, exponent)), op.logical_not(unit))
+    return op.where(lost, zero, result)
 
 
 @converter("Dropout")
@@ -170,8 +169,10 @@ def bit_cast(node: Node) -> relax.Expr:
     x, kind = node.input(0), get_type(node.attribute("to"))
     if kind == dtype_of(x):
         return x
+    if dtype_of(x) == "bool" and kind in ("int8", "uint8"):
+        return relax.op.astype(x, kind)  # one byte, 0 or 1
     if "bool" in (kind, dtype_of(x)):
-        raise node.unsupported("bool has no defined bits here; cast it instead")
+        raise node.unsupported(f"from {dtype_of(x)} to {kind}: not every value is one of the other type")
     return node.builder.emit_te(
         lambda a: te.compute(a.shape, lambda *i: tvm.tirx.reinterpret(kind, a(*i)), name="bit_cast"),
         x,

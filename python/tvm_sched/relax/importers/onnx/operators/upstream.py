@@ -55,6 +55,10 @@ CONSTANTS: dict[str, tuple[int, ...]] = {
 """Inputs that decide shapes or axes: they have to be known when the model is compiled."""
 
 
+INFERENCE_ERRS = {"STFT": "onnx takes onesided for 0 where nothing is said, against its own definition"}
+"""Operators whose shapes ONNX's inference does not get right, and how."""
+
+
 def is_known(node: ir.Node | onnx.NodeProto) -> bool:
     """Whether a node of the standard domain is converted as it is, and not by the standard's definition of it."""
     from tvm.relax.frontend.onnx import onnx_frontend
@@ -129,7 +133,7 @@ def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[st
 
     for name, value in zip(node.output, values, strict=False):
         told = inferred.get(name)
-        if told is None or not told.type.HasField("tensor_type") or not isinstance(value, relax.Expr):
+        if told is None or node.op_type in INFERENCE_ERRS or not told.type.HasField("tensor_type") or not isinstance(value, relax.Expr):
             continue
         kind = told.type.tensor_type
         if not isinstance(value.ty, relax.TensorType):
