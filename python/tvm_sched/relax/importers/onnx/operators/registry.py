@@ -16,6 +16,8 @@ from tvm import relax
 
 STANDARD = ("", "ai.onnx")
 """Names of the standard domain."""
+OPSET = 18
+"""Version of the standard domain's operators as which TVM's converters are called by ours."""
 
 
 class UnsupportedNode(Exception):
@@ -61,6 +63,17 @@ class Node:
     def emit(self, value: relax.Expr) -> relax.Expr:
         """Bind a value to a variable, so that its type is known."""
         return self.builder.emit(value)
+
+    def convert_as(
+        self, operator: str, inputs: Sequence[relax.Expr | None], attributes: Mapping[str, Any]
+    ) -> relax.Expr:
+        """What TVM's converter makes of a node of the standard domain with these inputs and attributes."""
+        from tvm.relax.frontend.onnx import onnx_frontend
+
+        convert = onnx_frontend._get_convert_map()[operator].get_converter(OPSET)
+        given = onnx_frontend.onnx_input()
+        given.extend(inputs)
+        return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))
 
     def unsupported(self, reason: str) -> UnsupportedNode:
         """What to raise where the node cannot be converted: the reason, with operator and node before it."""
