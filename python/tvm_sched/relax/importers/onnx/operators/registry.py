@@ -107,7 +107,7 @@ class Node:
         dims = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
         if not isinstance(dims, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in dims.values):
             raise self.unsupported(
-                f"the shape of {what} is known only when the model runs; freeze the model's shapes, or cut it before this node"
+                f"the shape of {what} is known only when the model runs; freeze its input shapes, or cut it before this"
             )
         return tuple(int(d) for d in dims.values)
 
