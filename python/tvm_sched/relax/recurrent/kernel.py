@@ -22,12 +22,14 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
     Its arguments, with ``J = cell.blocks``, ``U = cell.units``, ``G = cell.gates``, ``T`` steps, ``B`` sequences and
     ``H`` hidden units:
 
-    - inputs' part of the gates, ``(T, B, J, G, U)``, biases included,
+    - inputs' part of the gates, ``(T * B, J * G * U)``, biases included,
     - recurrent weights, one tensor for each of `Cell.phases`, ``(J, H, gates of the phase * U)``,
-    - state before the first step ``(B, H)``; LSTM: the cell's state, too,
+    - state before the first step ``(1, B, H)``; LSTM: the cell's state, too,
     - peepholes, if any: ``(J, 3, U)``; GRU with `linear_before_reset`: recurrent bias of the hidden gate ``(J, U)``,
     - lengths, if any: ``(B,)`` int32,
-    - results: states of all steps ``(T, B, H)``, the last state ``(B, H)``; LSTM: the last state of the cell.
+    - results: states of all steps ``(T, 1, B, H)``, the last state ``(1, B, H)``; LSTM: the last state of the cell.
+
+    The axis of one element is that of the directions in ONNX: nothing is copied to add it.
     """
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(f"{cell.kind}_layer")
@@ -42,25 +44,27 @@ class _Writer:
     def __init__(self, cell: Cell) -> None:
         c = self.cell = cell
         padded = c.blocks * c.units
-        self.x = self._arg("x", (c.steps, c.batch, c.blocks, c.gates, c.units))
+        self.x = self._arg("x", (c.steps * c.batch, c.blocks * c.gates * c.units))
         self.weights = [
             self._arg(f"weights{k}", (c.blocks, c.hidden, (to - start) * c.units))
             for k, (start, to) in enumerate(c.phases)
         ]
-        self.first_h = self._arg("first_h", (c.batch, c.hidden))
-        self.first_c = self._arg("first_c", (c.batch, c.hidden)) if c.kind == "lstm" else None
-        self.peepholes = self._arg("peepholes", (c.blocks, 3, c.units)) if c.peepholes else None
-        self.bias = self._arg("bias", (c.blocks, c.units)) if c.linear_before_reset else None
-        self.lengths = self._arg("lengths", (c.batch,), "int32") if c.lengths else None
-        self.y = self._arg("y", (c.steps, c.batch, c.hidden))
-        self.last_h = self._arg("last_h", (c.batch, c.hidden))
-        self.last_c = self._arg("last_c", (c.batch, c.hidden)) if c.kind == "lstm" else None
+        self.first_h = self._arg("first_h", (1, c.batch, c.hidden))
+        self.first_c = self._arg("first_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
+        self.peepholes: Any = self._arg("peepholes", (c.blocks, 3, c.units)) if c.peepholes else None
+        self.bias: Any = self._arg("bias", (c.blocks, c.units)) if c.linear_before_reset else None
+        self.lengths: Any = self._arg("lengths", (c.batch,), "int32") if c.lengths else None
+        self.y = self._arg("y", (c.steps, 1, c.batch, c.hidden))
+        self.last_h = self._arg("last_h", (1, c.batch, c.hidden))
+        self.last_c = self._arg("last_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
         self.h = T.alloc_buffer((2, c.batch, padded), c.dtype)
-        self.c = T.alloc_buffer((c.batch, padded), c.dtype) if c.kind == "lstm" else None
+        self.c: Any = T.alloc_buffer((c.batch, padded), c.dtype) if c.kind == "lstm" else None
         two_phases = len(c.phases) > 1
-        self.reset = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
-        self.update = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
-        self.sums = T.alloc_buffer((c.rows, max(to - start for start, to in c.phases) * c.units), c.dtype, scope="local")
+        self.reset: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
+        self.update: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
+        self.sums = T.alloc_buffer(
+            (c.rows, max(to - start for start, to in c.phases) * c.units), c.dtype, scope="local"
+        )
 
     def _arg(self, name: str, shape: tuple[int, ...], dtype: str = "") -> Any:
         return T.arg(name, T.buffer(shape, dtype or self.cell.dtype))
@@ -73,7 +77,7 @@ class _Writer:
         self._copy_states(self.first_h, self.first_c, inward=True)
         if self.lengths is not None:
             with T.grid(self.cell.steps, self.cell.batch) as (step, b), T.serial(self.cell.hidden) as unit:
-                T.buffer_store(self.y, self._zero(), [step, b, unit])
+                T.buffer_store(self.y, self._zero(), [step, 0, b, unit])
         with T.serial(self.cell.steps) as step:
             for phase in range(len(self.cell.phases)):
                 with T.grid(self.cell.blocks, self.cell.batch // self.cell.rows) as (block, group):
@@ -88,9 +92,9 @@ class _Writer:
         with T.grid(self.cell.batch, self.cell.hidden) as (b, unit):
             for outer, inner, index in ((h, self.h, [parity, b, unit]), (c, self.c, [b, unit])):
                 if outer is not None and inward:
-                    T.buffer_store(inner, outer[b, unit], index)
+                    T.buffer_store(inner, outer[0, b, unit], index)
                 elif outer is not None:
-                    T.buffer_store(outer, inner[tuple(index)], [b, unit])
+                    T.buffer_store(outer, inner[tuple(index)], [0, b, unit])
 
     def _multiply(self, phase: int, step: Any, block: Any, group: Any) -> None:
         """Sums of the state times the weights of a block's gates, for a few sequences."""
@@ -139,14 +143,14 @@ class _Writer:
 
     def _write_row(self, step: Any, b: Any) -> None:
         with T.serial(self.cell.hidden) as unit:
-            T.buffer_store(self.y, self.h[(step + 1) % 2, b, unit], [self._time(step, b), b, unit])
+            T.buffer_store(self.y, self.h[(step + 1) % 2, b, unit], [self._time(step, b), 0, b, unit])
 
     def _new_state(self, phase: int, step: Any, time: Any, block: Any, b: Any, row: Any, u: Any) -> None:
         unit = block * self.cell.units + u
         start = self.cell.phases[phase][0]
 
         def given(gate: int) -> Any:
-            return self.x[time, b, block, gate, u]
+            return self.x[time * self.cell.batch + b, (block * self.cell.gates + gate) * self.cell.units + u]
 
         def recurrent(gate: int) -> Any:
             return self.sums[row, (gate - start) * self.cell.units + u]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -56,14 +57,14 @@ def emit_direction(
     x : relax.Expr
         ``(T, B, I)``.
     first_h, first_c : relax.Expr, optional
-        States before the first step, ``(B, H)``; default: zeros.
+        States before the first step, ``(1, B, H)``; default: zeros.
     lengths : relax.Expr, optional
         ``(B,)``, integers.
 
     Returns
     -------
     list of relax.Expr
-        States of all steps ``(T, B, H)``, the last state ``(B, H)``; LSTM: the last state of the cell.
+        States of all steps ``(T, 1, B, H)``, the last state ``(1, B, H)``; LSTM: the last state of the cell.
     """
     return _Emitter(builder, cell).emit(weights, x, first_h, first_c, lengths)
 
@@ -83,6 +84,7 @@ class _Emitter:
         lengths: relax.Expr | None,
     ) -> list[relax.Expr]:
         cell, op = self.cell, relax.op
+        weights = Weights(*(self._cast(getattr(weights, part.name)) for part in fields(Weights)))
         arguments = [self._inputs(weights, self._cast(x))]
         packed = self._pack_gates(weights.recurrent)
         arguments += [self._phase(packed, start, to) for start, to in cell.phases]
@@ -96,8 +98,8 @@ class _Emitter:
             arguments.append(self._hidden_bias(weights.recurrent_bias))
         if cell.lengths:
             arguments.append(self._emit(op.astype(lengths, "int32")))
-        states = [relax.TensorType((cell.batch, cell.hidden), cell.dtype)] * (2 if cell.kind == "lstm" else 1)
-        types = [relax.TensorType((cell.steps, cell.batch, cell.hidden), cell.dtype), *states]
+        states = [relax.TensorType((1, cell.batch, cell.hidden), cell.dtype)] * (2 if cell.kind == "lstm" else 1)
+        types = [relax.TensorType((cell.steps, 1, cell.batch, cell.hidden), cell.dtype), *states]
         kernel = self.builder.add_func(recurrent_kernel(cell), f"{cell.kind}_layer")
         results = self._emit(relax.call_tir(kernel, arguments, types))
         return [self._back(self._emit(relax.TupleGetItem(results, k))) for k in range(len(types))]
@@ -105,20 +107,22 @@ class _Emitter:
     def _emit(self, value: relax.Expr) -> relax.Expr:
         return self.builder.emit(value)
 
-    def _cast(self, value: relax.Expr) -> relax.Expr:
-        return value if self.dtype == self.cell.dtype else self._emit(relax.op.astype(value, self.cell.dtype))
+    def _cast(self, value: relax.Expr | None) -> Any:
+        if value is None or self.dtype == self.cell.dtype:
+            return value
+        return self._emit(relax.op.astype(value, self.cell.dtype))
 
     def _back(self, value: relax.Expr) -> relax.Expr:
         return value if self.dtype == self.cell.dtype else self._emit(relax.op.astype(value, self.dtype))
 
     def _reshape(self, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
-        return self._emit(relax.op.reshape(self._cast(value), tuple(shape)))
+        return self._emit(relax.op.reshape(value, tuple(shape)))
 
     def _zeros(self, *shape: int) -> relax.Expr:
         return relax.const(np.zeros(shape, self.cell.dtype))
 
     def _state(self, value: relax.Expr | None) -> relax.Expr:
-        return self._zeros(self.cell.batch, self.cell.hidden) if value is None else self._cast(value)
+        return self._zeros(1, self.cell.batch, self.cell.hidden) if value is None else self._cast(value)
 
     def _blocks(self, value: relax.Expr, axis: int) -> relax.Expr:
         """Split the axis of hidden units into blocks, the last one filled up with zeros."""
@@ -129,10 +133,7 @@ class _Emitter:
             widths = [0] * (2 * len(shape))
             widths[2 * axis + 1] = missing
             value = self._emit(relax.op.nn.pad(value, widths))
-        return self._reshape_plain(value, [*shape[:axis], cell.blocks, cell.units, *shape[axis + 1 :]])
-
-    def _reshape_plain(self, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
-        return self._emit(relax.op.reshape(value, tuple(shape)))
+        return self._reshape(value, [*shape[:axis], cell.blocks, cell.units, *shape[axis + 1 :]])
 
     def _pack_gates(self, weight: relax.Expr) -> relax.Expr:
         """``(G * H, K)`` as ``(J, K, G, U)``."""
@@ -145,7 +146,7 @@ class _Emitter:
         cell = self.cell
         if (start, to) != (0, cell.gates):
             packed = self._emit(relax.op.strided_slice(packed, [2], [start], [to]))
-        return self._reshape_plain(packed, (cell.blocks, cell.hidden, (to - start) * cell.units))
+        return self._reshape(packed, (cell.blocks, cell.hidden, (to - start) * cell.units))
 
     def _inputs(self, weights: Weights, x: relax.Expr) -> relax.Expr:
         """What the inputs and the biases add to the gates at all steps."""
@@ -153,12 +154,10 @@ class _Emitter:
         size = int(x.ty.shape[2])
         width = cell.blocks * cell.gates * cell.units
         packed = self._emit(op.permute_dims(self._pack_gates(weights.input), [1, 0, 2, 3]))
-        flat = self._reshape_plain(x, (cell.steps * cell.batch, size))
-        gates = self._emit(op.matmul(flat, self._reshape_plain(packed, (size, width))))
+        flat = self._reshape(x, (cell.steps * cell.batch, size))
+        gates = self._emit(op.matmul(flat, self._reshape(packed, (size, width))))
         bias = self._bias(weights)
-        if bias is not None:
-            gates = self._emit(op.add(gates, bias))
-        return self._reshape_plain(gates, (cell.steps, cell.batch, cell.blocks, cell.gates, cell.units))
+        return gates if bias is None else self._emit(op.add(gates, bias))
 
     def _bias(self, weights: Weights) -> relax.Expr | None:
         """All biases that apply before the gates' activations, in the order of the packed gates."""
@@ -174,11 +173,11 @@ class _Emitter:
             return None
         total = parts[0] if len(parts) == 1 else self._emit(relax.op.add(*parts))
         blocks = self._emit(relax.op.permute_dims(self._blocks(total, 1), [1, 0, 2]))
-        return self._reshape_plain(blocks, (cell.blocks * cell.gates * cell.units,))
+        return self._reshape(blocks, (cell.blocks * cell.gates * cell.units,))
 
     def _hidden_bias(self, bias: relax.Expr | None) -> relax.Expr:
         cell = self.cell
         if bias is None:
             return self._zeros(cell.blocks, cell.units)
         gate = self._emit(relax.op.strided_slice(self._reshape(bias, (3, cell.hidden)), [0], [2], [3]))
-        return self._reshape_plain(self._blocks(gate, 1), (cell.blocks, cell.units))
+        return self._reshape(self._blocks(gate, 1), (cell.blocks, cell.units))

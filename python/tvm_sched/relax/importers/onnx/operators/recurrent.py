@@ -24,7 +24,7 @@ def recurrent(node: Node) -> list[relax.Expr]:
     results = []
     for d, reverse in enumerate(directions):
         cell = _cell(node, kind, x, d, reverse)
-        h, c = (_part(node, state, d) for state in states)
+        h, c = (_slice(node, state, d) for state in states)
         results.append(emit_direction(node.builder, cell, _weights(node, cell, d), x, h, c, node.input(4)))
     y = [_join(node, [r[0] for r in results], 1)]  # steps, directions, batch, hidden
     last = [_join(node, [r[k] for r in results], 0) for k in range(1, len(results[0]))]
@@ -81,30 +81,30 @@ def _activations(node: Node, kind: str, d: int) -> tuple[Activation, ...]:
 
 
 def _weights(node: Node, cell: Cell, d: int) -> Weights:
-    biases = [None, None]
+    biases: tuple[Any, Any] = (None, None)
     if node.input(3) is not None:
         both = node.emit(relax.op.reshape(_part(node, node.input(3), d), (2, GATES[cell.kind] * cell.hidden)))
-        biases = [_part(node, both, k) for k in range(2)]
+        biases = _part(node, both, 0), _part(node, both, 1)
     peepholes = _part(node, node.input(7), d) if cell.peepholes else None
     return Weights(_part(node, node.input(1), d), _part(node, node.input(2), d), *biases, peepholes)
 
 
+def _slice(node: Node, value: Any, d: int) -> Any:
+    """Item d along the first axis, which stays."""
+    if value is None or node.shape(value, "an input")[0] == 1:
+        return value
+    return node.emit(relax.op.strided_slice(value, [0], [d], [d + 1]))
+
+
 def _part(node: Node, value: Any, d: int) -> Any:
     """Item d along the first axis."""
-    if value is None:
-        return None
-    count, *rest = node.shape(value, "an input")
-    if count > 1:
-        value = node.emit(relax.op.strided_slice(value, [0], [d], [d + 1]))
-    return node.emit(relax.op.reshape(value, tuple(rest)))
+    return node.emit(relax.op.reshape(_slice(node, value, d), node.shape(value, "an input")[1:]))
 
 
 def _join(node: Node, values: list[Any], axis: int) -> relax.Expr:
-    expanded = [node.emit(relax.op.expand_dims(value, axis)) for value in values]
-    return expanded[0] if len(expanded) == 1 else node.emit(relax.op.concat(expanded, axis))
+    return values[0] if len(values) == 1 else node.emit(relax.op.concat(values, axis))
 
 
 def _swap(node: Node, value: Any) -> relax.Expr:
     """Exchange the first two axes."""
     return node.emit(relax.op.permute_dims(value, [1, 0, 2]))
-

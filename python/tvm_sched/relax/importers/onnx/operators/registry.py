@@ -16,6 +16,8 @@ from tvm import relax
 
 STANDARD = ("", "ai.onnx")
 """Names of the standard domain."""
+OPSET = 18
+"""Version of the standard domain's operators as which TVM's converters are called by ours."""
 
 
 class UnsupportedNode(Exception):
@@ -62,6 +64,17 @@ class Node:
         """Bind a value to a variable, so that its type is known."""
         return self.builder.emit(value)
 
+    def convert_as(
+        self, operator: str, inputs: Sequence[relax.Expr | None], attributes: Mapping[str, Any]
+    ) -> relax.Expr:
+        """What TVM's converter makes of a node of the standard domain with these inputs and attributes."""
+        from tvm.relax.frontend.onnx import onnx_frontend
+
+        convert = onnx_frontend._get_convert_map()[operator].get_converter(OPSET)
+        given = onnx_frontend.onnx_input()
+        given.extend(inputs)
+        return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))
+
     def unsupported(self, reason: str) -> UnsupportedNode:
         """What to raise where the node cannot be converted: the reason, with operator and node before it."""
         name = self.name or "->".join(self.outputs)
@@ -101,7 +114,7 @@ class Node:
         dims = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
         if not isinstance(dims, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in dims.values):
             raise self.unsupported(
-                f"the shape of {what} is known only when the model runs; freeze the model's shapes, or cut it before this node"
+                f"the shape of {what} is known only when the model runs; freeze its input shapes, or cut it before this"
             )
         return tuple(int(d) for d in dims.values)
 
