@@ -15,6 +15,7 @@ from tvm import relax
 from ...errors import InputError
 from .model import ImportedModel
 from .relax import bind_module
+from .torch_recurrent import CONVERTERS, has_recurrent_layers, without_recurrent_decompositions
 
 
 def read_exported_program(path: Path) -> Any:
@@ -55,7 +56,14 @@ def from_exported_program(program: Any, shapes: Any, name: str, where: str) -> I
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            mod = convert(program, keep_params_as_input=True, unwrap_unit_return_tuple=True)
+            whole = has_recurrent_layers(program)
+            mod = convert(
+                without_recurrent_decompositions(program) if whole else program,
+                keep_params_as_input=True,
+                unwrap_unit_return_tuple=True,
+                run_ep_decomposition=not whole,
+                custom_convert_map=CONVERTERS,
+            )
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(

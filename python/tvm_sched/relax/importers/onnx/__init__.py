@@ -3,6 +3,7 @@
 `operators` holds the converters that TVM's frontend lacks or has wrong; all others are TVM's.
 """
 
-from .frontend import from_onnx, read_onnx
+from .files import read_onnx
+from .frontend import from_onnx
 
 __all__ = ["from_onnx", "read_onnx"]
