@@ -4,5 +4,6 @@
 """
 
 from .frontend import from_onnx, read_onnx
+from .source import declared_inputs, open_onnx
 
-__all__ = ["from_onnx", "read_onnx"]
+__all__ = ["declared_inputs", "from_onnx", "open_onnx", "read_onnx"]
