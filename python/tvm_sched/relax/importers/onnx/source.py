@@ -10,6 +10,7 @@ from ..shapes import StaticShapes
 from ..source import ModelSource
 from .declared import declared_inputs
 from .files import import_onnx
+from .frontend import from_onnx
 
 if TYPE_CHECKING:
     import onnx
@@ -20,8 +21,6 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
     import_onnx(where)
 
     def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
-        from .frontend import from_onnx
-
         return from_onnx(model, shapes, name, where, constants)
 
     return ModelSource(name or model.graph.name or "model", where, declared_inputs(model), import_with)
