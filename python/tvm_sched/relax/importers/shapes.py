@@ -84,7 +84,11 @@ def symbols_of(declared: Sequence[DeclaredInput]) -> list[str]:
 
 
 def expand_shapes(
-    declared: Sequence[DeclaredInput], given: InputShapes | None, where: str, numbers: Collection[str] = ()
+    declared: Sequence[DeclaredInput],
+    given: InputShapes | None,
+    where: str,
+    numbers: Collection[str] = (),
+    defaults: Mapping[str, int] | None = None,
 ) -> list[StaticShapes]:
     """All static shapes that sets of sizes stand for: the product over symbols, and over dimensions without one.
 
@@ -99,6 +103,8 @@ def expand_shapes(
         The model, for messages.
     numbers : collection of str
         Inputs that are one number in all places: dimensions of theirs that nothing else says are 1.
+    defaults : mapping of str to int, optional
+        Sizes of symbols that are not given.
 
     Returns
     -------
@@ -114,6 +120,8 @@ def expand_shapes(
     assigned = _Assignment(declared, where, numbers)
     for name, sizes in _checked(given, where).items():
         assigned.take(name, sizes)
+    for symbol, size in (defaults or {}).items():
+        assigned.sizes.setdefault(symbol, frozenset([size]))
     keys = list(assigned.sizes)
     found = []
     for chosen in product(*(sorted(assigned.sizes[key]) for key in keys)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,12 +29,15 @@ class ModelSource:
     inputs : tuple of DeclaredInput
     import_with : callable
         See `Importer`.
+    defaults : mapping of str to int
+        Sizes of symbols that are not given.
     """
 
     name: str
     where: str
     inputs: tuple[DeclaredInput, ...]
     import_with: Importer
+    defaults: Mapping[str, int] = field(default_factory=dict)
 
     def combinations(
         self, shapes: InputShapes | None = None, constants: Constants | None = None
@@ -57,7 +60,7 @@ class ModelSource:
         if values and (shapes is None or isinstance(shapes, Mapping)):
             given = {**(shapes or {}), **{name: v.shape for name, v in values.items() if name not in numbers}}
         found = []
-        for static in expand_shapes(self.inputs, given, self.where, numbers):
+        for static in expand_shapes(self.inputs, given, self.where, numbers, self.defaults):
             frozen = {name: np.broadcast_to(v, static[name]).copy() for name, v in values.items()}
             found.append(({name: shape for name, shape in static.items() if name not in values}, frozen))
         return found

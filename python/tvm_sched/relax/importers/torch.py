@@ -18,7 +18,7 @@ from .constants import Values
 from .model import ImportedModel
 from .relax import bind_module
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
-from .source import ModelSource
+from .source import Importer, ModelSource
 
 
 def read_exported_program(path: Path) -> Any:
@@ -56,15 +56,21 @@ def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
     It is converted once, with its symbols, however many shapes are bound afterwards.
     """
 
+    return ModelSource(name, where, declared_inputs(program), import_exported_program(program, name, where))
+
+
+def import_exported_program(program: Any, name: str, where: str, prefix: str = "") -> Importer:
+    """What imports a program with static shapes; ``prefix`` is left out of the names of its parameters."""
+
     @cache
     def converted() -> ImportedModel:
-        return _convert(program, name, where)
+        return _convert(program, name, where, prefix)
 
     def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
         _check_ranges(program, {**shapes, **{key: value.shape for key, value in constants.items()}}, where)
         return bind_module(converted(), shapes, constants, where)
 
-    return ModelSource(name, where, declared_inputs(program), import_with)
+    return import_with
 
 
 def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
@@ -95,12 +101,12 @@ def _dimension(size: Any) -> Dimension:
     return Expression(str(expression), tuple(sorted(symbols)), evaluate)
 
 
-def _convert(program: Any, name: str, where: str) -> ImportedModel:
+def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
     from tvm.relax.frontend.torch import from_exported_program as convert
 
     _check_inputs(program, where)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _views_as_reshapes(program):
             warnings.simplefilter("ignore")
             mod = convert(program, keep_params_as_input=True, unwrap_unit_return_tuple=True)
     except Exception as error:
@@ -109,7 +115,27 @@ def _convert(program: Any, name: str, where: str) -> ImportedModel:
             f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
         ) from error
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
-    return ImportedModel(*_parameters(mod, program, targets), name)
+    return ImportedModel(*_parameters(mod, program, targets, prefix), name)
+
+
+@contextmanager
+def _views_as_reshapes(program: Any) -> Iterator[None]:
+    """Let views be reshapes while the program is decomposed.
+
+    A decomposition may give another memory layout than the operator had (scaled dot product attention does), of which
+    torch then cannot make the view that the program asks for. In Relax there are no layouts, so both are the same.
+    """
+    import torch
+
+    view, reshape = torch.ops.aten.view.default, torch.ops.aten.reshape.default
+    views = [node for node in program.graph.nodes if node.target is view]
+    for node in views:
+        node.target = reshape
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = view
 
 
 def _check_inputs(program: Any, where: str) -> None:
@@ -137,7 +163,9 @@ def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
                 )
 
 
-def _parameters(mod: tvm.IRModule, program: Any, targets: dict[str, str]) -> tuple[tvm.IRModule, dict[str, Any]]:
+def _parameters(
+    mod: tvm.IRModule, program: Any, targets: dict[str, str], prefix: str
+) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Rename the parameter arguments to their names in torch and take their values from the program.
 
     The frontend's own list of values follows ``named_parameters``, which can differ from the order of the arguments
@@ -149,8 +177,9 @@ def _parameters(mod: tvm.IRModule, program: Any, targets: dict[str, str]) -> tup
     renamed, parameters = {}, {}
     for variable in function.params[inputs:]:
         target = targets.get(variable.name, variable.name)
-        renamed[variable] = relax.Var(target, variable.ty)
-        parameters[target] = _to_numpy(values[target])
+        named = target.removeprefix(prefix)
+        renamed[variable] = relax.Var(named, variable.ty)
+        parameters[named] = _to_numpy(values[target])
     params = [renamed.get(v, v) for v in function.params]
     body = _replace(function.body, renamed)
     result = mod.clone()
