@@ -54,7 +54,9 @@ def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.ge
     try:
         found = np.asarray(value)
     except ValueError:
-        raise InputError(f"{said} has rows of different lengths; the same number of values in each is allowed") from None
+        raise InputError(
+            f"{said} has rows of different lengths; the same number of values in each is allowed"
+        ) from None
     if found.size == 0 and not isinstance(value, np.ndarray):
         found = found.astype(item.dtype or "float32")
     if found.dtype.kind not in "biuf":

@@ -15,6 +15,7 @@ InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
 """Input to its shape, symbol to its size; a set of sizes stands for several shapes."""
 StaticShapes: TypeAlias = "dict[str, tuple[int, ...]]"
 
+_FLAGS = (bool,)
 _NO_NAMES = ("", "?", "-1", "None", "*")
 """What writers of models put for a dimension of which nothing is known."""
 
@@ -118,8 +119,8 @@ def expand_shapes(
         symbol, a dimension that contradicts the model or is left open.
     """
     assigned = _Assignment(declared, where, numbers)
-    for name, sizes in _checked(given, where).items():
-        assigned.take(name, sizes)
+    for name, allowed in _checked(given, where).items():
+        assigned.take(name, allowed)
     for symbol, size in (defaults or {}).items():
         assigned.sizes.setdefault(symbol, frozenset([size]))
     keys = list(assigned.sizes)
@@ -300,7 +301,7 @@ def _checked(given: Any, where: str) -> dict[str, tuple[frozenset[int], ...] | f
 
 def _set_of(sizes: Any, said: str) -> frozenset[int]:
     for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
+        if not isinstance(size, Integral) or isinstance(size, _FLAGS) or size < 0:
             raise InputError(f"{said} {size!r}; a whole number, 0 or more, is allowed")
     if not sizes:
         raise InputError(f"{said} an empty set; one size or more is allowed")

@@ -74,4 +74,3 @@ class ModelSource:
                 "several"
             )
         return self.import_with(*found[0])
-

@@ -55,7 +55,6 @@ def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
 
     It is converted once, with its symbols, however many shapes are bound afterwards.
     """
-
     return ModelSource(name, where, declared_inputs(program), import_exported_program(program, name, where))
 
 
@@ -79,7 +78,7 @@ def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
-        if spec.kind.name == "USER_INPUT" and hasattr(value, "shape"):
+        if spec.kind.name == "USER_INPUT" and value is not None and hasattr(value, "shape"):
             dtype = str(value.dtype).removeprefix("torch.")
             found.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
     return tuple(found)
