@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from tvm import relax
 
 from ....errors import InputError
-from ..model import ImportedModel, data_address, lift_constants, main_constants
+from ..model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import DeclaredInput, InputShapes, bind_shapes
+from .checks import check_graph
 from .files import import_onnx, tensors_of
 from .prepare import prepare
 
@@ -45,6 +44,7 @@ def from_onnx(
         raise InputError(
             f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter"
         )
+    check_graph(model.graph, where)
     fixed = {tensor.name for tensor in model.graph.initializer} | set(constants or {})
     declared = [_declared(item) for item in model.graph.input if item.name not in fixed]
     static, _ = bind_shapes(declared, shapes, where)
@@ -59,7 +59,8 @@ def from_onnx(
         raise
     names = {address: tensor for tensor, address in addresses.items()}
     variables: dict[int, relax.Var] = {}
-    parameters: dict[str, npt.NDArray[np.generic]] = {}
+    arguments = mod["main"].params[number_of_inputs(mod["main"]) :]
+    parameters = {variable.name: prepared.weights[variable.name] for variable in arguments}
     for constant in main_constants(mod):
         address = data_address(constant)
         if address in names and len(constant.ty.shape) > 0:
