@@ -178,7 +178,12 @@ def _session(path: Path) -> Any:
 
 
 def _fixed(session: Any, constants: dict[str, Any]) -> dict[str, np.ndarray]:
-    kinds = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32, "tensor(bool)": np.bool_}
+    kinds = {
+        "tensor(int64)": np.int64,
+        "tensor(int32)": np.int32,
+        "tensor(float)": np.float32,
+        "tensor(bool)": np.bool_,
+    }
     inputs = {item.name: item for item in session.get_inputs()}
     return {
         name: np.asarray(value, kinds[inputs[name].type]).reshape([1] * len(inputs[name].shape))

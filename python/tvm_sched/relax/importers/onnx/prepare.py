@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....errors import InputError
+from ..model import ModelWarning
 from .files import first_line
 from .fold import fold_model
 from .loops import unique_names
@@ -31,10 +32,6 @@ OPSET = 13
 
 INLINE_BYTES = 1024
 """Initializers up to this size stay in the model that `prepare` returns; larger ones are handed on beside it."""
-
-
-class ModelWarning(UserWarning):
-    """A step in the preparation of a model was left out; import goes on without it."""
 
 
 @dataclass(frozen=True)

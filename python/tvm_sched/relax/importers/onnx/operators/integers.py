@@ -70,9 +70,7 @@ def sum_dtype(node: Node, left: relax.Expr, right: relax.Expr, right_zero: relax
     return "float32" if largest < _EXACT else "int32"
 
 
-def quantize(
-    node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str
-) -> relax.Expr:
+def quantize(node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
     """Round ``value / scale`` half to even, add the zero point, saturate.
 
     Scale and zero point broadcast; the division is that of float32, as the standard's and ONNX Runtime's.

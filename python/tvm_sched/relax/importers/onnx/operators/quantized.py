@@ -157,4 +157,3 @@ def per_matrix(node: Node, value: relax.Expr, matrix: relax.Expr, axis: int) -> 
     if len(given) == 1:
         return along(node, value, axis % rank, rank) if rank > 1 else value
     return value
-

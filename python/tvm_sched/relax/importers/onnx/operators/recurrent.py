@@ -108,4 +108,3 @@ def _join(node: Node, values: list[Any], axis: int) -> relax.Expr:
 def _swap(node: Node, value: Any) -> relax.Expr:
     """Exchange the first two axes."""
     return node.emit(relax.op.permute_dims(value, [1, 0, 2]))
-
