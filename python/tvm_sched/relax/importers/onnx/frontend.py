@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from tvm import relax
 
 from ....errors import InputError
-from ..model import ImportedModel, data_address, lift_constants, main_constants
+from ..model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import InputShapes, bind_shapes
 from .declared import declared_inputs
 from .files import import_onnx, tensors_of
@@ -56,7 +54,8 @@ def from_onnx(
         raise
     names = {address: tensor for tensor, address in addresses.items()}
     variables: dict[int, relax.Var] = {}
-    parameters: dict[str, npt.NDArray[np.generic]] = {}
+    arguments = mod["main"].params[number_of_inputs(mod["main"]) :]
+    parameters = {variable.name: prepared.weights[variable.name] for variable in arguments}
     for constant in main_constants(mod):
         address = data_address(constant)
         if address in names and len(constant.ty.shape) > 0:

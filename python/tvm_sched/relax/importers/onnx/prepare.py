@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from ....errors import InputError
 from ..model import ModelWarning
-from .checks import check_graph
 from .files import first_line
 from .fold import fold_model
 from .loops import unique_names
@@ -59,7 +58,7 @@ def prepare(
     Parameters
     ----------
     model : onnx.ModelProto
-        It is not changed. External data must have been located by `read_onnx`.
+        One that `check_graph` found right; it is not changed. External data must have been located by `read_onnx`.
     shapes : mapping of str to tuple of int
         Static shape of every input that is not a constant.
     constants : mapping of str to array_like, optional
@@ -74,7 +73,6 @@ def prepare(
     """
     import onnx_ir as ir
 
-    check_graph(model.graph, where)
     try:
         graph = ir.from_proto(model)
     except Exception as error:
@@ -161,6 +159,10 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
         newer = ir.from_proto(upgrade(_skeleton(model), OPSET))
     except NativeError as error:
         version = model.opset_imports[""]
+        if any("broadcast" in node.attributes for node in model.graph):
+            raise InputError(
+                f"{where}: opset {version} broadcasts in its own way, and could not be converted: {error}"
+            ) from None
         warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
         return model
     graph = newer.graph
@@ -189,7 +191,6 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
         warnings.warn(f"{where}: its constants are not folded: {_cause(error)}", ModelWarning, stacklevel=2)
         folded = model
         common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
-    common.OutputFixPass()(folded)
     common.NameFixPass()(folded)
     return folded
 

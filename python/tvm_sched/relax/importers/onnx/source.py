@@ -8,6 +8,7 @@ from ..constants import Values
 from ..model import ImportedModel
 from ..shapes import StaticShapes
 from ..source import ModelSource
+from .checks import check_graph
 from .declared import declared_inputs
 from .files import import_onnx
 from .frontend import from_onnx
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSource:
     """The model with its declared inputs; what folds, and which branches remain, depends on the shapes."""
     import_onnx(where)
+    check_graph(model.graph, where)
 
     def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
         return from_onnx(model, shapes, name, where, constants)
