@@ -38,9 +38,9 @@ dnnl::memory::desc LayoutOf(const Operand& operand);
 
 class Kernel {
  public:
-  /// Makes the primitive. `generation` is counted up when the values of parameters change; their
-  /// layout is made anew at the next call.
-  Kernel(std::string name, Description description,
+  /// Makes the primitive, for its share of so many cores. `generation` is counted up when the
+  /// values of parameters change; their layout is made anew at the next call.
+  Kernel(std::string name, Description description, int cores,
          std::shared_ptr<const std::atomic<std::uint64_t>> generation);
 
   /// Inputs, then the result: compact float32 tensors in CPU memory. One caller at a time.
@@ -48,6 +48,7 @@ class Kernel {
 
  private:
   void Build();
+  void Execute(const std::vector<void*>& data);
   [[noreturn]] void Fail(const dnnl::error& error) const;
   /// Lay out the parameters as the primitive wants them.
   void LoadParameters(const std::vector<void*>& data);
@@ -55,6 +56,7 @@ class Kernel {
 
   std::string name_;
   Description description_;
+  int threads_;
   std::shared_ptr<const std::atomic<std::uint64_t>> generation_;
 
   dnnl::primitive primitive_;

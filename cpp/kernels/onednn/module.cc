@@ -21,8 +21,12 @@ namespace {
 class KernelModule final : public ffi::ModuleObj {
  public:
   explicit KernelModule(std::string json) : json_(std::move(json)) {
-    for (auto& [name, description] : ReadDescriptions(json_)) {
-      kernels_.emplace(name, std::make_shared<Kernel>(name, std::move(description), generation_));
+    Document document = ReadDocument(json_);
+    const int cores =
+        ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
+    for (auto& [name, description] : document.kernels) {
+      kernels_.emplace(name,
+                       std::make_shared<Kernel>(name, std::move(description), cores, generation_));
     }
   }
 
