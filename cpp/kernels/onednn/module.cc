@@ -57,12 +57,19 @@ ffi::Module Make(const ffi::String& json) {
 
 ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data(), bytes.size())); }
 
+/// For the compiler: of one kernel, in a document of its own.
+ffi::String Implementation(const ffi::String& json) {
+  return runtime::TranslateErrors(
+      [&] { return ffi::String(ImplementationOf(ReadDescriptions(json).at(0).second)); });
+}
+
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("tvm_sched.onednn.make_module", Make)
+      .def("tvm_sched.onednn.implementation", Implementation)
       .def("tvm_sched.onednn.load_module", Load);
 }
 
