@@ -138,7 +138,7 @@ CASES = {
     "conv1d, then rows": (
         [(1, 6, 17)],
         [lambda x: line(x, 8, 3), lambda x: op.permute_dims(x, [0, 2, 1]), op.exp],
-        "conv1d",
+        "conv1d_exp",
     ),
     "conv3d": ([(1, 3, 5, 7, 6)], [lambda x: volume(x, 4, 3, padding=1), op.nn.relu], "conv3d_relu"),
     "transposed": ([IMAGE], [lambda x: transposed(x, 8, 2, strides=2), op.nn.relu], "conv2d_transpose_relu"),
@@ -260,7 +260,7 @@ SEVERAL = {
     "masked scores": (
         [(2, 3, 7, 13), (2, 3, 13, 7), (1, 1, 7, 7)],
         lambda b, x, y, z: steps(b, x, lambda v: op.matmul(v, y), lambda v: op.add(v, z)),
-        "matmul_add",
+        "matmul",
     ),
     "split and joined": (
         [(1, 6, 9, 7)],

@@ -199,7 +199,7 @@ class ChannelsLast(Rewriter):
             return None
         axes = [_axis_in_last(_integer(axis), rank) for axis in call.args[1].fields]
         made = relax.op.strided_slice(
-            self._to_last(call.args[0]), axes, *call.args[2:], bool(call.attrs.assume_inbound)
+            self._to_last(call.args[0]), axes, *call.args[2:], assume_inbound=bool(call.attrs.assume_inbound)
         )
         return self.emit(made)
 
