@@ -11,6 +11,7 @@ from tvm.tirx.build import codegen_build
 from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .flops import FLOPS, count_flops
+from .reductions import vectorise_reductions
 from .statements import map_statement
 
 
@@ -41,9 +42,26 @@ def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Tar
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)
     # What finalize_host_passes of TVM does, with the variables of the functions' arithmetic after memory is allocated:
     # they live on the stack.
-    finalize = [tirx.transform.LowerTVMBuiltin(), _replace_calls, tirx.transform.LowerIntrin()]
+    finalize = [
+        tirx.transform.LowerTVMBuiltin(),
+        _vectorise_reductions(host),
+        tirx.transform.VectorizeLoop(),
+        _replace_calls,
+        tirx.transform.LowerIntrin(),
+    ]
     chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
     return codegen_build(chain(tvm.IRModule(named)), host)
+
+
+def _vectorise_reductions(host: tvm.target.Target) -> tvm.transform.Pass:
+    has = tvm.target.codegen.target_has_features
+    bits = 512 if has("avx512f", host) else 256 if has("avx", host) else 128
+
+    @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.VectoriseReductions")
+    def run(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
+        return vectorise_reductions(function, bits)
+
+    return run
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.ReplaceCalls")

@@ -32,10 +32,29 @@ def map_statement(stmt: Any, expressions: Expressions | None = None, kinds: Loop
     return _Mapper(expressions or (lambda e: ([], e)), kinds or (lambda loop: loop.kind)).visit(stmt)
 
 
+def map_loops(stmt: Any, loops: Loops) -> Any:
+    """A statement with others in place of its loops, from the innermost outwards."""
+    return _Mapper(lambda e: ([], e), lambda loop: loop.kind, loops).visit(stmt)
+
+
+def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Whether an expression, or a part of it but for indices of tensors, is what is looked for."""
+    found = False
+
+    def visit(part: Any) -> Any:
+        nonlocal found
+        found = found or wanted(part)
+        return part if found else map_expression(part, visit)
+
+    visit(expr)
+    return found
+
+
 class _Mapper:
-    def __init__(self, expressions: Expressions, kinds: Loops) -> None:
+    def __init__(self, expressions: Expressions, kinds: Loops, loops: Loops | None = None) -> None:
         self.expressions = expressions
         self.kinds = kinds
+        self.loops = loops or (lambda loop: loop)
 
     def visit(self, stmt: Any) -> Any:
         if isinstance(stmt, tirx.For):
@@ -67,10 +86,11 @@ class _Mapper:
     def _for(self, loop: tirx.For) -> Any:
         kind, body = self.kinds(loop), self.visit(loop.body)
         if kind == loop.kind and body.same_as(loop.body):
-            return loop
-        return tirx.For(
+            return self.loops(loop)
+        changed = tirx.For(
             loop.loop_var, loop.min, loop.extent, kind, body, loop.thread_binding, loop.annotations, loop.step, loop.span
         )  # fmt: skip
+        return self.loops(changed)
 
     def _block(self, stmt: Any) -> Any:
         block = stmt.block
