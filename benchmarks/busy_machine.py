@@ -150,8 +150,8 @@ def main() -> None:
         arguments.json.write_text(json.dumps(result, indent=1))
     if arguments.page:
         PAGE.write_text(
-            "# Beside others\n\nMade by `python benchmarks/busy_machine.py --page`: artifacts for `cpu1` on all cores of the "
-            f"machine, in turns with the quiet situation.\n\n{text}\n"
+            "# Beside others\n\nMade by `python benchmarks/busy_machine.py --page`: artifacts for `cpu1` on all cores "
+            f"of the machine, in turns with the quiet situation.\n\n{text}\n"
         )
 
 

@@ -155,6 +155,10 @@ ffi::Module MakeOneDnn(const ffi::String& json) {
   return OneDnnFunction("tvm_sched.onednn.make_module")(json).cast<ffi::Module>();
 }
 
+ffi::String OneDnnImplementation(const ffi::String& json) {
+  return OneDnnFunction("tvm_sched.onednn.implementation")(json).cast<ffi::String>();
+}
+
 /// Why the library cannot be used here; empty where it can.
 ffi::String WhyNotOneDnn() {
   try {
@@ -184,6 +188,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("tvm_sched.make_onednn_module", MakeOneDnn)
+      .def("tvm_sched.onednn_implementation", OneDnnImplementation)
       .def("tvm_sched.why_not_onednn", WhyNotOneDnn)
       .def("ffi.Module.load_from_bytes.tvm_sched_onednn", LoadOneDnn);
 }

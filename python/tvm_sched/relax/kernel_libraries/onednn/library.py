@@ -14,6 +14,7 @@ from ...processor import threads_in_artifact
 from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 from .layout import ChannelsLast
+from .products import VERSION
 from .simplify import Simplifier
 
 
@@ -30,7 +31,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
     described = {name: {**kernel, "cores": cores.get(name, (1, 1))} for name, kernel in kernels.items()}
-    document = {"version": 2, "kernels": described, **threads_in_artifact()}
+    document = {"version": VERSION, "kernels": described, **threads_in_artifact()}
     return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
 
 
