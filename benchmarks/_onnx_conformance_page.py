@@ -1,2 +1,1 @@
-def write_page(*a):
-    pass
+def write_page(*a): pass
