@@ -13,7 +13,7 @@ from tvm import tirx
 
 from .elementary import is_replaced
 from .loops import at_position, rest_of_loop, runs_along, vector_loop
-from .statements import any_expression, map_loops
+from .statements import any_expression, intrinsic, map_loops
 
 
 def vectorise_functions(function: tirx.PrimFunc, bits: int) -> tirx.PrimFunc:
@@ -63,7 +63,7 @@ def _fits(store: Any, variable: Any, stores: list[Any]) -> bool:
 
     def wrong(expr: Any) -> bool:
         if isinstance(expr, tvm.ir.Call):
-            return not isinstance(expr.op, tvm.ir.Op) or expr.op.name == "tirx.if_then_else"
+            return intrinsic(expr) in ("", "if_then_else")
         if not isinstance(expr, tvm.ir.TensorLoad):
             return False
         written = [other for other in stores if expr.source.data.same_as(other.buffer.data)]

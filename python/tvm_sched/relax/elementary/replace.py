@@ -7,12 +7,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..statements import map_expression, map_statement, rebuild_call
+from ..statements import intrinsic, map_expression, map_statement, rebuild_call
 from .arithmetic import Bindings, cast, constant
 from .table import FUNCTIONS, power_of
 
 _HALF = ("float16", "bfloat16")
-_PREFIX = "tirx."
 
 
 def replace_calls(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -36,7 +35,7 @@ def is_replaced(expr: Any) -> bool:
 
 def _function(call: Any) -> str:
     """Name of the function that a call calls, if there is a formula for it."""
-    name = call.op.name.removeprefix(_PREFIX) if isinstance(call.op, tvm.ir.Op) else ""
+    name = intrinsic(call)
     return name if (name in FUNCTIONS or name == "pow") and _kind(call) in ("float32", *_HALF) else ""
 
 
@@ -64,7 +63,7 @@ class _Replacer:
     def visit(self, expr: Any) -> Any:
         if not isinstance(expr, tvm.ir.Call):
             return map_expression(expr, self.visit)
-        if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "tirx.if_then_else":
+        if intrinsic(expr) == "if_then_else":
             return self._choice(expr)
         if name := _function(expr):
             return self._call(name, _kind(expr), [self.visit(argument) for argument in expr.args])
