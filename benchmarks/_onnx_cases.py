@@ -47,6 +47,11 @@ class Case:
         """By a hash of the name: the half that converters may be written against, and the one held out."""
         return "held-out" if hashlib.sha256(self.name.encode()).digest()[0] % 2 else "looked-at"
 
+    @property
+    def sampled(self) -> bool:
+        """By a hash of the name, too: every twentieth case, for the test."""
+        return hashlib.sha256(f"sample of {self.name}".encode()).digest()[0] < 13
+
     def data(self) -> tuple[list[Any], list[Any]]:
         """Inputs and expected outputs of the first data set."""
         if self.test.data_sets is not None:
