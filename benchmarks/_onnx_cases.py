@@ -7,6 +7,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -249,7 +250,7 @@ def _value(value: Any) -> Any:
 
 
 def _read(path: str, kind: onnx.TypeProto) -> Any:
-    data = open(path, "rb").read()
+    data = Path(path).read_bytes()
     if kind.HasField("sequence_type"):
         return numpy_helper.to_list(onnx.SequenceProto.FromString(data))
     if kind.HasField("optional_type"):
