@@ -74,7 +74,7 @@ def group_normalization(node: Node) -> relax.Expr:
     normal = relax.op.multiply(centred, _inverse_root(variance, node.attribute("epsilon", 1e-5), wide))
     normal = relax.op.astype(normal, dtype_of(x))
     if node.opset < 21:
-        each = (1, groups, 1)
+        each: tuple[int, ...] = (1, groups, 1)
         scaled = relax.op.add(relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each))
         return relax.op.reshape(scaled, shape)
     each = (1, channels, *[1] * (len(shape) - 2))

@@ -99,7 +99,12 @@ def tensor_scatter(node: Node) -> relax.Expr:
 def col2im(node: Node) -> relax.Expr:
     """Overlapping blocks are summed where they lie in the picture."""
     x = node.input(0)
-    image, block = (tuple(int(v) for v in node.constant(i)) for i in (1, 2))
+    given = [node.constant(i) for i in (1, 2)]
+    if given[0] is None or given[1] is None:
+        raise node.unsupported(
+            "the sizes of the picture and of the blocks are no constants; give them with --constant NAME=VALUE"
+        )
+    image, block = (tuple(int(v) for v in sizes) for sizes in given if sizes is not None)
     batch, rows, _ = node.shape(x, "its input")
     rank = len(image)
     pads = node.attribute("pads", (0,) * (2 * rank))
