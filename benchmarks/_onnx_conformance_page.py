@@ -16,15 +16,14 @@ REASONS = {
     "no converter of the operator": r"does not know the operators",
     "a sequence or an optional value as an input of the model": r"of the kind (sequence|optional)",
     "a shape or size that depends on data": r"depends on data|known only when the model runs|cannot be scheduled|--constant",
-    "types that the kernels do not compute in": r"types are bool|dtype|unknown type|zero_point|quantiz",
+    "types that the kernels do not compute in": r"types are |dtype|unknown type|zero_point|quantiz",
     "values that are random": r"random",
 }
 """Classes of refusals, by what the message says; the first that fits counts."""
 
 
-def write_page(path: Path, cases: dict[str, Case], results: dict[str, Any]) -> None:
-    """Write the page for the cases of which there are results."""
-    total = len(cases)
+def write_page(path: Path, cases: dict[str, Case], results: dict[str, Any], total: int) -> None:
+    """Write the page for those cases, of ``total``, of which there are results."""
     cases = {name: case for name, case in cases.items() if {PLAIN, OURS} <= results.get(name, {}).keys()}
     lines = [
         "# ONNX conformance", "", *circumstances(), "",
@@ -34,7 +33,7 @@ def write_page(path: Path, cases: dict[str, Case], results: dict[str, Any]) -> N
         "as the backend test allows bfloat16, and float32 by two of the largest value. `right` counts cases that run as "
         "they are, and, in brackets beside it, those among them that need inputs frozen (`--constant`), which is what the "
         "message of the refusal says to do: shapes and axes have to be known when a model is compiled.", "",
-        f"{len(cases)} of the {total} cases" + ("." if len(cases) == total else "; **the others have not been run yet**."), "",
+        f"{len(cases)} of {total} cases{'' if len(cases) == total else '; the others are not counted'}.", "",
         *_aims(cases, results), "", *_totals(cases, results), "", *_refusals(cases, results), "",
         *_operators(cases, results), "", *_details(cases, results),
     ]  # fmt: skip
@@ -131,7 +130,7 @@ def _short(reason: str) -> str:
     """The message without the names that differ from case to case."""
     by = "TVM: " if "TVM" in reason else "tvm_sched: "
     text = reason.strip().splitlines()[-1]
-    text = re.sub(r"\(node '[^']*'\)|'[^']*'", "", text)
+    text = re.sub(r"\(node '[^']*'\)|'[^']*'", "", text.replace("TVM's", "TVM").replace("ONNX's", "ONNX"))
     return by + re.sub(r"\s+", " ", text).replace("|", "/").strip()[:160]
 
 

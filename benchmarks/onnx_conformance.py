@@ -36,7 +36,8 @@ def main() -> None:
             for system in arguments.system:
                 results.get(name, {}).pop(system, None)
     wanted = [(name, s) for name in cases for s in arguments.system if s not in results.get(name, {})]
-    run_cases(cases, wanted, results, arguments)
+    if wanted:
+        run_cases(cases, wanted, results, arguments)
     for system in arguments.system:
         statuses = Counter(results[name][system]["status"] for name in cases)
         print(f"{system}: {len(cases)} cases, " + ", ".join(f"{n} {status}" for status, n in statuses.most_common()))
@@ -47,7 +48,7 @@ def main() -> None:
                 if answer["status"] in arguments.show:
                     print(f"{case.operator} {name} {system} {answer['status']}: {answer.get('reason', '')}")
     if arguments.markdown:
-        write_page(arguments.markdown, load_cases(), results)
+        write_page(arguments.markdown, cases, results, len(load_cases()))
 
 
 def run_cases(

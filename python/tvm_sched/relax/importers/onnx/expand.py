@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .operators import UnsupportedNode
+
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
@@ -47,7 +49,14 @@ def expand_functions(model: ir.Model, known: Callable[[ir.Node], bool]) -> bool:
         replaced = [_replace(model, node, number) for number, node in enumerate(found)]
         if not any(replaced):
             return changed
-        common.InlinePass()(model)
+        operators = sorted({node.op_type.rsplit("_", 1)[0] for node in found})
+        try:
+            common.InlinePass()(model)
+        except Exception as error:  # bodies with graphs of the node in them refer to values that a copy does not have
+            raise UnsupportedNode(
+                f"{', '.join(operators)}: the ONNX standard's definition could not be put in place of the operator; export "
+                "the model with simpler operators"
+            ) from error
         changed = True
     return changed
 
