@@ -62,7 +62,9 @@ def _static(value: Any) -> bool:
 
 def _numbers(known: list[Any], rank: int) -> tuple[list[int], ...]:
     """Starts, ends, axes and steps, with what is left out."""
-    starts, ends, *others = (None if k is None else [int(number) for number in k.reshape(-1)] for k in known)
-    axes, steps = [*others, None, None][:2]
-    axes = range(len(starts)) if axes is None else axes
-    return starts, ends, [axis % rank for axis in axes], [1] * len(starts) if steps is None else steps
+    count = known[0].size
+    axes, steps = [*known[2:], None, None][:2]
+    axes = range(count) if axes is None else axes.reshape(-1)
+    steps = [1] * count if steps is None else steps.reshape(-1)
+    starts, ends = (part.reshape(-1) for part in known[:2])
+    return tuple([int(number) for number in part] for part in (starts, ends, [axis % rank for axis in axes], steps))
