@@ -283,8 +283,8 @@ def reduction(b: GraphBuilder, draw: Draw) -> None:
 
 
 def product(b: GraphBuilder, draw: Draw) -> None:
-    """MatMul and Gemm."""
-    x = b.pick(draw, lambda v: _is_float(v) and len(v.shape) > 0 and v.bound <= _SMALL)
+    """MatMul and Gemm; of sums over nothing ONNX Runtime 1.31 leaves the results unwritten."""
+    x = b.pick(draw, lambda v: _is_float(v) and len(v.shape) > 0 and v.shape[-1] > 0 and v.bound <= _SMALL)
     if x is None:
         return
     size, columns = x.shape[-1], draw(st.integers(1, 5))

@@ -156,6 +156,6 @@ def test_types_without_kernels_are_refused() -> None:
     import onnx
 
     model = node_model("QuantizeLinear", [_X, _scale(0.05)], [0], 1, output_dtype=onnx.TensorProto.INT4)
-    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT4
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("o0", onnx.TensorProto.INT4, _X.shape))
     with pytest.raises(InputError, match=r"QuantizeLinear \(node 'node'\).*int4"):
         tvm_sched.relax.compile(model, "cpu1", "single")
