@@ -17,6 +17,7 @@ from ..model import data_address
 from .checks import STANDARD, node_text
 from .files import first_line
 from .operators import Node, UnsupportedNode, find
+from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 
 if TYPE_CHECKING:
@@ -24,6 +25,21 @@ if TYPE_CHECKING:
 
 FOREIGN = {"com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}}
 """Operators outside the standard domain that TVM's frontend converts; it does not look at the domain itself."""
+
+BLIND: dict[str, tuple[int, ...]] = {
+    "Add": (0, 1),
+    "Conv": (0, 1),
+    "ConvTranspose": (0, 1),
+    "Gather": (0,),
+    "Gemm": (0, 1),
+    "MatMul": (0, 1),
+    "Mul": (0, 1),
+    "Transpose": (0,),
+}
+"""Inputs of which TVM's converters ask the shape and no more."""
+
+ARGUMENT_BYTES = 1 << 20
+"""Weights of this size and more are not copied where that can be avoided."""
 
 
 def check_operators(model: onnx.ModelProto, where: str) -> None:
@@ -86,10 +102,18 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def __init__(self, prepared: Prepared, shapes: dict[str, tuple[int, ...]]) -> None:
         super().__init__({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
-        self.weights = prepared.weights
+        self.model, self.weights = prepared.model, prepared.weights
+        self.arguments = _arguments(prepared)
         self.opsets = {("" if i.domain in STANDARD else i.domain): i.version for i in prepared.model.opset_import}
+        self.inferred = {item.name: item for item in (*prepared.model.graph.value_info, *prepared.model.graph.output)}
         self.addresses: dict[str, int] = {}
         self.kept: list[Any] = []
+
+    def _parse_graph_input(self, graph: Any) -> None:
+        super()._parse_graph_input(graph)
+        for name in self.arguments:
+            array = self.weights[name]
+            self._inputs[name] = self._nodes[name] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         """Done by `convert`, which knows the operators' domains."""
@@ -99,10 +123,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for node in graph.node:
             converter = find(node.op_type, node.domain)
             try:
+                check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
                 if converter is None:
                     super()._construct_nodes(type(graph)(node=[node]))
                 else:
                     self._convert_with(converter, node)
+                check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
             except UnsupportedNode:
                 raise
             except Exception as error:
@@ -120,11 +146,25 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _parse_graph_initializers(self, graph: Any) -> None:
         super()._parse_graph_initializers(graph)
         for name, array in self.weights.items():
-            self._nodes[name] = relax.const(array)
+            if name not in self.arguments:
+                self._nodes[name] = relax.const(array)
         for name, node in self._nodes.items():
             if isinstance(node, tvm.ir.GenericConst):
                 self.kept.append(node)
                 self.addresses[name] = data_address(node)
+
+
+def _arguments(prepared: Prepared) -> list[str]:
+    """Weights that become arguments of ``main`` at once, so that nothing copies them.
+
+    They are large, and only nodes read them whose converters do not look at values; all others become constants first.
+    """
+    large = {name for name, array in prepared.weights.items() if array.nbytes >= ARGUMENT_BYTES}
+    large -= {item.name for item in prepared.model.graph.output}
+    for node in prepared.model.graph.node:
+        blind = BLIND.get(node.op_type, ()) if find(node.op_type, node.domain) is None else ()
+        large -= {name for position, name in enumerate(node.input) if position not in blind}
+    return [name for name in prepared.weights if name in large]
 
 
 def _is_known(node: onnx.NodeProto) -> bool:

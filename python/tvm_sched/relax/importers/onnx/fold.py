@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .loops import check_loops, unroll_loops
+from .branches import check_control_flow, select_branches
+from .loops import unroll_loops
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-ROUNDS = 40
-"""Most rounds of folding and unrolling: each round unrolls a further level of nested loops."""
+ROUNDS = 200
+"""Most rounds of folding and unrolling: each unrolls a level of nested loops, or an iteration of a loop with a
+condition."""
 
 ALWAYS_BYTES = 1 << 20
 """A folded value of up to this size is kept whatever it was made from."""
@@ -40,7 +42,7 @@ def fold_model(model: ir.Model) -> None:
     Exception
         Whatever onnxscript raises; the model is then in an undefined state.
     UnsupportedNode
-        A loop too long to unroll.
+        A loop too long to unroll, or control flow that depends on the data.
     """
     from onnx_ir.passes import common
     from onnxscript import optimizer
@@ -55,13 +57,35 @@ def fold_model(model: ir.Model) -> None:
         changed |= _fold_several_outputs(model)
         changed |= unroll_loops(model)
         common.RemoveUnusedNodesPass()(model)
-        if not changed:
+        if not changed and not select_branches(model):
             break
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    check_loops(model)
+    _lift_outputs(model)
+    check_control_flow(model)
     common.IdentityEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
     common.RemoveUnusedOpsetsPass()(model)
+
+
+def _lift_outputs(model: ir.Model) -> None:
+    """Make initializers of the Constant nodes that are outputs: the pass of onnx_ir leaves them."""
+    import onnx_ir as ir
+
+    for node in list(model.graph):
+        value = node.outputs[0]
+        tensor = ir.convenience.get_const_tensor(value) if node.op_type == "Constant" else None
+        if tensor is not None:
+            _replace_by_constant(model, value, ir.tensor(tensor.numpy(), name=value.name))
+            model.graph.remove(node, safe=True)
+
+
+def _replace_by_constant(model: ir.Model, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    import onnx_ir as ir
+
+    constant = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
+    ir.convenience.replace_all_uses_with(value, constant, replace_graph_outputs=True)
+    value.name = None
+    model.graph.register_initializer(constant)
 
 
 @contextmanager
@@ -118,13 +142,7 @@ def _fold_several_outputs(model: ir.Model) -> bool:
         except Exception:  # the evaluator raises many classes; the node stays for the importer
             continue
         for value, array in zip(node.outputs, made, strict=True):
-            tensor = ir.tensor(array, name=value.name)
-            constant = ir.Value(
-                name=value.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
-            )
-            ir.convenience.replace_all_uses_with(value, constant, replace_graph_outputs=True)
-            value.name = None
-            model.graph.register_initializer(constant)
+            _replace_by_constant(model, value, ir.tensor(array, name=value.name))
         model.graph.remove(node, safe=True)
         changed = True
     return changed

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from tvm import relax
 
 from ....errors import InputError
-from ..model import ImportedModel, data_address, lift_constants, main_constants
-from ..shapes import DeclaredInput, InputShapes, bind_shapes
+from ..model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
+from ..shapes import InputShapes, bind_shapes
+from .declared import declared_inputs
 from .files import import_onnx, tensors_of
 from .prepare import prepare
 
 if TYPE_CHECKING:
     import onnx
-
-UNNAMED = ("", "?", "-1", "None")
-"""What exporters write for a dimension that they know nothing of: each is a size of its own, not one symbol."""
 
 
 def from_onnx(
@@ -45,8 +41,7 @@ def from_onnx(
         raise InputError(
             f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter"
         )
-    fixed = {tensor.name for tensor in model.graph.initializer} | set(constants or {})
-    declared = [_declared(item) for item in model.graph.input if item.name not in fixed]
+    declared = [item for item in declared_inputs(model) if item.name not in (constants or {})]
     static, _ = bind_shapes(declared, shapes, where)
     prepared = prepare(model, static, constants, where)
     from .convert import check_operators, convert
@@ -59,7 +54,8 @@ def from_onnx(
         raise
     names = {address: tensor for tensor, address in addresses.items()}
     variables: dict[int, relax.Var] = {}
-    parameters: dict[str, npt.NDArray[np.generic]] = {}
+    arguments = mod["main"].params[number_of_inputs(mod["main"]) :]
+    parameters = {variable.name: prepared.weights[variable.name] for variable in arguments}
     for constant in main_constants(mod):
         address = data_address(constant)
         if address in names and len(constant.ty.shape) > 0:
@@ -81,14 +77,3 @@ def _check_model(model: onnx.ModelProto, where: str) -> None:
         raise InputError(f"{where}: not a right ONNX model: {' '.join(str(error).split())}") from None
     except Exception:  # a model above protobuf's 2 GB, say: nothing is known of it
         return
-
-
-def _declared(item: onnx.ValueInfoProto) -> DeclaredInput:
-    tensor = item.type.tensor_type
-    if not tensor.HasField("shape"):
-        return DeclaredInput(item.name, None)
-    dims: list[int | str | None] = []
-    for dim in tensor.shape.dim:
-        symbol = None if dim.dim_param in UNNAMED else dim.dim_param
-        dims.append(dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else symbol)
-    return DeclaredInput(item.name, tuple(dims))

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 MAX_NODES = 20_000
 """Most operators that the unrolling of one loop may make."""
 
-_START = "tvm_sched.first_iteration"
+_DONE = "tvm_sched.iterations_done"
 
 
 def unroll_loops(model: ir.Model) -> bool:
     """Unroll the loops of the main graph whose iterations are known, in place; loops inside them appear in it.
 
     A ``Loop`` whose condition its body computes is unrolled by one iteration a call: constant folding then says whether
-    the condition of the next one is known.
+    the condition of the next one is known. What is left of such a loop must not be run: it would count from 0
+    again (`check_control_flow` refuses it).
 
     Returns
     -------
@@ -45,69 +46,74 @@ def unroll_loops(model: ir.Model) -> bool:
     return changed
 
 
-def check_loops(model: ir.Model) -> None:
-    """Refuse a loop of which only the first iterations could be unrolled: what is left of it counts from 0 again.
-
-    Raises
-    ------
-    UnsupportedNode
-    """
-    for node in model.graph:
-        if _START in node.meta:
-            raise UnsupportedNode(
-                f"Loop (node {_name(node)!r}) goes on as long as its data say; the number of iterations must be known: give "
-                "the input that decides it with --constant NAME=VALUE"
-            )
-
-
 def unique_names(model: ir.Model) -> None:
     """Give the values inside subgraphs names of their own: ONNX lets two branches use the same."""
     import onnx_ir as ir
 
     used = {value.name for value in ir.convenience.create_value_mapping(model.graph, include_subgraphs=False).values()}
     for node in model.graph:
-        for body in _bodies(node):
+        for body in bodies(node):
             _rename(body, used)
 
 
 def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
     body = node.attributes["body"].as_graph()
+    done = node.meta.get(_DONE, 0)
+    count = len(body.inputs) - 2
+    trips, going_on = _trips(node, body, done)
+    if trips is None:
+        return False
+    _check_size(node, body, trips)
+    carried = list(node.inputs[2 : 2 + count])
+    collected = list(node.inputs[2 + count :])
+    scans = [collected[i * done : (i + 1) * done] for i in range(len(body.outputs) - 1 - count)]
+    if not trips and not all(scans) and any(v.uses() or v.is_graph_output() for v in node.outputs[count:]):
+        return False  # no iteration: the shape of what it would have collected is not known
+    builder = Builder(model, node)
+    condition = node.inputs[1]
+    for iteration in range(done, done + trips):
+        counters = [builder.constant(np.array(iteration, np.int64)), builder.constant(np.array(True))]
+        condition, *outputs = builder.inline(body, [*counters, *carried])
+        carried = outputs[:count]
+        for scan, value in zip(scans, outputs[count:], strict=True):
+            scan.append(builder.unsqueeze(value, 0))
+    if going_on:
+        values = list(
+            builder.continue_loop([condition, *carried, *(v for s in scans for v in s)], done + trips).outputs
+        )
+    else:
+        values = [*carried, *(builder.concat(scan, 0) for scan in scans if scan)]
+    builder.replace(values)
+    return True
+
+
+def _trips(node: ir.Node, body: ir.Graph, done: int) -> tuple[int | None, bool]:
+    """How many iterations can be unrolled now, None where that is not known, and whether others may follow."""
     limit, condition = _scalar(node.inputs[0]), _scalar(node.inputs[1])
     if (node.inputs[0] is not None and limit is None) or (node.inputs[1] is not None and condition is None):
-        return False
-    start = node.meta.get(_START, 0)
-    left = np.inf if limit is None else max(0, int(limit) - start)
-    if condition is not None and not condition:
-        left = 0
-    following = body.outputs[0]
-    known = body.inputs[1] is following or _scalar(following) is not None
-    if known and following is not body.inputs[1] and not _scalar(following):
-        left = min(left, 1)
-    trips = left if known else min(left, 1)
-    if trips == np.inf:
-        raise UnsupportedNode(
-            f"Loop (node {_name(node)!r}) never ends: it has no trip count and its condition stays true"
-        )
-    _check_size(node, body, int(trips))
-    carried = list(node.inputs[2:])
-    scans: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(carried) :]]
-    builder = _Builder(model, node)
-    for iteration in range(start, start + int(trips)):
-        condition_in = builder.constant(np.array(True))
-        outputs = builder.inline(body, [builder.constant(np.array(iteration, np.int64)), condition_in, *carried])
-        following, carried = outputs[0], outputs[1 : 1 + len(carried)]
-        for scan, value in zip(scans, outputs[1 + len(carried) :], strict=True):
-            scan.append(builder.unsqueeze(value, 0))
-    if not known and trips:
-        tail = builder.continue_loop(following, carried, start + 1)
-        carried = list(tail.outputs[: len(carried)])
-        for scan, value in zip(scans, tail.outputs[len(carried) :], strict=True):
-            scan.append(value)
-    if not all(scans) and any(value.uses() or value.is_graph_output() for value in node.outputs[len(carried) :]):
-        return False  # no iteration: the shape of what it would have collected is not known
-    stacked = [builder.concat(scan, 0) for scan in scans if scan]
-    builder.replace([*carried, *stacked])
-    return True
+        return None, False
+    left = np.inf if limit is None else max(0, int(limit) - done)
+    if condition is False or left == 0:
+        return 0, False
+    following = _behind_identities(body.outputs[0])
+    if following is body.inputs[1] or _scalar(following):
+        if left == np.inf:
+            raise UnsupportedNode(
+                f"Loop (node {node_name(node)!r}) never ends: it has no trip count and its condition stays true"
+            )
+        return int(left), False
+    if _scalar(following) is not None:
+        return 1, False
+    return 1, left > 1
+
+
+def _behind_identities(value: ir.Value) -> ir.Value:
+    while (producer := value.producer()) is not None and producer.op_type == "Identity":
+        source = producer.inputs[0]
+        if source is None:
+            break
+        value = source
+    return value
 
 
 def _unroll_scan(model: ir.Model, node: ir.Node) -> bool:
@@ -130,7 +136,7 @@ def _unroll_scan(model: ir.Model, node: ir.Node) -> bool:
     output_axes = attributes.get("scan_output_axes") or [0] * made
     output_backward = attributes.get("scan_output_directions") or [0] * made
     scans: list[list[ir.Value]] = [[] for _ in range(made)]
-    builder = _Builder(model, node)
+    builder = Builder(model, node)
     for step in range(length):
         elements = [
             builder.take(value, length - 1 - step if reverse else step, axis)
@@ -148,8 +154,8 @@ def _unroll_scan(model: ir.Model, node: ir.Node) -> bool:
     return True
 
 
-class _Builder:
-    """Makes the nodes that take the place of a loop."""
+class Builder:
+    """Makes the nodes that take the place of a node with bodies."""
 
     def __init__(self, model: ir.Model, node: ir.Node) -> None:
         import onnx_ir as ir
@@ -159,30 +165,36 @@ class _Builder:
         self.used = {n for g in model.graphs() for n in ir.convenience.create_value_mapping(g, include_subgraphs=False)}
 
     def name(self, stem: str) -> str:
+        """A name that is not used yet."""
         return _fresh(stem, self.used)
 
     def constant(self, array: np.ndarray) -> ir.Value:
+        """An initializer."""
         ir = self.ir
-        tensor = ir.tensor(array, name=self.name(f"{_name(self.node)}_constant"))
+        tensor = ir.tensor(array, name=self.name(f"{node_name(self.node)}_constant"))
         value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
         self.model.graph.register_initializer(value)
         return value
 
     def emit(self, operator: str, inputs: list[ir.Value], attributes: dict[str, Any], stem: str | None) -> ir.Value:
-        node = self.ir.node(operator, inputs, attributes, name=self.name(f"{_name(self.node)}_{operator}"))
-        node.outputs[0].name = self.name(f"{stem or _name(self.node)}_{operator}")
+        """A node with one output."""
+        node = self.ir.node(operator, inputs, attributes, name=self.name(f"{node_name(self.node)}_{operator}"))
+        node.outputs[0].name = self.name(f"{stem or node_name(self.node)}_{operator}")
         self.nodes.append(node)
         return node.outputs[0]
 
     def unsqueeze(self, value: ir.Value, axis: int) -> ir.Value:
+        """A value with a further dimension."""
         if self.model.opset_imports.get("", 0) < 13:
             return self.emit("Unsqueeze", [value], {"axes": [axis]}, value.name)
         return self.emit("Unsqueeze", [value, self.constant(np.array([axis], np.int64))], {}, value.name)
 
     def take(self, value: ir.Value, index: int, axis: int) -> ir.Value:
+        """One slice of a value, without its axis."""
         return self.emit("Gather", [value, self.constant(np.array(index, np.int64))], {"axis": axis}, value.name)
 
     def concat(self, values: list[ir.Value], axis: int) -> ir.Value:
+        """Values joined along an axis."""
         return self.emit("Concat", values, {"axis": axis}, None)
 
     def inline(self, body: ir.Graph, arguments: list[Any]) -> list[ir.Value]:
@@ -199,16 +211,19 @@ class _Builder:
         self.nodes.extend(nodes)
         return outputs
 
-    def continue_loop(self, condition: ir.Value, carried: list[Any], start: int) -> ir.Node:
-        """A loop that goes on after the iterations that were unrolled; its body still counts from 0 in `_START`."""
+    def continue_loop(self, inputs: list[Any], done: int) -> ir.Node:
+        """A loop that goes on after some iterations. What they collected follows its inputs, against ONNX's rules."""
         node = self.node
-        attributes = [
-            self.ir.AttrGraph("body", node.attributes["body"].as_graph().clone(allow_outer_scope_values=True))
-        ]
+        body = node.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
         tail = self.ir.Node(
-            "", "Loop", [node.inputs[0], condition, *carried], attributes, num_outputs=len(node.outputs), name=node.name
+            "",
+            "Loop",
+            [node.inputs[0], *inputs],
+            [self.ir.AttrGraph("body", body)],
+            num_outputs=len(node.outputs),
+            name=node.name,
         )
-        tail.meta[_START] = start
+        tail.meta[_DONE] = done
         for old, new in zip(node.outputs, tail.outputs, strict=True):
             new.name, new.type = self.name(old.name or "loop"), old.type
         self.nodes.append(tail)
@@ -230,7 +245,8 @@ class _Builder:
         self.model.graph.remove(node, safe=True)
 
 
-def _bodies(node: ir.Node) -> list[ir.Graph]:
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """The graphs that a node's attributes hold."""
     return [
         body
         for attribute in node.attributes.values()
@@ -250,7 +266,7 @@ def _rename(graph: ir.Graph, used: set[str]) -> None:
     for node in graph:
         for value in node.outputs:
             value.name = _fresh(value.name or "value", used)
-        for body in _bodies(node):
+        for body in bodies(node):
             _rename(body, used)
 
 
@@ -267,8 +283,8 @@ def _check_size(node: ir.Node, body: ir.Graph, trips: int) -> None:
     size = trips * len(list(body.all_nodes()))
     if size > MAX_NODES:
         raise UnsupportedNode(
-            f"{node.op_type} (node {_name(node)!r}) runs {trips} times, which unrolled are {size} operators; {MAX_NODES} "
-            "are allowed: use a shorter input, or split the model around the loop"
+            f"{node.op_type} (node {node_name(node)!r}) runs {trips} times, which unrolled are {size} operators; "
+            f"{MAX_NODES} are allowed: use a shorter input, or split the model around the loop"
         )
 
 
@@ -279,5 +295,6 @@ def _scalar(value: ir.Value | None) -> Any:
     return value.const_value.numpy().reshape(()).item()
 
 
-def _name(node: ir.Node) -> str:
+def node_name(node: ir.Node) -> str:
+    """A node's name, or those of its outputs."""
     return node.name or "->".join(value.name or "" for value in node.outputs)

@@ -55,7 +55,37 @@ def main() -> None:
     from onnx import version_converter
 
     model = onnx.ModelProto.FromString(sys.stdin.buffer.read())
+    if any(item.version < 7 for item in model.opset_import if item.domain in ("", "ai.onnx")):
+        spell_out_broadcasts(model)
     sys.stdout.buffer.write(version_converter.convert_version(model, int(sys.argv[1])).SerializeToString())
+
+
+def spell_out_broadcasts(model: onnx.ModelProto) -> None:
+    """Reshape second operands as the attribute ``axis`` of opset 6 says: ONNX's converter takes it for the last axes."""
+    import onnx
+
+    typed = onnx.shape_inference.infer_shapes(model).graph
+    ranks = {
+        item.name: len(item.type.tensor_type.shape.dim) for item in (*typed.input, *typed.value_info, *typed.output)
+    }
+    ranks |= {tensor.name: len(tensor.dims) for tensor in typed.initializer}
+    nodes = []
+    for node in model.graph.node:
+        attributes = {item.name: item.i for item in node.attribute}
+        if len(node.input) == 2 and attributes.get("broadcast") and "axis" in attributes:
+            first, second = (ranks[name] for name in node.input)
+            axis = attributes["axis"] + (first if attributes["axis"] < 0 else 0)
+            missing = list(range(second, second + first - axis - second))
+            if missing:
+                wide = f"{node.output[0]}__operand"
+                nodes.append(onnx.helper.make_node("Unsqueeze", [node.input[1]], [wide], axes=missing))
+                node.input[1] = wide
+            kept = [item for item in node.attribute if item.name != "axis"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ....errors import InputError
-from .checks import check_graph
+from ..model import ModelWarning
+from .expand import expand_functions
 from .files import first_line
 from .fold import fold_model
 from .loops import unique_names
 from .native import NativeError, upgrade
-from .operators import UnsupportedNode
+from .operators import UnsupportedNode, is_known
 
 if TYPE_CHECKING:
     import onnx
@@ -32,10 +33,6 @@ OPSET = 13
 
 INLINE_BYTES = 1024
 """Initializers up to this size stay in the model that `prepare` returns; larger ones are handed on beside it."""
-
-
-class ModelWarning(UserWarning):
-    """A step in the preparation of a model was left out; import goes on without it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def prepare(
     Parameters
     ----------
     model : onnx.ModelProto
-        It is not changed. External data must have been located by `read_onnx`.
+        One that `check_graph` found right; it is not changed. External data must have been located by `read_onnx`.
     shapes : mapping of str to tuple of int
         Static shape of every input that is not a constant.
     constants : mapping of str to array_like, optional
@@ -77,7 +74,6 @@ def prepare(
     """
     import onnx_ir as ir
 
-    check_graph(model.graph, where)
     try:
         graph = ir.from_proto(model)
     except Exception as error:
@@ -85,6 +81,7 @@ def prepare(
     _freeze(graph, shapes, constants or {}, where)
     try:
         graph = _normalise(graph, where)
+        expand_functions(graph, is_known)
         graph = _folded(graph, where)
     except UnsupportedNode as error:
         raise InputError(f"{where}: {error}") from None
@@ -164,6 +161,10 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
         newer = ir.from_proto(upgrade(_skeleton(model), OPSET))
     except NativeError as error:
         version = model.opset_imports[""]
+        if any("broadcast" in node.attributes for node in model.graph):
+            raise InputError(
+                f"{where}: opset {version} broadcasts in its own way, and could not be converted: {error}"
+            ) from None
         warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
         return model
     graph = newer.graph
@@ -192,7 +193,6 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
         warnings.warn(f"{where}: its constants are not folded: {_cause(error)}", ModelWarning, stacklevel=2)
         folded = model
         common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
-    common.OutputFixPass()(folded)
     common.NameFixPass()(folded)
     return folded
 

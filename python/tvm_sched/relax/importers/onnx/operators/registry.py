@@ -87,6 +87,13 @@ class Node:
             return tuple(_text(item) for item in value)
         return _text(value)
 
+    def constant(self, position: int) -> npt.NDArray[Any] | None:
+        """The value of a constant input; None where it is left out, or known only when the model runs."""
+        value = self.input(position)
+        if isinstance(value, relax.ShapeExpr) and all(isinstance(d, tvm.tirx.IntImm) for d in value.values):
+            return np.array([int(d) for d in value.values], np.int64)
+        return constant_of(value)
+
     def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
         """The sizes of a tensor, which have to be known.
 
