@@ -93,9 +93,8 @@ def test_nothing_is_computed_twice():
     assert "sblock_alloc_buffer" in schedule_for_cpu(single_kernel(emit, *shapes)[0]).script()
 
 
-@pytest.mark.parametrize("name", ["sum over columns", "cumsum"])
-def test_rule_leaves_alone(name):
-    emit, *shapes = KERNELS[name]
+def test_rule_leaves_alone():
+    emit, *shapes = KERNELS["cumsum"]
     function, _, _ = single_kernel(emit, *shapes)
     assert schedule_for_cpu(function).same_as(function)
 
