@@ -19,7 +19,7 @@ def reverse_sequence(node: Node) -> relax.Expr:
     batch, time = axes
     steps = [1, 1]
     steps[time] = shape[time]
-    position = relax.const(np.arange(shape[time], dtype="int64").reshape(steps))
+    position = relax.const(np.arange(shape[time]).reshape(steps), "int64")
     count = [1, 1]
     count[batch] = shape[batch]
     length = node.emit(relax.op.reshape(node.emit(relax.op.astype(lengths, "int64")), count))
