@@ -179,10 +179,14 @@ def compile(
     mods, values = [], SharedValues()
     for position, (static, frozen) in enumerate(combinations):
         given = schedule if len(combinations) == 1 else None
-        tell = _numbered(progress, position, len(combinations))
+        tell = _numbered(progress or (lambda *_: None), position, len(combinations))
+        tell("importing", 0, 0)
         imported = source.import_with(static, frozen)
+        tell("lowering to kernels", 0, 0)
         mod = _scheduled(imported, topology, scheduler, options, cost_model, given, tell, backend, wanted)
         mods.append(values.share(mod))
+    if progress:
+        progress("compiling kernels", 0, 0)
     embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
     executor = make_executor(mods, backend=backend, embed=embed)
     mod = attach_executor(mods[0], executor.modules, executor.main)
@@ -226,7 +230,7 @@ def _scheduled(
     backend: str | None = None,
     measure: bool = False,
 ) -> tvm.IRModule:
-    from .attributes import SCHEDULE
+    from .attributes import SCHEDULE, leave
 
     passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend, measure)
     if given is None:
@@ -238,7 +242,7 @@ def _scheduled(
             f"the schedule is for problem {given.problem}, but model and topology give problem {problem.digest}; "
             "schedule them again, or give the model, shapes, topology and cost model it was made with"
         )
-    return tvm.transform.Sequential(passes[3:])(mod.with_attr(SCHEDULE, given.to_json().decode()))
+    return tvm.transform.Sequential(passes[3:])(leave(mod, SCHEDULE, given))
 
 
 def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:
@@ -253,7 +257,7 @@ def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:
 
 def _numbered(progress: Any, position: int, count: int) -> Any:
     """The same progress, with which of several shapes it is about."""
-    if progress is None or count == 1:
+    if count == 1:
         return progress
     return lambda what, done, total: progress(f"shape {position + 1} of {count}: {what}", done, total)
 

@@ -15,7 +15,6 @@ InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
 """Input to its shape, symbol to its size; a set of sizes stands for several shapes."""
 StaticShapes: TypeAlias = "dict[str, tuple[int, ...]]"
 
-_FLAGS = (bool,)
 _NO_NAMES = ("", "?", "-1", "None", "*")
 """What writers of models put for a dimension of which nothing is known."""
 
@@ -282,7 +281,7 @@ def _checked(given: Any, where: str) -> dict[str, tuple[frozenset[int], ...] | f
     for name, dims in shapes.items():
         if isinstance(dims, (set, frozenset)):
             checked[name] = _set_of(dims, f"{where}: symbol {name!r} is given as")
-        elif isinstance(dims, Integral) and not isinstance(dims, bool):
+        elif _is_whole(dims):
             checked[name] = _set_of({dims}, f"{where}: symbol {name!r} is given as")
         elif isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
             raise InputError(
@@ -299,9 +298,13 @@ def _checked(given: Any, where: str) -> dict[str, tuple[frozenset[int], ...] | f
     return checked
 
 
+def _is_whole(size: object) -> bool:
+    return isinstance(size, Integral) and type(size) is not bool
+
+
 def _set_of(sizes: Any, said: str) -> frozenset[int]:
     for size in sizes:
-        if not isinstance(size, Integral) or isinstance(size, _FLAGS) or size < 0:
+        if not _is_whole(size) or size < 0:
             raise InputError(f"{said} {size!r}; a whole number, 0 or more, is allowed")
     if not sizes:
         raise InputError(f"{said} an empty set; one size or more is allowed")
