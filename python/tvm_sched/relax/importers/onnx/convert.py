@@ -126,9 +126,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
                 if converter is None:
                     super()._construct_nodes(type(graph)(node=[node]))
-                    self._bind_fields(node)
                 else:
                     self._convert_with(converter, node)
+                self._bind_fields(node)
                 check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
             except UnsupportedNode:
                 raise
