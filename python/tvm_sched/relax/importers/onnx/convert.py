@@ -137,12 +137,19 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                     super()._construct_nodes(type(graph)(node=[node]))
                 else:
                     self._convert_with(converter, node)
+                self._bind_fields(node)
                 check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
             except UnsupportedNode:
                 raise
             except Exception as error:
                 who = "TVM's ONNX frontend" if converter is None else "its converter"
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
+
+    def _bind_fields(self, node: Any) -> None:
+        """Bind fields of tuples to variables: TVM's arithmetic takes everything else for constants."""
+        for name in node.output:
+            if isinstance(self._nodes.get(name), relax.TupleGetItem):
+                self._nodes[name] = self.bb.emit(self._nodes[name])
 
     def _convert_with(self, converter: Any, node: Any) -> None:
         inputs = tuple(self._nodes[i] if i else None for i in node.input)
