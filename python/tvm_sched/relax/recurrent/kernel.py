@@ -62,7 +62,9 @@ class _Writer:
         two_phases = len(c.phases) > 1
         self.reset = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
         self.update = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
-        self.sums = T.alloc_buffer((c.rows, max(to - start for start, to in c.phases) * c.units), c.dtype, scope="local")
+        self.sums = T.alloc_buffer(
+            (c.rows, max(to - start for start, to in c.phases) * c.units), c.dtype, scope="local"
+        )
 
     def _arg(self, name: str, shape: tuple[int, ...], dtype: str = "") -> Any:
         return T.arg(name, T.buffer(shape, dtype or self.cell.dtype))

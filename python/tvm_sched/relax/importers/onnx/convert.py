@@ -49,12 +49,17 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
     InputError
         It names the first of them.
     """
-    unknown = [node for node in model.graph.node if not _is_known(node)]
+    unknown = unknown_nodes(model)
     if unknown:
         told = ", ".join(node_text(node) for node in unknown[:5])
         raise InputError(
             f"{where}: TVM's ONNX frontend does not know the operators {told}{' ...' if len(unknown) > 5 else ''}"
         )
+
+
+def unknown_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes for whose operators there is no converter."""
+    return [node for node in model.graph.node if not _is_known(node)]
 
 
 def convert(
