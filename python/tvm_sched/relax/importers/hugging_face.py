@@ -268,6 +268,12 @@ def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
         _say(f"{where}: {model_class.__name__} has an encoder and a decoder; its encoder is compiled")
+    if (
+        hasattr(model, "set_experts_implementation")
+        and getattr(model, "_can_set_experts_implementation", lambda: True)()
+    ):
+        with contextlib.suppress(ValueError, AttributeError, TypeError):
+            model.set_experts_implementation("batched_mm")  # of the ways to compute experts, the one with fixed shapes
     return model.eval()
 
 
