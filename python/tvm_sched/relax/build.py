@@ -230,7 +230,7 @@ def _scheduled(
     backend: str | None = None,
     measure: bool = False,
 ) -> tvm.IRModule:
-    from .attributes import SCHEDULE
+    from .attributes import SCHEDULE, leave
 
     passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend, measure)
     if given is None:
@@ -242,7 +242,7 @@ def _scheduled(
             f"the schedule is for problem {given.problem}, but model and topology give problem {problem.digest}; "
             "schedule them again, or give the model, shapes, topology and cost model it was made with"
         )
-    return tvm.transform.Sequential(passes[3:])(mod.with_attr(SCHEDULE, given.to_json().decode()))
+    return tvm.transform.Sequential(passes[3:])(leave(mod, SCHEDULE, given))
 
 
 def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:

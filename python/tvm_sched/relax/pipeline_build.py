@@ -15,7 +15,7 @@ from ..pipeline import PipelinePlan
 from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
-from .attributes import PIPELINE, get_pipeline_plan, get_problem
+from .attributes import PIPELINE, get_pipeline_plan, get_problem, leave
 from .build import BACKENDS, model_with_name
 from .cuda import find_nvcc
 from .emit.stages import CompiledStage, make_stages
@@ -107,7 +107,7 @@ def compile_pipeline(
         passes.append(PartitionPipeline(stages, partitioner, options, progress=progress, **limits))
     mod = tvm.transform.Sequential(passes)(model_with_name(load_model(model, input_shapes, name, constants)))
     if plan is not None:
-        mod = mod.with_attr(PIPELINE, plan.to_json().decode())
+        mod = leave(mod, PIPELINE, plan)
     problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, backend))
     ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values, gpus)
     return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)

@@ -20,6 +20,7 @@ from .model import ImportedModel
 from .relax import bind_module
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
 from .source import Description, Importer, ModelSource
+from .torch_recurrent import CONVERTERS, has_recurrent_layers, without_recurrent_decompositions
 
 
 def read_exported_program(path: Path) -> Any:
@@ -134,7 +135,14 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
     try:
         with warnings.catch_warnings(), _views_as_reshapes(program):
             warnings.simplefilter("ignore")
-            mod = convert(program, keep_params_as_input=True, unwrap_unit_return_tuple=True)
+            whole = has_recurrent_layers(program)
+            mod = convert(
+                without_recurrent_decompositions(program) if whole else program,
+                keep_params_as_input=True,
+                unwrap_unit_return_tuple=True,
+                run_ep_decomposition=not whole,
+                custom_convert_map=CONVERTERS,
+            )
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(

@@ -46,6 +46,24 @@ def _numbers(call: Any) -> list[list[int]]:
     return [[int(f) for f in part.fields] for part in parts] if known and len(parts) == 3 else []
 
 
+def _take(call: Any, x: Any, index: Any) -> Any:
+    return np.take(x, index, int(call.attrs.axis), mode="clip")
+
+
+def _indices_fit(call: Any) -> bool:
+    """Whether a take reads along an axis, at constant positions that all exist: modes differ for others only."""
+    x, index = call.args
+    if (
+        call.attrs.axis is None
+        or not isinstance(index, tvm.ir.GenericConst)
+        or not isinstance(x.ty.shape, relax.ShapeExpr)
+    ):
+        return False
+    positions = index.value.numpy()
+    size = x.ty.shape.values[int(call.attrs.axis)]
+    return isinstance(size, tvm.tirx.IntImm) and bool(((positions >= 0) & (positions < int(size))).all())
+
+
 def _pad(call: Any, x: Any) -> Any:
     widths = [int(width) for width in call.attrs.pad_width]
     return np.pad(x, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=float(call.attrs.pad_value))
@@ -53,6 +71,7 @@ def _pad(call: Any, x: Any) -> Any:
 
 _SUPPORTED: dict[str, Callable[[Any], bool]] = {
     "relax.strided_slice": lambda call: bool(_numbers(call)),
+    "relax.take": _indices_fit,
     "relax.nn.pad": lambda call: str(call.attrs.pad_mode) == "constant",
 }
 """Of functions that compute only some calls: which."""
@@ -65,6 +84,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relax.broadcast_to": _broadcast,
     "relax.strided_slice": _slice,
     "relax.nn.pad": _pad,
+    "relax.take": _take,
     "relax.astype": lambda call, x: x,  # the result takes the call's dtype in any case
     "relax.add": lambda call, x, y: x + y,
     "relax.subtract": lambda call, x, y: x - y,

@@ -51,17 +51,17 @@ class _Writer:
         ]
         self.first_h = self._arg("first_h", (1, c.batch, c.hidden))
         self.first_c = self._arg("first_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
-        self.peepholes = self._arg("peepholes", (c.blocks, 3, c.units)) if c.peepholes else None
-        self.bias = self._arg("bias", (c.blocks, c.units)) if c.linear_before_reset else None
-        self.lengths = self._arg("lengths", (c.batch,), "int32") if c.lengths else None
+        self.peepholes: Any = self._arg("peepholes", (c.blocks, 3, c.units)) if c.peepholes else None
+        self.bias: Any = self._arg("bias", (c.blocks, c.units)) if c.linear_before_reset else None
+        self.lengths: Any = self._arg("lengths", (c.batch,), "int32") if c.lengths else None
         self.y = self._arg("y", (c.steps, 1, c.batch, c.hidden))
         self.last_h = self._arg("last_h", (1, c.batch, c.hidden))
         self.last_c = self._arg("last_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
         self.h = T.alloc_buffer((2, c.batch, padded), c.dtype)
-        self.c = T.alloc_buffer((c.batch, padded), c.dtype) if c.kind == "lstm" else None
+        self.c: Any = T.alloc_buffer((c.batch, padded), c.dtype) if c.kind == "lstm" else None
         two_phases = len(c.phases) > 1
-        self.reset = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
-        self.update = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
+        self.reset: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
+        self.update: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
         self.sums = T.alloc_buffer(
             (c.rows, max(to - start for start, to in c.phases) * c.units), c.dtype, scope="local"
         )

@@ -17,6 +17,7 @@ from ..model import data_address
 from .checks import STANDARD, node_text
 from .files import first_line
 from .operators import Node, UnsupportedNode, find
+from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 
 if TYPE_CHECKING:
@@ -106,9 +107,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def __init__(self, prepared: Prepared, shapes: dict[str, tuple[int, ...]]) -> None:
         super().__init__({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
-        self.weights = prepared.weights
+        self.model, self.weights = prepared.model, prepared.weights
         self.arguments = _arguments(prepared)
         self.opsets = {("" if i.domain in STANDARD else i.domain): i.version for i in prepared.model.opset_import}
+        self.inferred = {item.name: item for item in (*prepared.model.graph.value_info, *prepared.model.graph.output)}
         self.addresses: dict[str, int] = {}
         self.kept: list[Any] = []
 
@@ -126,10 +128,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for node in graph.node:
             converter = find(node.op_type, node.domain)
             try:
+                check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
                 if converter is None:
                     super()._construct_nodes(type(graph)(node=[node]))
                 else:
                     self._convert_with(converter, node)
+                check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
             except UnsupportedNode:
                 raise
             except Exception as error:

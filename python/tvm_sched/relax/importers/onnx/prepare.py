@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from ....errors import InputError
 from ..model import ModelWarning
+from .expand import expand_functions
 from .files import first_line
 from .fold import fold_model
 from .loops import unique_names
 from .native import NativeError, upgrade
-from .operators import UnsupportedNode
+from .operators import UnsupportedNode, is_known
 
 if TYPE_CHECKING:
     import onnx
@@ -80,6 +81,7 @@ def prepare(
     _freeze(graph, shapes, constants or {}, where)
     try:
         graph = _normalise(graph, where)
+        expand_functions(graph, is_known)
         graph = _folded(graph, where)
     except UnsupportedNode as error:
         raise InputError(f"{where}: {error}") from None

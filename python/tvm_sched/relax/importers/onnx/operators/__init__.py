@@ -5,5 +5,6 @@ registered by `converter`, and found by the operator's domain and name; nothing 
 """
 
 from .registry import Node, UnsupportedNode, constant_of, converter, dtype_of, find
+from .upstream import is_known
 
-__all__ = ["Node", "UnsupportedNode", "constant_of", "converter", "dtype_of", "find"]
+__all__ = ["Node", "UnsupportedNode", "constant_of", "converter", "dtype_of", "find", "is_known"]

@@ -81,10 +81,10 @@ def _activations(node: Node, kind: str, d: int) -> tuple[Activation, ...]:
 
 
 def _weights(node: Node, cell: Cell, d: int) -> Weights:
-    biases = [None, None]
+    biases: tuple[Any, Any] = (None, None)
     if node.input(3) is not None:
         both = node.emit(relax.op.reshape(_part(node, node.input(3), d), (2, GATES[cell.kind] * cell.hidden)))
-        biases = [_part(node, both, k) for k in range(2)]
+        biases = _part(node, both, 0), _part(node, both, 1)
     peepholes = _part(node, node.input(7), d) if cell.peepholes else None
     return Weights(_part(node, node.input(1), d), _part(node, node.input(2), d), *biases, peepholes)
 

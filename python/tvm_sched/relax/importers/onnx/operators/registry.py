@@ -87,6 +87,13 @@ class Node:
             return tuple(_text(item) for item in value)
         return _text(value)
 
+    def constant(self, position: int) -> npt.NDArray[Any] | None:
+        """The value of a constant input; None where it is left out, or known only when the model runs."""
+        value = self.input(position)
+        if isinstance(value, relax.ShapeExpr) and all(isinstance(d, tvm.tirx.IntImm) for d in value.values):
+            return np.array([int(d) for d in value.values], np.int64)
+        return constant_of(value)
+
     def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
         """The sizes of a tensor, which have to be known.
 
@@ -107,7 +114,7 @@ class Node:
         dims = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
         if not isinstance(dims, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in dims.values):
             raise self.unsupported(
-                f"the shape of {what} is known only when the model runs; freeze the model's shapes, or cut it before this node"
+                f"the shape of {what} is known only when the model runs; freeze its input shapes, or cut it before this"
             )
         return tuple(int(d) for d in dims.values)
 
