@@ -10,7 +10,7 @@ from tvm_sched.cli.shapes import one_shape, parse_constants, parse_shapes, parse
 from tvm_sched.errors import InputError
 
 pytest.importorskip("onnx")
-from .conftest import write_model  # noqa: E402
+from .conftest import write_model
 
 PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
 

@@ -123,3 +123,16 @@ def test_a_frozen_input_of_torch():
     for n in (2, 4):
         assert_same(model.run(np.ones((n, 3), "float32")), np.full((n, 3), 3, "float32"))
     assert json.loads(json.dumps(model.module.info()))["plans"][1]["inputs"][0]["shape"] == [4, 3]
+
+
+def test_operands_of_torch_are_promoted():
+    """As in EdgeNeXt and DeBERTa, where TVM's frontend divides a float by an integer, or takes its logarithm."""
+    torch = pytest.importorskip("torch")
+
+    class Mixed(torch.nn.Module):
+        def forward(self, x, n):
+            return x / n + n / 2 + torch.log(n) + n / n
+
+    x, n = torch.randn(2, 3), torch.tensor([1, 2, 5])
+    model = compile(torch.export.export(Mixed(), (x, n)), "cpu1", "single")
+    assert_same(model.run(x.numpy(), n.numpy()), Mixed()(x, n).numpy())

@@ -49,7 +49,9 @@ def inspect_model(
             try:
                 imported = source.import_with(*combinations[0])
             except InputError as error:
-                refused = [Refusal("", _without(str(error), source))]
+                why = _without(str(error), source)
+                named = [Refusal(node, reason) for node, reason in found.refused if node in why]
+                refused = named or [Refusal("", why)]
         notes = [str(warning.message) for warning in caught if issubclass(warning.category, ModelWarning)]
     told = found
     if imported is not None and not (found.operators and found.outputs):

@@ -20,7 +20,9 @@ from .model import ImportedModel
 from .relax import bind_module
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
 from .source import Description, Importer, ModelSource
-from .torch_recurrent import CONVERTERS, has_recurrent_layers, without_recurrent_decompositions
+from .torch_operators import CONVERTERS
+from .torch_recurrent import CONVERTERS as RECURRENT
+from .torch_recurrent import has_recurrent_layers, without_recurrent_decompositions
 
 
 def read_exported_program(path: Path) -> Any:
@@ -141,7 +143,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
                 keep_params_as_input=True,
                 unwrap_unit_return_tuple=True,
                 run_ep_decomposition=not whole,
-                custom_convert_map=CONVERTERS,
+                custom_convert_map={**CONVERTERS, **RECURRENT},
             )
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
