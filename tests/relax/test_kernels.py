@@ -10,7 +10,8 @@ from relax.compare import assert_same, run
 from tvm_sched.relax import passes
 from tvm_sched.relax.cpu_schedule import schedule_for_cpu
 from tvm_sched.relax.flops import count_flops
-from tvm_sched.relax.kernels import compile_kernels, host_target, prepare_kernel
+from tvm_sched.relax.kernels import compile_kernels, prepare_kernel
+from tvm_sched.relax.processor import host_target
 
 
 def single_kernel(emit, *shapes, dtype="float32"):

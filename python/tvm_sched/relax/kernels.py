@@ -72,8 +72,3 @@ def _replace_calls(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transfor
 def _serial(loop: tirx.For) -> tirx.ForKind:
     """Parallel loops become serial: each device is one thread, and TVM's thread pool would take the others' cores."""
     return tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.PARALLEL else tirx.ForKind(loop.kind)
-
-
-def host_target() -> tvm.target.Target:
-    """The target of kernels: this machine's CPU."""
-    return tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
