@@ -58,13 +58,18 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
             raise InputError(
                 f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind what reads text"
             )
-    unknown = [node for node in model.graph.node if not _is_known(node)]
+    unknown = unknown_nodes(model)
     if unknown:
         told = ", ".join(node_text(node) for node in unknown[:5])
         raise InputError(
             f"{where}: TVM's ONNX frontend does not know the operators {told}{' ...' if len(unknown) > 5 else ''}; "
             "nor does the ONNX standard define them by others: export the model without them, or cut it there"
         )
+
+
+def unknown_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes for whose operators there is no converter."""
+    return [node for node in model.graph.node if not _is_known(node)]
 
 
 def convert(
