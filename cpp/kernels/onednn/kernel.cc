@@ -1,11 +1,11 @@
 #include "kernels/onednn/kernel.h"
 
-#include <omp.h>
 #include <tvm/ffi/container/tensor.h>
 
 #include <utility>
 
-#include "kernels/onednn/threads.h"
+#include "kernels/onednn/scratchpad.h"
+#include "threads/pool.h"
 
 namespace tvm_sched::onednn {
 
@@ -25,25 +25,28 @@ dnnl::stream& Stream() {
 
 }  // namespace
 
-std::string ImplementationOf(const Description& description) {
-  const BorrowedThread thread(description.cores);
-  try {
-    return Prepare(description, Engine()).implementation;
-  } catch (const dnnl::error& error) {
-    if (error.status == dnnl_unimplemented) return "";
-    throw;
-  }
+std::string ImplementationOf(const Description& description, int cores) {
+  std::string found;
+  if (description.primitive == "attention") return "tvm_sched";
+  threads::Enter(description.cores.Of(cores), [&] {
+    try {
+      found = Prepare(description, Engine()).implementation;
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw;
+    }
+  });
+  return found;
 }
 
-Kernel::Kernel(std::string name, Description description,
+Kernel::Kernel(std::string name, Description description, int cores,
                std::shared_ptr<const std::atomic<std::uint64_t>> generation)
     : name_(std::move(name)),
       description_(std::move(description)),
+      threads_(description_.cores.Of(cores)),
       generation_(std::move(generation)) {
-  // oneDNN cuts the work for as many threads as there are when a primitive is made.
-  const BorrowedThread thread(description_.cores);
   try {
-    Build();
+    // oneDNN cuts the work for as many threads as there are when a primitive is made.
+    threads::Enter(threads_, [&] { Build(); });
   } catch (const dnnl::error& error) {
     Fail(error);
   }
@@ -57,19 +60,23 @@ void Kernel::Fail(const dnnl::error& error) const {
 
 void Kernel::Call(ffi::PackedArgs args) {
   const std::vector<void*> data = Addresses(args);
-  UseThreads(description_.cores);
   // Two devices, or two instances of the executor, may call one kernel at once; its memory handles
   // are its own.
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
-    LayOut(data);
-    for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
-    if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
-    primitive_.execute(Stream(), arguments_);
-    Stream().wait();
+    threads::Enter(threads_, [&] { Execute(data); });
   } catch (const dnnl::error& error) {
     Fail(error);
   }
+}
+
+void Kernel::Execute(const std::vector<void*>& data) {
+  if (attention_ != nullptr) return attention_->Run(data);
+  LayOut(data);
+  for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
+  if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
+  primitive_.execute(Stream(), arguments_);
+  Stream().wait();
 }
 
 std::vector<void*> Kernel::Addresses(const ffi::PackedArgs& args) const {
@@ -97,6 +104,10 @@ std::vector<void*> Kernel::Addresses(const ffi::PackedArgs& args) const {
 }
 
 void Kernel::Build() {
+  if (description_.primitive == "attention") {
+    attention_ = std::make_unique<Attention>(description_, threads_);
+    return;
+  }
   const Prepared prepared = Prepare(description_, Engine());
   for (const Prepared::Binding& binding : prepared.bindings) {
     const Operand& operand = description_.operands[binding.operand];

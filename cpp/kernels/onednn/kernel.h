@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/onednn/attention.h"
 #include "kernels/onednn/description.h"
 
 namespace tvm_sched::onednn {
@@ -35,16 +36,16 @@ struct Prepared {
 Prepared Prepare(const Description& description, const dnnl::engine& engine);
 
 /// oneDNN's name of the implementation it would take here, empty where it has none.
-std::string ImplementationOf(const Description& description);
+std::string ImplementationOf(const Description& description, int cores);
 
 /// The layout in which an argument comes.
 dnnl::memory::desc LayoutOf(const Operand& operand);
 
 class Kernel {
  public:
-  /// Makes the primitive. `generation` is counted up when the values of parameters change; their
-  /// layout is made anew at the next call.
-  Kernel(std::string name, Description description,
+  /// Makes the primitive, for its share of so many cores. `generation` is counted up when the
+  /// values of parameters change; their layout is made anew at the next call.
+  Kernel(std::string name, Description description, int cores,
          std::shared_ptr<const std::atomic<std::uint64_t>> generation);
 
   /// Inputs, then the result: compact float32 tensors in CPU memory. One caller at a time.
@@ -52,6 +53,7 @@ class Kernel {
 
  private:
   void Build();
+  void Execute(const std::vector<void*>& data);
   [[noreturn]] void Fail(const dnnl::error& error) const;
   /// Lay out the arguments as the primitive wants them: parameters where they are new.
   void LayOut(const std::vector<void*>& data);
@@ -59,8 +61,10 @@ class Kernel {
 
   std::string name_;
   Description description_;
+  int threads_;
   std::shared_ptr<const std::atomic<std::uint64_t>> generation_;
 
+  std::unique_ptr<Attention> attention_;  // instead of a primitive
   dnnl::primitive primitive_;
   std::mutex mutex_;
   std::size_t scratchpad_size_ = 0;

@@ -21,8 +21,12 @@ namespace {
 class KernelModule final : public ffi::ModuleObj {
  public:
   explicit KernelModule(std::string json) : json_(std::move(json)) {
-    for (auto& [name, description] : ReadDescriptions(json_)) {
-      kernels_.emplace(name, std::make_shared<Kernel>(name, std::move(description), generation_));
+    Document document = ReadDocument(json_);
+    const int cores =
+        ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
+    for (auto& [name, description] : document.kernels) {
+      kernels_.emplace(name,
+                       std::make_shared<Kernel>(name, std::move(description), cores, generation_));
     }
   }
 
@@ -59,8 +63,12 @@ ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data()
 
 /// For the compiler: of one kernel, in a document of its own.
 ffi::String Implementation(const ffi::String& json) {
-  return runtime::TranslateErrors(
-      [&] { return ffi::String(ImplementationOf(ReadDescriptions(json).at(0).second)); });
+  return runtime::TranslateErrors([&] {
+    const Document document = ReadDocument(json);
+    const int cores =
+        ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
+    return ffi::String(ImplementationOf(document.kernels.at(0).second, cores));
+  });
 }
 
 }  // namespace

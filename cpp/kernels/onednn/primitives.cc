@@ -141,8 +141,7 @@ Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::concat::primitive_desc found(engine, LayoutOf(d.result()), d.axis, sources,
                                            attributes);
-  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings),
-          found.impl_info_str()};
+  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings), found.impl_info_str()};
 }
 
 }  // namespace

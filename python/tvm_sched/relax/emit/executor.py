@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,9 +105,8 @@ def make_executor(
         functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
         claimed = claimed_functions(variant.mod)
         kernels.update({name: variant.mod[original] for original, name in functions.items() if original not in claimed})
-        libraries += make_modules(
-            variant.mod, functions, function_cores(variant.extraction.calls, variant.problem, variant.schedule)
-        )
+        shares = core_shares(variant.problem, variant.schedule)
+        libraries += make_modules(variant.mod, functions, function_cores(variant.extraction.calls, shares))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan = emit_plan(
             variant.problem,
@@ -117,6 +116,7 @@ def make_executor(
             backend=backend or choose_backend(variant.problem),
             functions=functions,
             values=tuple(values),
+            cores=shares,
         )
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
@@ -214,9 +214,8 @@ def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
 
 
-def function_cores(calls: Sequence[KernelCall], problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
-    """The share of the machine's cores of each function that is called."""
-    shares = core_shares(problem, schedule)
+def function_cores(calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """The share of the machine's cores of each function that is called, from those of operators."""
     return {call.function: shares[call.operator] for call in calls}
 
 
