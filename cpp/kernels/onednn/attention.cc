@@ -20,7 +20,7 @@ namespace {
 #define TVM_SCHED_VERSIONS
 #endif
 
-constexpr std::int64_t kScoreBytes = 256 << 10;  // so that scores stay in the second-level cache
+constexpr std::int64_t kScoreBytes = 512 << 10;  // so that scores stay in the second-level cache
 constexpr std::int64_t kFewestRows = 16, kMostRows = 128;
 
 /// exp(x) for x <= 0 within 2 ulp; 0 below -87.3, NaN of NaN.
