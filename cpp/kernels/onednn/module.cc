@@ -18,12 +18,15 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
+int CoresOf(const Document& document) {
+  return ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
+}
+
 class KernelModule final : public ffi::ModuleObj {
  public:
   explicit KernelModule(std::string json) : json_(std::move(json)) {
     Document document = ReadDocument(json_);
-    const int cores =
-        ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
+    const int cores = CoresOf(document);
     for (auto& [name, description] : document.kernels) {
       kernels_.emplace(name,
                        std::make_shared<Kernel>(name, std::move(description), cores, generation_));
@@ -65,9 +68,7 @@ ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data()
 ffi::String Implementation(const ffi::String& json) {
   return runtime::TranslateErrors([&] {
     const Document document = ReadDocument(json);
-    const int cores =
-        ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
-    return ffi::String(ImplementationOf(document.kernels.at(0).second, cores));
+    return ffi::String(ImplementationOf(document.kernels.at(0).second, CoresOf(document)));
   });
 }
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 import tvm
 from tvm import relax
 
@@ -24,6 +23,8 @@ from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS, make_modules
 from ..kernels import compile_kernels, host_target
+from ..shared_values import same_bits
+from .kernel_table import KernelTable
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""
@@ -97,14 +98,13 @@ def make_executor(
         for variant in variants:
             check_runs_on_gpus(variant.mod, variant.problem, variant.extraction)
     plans: list[dict[str, Any]] = []
-    kernels: dict[str, tvm.tirx.PrimFunc] = {}
+    table = KernelTable()
     parameters: dict[str, Any] = {}
     libraries: list[tvm.runtime.Module] = []
     for variant in variants:
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
-        claimed = claimed_functions(variant.mod)
-        kernels.update({name: variant.mod[original] for original, name in functions.items() if original not in claimed})
+        functions = table.add(variant.mod, functions, claimed_functions(variant.mod))
         shares = core_shares(variant.problem, variant.schedule)
         libraries += make_modules(variant.mod, functions, function_cores(variant.extraction.calls, shares))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
@@ -127,7 +127,7 @@ def make_executor(
     info = json.dumps({**described, **(metadata or {})})
     make = tvm.get_global_func("tvm_sched.make_module")
     module = make(json.dumps(plans), info, parameters if embed else {})
-    compiled = compile_for(plans[0]["backend"], kernels, variants[0].problem.topology, target)
+    compiled = compile_for(plans[0]["backend"], table.kernels, variants[0].problem.topology, target)
     for library in [*([compiled] if compiled else []), *libraries]:
         module.import_module(library)
     return Executor(module, main, {} if embed else parameters, plans)
@@ -231,19 +231,11 @@ def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict
     """
     for spec in plan["parameters"]:
         value, name, count = values[spec["name"]], spec["name"], 1
-        while name in known and not _equal(known[name], value):
+        while name in known and not same_bits(known[name], value):
             count += 1
             name = f"{spec['name']}#{count}"
         known[name] = value
         spec["name"] = name
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if a.same_as(b):
-        return True
-    return (
-        tuple(a.shape) == tuple(b.shape) and str(a.dtype) == str(b.dtype) and bool(np.array_equal(a.numpy(), b.numpy()))
-    )
 
 
 def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import tvm
 
 from ...cost_model import get_cost_model
 from ...problem import Costs, OpGraph, Problem, Topology, load_topology
-from ..attributes import PROBLEM, get_graph
+from ..attributes import PROBLEM, get_graph, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EstimateLatencies")
@@ -38,4 +38,4 @@ class EstimateLatencies:
         """Transform a module."""
         graph = get_graph(mod)
         problem = Problem(graph, self.topology, self.cost_model(graph, self.topology))
-        return mod.with_attr(PROBLEM, problem.to_json().decode())
+        return leave(mod, PROBLEM, problem)
