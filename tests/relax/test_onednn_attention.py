@@ -61,7 +61,9 @@ def of_pytorch(b, q, k, v, mask):
     """As torch.export takes scaled_dot_product_attention apart."""
     flat = [(BATCH * HEADS, *[int(d) for d in x.ty.shape][2:]) for x in (q, k, v)]
     q = steps(b, q, lambda x: op.multiply(x, number(0.5)), lambda x: op.reshape(x, flat[0]))
-    k = steps(b, k, turned, lambda x: op.multiply(number(0.5), x), lambda x: op.reshape(x, (BATCH * HEADS, WIDTH, KEYS)))
+    k = steps(
+        b, k, turned, lambda x: op.multiply(number(0.5), x), lambda x: op.reshape(x, (BATCH * HEADS, WIDTH, KEYS))
+    )
     scores = steps(
         b,
         q,

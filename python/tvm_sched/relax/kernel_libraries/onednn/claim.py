@@ -131,7 +131,7 @@ class Claimer(Rewriter):
             return None
         if operation(call) == "mean":
             axes = sorted(int(a) % rank for a in call.attrs.axis or [])
-            known: dict[int, Describe] = {1: channels_last, 2: dense}
+            known: dict[int, Describe] = {1: channels_last, **({2: dense} if rank > 3 else {})}
             describe = known.get(axes[0]) if axes else None
             if describe is None or axes != list(range(axes[0], axes[0] + rank - 2)):
                 return None
