@@ -182,7 +182,7 @@ def _timm() -> list[Case]:
 
 
 def _import_torchvision() -> Any:
-    """Torchvision, also where its compiled operators do not fit the PyTorch here: they are for detection, and declared only."""
+    """Torchvision, also where its compiled operators do not fit the PyTorch here: those for detection are only declared."""
     import torch
 
     try:
@@ -208,7 +208,11 @@ def _transformers() -> list[Case]:
         "whisper-tiny-encoder": ("hybrid", lambda: (_whisper(), noise(features=(1, 80, 3000)))),
         "wav2vec2-6-layers": ("hybrid", lambda: (_plain("Wav2Vec2", num_hidden_layers=6), noise(sound=(1, 16000)))),
     }
-    for name, hidden, heads, layers, groups in (("GPT2", 768, 12, 12, 12), ("Llama", 512, 8, 8, 8), ("Qwen3", 512, 8, 8, 2)):
+    for name, hidden, heads, layers, groups in (
+        ("GPT2", 768, 12, 12, 12),
+        ("Llama", 512, 8, 8, 8),
+        ("Qwen3", 512, 8, 8, 2),
+    ):
         make = lambda n=name, s=(hidden, heads, layers, groups): _language_model(n, *s)  # noqa: E731
         found[f"{name.lower()}-prompt"] = ("language", lambda m=make: (_Prompt(m()), tokens()))
         past = noise(**{f"past{i}": (1, groups, TOKENS, hidden // heads) for i in range(2 * layers)})

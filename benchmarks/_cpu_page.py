@@ -65,7 +65,9 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
                 f"{statistics.geometric_mean(first):.2f}",
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, cells)) + " |")
-    means = f"Geometric means; aims on the half that is held out: {AIM} for latency, none above {WORST}, first output {FIRST_AIM}."
+    means = (
+        f"Geometric means; aims on the held-out half: {AIM} for latency, none above {WORST}, first output {FIRST_AIM}."
+    )
     return [*lines, "", means]
 
 

@@ -9,7 +9,7 @@ PyTorch's, or ONNX Runtime's for ONNX files.
 
 Ours is compiled for ``cpu``: the better of one stream and operators side by side, as measured by the compiler. Exported
 models, artifacts and caches of the peers are kept (``--cache``), so that a second run only measures: make them ready with
-``--prepare``. A file given to ``--resume`` keeps the rows; networks that stand in it with all methods are not measured again.
+``--prepare``. A file given to ``--resume`` keeps the rows; networks that stand in it with all methods are left out.
 """
 
 from __future__ import annotations
@@ -264,7 +264,9 @@ def arguments() -> Any:
     made.add_argument("--resume", type=Path, metavar="FILE", help="keep rows there, and do not measure them again")
     made.add_argument("--prepare", action="store_true", help="export and compile only")
     made.add_argument(
-        "--any-version", action="store_true", help="take our artifacts as they are, from whatever version of the sources"
+        "--any-version",
+        action="store_true",
+        help="take our artifacts as they are, from whatever version of the sources",
     )
     return made.parse_args()
 

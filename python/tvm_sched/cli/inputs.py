@@ -81,11 +81,12 @@ TimeLimit = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
 CostsName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--costs",
         metavar="NAME|FILE",
-        help="Latencies: roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model .msgpack.",
+        help="Latencies: calibrated, roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model "
+        ".msgpack. Default: calibrated (kernels are measured) for this machine's cores, else roofline.",
     ),
 ]
 OptionalCosts = Annotated[
@@ -322,10 +323,11 @@ def _decoder_graph(out: Output, config: DecoderConfig, shape: tuple[int, int], p
 def _on_machine(
     out: Output, path: Path, topology: str | None, graph_of: Callable[[], OpGraph], costs: str | None
 ) -> Problem:
-    from ..cost_model import get_cost_model
+    from ..cost_model import default_cost_model, get_cost_model
     from ..problem import Problem
 
-    machine, cost_model = _machine_for(path, topology), get_cost_model(costs or "roofline")
+    machine = _machine_for(path, topology)
+    cost_model = get_cost_model(costs or default_cost_model(machine))
     graph = graph_of()
     with cost_warnings(out):
         return Problem(graph, machine, cost_model(graph, machine))
@@ -348,19 +350,20 @@ def _load_file(out: Output, path: Path, topology: str | None, shapes: list[str] 
             from ..problem.decoder_config import PRESETS
 
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
-        return import_problem(out, path, _machine_for(path, topology), shapes, costs or "roofline")
+        return import_problem(out, path, _machine_for(path, topology), shapes, costs)
     if shapes:
         raise InputError(f"{path} is a problem file, whose shapes are fixed: --input-shape is for models")
     problem = Problem.load(path)
     if topology is None and costs is None:
         return problem
     machine = problem.topology if topology is None else load_topology(topology)
-    if costs is None:
-        out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the roofline model")
-    from ..cost_model import get_cost_model
+    from ..cost_model import default_cost_model, get_cost_model
 
+    chosen = costs or default_cost_model(machine)
+    if costs is None:
+        out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model")
     with cost_warnings(out):
-        return Problem(problem.graph, machine, get_cost_model(costs or "roofline")(problem.graph, machine))
+        return Problem(problem.graph, machine, get_cost_model(chosen)(problem.graph, machine))
 
 
 @contextmanager
@@ -379,12 +382,13 @@ def cost_warnings(out: Output) -> Iterator[None]:
 
 
 def import_problem(
-    out: Output, path: Path, topology: Topology, shapes: list[str] | None, costs: str = "roofline"
+    out: Output, path: Path, topology: Topology, shapes: list[str] | None, costs: str | None = None
 ) -> Problem:
     """The problem of a model file."""
     from ..cost_model import get_cost_model
 
-    get_cost_model(costs)  # a wrong name is said before the long work
+    if costs is not None:
+        get_cost_model(costs)  # a wrong name is said before the long work
     sets = parse_shapes(shapes)
     if len(sets) > 1:
         raise InputError("--input-shape gives an input two shapes; a problem has one, only `compile` takes several")

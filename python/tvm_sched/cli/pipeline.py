@@ -149,7 +149,7 @@ def _compile(
 
         sets = parse_shapes(shapes)
         compiled = compile_pipeline(
-            model, made.topology, plan=plan, input_shapes=sets[0] if sets else None, cost_model=costs or "roofline"
+            model, made.topology, plan=plan, input_shapes=sets[0] if sets else None, cost_model=costs
         )
     compiled.export(artifact)
     out.wrote(artifact, "artifact")

@@ -115,7 +115,7 @@ def compile(
     *,
     input_shapes: InputShapes | Sequence[InputShapes] | None = None,
     parameters: str = "auto",
-    cost_model: Any = "roofline",
+    cost_model: Any = None,
     backend: str | None = None,
     schedule: Schedule | None = None,
     measure: bool | None = None,
@@ -188,7 +188,7 @@ def make_problem(
     topology: Topology | str | os.PathLike[str],
     *,
     input_shapes: InputShapes | None = None,
-    cost_model: Any = "roofline",
+    cost_model: Any = None,
     name: str | None = None,
     backend: str | None = None,
 ) -> Problem:

@@ -66,7 +66,7 @@ def compile_pipeline(
     options: Mapping[str, Any] | None = None,
     *,
     input_shapes: InputShapes | None = None,
-    cost_model: Any = "roofline",
+    cost_model: Any = None,
     backend: str | None = None,
     emulate_values: bool = True,
     gpus: Mapping[str, int] | None = None,

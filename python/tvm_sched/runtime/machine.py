@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
 from .. import _library
+from ..cores import cores
 
 _PACKAGES = ("tvm-sched", "apache-tvm", "apache-tvm-ffi")
 
@@ -27,12 +27,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def cores() -> int:
-    """Processor cores that this process may use: as many as ``TVM_SCHED_NUM_THREADS`` says, where it is a number above 0."""
-    said = os.environ.get("TVM_SCHED_NUM_THREADS", "")
-    return int(said) if said.isdigit() and int(said) else len(os.sched_getaffinity(0))
 
 
 def describe(backend: str, devices: list[Mapping[str, Any]], target: str) -> dict[str, Any]:
