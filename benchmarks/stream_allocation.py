@@ -122,7 +122,7 @@ def rows_of(name: str, problem: Problem, repeats: int) -> list[Row]:
     rows = []
     for method in (*ALLOCATORS, "best"):
         if method in ALLOCATORS:
-            launches, allocate = launches_array(problem, base), compiled(problem).search.allocate_streams
+            launches, allocate = launches_array(problem, base), compiled(problem).allocate_streams
             number = ALLOCATORS.index(method)
             milliseconds = median_ms(lambda a=allocate, n=number, x=launches: a(n, x), repeats)
             peer = PAPER_MS.get(name, {}).get(method)

@@ -1,10 +1,9 @@
-// Binds the placement of services on clusters: "tvm_sched.make_cluster_search" keeps a cluster and
-// gives the functions that place chains on it.
+// The object "tvm_sched.ClusterSearch": a cluster that is made once, and what places chains on it.
+// Python's half is `NativeClusterSearch` in python/tvm_sched/cluster/native.py.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <map>
-#include <memory>
 
 #include "arrays.h"
 #include "cluster/ants.h"
@@ -62,10 +61,9 @@ void Append(const Embedding& embedding, std::vector<int64_t>* row) {
   }
 }
 
-/*! \brief The functions that Python calls on one cluster. */
-class ClusterSearch {
+class ClusterSearchObj : public ffi::Object {
  public:
-  explicit ClusterSearch(Cluster made) : cluster_(std::move(made)) {}
+  explicit ClusterSearchObj(Cluster made) : cluster_(std::move(made)) {}
 
   int64_t AddChain(ffi::TensorView times, ffi::TensorView memory, ffi::TensorView input,
                    int64_t cycle_limit, int64_t latency_limit) {
@@ -156,6 +154,9 @@ class ClusterSearch {
     return RowOf(answer);
   }
 
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.ClusterSearch", ClusterSearchObj, ffi::Object);
+
  private:
   const Chain& At(int64_t chain) const {
     return chains_[static_cast<size_t>(Index("chain", chain, chains_.size()))];
@@ -187,13 +188,11 @@ class ClusterSearch {
 };
 
 /*!
- * \brief Makes the functions of a cluster: add_chain, mixes, embed, ants.
- *
- * Rows: kinds (FLOP/s, bytes), pools (switch, kind, rack, delay, bytes/s), switch delays, links
- * (switch, switch, delay, bytes/s).
+ * \brief Rows: kinds (FLOP/s, bytes), pools (switch, kind, rack, delay, bytes/s), switch delays,
+ * links (switch, switch, delay, bytes/s).
  */
-ffi::Array<ffi::Function> MakeClusterSearch(ffi::TensorView kinds, ffi::TensorView pools,
-                                            ffi::TensorView switches, ffi::TensorView links) {
+ffi::ObjectRef MakeClusterSearch(ffi::TensorView kinds, ffi::TensorView pools,
+                                 ffi::TensorView switches, ffi::TensorView links) {
   Cluster made;
   for (const std::span<int64_t> row : Rows("kinds", kinds, 2)) {
     made.kinds.push_back({static_cast<double>(row[0]), {row[1]}});
@@ -216,30 +215,17 @@ ffi::Array<ffi::Function> MakeClusterSearch(ffi::TensorView kinds, ffi::TensorVi
          {row[3]}});
   }
   cluster::Finish(made);
-  auto bound = std::make_shared<ClusterSearch>(std::move(made));
-  using View = ffi::TensorView;
-  return {
-      ffi::Function::FromTyped(
-          [bound](View times, View memory, View input, int64_t cycle, int64_t latency) {
-            return bound->AddChain(times, memory, input, cycle, latency);
-          }),
-      ffi::Function::FromTyped([bound](int64_t chain, View gpus, int64_t stages, int64_t most) {
-        return bound->Mixes(chain, gpus, stages, most);
-      }),
-      ffi::Function::FromTyped([bound](int64_t chain, View mixes, View gpus, View fibres) {
-        return bound->Embed(chain, mixes, gpus, fibres);
-      }),
-      ffi::Function::FromTyped([bound](int64_t chain, View gpus, View fibres, View counts,
-                                       double decrease, double increase, double pheromone_weight,
-                                       double cost_weight, double initial) {
-        return bound->Ants(chain, gpus, fibres, counts, decrease, increase, pheromone_weight,
-                           cost_weight, initial);
-      }),
-  };
+  return ffi::ObjectRef(ffi::make_object<ClusterSearchObj>(std::move(made)));
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_sched.make_cluster_search", MakeClusterSearch);
+  namespace refl = ffi::reflection;
+  refl::ObjectDef<ClusterSearchObj>(refl::init(false))
+      .def_static("make", MakeClusterSearch)
+      .def("add_chain", &ClusterSearchObj::AddChain)
+      .def("mixes", &ClusterSearchObj::Mixes)
+      .def("embed", &ClusterSearchObj::Embed)
+      .def("ants", &ClusterSearchObj::Ants);
 }
 
 }  // namespace

@@ -1,15 +1,13 @@
-#include "event_search.h"
-
-#include <memory>
-
+// The searches over sequences of events of a problem.
 #include "arrays.h"
-#include "search/list_schedule.h"
-#include "search/local_search.h"
+#include "problem.h"
 
 namespace tvm_sched {
-namespace {
 
 namespace ffi = tvm::ffi;
+
+namespace {
+
 using search::Event;
 using search::Sequence;
 using simulate::DeviceId;
@@ -66,47 +64,28 @@ std::vector<search::Choice> ChoicesOf(const search::Instance& instance,
   return choices;
 }
 
-using SharedInstance = std::shared_ptr<const search::Instance>;
+}  // namespace
 
-ffi::Array<ffi::Any> Construct(const SharedInstance& instance, ffi::TensorView choices,
-                               ffi::TensorView choice, double memory_scale, bool backfill) {
-  const std::vector<search::Choice> table = ChoicesOf(*instance, choices);
+ffi::Array<ffi::Any> ProblemObj::Construct(TensorView choices, TensorView choice,
+                                           double memory_scale, bool backfill) const {
+  const search::Instance& instance = EventInstance();
+  const std::vector<search::Choice> table = ChoicesOf(instance, choices);
   std::vector<int32_t> chosen;
-  for (int64_t c : Elements("choice", choice, instance->operators())) {
+  for (int64_t c : Elements("choice", choice, instance.operators())) {
     chosen.push_back(IndexBelow("choice", c, 0, table.size()));
   }
   const search::Constructed made =
-      search::Construct(*instance, table, chosen, memory_scale, backfill);
+      search::Construct(instance, table, chosen, memory_scale, backfill);
   return {TableOf(made.events), made.latency.count};
 }
 
-ffi::Array<ffi::Function> Improve(const SharedInstance& instance, ffi::TensorView start,
-                                  double memory_scale, int64_t seed, int64_t goal) {
-  auto search = std::make_shared<search::LocalSearch>(
-      *instance, memory_scale, SequenceOf(*instance, start), static_cast<uint64_t>(seed),
-      simulate::Nanoseconds{goal});
-  return {
-      ffi::Function::FromTyped([instance, search](int64_t events) { return search->Step(events); }),
-      ffi::Function::FromTyped([search]() { return search->latency().count; }),
-      ffi::Function::FromTyped([search]() { return TableOf(search->best()); }),
-  };
-}
+LocalSearchObj::LocalSearchObj(const ProblemObj* problem, ffi::TensorView start,
+                               double memory_scale, int64_t seed, int64_t goal)
+    : problem_(ffi::GetRef<ffi::ObjectRef>(problem)),
+      search_(std::make_unique<search::LocalSearch>(
+          problem->EventInstance(), memory_scale, SequenceOf(problem->EventInstance(), start),
+          static_cast<uint64_t>(seed), simulate::Nanoseconds{goal})) {}
 
-}  // namespace
-
-ffi::Array<ffi::Function> BindSearch(const simulate::Problem& problem) {
-  auto instance = std::make_shared<const search::Instance>(problem);
-  using View = ffi::TensorView;
-  return {
-      ffi::Function::FromTyped(
-          [instance](View choices, View choice, double memory_scale, bool backfill) {
-            return Construct(instance, choices, choice, memory_scale, backfill);
-          }),
-      ffi::Function::FromTyped(
-          [instance](View start, double memory_scale, int64_t seed, int64_t goal) {
-            return Improve(instance, start, memory_scale, seed, goal);
-          }),
-  };
-}
+ffi::Tensor LocalSearchObj::Best() const { return TableOf(search_->best()); }
 
 }  // namespace tvm_sched

@@ -1,10 +1,10 @@
-// Binds the partitioning into pipeline stages: "tvm_sched.make_partitioner" keeps a graph and gives
-// the functions that cut it.
+// The object "tvm_sched.PartitionGraph": a graph that is made once, and the algorithms that cut it
+// into pipeline stages. Python's half is `NativeGraph` in python/tvm_sched/pipeline/native.py.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <chrono>
-#include <memory>
+#include <limits>
 
 #include "arrays.h"
 #include "search/partition/ideals.h"
@@ -46,10 +46,9 @@ class Deadline {
 
 enum class Objective : int64_t { kSlice = 0, kArrangement = 1, kWeightedArrangement = 2 };
 
-/*! \brief The functions that Python calls on one graph. */
-class Partitioner {
+class PartitionGraphObj : public ffi::Object {
  public:
-  explicit Partitioner(Graph graph) : graph_(std::move(graph)) {}
+  explicit PartitionGraphObj(Graph graph) : graph_(std::move(graph)) {}
 
   /*! \brief Cost of the bottleneck, then where each stage ends; infinity alone where none is below
    * the limit. */
@@ -149,6 +148,9 @@ class Partitioner {
     return NewRow<double>(row);
   }
 
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.PartitionGraph", PartitionGraphObj, ffi::Object);
+
  private:
   NodeId Node(int64_t v) const {
     TVM_FFI_CHECK(v >= 0 && v < static_cast<int64_t>(graph_.nodes()), IndexError)
@@ -172,17 +174,12 @@ class Partitioner {
   const Graph graph_;
 };
 
-/*!
- * \brief Makes the functions of a graph: slice, stage_cost, kahn, arrangement, evolve, refine,
- * segment_costs, ideals.
- *
- * `producers` has the node that makes each tensor, or -1; `leaves` is 0 or 1.
- */
-ffi::Array<ffi::Function> MakePartitioner(ffi::TensorView work, ffi::TensorView parameters,
-                                          ffi::TensorView producers, ffi::TensorView transfers,
-                                          ffi::TensorView sizes, ffi::TensorView leaves,
-                                          ffi::TensorView reader_offsets, ffi::TensorView readers,
-                                          double memory, double overflow_time) {
+/*! \brief `producers` has the node that makes each tensor, or -1; `leaves` is 0 or 1. */
+ffi::ObjectRef MakePartitionGraph(ffi::TensorView work, ffi::TensorView parameters,
+                                  ffi::TensorView producers, ffi::TensorView transfers,
+                                  ffi::TensorView sizes, ffi::TensorView leaves,
+                                  ffi::TensorView reader_offsets, ffi::TensorView readers,
+                                  double memory, double overflow_time) {
   Graph graph;
   const std::span<double> works = Elements<double>("work", work);
   const auto n = static_cast<int64_t>(works.size());
@@ -213,35 +210,21 @@ ffi::Array<ffi::Function> MakePartitioner(ffi::TensorView work, ffi::TensorView 
         {static_cast<NodeId>(producer[t]), transfer[t], size[t], leaving[t] != 0});
   }
   Finish(graph);
-  auto bound = std::make_shared<const Partitioner>(std::move(graph));
-  using View = ffi::TensorView;
-  return {
-      ffi::Function::FromTyped([bound](View order, int64_t stages, double limit) {
-        return bound->Slice(order, stages, limit);
-      }),
-      ffi::Function::FromTyped([bound](View nodes) { return bound->StageCost(nodes); }),
-      ffi::Function::FromTyped([bound](View keys) { return bound->Kahn(keys); }),
-      ffi::Function::FromTyped(
-          [bound](View order, bool weighted) { return bound->Arrangement(order, weighted); }),
-      ffi::Function::FromTyped([bound](int64_t objective, int64_t stages, int64_t population,
-                                       int64_t generations, int64_t seed, int64_t threads,
-                                       double seconds, View start) {
-        return bound->Evolve(objective, stages, population, generations, seed, threads, seconds,
-                             start);
-      }),
-      ffi::Function::FromTyped(
-          [bound](View stages, int64_t count, int64_t seed, int64_t moves, double seconds) {
-            return bound->Refine(stages, count, seed, moves, seconds);
-          }),
-      ffi::Function::FromTyped([bound](View order) { return bound->SegmentCosts(order); }),
-      ffi::Function::FromTyped([bound](int64_t stages, int64_t most, double limit, double seconds) {
-        return bound->Ideals(stages, most, limit, seconds);
-      }),
-  };
+  return ffi::ObjectRef(ffi::make_object<PartitionGraphObj>(std::move(graph)));
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_sched.make_partitioner", MakePartitioner);
+  namespace refl = ffi::reflection;
+  refl::ObjectDef<PartitionGraphObj>(refl::init(false))
+      .def_static("make", MakePartitionGraph)
+      .def("slice", &PartitionGraphObj::Slice)
+      .def("stage_cost", &PartitionGraphObj::StageCost)
+      .def("kahn", &PartitionGraphObj::Kahn)
+      .def("arrangement", &PartitionGraphObj::Arrangement)
+      .def("evolve", &PartitionGraphObj::Evolve)
+      .def("refine", &PartitionGraphObj::Refine)
+      .def("segment_costs", &PartitionGraphObj::SegmentCosts)
+      .def("ideals", &PartitionGraphObj::Ideals);
 }
 
 }  // namespace

@@ -1,6 +1,74 @@
 """Schedules that run a neural network's operators over several devices at once, and say how good they are.
 
-This package's root imports neither TVM nor a solver: a problem file can be read, scheduled and looked at without them.
+What is named here is loaded when it is first used, so that ``import tvm_sched`` imports neither TVM nor a solver: a problem
+file can be read, scheduled and looked at without them, and an artifact runs without either.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .problem import Problem, Topology, load_topology
+    from .relax import compile, target
+    from .runtime import load
+    from .schedule import Schedule, Timeline, simulate, verify
+    from .schedulers import solve
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Problem",
+    "Schedule",
+    "Timeline",
+    "Topology",
+    "__version__",
+    "compile",
+    "load",
+    "load_problem",
+    "load_schedule",
+    "load_topology",
+    "simulate",
+    "solve",
+    "target",
+    "verify",
+]
+
+_HOMES = {
+    "Problem": "problem",
+    "Topology": "problem",
+    "load_topology": "problem",
+    "compile": "relax",
+    "target": "relax",
+    "load": "runtime",
+    "Schedule": "schedule",
+    "Timeline": "schedule",
+    "simulate": "schedule",
+    "verify": "schedule",
+    "solve": "schedulers",
+}
+
+
+def load_problem(path: str) -> Problem:
+    """Read a problem file (``docs/formats/problem.md``)."""
+    from .problem import Problem
+
+    return Problem.load(path)
+
+
+def load_schedule(path: str) -> Schedule:
+    """Read a schedule file (``docs/formats/schedule.md``)."""
+    from .schedule import Schedule
+
+    return Schedule.load(path)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._library import function
 from .cluster import Cluster
 from .pricing import nanoseconds
 from .service import Service, operator_ns
@@ -76,7 +75,9 @@ class ClusterSearch:
         self.kind_gpus = _row(
             sum(len(pool.gpus) for pool in cluster.pools if pool.kind == k) for k in range(len(cluster.kinds))
         )
-        tables = (
+        from .native import NativeClusterSearch  # loads the library
+
+        self._native = NativeClusterSearch.make(
             _table([(round(kind.flops), kind.memory) for kind in cluster.kinds], 2),
             _table([self._pool_row(p) for p in range(len(cluster.pools))], 5),
             _row(nanoseconds(switch.delay) for switch in cluster.switches),
@@ -88,7 +89,6 @@ class ClusterSearch:
                 4,
             ),
         )
-        self._add_chain, self._find_mixes, self._embed, self._ants = function("tvm_sched.make_cluster_search")(*tables)
 
     def _pool_row(self, p: int) -> tuple[int, ...]:
         pool = self.cluster.pools[p]
@@ -108,7 +108,7 @@ class ClusterSearch:
             ]
             memory = _row(sum(service.operators[o].memory for o in range(*block)) for block in blocks)
             inputs = _row(service.input_bytes(first) for first, _ in blocks)
-            self._chains[key] = self._add_chain(_table(times, len(blocks)), memory, inputs, cycle, latency)
+            self._chains[key] = self._native.add_chain(_table(times, len(blocks)), memory, inputs, cycle, latency)
         return self._chains[key]
 
     def mixes(self, service: Service, stages: int = 0) -> Mixes:
@@ -123,21 +123,23 @@ class ClusterSearch:
 
     def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0) -> Mixes:
         """The same for a chain and so many GPUs of each kind."""
-        table = _read(self._find_mixes(chain, kind_gpus, stages, MOST_STAGES)).reshape(-1, len(self.cluster.kinds) + 2)
+        table = _read(self._native.mixes(chain, kind_gpus, stages, MOST_STAGES)).reshape(
+            -1, len(self.cluster.kinds) + 2
+        )
         return Mixes(np.ascontiguousarray(table[:, :-2]), table[:, -2].copy(), table[:, -1].copy())
 
     def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:
         """Row of the first mix that fits into what is free, and how it does; None where none does."""
         if not len(mixes):
             return None
-        row = _read(self._embed(chain, np.ascontiguousarray(mixes), gpus, fibres))
+        row = _read(self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres))
         return (int(row[0]), _embedding(row[1:])) if row.size else None
 
     def ants(
         self, chain: int, gpus: Integers, fibres: Integers, counts: Integers, rates: tuple[float, ...]
     ) -> Embedding | None:
         """What the ants find; ``counts`` and ``rates`` as `SendAnts` takes them."""
-        row = _read(self._ants(chain, gpus, fibres, counts, *rates))
+        row = _read(self._native.ants(chain, gpus, fibres, counts, *rates))
         return _embedding(row) if row.size else None
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .._library import function
 from ..errors import GraphError
 
 Floats = npt.NDArray[np.float64]
+
+if TYPE_CHECKING:
+    from .native import NativeGraph
+
 Integers = npt.NDArray[np.int64]
 
 
@@ -123,23 +126,23 @@ class PartitionProblem:
         return sorted({(t.producer, v) for t in self.tensors if t.producer >= 0 for v in t.readers})
 
     @cached_property
-    def _compiled(self) -> tuple[Any, ...]:
-        """The C++ half, see ``MakePartitioner`` in ``cpp/ffi/partition.cc``."""
+    def _native(self) -> NativeGraph:
+        """The graph in C++."""
+        from .native import NativeGraph  # loads the library
+
         offsets = np.zeros(len(self.tensors) + 1, dtype=np.int64)
         np.cumsum([len(t.readers) for t in self.tensors], out=offsets[1:])
-        return tuple(
-            function("tvm_sched.make_partitioner")(
-                _floats(self.work),
-                _floats(self.parameters),
-                _integers([t.producer for t in self.tensors]),
-                _floats([t.transfer for t in self.tensors]),
-                _floats([t.size for t in self.tensors]),
-                _integers([t.leaves for t in self.tensors]),
-                offsets,
-                _integers([v for t in self.tensors for v in t.readers]),
-                float(self.memory),
-                float(self.overflow_time),
-            )
+        return NativeGraph.make(
+            _floats(self.work),
+            _floats(self.parameters),
+            _integers([t.producer for t in self.tensors]),
+            _floats([t.transfer for t in self.tensors]),
+            _floats([t.size for t in self.tensors]),
+            _integers([t.leaves for t in self.tensors]),
+            offsets,
+            _integers([v for t in self.tensors for v in t.readers]),
+            float(self.memory),
+            float(self.overflow_time),
         )
 
     def slice(self, order: npt.ArrayLike, stages: int, limit: float = float("inf")) -> tuple[float, list[int]]:
@@ -160,20 +163,20 @@ class PartitionProblem:
             Cost of the bottleneck, and the position at which each segment ends. Infinite and empty where there is no
             such cut below ``limit``.
         """
-        row = np.from_dlpack(self._compiled[0](_integers(order), stages, float(limit)))
+        row = np.from_dlpack(self._native.slice(_integers(order), stages, float(limit)))
         return float(row[0]), [int(end) for end in row[1:]]
 
     def stage_cost(self, nodes: npt.ArrayLike) -> float:
         """Cost of a stage that runs ``nodes`` in the order given: equation (3)."""
-        return float(self._compiled[1](_integers(nodes)))
+        return float(self._native.stage_cost(_integers(nodes)))
 
     def kahn(self, keys: npt.ArrayLike) -> Integers:
         """Kahn's topological order: among free nodes the one with the largest key comes first."""
-        return _integers(np.from_dlpack(self._compiled[2](_floats(keys))))
+        return _integers(np.from_dlpack(self._native.kahn(_floats(keys))))
 
     def arrangement(self, order: npt.ArrayLike, weighted: bool) -> float:
         """Minimum-linear-arrangement objective: distances over all edges, times the transfers where ``weighted``."""
-        return float(self._compiled[3](_integers(order), weighted))
+        return float(self._native.arrangement(_integers(order), weighted))
 
     def evolve(
         self,
@@ -202,8 +205,8 @@ class PartitionProblem:
             The best order found.
         """
         kind = ("slice", "arrangement", "weighted-arrangement").index(objective)
-        evolve = self._compiled[4]
-        keys = evolve(kind, stages, population, generations, seed, threads, float(seconds), _floats(start).ravel())
+        rows = _floats(start).ravel()
+        keys = self._native.evolve(kind, stages, population, generations, seed, threads, float(seconds), rows)
         return self.kahn(np.from_dlpack(keys))
 
     def refine(
@@ -216,7 +219,7 @@ class PartitionProblem:
         seconds: float = float("inf"),
     ) -> Integers:
         """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
-        return _integers(np.from_dlpack(self._compiled[5](_integers(stage_of), stages, seed, moves, float(seconds))))
+        return _integers(np.from_dlpack(self._native.refine(_integers(stage_of), stages, seed, moves, float(seconds))))
 
     def segment_costs(self, order: npt.ArrayLike) -> Floats:
         """Costs of all stages that are segments of a topological order.
@@ -226,7 +229,7 @@ class PartitionProblem:
         array of shape (nodes + 1, nodes + 1)
             ``[l, r]``: of the nodes at the positions from l to r - 1; 0 where l = r, infinite where l > r.
         """
-        rows = np.from_dlpack(self._compiled[6](_integers(order)))
+        rows = np.from_dlpack(self._native.segment_costs(_integers(order)))
         costs = np.full((self.size + 1, self.size + 1), np.inf)
         first, last = np.triu_indices(self.size)
         costs[first, last + 1] = rows
@@ -244,7 +247,7 @@ class PartitionProblem:
             The number of ideals (more than ``most``: given up), whether time was over, and the stage of each node
             where there is a partition that costs less than ``limit``.
         """
-        row = np.from_dlpack(self._compiled[7](stages, most, float(limit), float(seconds)))
+        row = np.from_dlpack(self._native.ideals(stages, most, float(limit), float(seconds)))
         found = row[3:].astype(np.int64) if np.isfinite(row[2]) else None
         return int(row[0]), bool(row[1]), found
 

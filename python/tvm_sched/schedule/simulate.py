@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..problem import Problem
-from ._compiled import CompiledProblem, compiled, placements_array, transfers_array
+from ._compiled import compiled, operator_bytes, placements_array, transfers_array
 from .residency import Resident, resident_parameters, when_warm
 from .rules import describe
 from .schedule import Schedule, ScheduleIndex
@@ -54,22 +54,22 @@ def price(problem: Problem, index: ScheduleIndex) -> Times:
     ScheduleError
         The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not judged.
     """
-    simulator = compiled(problem)
+    native = compiled(problem)
     placements, transfers = placements_array(index), transfers_array(index)
     count = placements.shape[1]
     times = np.empty((2, count + transfers.shape[1]), dtype=np.int64)
     peak = np.empty(len(problem.topology.devices), dtype=np.int64)
     try:
-        latency = simulator.run(placements, transfers, times, peak)
+        latency = native.simulate(placements, transfers, times, peak)
     except ValueError:
-        raise _error(problem, index, simulator) from None
+        raise _error(problem, index) from None
     except (IndexError, OverflowError, RuntimeError) as error:  # an index or a sum that is out of range
         raise ScheduleError(f"the schedule cannot be priced: {error}") from None
     return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
 
 
-def _error(problem: Problem, index: ScheduleIndex, simulator: CompiledProblem) -> ScheduleError:
-    rows = simulator.violations(placements_array(index), transfers_array(index), 1)
+def _error(problem: Problem, index: ScheduleIndex) -> ScheduleError:
+    rows = compiled(problem).violations(placements_array(index), transfers_array(index), 1)
     return ScheduleError(describe(problem, index, rows[0]).message)
 
 
@@ -122,12 +122,12 @@ class _Columns(NamedTuple):
 
 
 def _kernels(schedule: Schedule, problem: Problem, index: ScheduleIndex) -> _Columns:
-    operator_bytes = compiled(problem).operator_bytes
+    size = operator_bytes(problem)
     lane = {key: (f"{key[0]}/{key[1]}",) for key in {(p.device, p.stream) for p in schedule.placements}}
     return _Columns(
         [p.operator for p in schedule.placements],
         [lane[p.device, p.stream] for p in schedule.placements],
-        [operator_bytes[o] for o in index.operator],
+        [size[o] for o in index.operator],
     )
 
 
@@ -158,7 +158,7 @@ def memory_profile(problem: Problem, schedule: Schedule) -> list[list[tuple[int,
     """
     index = ScheduleIndex.of(problem, schedule)
     price(problem, index)  # says which rule is broken, with names
-    rows = np.from_dlpack(compiled(problem).profile(placements_array(index), transfers_array(index)))
+    rows = np.from_dlpack(compiled(problem).memory_profile(placements_array(index), transfers_array(index)))
     profile: list[list[tuple[int, int]]] = [[] for _ in problem.topology.devices]
     for device, time, held in rows.tolist():
         profile[device].append((time, held))

@@ -104,7 +104,7 @@ def _memory(problem: Problem, index: ScheduleIndex, times: Times, run: str = "")
     if not over:
         return
     arrays = placements_array(index), transfers_array(index)
-    profile = np.from_dlpack(compiled(problem).profile(*arrays))
+    profile = np.from_dlpack(compiled(problem).memory_profile(*arrays))
     holdings = np.from_dlpack(compiled(problem).holdings(*arrays))
     for d in over:
         device = problem.topology.devices[d]

@@ -68,13 +68,13 @@ def nothing_contends(problem: Problem) -> bool:
 
 def list_order(problem: Problem, method: int) -> ScheduleIndex:
     """The schedule of `HEFT` or `PEFT`, memory left aside."""
-    return _index(compiled(problem).search.list_schedule(method))
+    return _index(compiled(problem).list_schedule(method))
 
 
 def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
     """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
     tell = _teller("paths" if by_paths else "records")
-    return _index(_call(compiled(problem).search.hios, by_paths, window, progress=tell))
+    return _index(_call(compiled(problem).hios, by_paths, window, progress=tell))
 
 
 class TooManyStates(NamedTuple):
@@ -87,7 +87,7 @@ class TooManyStates(NamedTuple):
 def ios(problem: Problem, device: int, limits: Sequence[int]) -> ScheduleIndex | TooManyStates:
     """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
     given = np.array(limits, dtype=np.int64)
-    tables = _call(compiled(problem).search.ios, device, given, progress=_teller("states"))
+    tables = _call(compiled(problem).ios, device, given, progress=_teller("states"))
     operators, states, log2_states = given[:3].tolist()
     return TooManyStates(operators, log2_states) if states == TOO_MANY else _index(tables)
 
@@ -108,7 +108,7 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
-    return _index(_call(compiled(problem).search.anneal, sequence, limits, progress=clock))
+    return _index(_call(compiled(problem).anneal, sequence, limits, progress=clock))
 
 
 def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ from ..schedule import ScheduleIndex
 from ..schedule._compiled import compiled
 from ..schedule.simulate import price
 from .partial import Event, Move, Run
+
+if TYPE_CHECKING:
+    from ..schedule.native import NativeLocalSearch
 
 Array = npt.NDArray[np.int64]
 
@@ -40,7 +43,7 @@ class Searches:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self._construct, self._improve = compiled(problem).make_searches()
+        self._native = compiled(problem)
 
     def construct(
         self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0, backfill: bool = True
@@ -64,7 +67,7 @@ class Searches:
         """
         devices = len(self.problem.topology.devices)
         rows = [[c.direct, *(d in c.devices for d in range(devices))] for c in choices]
-        found, latency = self._construct(
+        found, latency = self._native.construct(
             np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale, backfill
         )
         sequence = _rows(found)
@@ -72,28 +75,28 @@ class Searches:
 
     def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> Improvement:
         """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds."""
-        return Improvement(*self._improve(np.ascontiguousarray(start), memory_scale, seed, goal))
+        return Improvement(self._native.improve(np.ascontiguousarray(start), memory_scale, seed, goal))
 
 
 class Improvement:
     """A local search that goes on as long as it is told to; in what portions does not matter to what it finds."""
 
-    def __init__(self, step: Any, latency: Any, best: Any) -> None:
-        self._step, self._latency, self._best = step, latency, best
+    def __init__(self, native: NativeLocalSearch) -> None:
+        self._native = native
 
     def step(self, events: int) -> bool:
         """Replay about that many events more; False when it is of no use to go on."""
-        return bool(self._step(events))
+        return bool(self._native.step(events))
 
     @property
     def latency_ns(self) -> int:
         """Latency of the best schedule."""
-        return int(self._latency())
+        return int(self._native.latency_ns())
 
     @property
     def best(self) -> Array:
         """Sequence of the best schedule."""
-        return _rows(self._best())
+        return _rows(self._native.best())
 
 
 def _rows(table: Any) -> Array:

@@ -44,7 +44,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         found = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
         return min(found, key=lambda s: (_latency(problem, s), count_synchronizations(problem, s)))
     launches = launches_array(problem, schedule)
-    compiled(problem).search.allocate_streams(ALLOCATORS.index(method), launches)
+    compiled(problem).allocate_streams(ALLOCATORS.index(method), launches)
     placements = tuple(
         msgspec.structs.replace(placement, stream=stream)
         for placement, stream in zip(schedule.placements, launches[2].tolist(), strict=True)
@@ -67,7 +67,7 @@ def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
     They are the edges between operators on different streams of one device that are left in the transitive reduction of
     all data dependences and stream orders.
     """
-    return int(compiled(problem).search.count_synchronizations(launches_array(problem, schedule)))
+    return int(compiled(problem).count_synchronizations(launches_array(problem, schedule)))
 
 
 def launches_array(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64]:

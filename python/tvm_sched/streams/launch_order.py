@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..problem import Problem
 from ..schedule import Schedule, Transfer
-from ..schedule._compiled import compiled
+from ..schedule._compiled import compiled, operator_bytes
 from .allocation import priced_anew
 
 LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara")
@@ -66,7 +66,7 @@ def order_launches(
     amount = np.array([demands[operator.name].amount for operator in operators], dtype=np.int64)
     memory_bound = np.array([demands[operator.name].memory_bound for operator in operators], dtype=np.int64)
     order = np.empty(len(operators), dtype=np.int64)
-    compiled(problem).search.order_launches(LAUNCH_ORDERS.index(method), amount, memory_bound, order)
+    compiled(problem).order_launches(LAUNCH_ORDERS.index(method), amount, memory_bound, order)
     where = {placement.operator: placement for placement in schedule.placements}
     placements = tuple(where[operators[o].name] for o in order.tolist())
     transfers = _by_need(problem, schedule, {placement.operator: i for i, placement in enumerate(placements)})
@@ -75,7 +75,7 @@ def order_launches(
 
 def demands_of_bytes(problem: Problem) -> dict[str, Demand]:
     """Demands where nothing is known of the kernels: bytes read and written."""
-    total = compiled(problem).operator_bytes
+    total = operator_bytes(problem)
     return {
         operator.name: Demand(total[o], operator.flops < 10 * total[o])
         for o, operator in enumerate(problem.graph.operators)

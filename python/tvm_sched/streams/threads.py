@@ -21,7 +21,7 @@ def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, in
     together, count = problem.costs.concurrency, len(problem.topology.devices)
     of_device = together.threads if together is not None and together.threads else (0,) * count
     threads = np.zeros(len(index.operator), dtype=np.int64)
-    compiled(problem).threads(placements_array(index), threads)
+    compiled(problem).count_threads(placements_array(index), threads)
     shares = {}
     for o, d, used in zip(index.operator, index.device, threads.tolist(), strict=True):
         part, whole = max(used, 1), max(of_device[d], 1) * count

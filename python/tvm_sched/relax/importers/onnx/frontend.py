@@ -87,7 +87,8 @@ def _convert(
 
         def _convert_with(self, convert: Any, node: Any) -> None:
             inputs = tuple(self._nodes[i] if i else None for i in node.input)
-            attributes, version = self._parse_attr(node.attribute), opsets.get(node.domain, self.opset)
+            attributes = self._parse_attr(node.attribute)
+            version = opsets.get("" if node.domain == "ai.onnx" else node.domain, opset)
             made = convert(Node(node.op_type, node.name, inputs, attributes, tuple(node.output), version, self.bb))
             values = [made] if isinstance(made, relax.Expr) else list(made)
             for name, value in zip(node.output, values, strict=False):

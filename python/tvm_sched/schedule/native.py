@@ -1,0 +1,194 @@
+"""`NativeProblem`: the C++ object of a problem, which prices its schedules and searches for better ones.
+
+Importing this module loads the C++ library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm_ffi
+
+from .._library import load_library
+from ..problem import HOST, Problem, Route
+
+Array = npt.NDArray[np.int64]
+
+load_library()
+
+
+@tvm_ffi.register_object("tvm_sched.LocalSearch")
+class NativeLocalSearch(tvm_ffi.Object):
+    """A local search over sequences of events: ``LocalSearchObj`` in ``cpp/ffi/problem.h``."""
+
+    if TYPE_CHECKING:
+
+        def step(self, events: int) -> bool:
+            """Replay about that many events more; False when it is of no use to go on."""
+
+        def latency_ns(self) -> int:
+            """Latency of the best schedule."""
+
+        def best(self) -> Any:
+            """Sequence of the best schedule: rows of kind, item, source, device."""
+
+
+@tvm_ffi.register_object("tvm_sched.Problem")
+class NativeProblem(tvm_ffi.Object):
+    """A problem in C++: ``ProblemObj`` in ``cpp/ffi/problem.h``, whose methods these are.
+
+    Schedules are two tables of int64: placements with the rows operator, device, direct, stream, stage; transfers with the
+    rows kind, item, source, device, evict. Searches return them row by row, or an empty list where they find none;
+    ``progress(done, total)`` is called now and then.
+    """
+
+    @staticmethod
+    def of(problem: Problem) -> NativeProblem:
+        """Make the object of a problem."""
+        return NativeProblem.make(_arrays(problem))
+
+    if TYPE_CHECKING:
+
+        @staticmethod
+        def make(arrays: dict[str, Any]) -> NativeProblem:
+            """Make a problem from arrays by name."""
+
+        def simulate(self, placements: Array, transfers: Array, times: Array, peak: Array) -> int:
+            """Fill start and end of each event and the peak memory of each device; return the latency in nanoseconds.
+
+            Raises ``ValueError`` where a rule is broken.
+            """
+
+        def violations(self, placements: Array, transfers: Array, limit: int) -> Sequence[Sequence[int]]:
+            """A list for each broken rule.
+
+            Position in `verify.RULES`, operator, tensor, device, other device, then the events of a cycle; -1 where a
+            field says nothing.
+            """
+
+        def count_threads(self, placements: Array, threads: Array) -> None:
+            """Fill for each placement how many threads compute it; 0 where its device has none."""
+
+        def holdings(self, placements: Array, transfers: Array) -> Any:
+            """Rows of tensor, device, begin, end."""
+
+        def memory_profile(self, placements: Array, transfers: Array) -> Any:
+            """Rows of device, time, bytes held."""
+
+        def list_schedule(self, method: int) -> Any:
+            """HEFT or PEFT."""
+
+        def hios(self, by_paths: bool, window: int, progress: Callable[[int, int], None]) -> Any:
+            """HIOS-LP, else HIOS-MR; a window below 2 leaves operators by themselves."""
+
+        def ios(self, device: int, limits: Array, progress: Callable[[int, int], None]) -> Any:
+            """IOS within ``limits``: groups, operators of a group, operators of a block, states.
+
+            Afterwards ``limits`` holds the largest block's operators and states and, where these are too many, the power of
+            two that is about as many.
+            """
+
+        def anneal(self, sequence: Array, effort: Array, progress: Callable[[int, int], float]) -> Any:
+            """Anneal from rows of operator, device, whether it starts with the one before it, in topological order.
+
+            ``effort``: operators to time, seed, goal in nanoseconds, most operators of a stage. ``progress`` returns the
+            part of the time limit that is over.
+            """
+
+        def allocate_streams(self, method: int, launches: Array) -> None:
+            """Fill the third row of operators, devices, streams in a topological launch order."""
+
+        def count_synchronizations(self, launches: Array) -> int:
+            """How many waits between streams such launches need."""
+
+        def order_launches(self, method: int, demand: Array, memory_bound: Array, order: Array) -> None:
+            """Fill a launch order by the operators' demands."""
+
+        def construct(self, choices: Array, choice: Array, memory_scale: float, backfill: bool) -> tuple[Any, int]:
+            """List scheduling: a sequence and its latency in nanoseconds.
+
+            ``choices``: rows of direct, then 0 or 1 for each device; ``choice``: the row of each operator.
+            """
+
+        def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> NativeLocalSearch:
+            """A local search from a sequence until a latency of ``goal`` nanoseconds."""
+
+
+def _arrays(problem: Problem) -> dict[str, Any]:
+    """What ``ProblemOf`` in ``cpp/ffi/problem.cc`` reads."""
+    index = problem.graph.index
+    stays = set(index.graph_outputs)
+    stays.update(t for t, tensor in enumerate(problem.graph.tensors) if tensor.kind == "parameter")
+    input_offsets, inputs = _rows(index.inputs)
+    output_offsets, outputs = _rows(index.outputs)
+    return {
+        "input_offsets": input_offsets,
+        "inputs": inputs,
+        "output_offsets": output_offsets,
+        "outputs": outputs,
+        "tensors": _array([(size, t in stays) for t, size in enumerate(index.size)]),
+        "devices": _array([(device.memory, device.shares_host_memory) for device in problem.topology.devices]),
+        "operator_ns": _array(problem.costs.operator_ns),
+        "direct_ns": _array(problem.costs.direct_ns),
+        "host_read_ns": _array(problem.host_reads_ns),
+        "number_of_channels": len(problem.topology.channels),
+        **_routes(problem),
+        **_concurrency(problem),
+    }
+
+
+def _array(values: Any) -> Array:
+    """A writable contiguous copy, as DLPack wants it."""
+    return np.array(values, dtype=np.int64, order="C")
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Rows of different lengths as offsets and elements."""
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return offsets, np.fromiter((value for row in rows for value in row), dtype=np.int64)
+
+
+def _routes(problem: Problem) -> dict[str, Array]:
+    """Route of each pair, channels of each route, speed of each route, times by speed and tensor."""
+    places = range(HOST, len(problem.topology.devices))
+    sizes = np.array(problem.graph.index.size, dtype=np.float64)
+    routes: dict[Route, int] = {}
+    speeds: dict[tuple[float, float], Route] = {}
+    pairs = np.full((len(places), len(places)), -1, dtype=np.int64)
+    for source in places:
+        for target in places:
+            route = problem.topology.route(source, target)
+            if route is not None:
+                pairs[source + 1, target + 1] = routes.setdefault(route, len(routes))
+                speeds.setdefault((route.bandwidth, route.latency), route)
+    row = {speed: k for k, speed in enumerate(speeds)}
+    times = np.array([route.nanoseconds_of(sizes) for route in speeds.values()], dtype=np.int64)
+    channel_offsets, channels = _rows([route.channels for route in routes])
+    return {
+        "route": pairs,
+        "channel_offsets": channel_offsets,
+        "channels": channels,
+        "route_speed": np.array([row[route.bandwidth, route.latency] for route in routes], dtype=np.int64),
+        "transfer_ns": times.reshape(len(speeds), len(sizes)),
+    }
+
+
+def _concurrency(problem: Problem) -> dict[str, Any]:
+    """Serial share, utilisation by operator, device and resource, measured pairs, threads of devices.
+
+    There is no resource where nothing is known.
+    """
+    concurrency = problem.costs.concurrency
+    if concurrency is None:
+        none = np.empty(0, dtype=np.int64)
+        return {"serial_share": 0.0, "utilisation": np.empty(0), "pairs": none.reshape(0, 4), "threads": none}
+    return {
+        "serial_share": concurrency.serial_share,
+        "utilisation": np.array(concurrency.utilisation, order="C"),
+        "pairs": np.array(concurrency.pairs, dtype=np.int64).reshape(-1, 4),
+        "threads": _array(concurrency.threads),
+    }

@@ -1,0 +1,38 @@
+"""What ``import tvm_sched`` offers, and what it costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import tvm_sched
+
+HEAVY = ("tvm", "ortools", "xgboost", "numpy", "scipy", "torch", "onnx", "tvm_ffi")
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = f"import sys, tvm_sched; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_name_offered_is_there():
+    assert all(hasattr(tvm_sched, name) for name in tvm_sched.__all__)
+    assert set(tvm_sched.__all__) <= set(dir(tvm_sched))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        tvm_sched.nope  # noqa: B018
+
+
+def test_a_problem_is_loaded_solved_simulated_and_verified(tmp_path):
+    from tvm_sched.testing import random_problem
+
+    random_problem(1).save(tmp_path / "problem.json")
+    problem = tvm_sched.load_problem(tmp_path / "problem.json")
+    schedule = tvm_sched.solve(problem, "heft")
+    schedule.save(tmp_path / "schedule.json")
+    again = tvm_sched.load_schedule(tmp_path / "schedule.json")
+    tvm_sched.verify(problem, again)
+    assert tvm_sched.simulate(problem, again).latency == schedule.certificate.latency
