@@ -6,10 +6,11 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from ..cost_model.calibrated import costs_of_rows, threads_of
 from ..cost_model.predicted import database_key
 from ..cost_model.profile import Database, Measurement, this_machine
 from ..cost_model.signature import signatures
-from ..errors import TvmSchedError
+from ..errors import InputError, TvmSchedError
 from ..problem import Costs, Problem, Topology, cpu_topology
 from ..progress import Progress
 from ..runtime import ScheduledModule
@@ -57,7 +58,7 @@ def calibrated_costs(
     quiet = load is not None and load.share() <= QUIET_LOAD
     rows = {
         name: row
-        for name, row in database.read(machine, key).items()
+        for name, row in _kept(database.read, machine, key).items()
         if row.seconds > 0 and not (quiet and row.load > QUIET_LOAD and name in names)
     }
     if set(names) - rows.keys():
@@ -73,9 +74,18 @@ def calibrated_costs(
             )
             new = []
         new = [row for row in new if row.key not in rows]
-        database.write(machine, key, new)
+        _kept(database.write, machine, key, new)
         rows |= {row.key: row for row in new}
     return costs_of_rows(calls.graph, topology, machine, names, rows)
+
+
+def _kept(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Read or write the database; one that cannot be used is said, and is no reason not to compile."""
+    try:
+        return work(*arguments)
+    except InputError as error:
+        warnings.warn(f"{error}; kernels are measured again each time", CostWarning, stacklevel=3)
+        return {}
 
 
 def kernel_keys(mod: tvm.IRModule, calls: Extraction) -> list[str]:
