@@ -12,7 +12,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY = Path("tvm_sched") / "_lib" / "libtvm_sched.so"
-KERNELS = LIBRARY.with_name("libtvm_sched_onednn.so")  # built where oneDNN's headers are
+# Built where the headers of oneDNN and TBB are (cmake/TvmSchedOneDnn.cmake).
+KERNELS = ("libtvm_sched_threads.so", "libtvm_sched_onednn.so", "libimf.so", "libintlc.so.5")
 
 
 class CMakeExtension(Extension):
@@ -51,7 +52,8 @@ class CMakeBuild(build_ext):
         return {}
 
     def _libraries(self) -> list[Path]:
-        return [LIBRARY, KERNELS] if (ROOT / "python" / KERNELS).is_file() else [LIBRARY]
+        beside = [LIBRARY.with_name(name) for name in KERNELS]
+        return [LIBRARY, *(library for library in beside if (ROOT / "python" / library).is_file())]
 
     def _in_source_tree(self) -> bool:
         return bool(self.inplace or self.editable_mode)

@@ -5,10 +5,15 @@ find_package(GTest REQUIRED)
 file(GLOB TVM_SCHED_TEST_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/*_test.cc)
 add_executable(tvm_sched_tests ${TVM_SCHED_TEST_SOURCES})
 target_link_libraries(tvm_sched_tests PRIVATE tvm_sched_objects GTest::gtest GTest::gtest_main)
+if(TARGET tvm_sched_threads)
+  target_sources(tvm_sched_tests PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/threads/pool_test.cc)
+  target_link_libraries(tvm_sched_tests PRIVATE tvm_sched_threads)
+endif()
 target_compile_options(tvm_sched_tests PRIVATE -Wall -Wextra)
 get_target_property(tvm_sched_ffi_library tvm_ffi::shared IMPORTED_LOCATION)
 get_filename_component(tvm_sched_ffi_folder "${tvm_sched_ffi_library}" DIRECTORY)
-set_target_properties(tvm_sched_tests PROPERTIES BUILD_RPATH "${tvm_sched_ffi_folder}")
+set_target_properties(tvm_sched_tests PROPERTIES
+  BUILD_RPATH "${tvm_sched_ffi_folder};${tvm_sched_tbb_folder}")
 add_test(NAME tvm_sched_tests COMMAND tvm_sched_tests)
 
 # A CUDA driver without a GPU, which the tests of that backend open in place of NVIDIA's.

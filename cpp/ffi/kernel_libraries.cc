@@ -1,5 +1,7 @@
 // Finds kernel libraries when an artifact or the compiler asks for one: a shared library of its own
 // beside this one, so that this one needs none of them.
+#include "ffi/kernel_libraries.h"
+
 #include <dlfcn.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -17,17 +19,52 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A kernel library: what it needs, and how to say that it is missing.
+/// A library that one of ours stands on.
+struct Dependency {
+  std::string soname;
+  const char* variable;  // environment variable that names its file, or null
+  /// Whether a library of this name is the one that is meant; null: any is.
+  bool (*accepts)(void* handle) = nullptr;
+};
+
+/// A library of ours beside this one: what it needs, and how to say that it is missing.
 struct Library {
-  std::string file;        // ours, beside libtvm_sched
-  std::string dependency;  // the soname of what it stands on
-  std::string variable;    // environment variable that names the dependency's file
+  std::string file;
+  std::vector<Dependency> dependencies;  // in the order in which they are opened
   std::string remedy;
 };
 
+constexpr const char* kRemedy =
+    "pip install 'onednn-cpu-tbb==2023.2.0' 'tbb==2021.*' brings what it needs, where libdnnl.so.3 "
+    "of "
+    "another package (onednn-cpu-gomp, onednn) does not lie in its place: uninstall that first";
+
+/// oneDNN built for other threads than TBB's would not share them.
+bool UsesTbb(void* handle) {
+  struct Version {  // the beginning of dnnl_version_t, with oneDNN 3
+    int major, minor, patch;
+    const char* hash;
+    unsigned cpu_runtime;
+  };
+  constexpr unsigned kTbb = 4;
+  const auto version = reinterpret_cast<const Version* (*)()>(dlsym(handle, "dnnl_version"));
+  return version != nullptr && version()->major == 3 && version()->cpu_runtime == kTbb;
+}
+
+const Library& Threads() {
+  static const Library library{
+      "libtvm_sched_threads.so", {{"libtbb.so.12", "TVM_SCHED_TBB"}}, kRemedy};
+  return library;
+}
+
 const Library& OneDnn() {
-  static const Library library{"libtvm_sched_onednn.so", "libdnnl.so.3", "TVM_SCHED_DNNL",
-                               "pip install 'onednn-cpu-gomp==2023.2.0' brings it"};
+  // Intel's libimf and libintlc are taken where they are installed; others may need them in full.
+  static const Library library{"libtvm_sched_onednn.so",
+                               {{"libtbb.so.12", "TVM_SCHED_TBB"},
+                                {"libimf.so", nullptr},
+                                {"libintlc.so.5", nullptr},
+                                {"libdnnl.so.3", "TVM_SCHED_DNNL", UsesTbb}},
+                               kRemedy};
   return library;
 }
 
@@ -38,71 +75,69 @@ fs::path FileOf(const void* symbol) {
   return fs::absolute(info.dli_fname, ignored);
 }
 
-/// Where pip puts libraries: `lib` of the environment that holds this library or tvm_ffi.
-std::vector<fs::path> Candidates(const Library& library) {
+fs::path OwnFolder() { return FileOf(reinterpret_cast<const void*>(&OneDnn)).parent_path(); }
+
+/// Where pip puts libraries: `lib` of the environment that holds this library or tvm_ffi; then the
+/// folder of this library.
+std::vector<fs::path> Candidates(const std::string& soname) {
   std::vector<fs::path> result;
+  std::error_code ignored;
+  const auto add = [&](const fs::path& place) {
+    if (fs::is_regular_file(place, ignored)) result.push_back(place);
+  };
   for (const fs::path& file : {FileOf(reinterpret_cast<const void*>(&OneDnn)),
                                FileOf(reinterpret_cast<const void*>(&TVMFFIErrorCreate))}) {
-    for (fs::path folder = file.parent_path(); folder.has_relative_path();
+    for (fs::path folder = file.parent_path().parent_path(); folder.has_relative_path();
          folder = folder.parent_path()) {
-      for (const fs::path& place :
-           {folder / library.dependency, folder / "lib" / library.dependency}) {
-        std::error_code ignored;
-        if (fs::is_regular_file(place, ignored)) result.push_back(place);
-      }
+      add(folder / soname);
+      add(folder / "lib" / soname);
     }
   }
+  add(OwnFolder() / soname);
   return result;
 }
 
-void OpenDependency(const Library& library) {
-  if (const char* path = std::getenv(library.variable.c_str()); path != nullptr && *path != '\0') {
-    if (dlopen(path, RTLD_NOW | RTLD_LOCAL) != nullptr) return;
-    TVM_FFI_THROW(RuntimeError) << path << ", which the environment variable " << library.variable
-                                << " names, cannot be loaded: " << dlerror();
-  }
-  for (const fs::path& path : Candidates(library)) {
-    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
-  }
-  if (dlopen(library.dependency.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
-  // Not an error yet: the library may know where it was built.
+/// Opens a library and keeps it, if it is the one that is meant.
+bool OpenFile(const Dependency& dependency, const std::string& file) {
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return false;
+  if (dependency.accepts == nullptr || dependency.accepts(handle)) return true;
+  dlclose(handle);
+  return false;
 }
 
-/// Lets OpenMP's threads sleep between kernels rather than spin, unless the user has said
-/// otherwise, so that a device that waits leaves its cores to the others. On a quiet machine it
-/// makes no difference that could be measured (squeezenet on two threads: 1.64 ms either way).
-/// OpenMP reads this when it is loaded.
-class QuietOpenMp {
- public:
-  QuietOpenMp() {
-    ours_ = std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv(kName) == nullptr;
-    if (ours_) setenv(kName, "0", /*overwrite=*/1);
+void OpenDependency(const Dependency& dependency) {
+  const char* path = dependency.variable == nullptr ? nullptr : std::getenv(dependency.variable);
+  if (path != nullptr && *path != '\0') {
+    if (OpenFile(dependency, path)) return;
+    const char* reason = dlerror();
+    TVM_FFI_THROW(RuntimeError) << path << ", which the environment variable "
+                                << dependency.variable << " names, cannot be loaded: "
+                                << (reason == nullptr ? "it does not use TBB's threads" : reason);
   }
-  ~QuietOpenMp() {
-    if (ours_) unsetenv(kName);
+  for (const fs::path& place : Candidates(dependency.soname)) {
+    if (OpenFile(dependency, place.string())) return;
   }
-
- private:
-  static constexpr const char* kName = "GOMP_SPINCOUNT";
-  bool ours_ = false;
-};
+  // Not an error yet: the library may know where it was built.
+  OpenFile(dependency, dependency.soname);
+}
 
 void Open(const Library& library) {
-  const QuietOpenMp quiet;
-  const fs::path ours = FileOf(reinterpret_cast<const void*>(&OneDnn)).parent_path() / library.file;
+  const fs::path ours = OwnFolder() / library.file;
   std::error_code ignored;
   if (!fs::is_regular_file(ours, ignored)) {
     TVM_FFI_THROW(RuntimeError) << ours.string() << " does not exist: tvm_sched was built without "
-                                << "oneDNN's headers. Install them (pip install "
-                                << "onednn-devel-cpu-gomp onednn-cpu-gomp) and build again";
+                                << "the headers of oneDNN and TBB. Install them (pip install "
+                                << "onednn-devel-cpu-tbb 'tbb-devel==2021.*') and build again";
   }
-  OpenDependency(library);
+  for (const Dependency& dependency : library.dependencies) OpenDependency(dependency);
   if (dlopen(ours.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
     const char* reason = dlerror();
     TVM_FFI_THROW(RuntimeError) << ours.string() << " cannot be loaded: "
-                                << (reason == nullptr ? "unknown reason" : reason) << ". It needs "
-                                << library.dependency << ": " << library.remedy << ", or name the "
-                                << "file in the environment variable " << library.variable;
+                                << (reason == nullptr ? "unknown reason" : reason) << ". "
+                                << library.remedy
+                                << ", or name the files in the environment variables "
+                                << "TVM_SCHED_TBB and TVM_SCHED_DNNL";
   }
 }
 
@@ -120,6 +155,10 @@ ffi::Module MakeOneDnn(const ffi::String& json) {
   return OneDnnFunction("tvm_sched.onednn.make_module")(json).cast<ffi::Module>();
 }
 
+ffi::String OneDnnImplementation(const ffi::String& json) {
+  return OneDnnFunction("tvm_sched.onednn.implementation")(json).cast<ffi::String>();
+}
+
 /// Why the library cannot be used here; empty where it can.
 ffi::String WhyNotOneDnn() {
   try {
@@ -132,10 +171,24 @@ ffi::String WhyNotOneDnn() {
 
 }  // namespace
 
+PoolLoop FindPoolLoop() {
+  static const PoolLoop found = [] {
+    try {
+      if (!ffi::Function::GetGlobal("tvm_sched.threads.loop")) Open(Threads());
+      const ffi::Function address = ffi::Function::GetGlobalRequired("tvm_sched.threads.loop");
+      return reinterpret_cast<PoolLoop>(address().cast<void*>());
+    } catch (const ffi::Error&) {
+      return PoolLoop{nullptr};
+    }
+  }();
+  return found;
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("tvm_sched.make_onednn_module", MakeOneDnn)
+      .def("tvm_sched.onednn_implementation", OneDnnImplementation)
       .def("tvm_sched.why_not_onednn", WhyNotOneDnn)
       .def("ffi.Module.load_from_bytes.tvm_sched_onednn", LoadOneDnn);
 }

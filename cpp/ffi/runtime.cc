@@ -10,6 +10,7 @@
 #include "ffi/runtime/module.h"
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/tensors.h"
+#include "runtime/cores.h"
 #include "runtime/machine.h"
 
 namespace tvm_sched::runtime {
@@ -51,6 +52,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("tvm_sched.machine_differences", MachineDifferences)
+      .def("tvm_sched.cores", [](int compiled) { return Cores(compiled); })
+      .def("tvm_sched.use_cores", UseCores)
       .def("tvm_sched.stop_runs", StopRuns)
       .def("tvm_sched.make_module", &ScheduledModule::Make)
       .def("tvm_sched.reinterpret", Reinterpret)

@@ -1,26 +1,37 @@
-// How many cores this process may use.
+// How many cores this process may use, and the part of them that belongs to a kernel.
 #ifndef TVM_SCHED_RUNTIME_CORES_H_
 #define TVM_SCHED_RUNTIME_CORES_H_
 
-#include <sched.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <thread>
+#include "runtime/json_cursor.h"
 
 namespace tvm_sched::runtime {
 
-/// What the environment variable TVM_SCHED_NUM_THREADS says, where it is a number above 0; else the
-/// cores that the system lets this process run on.
-inline int Cores() {
-  if (const char* text = std::getenv("TVM_SCHED_NUM_THREADS")) {
-    const int count = std::atoi(text);
-    if (count > 0) return count;
+/// Cores for what is loaded now. What is said first counts: UseCores on this thread, the
+/// environment variable TVM_SCHED_NUM_THREADS where it is a number above 0, `compiled` (what an
+/// artifact was compiled for) if it is above 0, the cores that the system lets this process run on.
+int Cores(int compiled = 0);
+
+/// Let Cores give `count` on this thread from now on, or what it would give otherwise where that is
+/// 0. Returns what was said before.
+int UseCores(int count);
+
+/// `part` of each `whole`.
+struct Share {
+  int part = 1;
+  int whole = 1;
+
+  /// At least one.
+  int Of(int cores) const {
+    const int share = cores * part / whole;
+    return share > 1 ? share : 1;
   }
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(CPU_COUNT(&set), 1);
-  return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
-}
+};
+
+/// Two integers: a part, and of how many. Throws FormatError.
+Share ReadShare(const JsonCursor& field);
+
+/// A number of threads. Throws FormatError.
+int ReadThreads(const JsonCursor& field);
 
 }  // namespace tvm_sched::runtime
 

@@ -138,7 +138,7 @@ void Executor::EnsureThreads(int count) {
   }
   // Spinning pays only while every thread has a core to itself; otherwise it takes the core from
   // the thread that is waited for.
-  spins_ = static_cast<int>(std::thread::hardware_concurrency()) >= count ? 1000 : 0;
+  spins_ = plan_->cores >= count ? 1000 : 0;
 }
 
 RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSettings& settings) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cores.h"
 #include "runtime/units.h"
 
 namespace tvm_sched::runtime {
@@ -55,6 +56,7 @@ struct Step {
   std::vector<int> outputs;
   std::vector<int> waits;
   Nanoseconds duration{0};
+  Share cores;             // of a kernel: the part of the cores that compute it
   bool evict = false;      // of a copy: the parameter that it brings leaves after its last reader
   std::string event_json;  // returned with the timeline as it came
 };
@@ -62,6 +64,9 @@ struct Step {
 struct Plan {
   std::string name;
   BackendKind backend = BackendKind::kCpu;
+  /// Cores that it was compiled to use, 0: all that there are; and those that it has.
+  int threads = 0;
+  int cores = Cores();
   std::vector<Device> devices;
   std::vector<std::string> queues;
   std::vector<int> queue_devices;  // of each queue: the device whose kernels it runs, or -1

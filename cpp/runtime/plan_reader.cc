@@ -184,7 +184,7 @@ void CheckOutputsAreWritable(const JsonCursor& cursor, const Plan& plan, const S
 
 Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
   cursor.AllowFields({"queue", "kind", "name", "function", "calling", "inputs", "outputs", "waits",
-                      "duration_ns", "event", "evict"});
+                      "duration_ns", "event", "evict", "cores"});
   Step step;
   step.queue = cursor.Field("queue").Index(plan.queues.size(), "queues");
   step.kind = static_cast<StepKind>(cursor.Field("kind").Word({"kernel", "copy", "host_read"}));
@@ -207,6 +207,7 @@ Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
     step.waits.push_back(wait.Index(earlier, "the steps before this one"));
   }
   step.duration = Nanoseconds(cursor.Field("duration_ns").NonNegative());
+  if (auto cores = cursor.OptionalField("cores"); cores) step.cores = ReadShare(*cores);
   if (auto evict = cursor.OptionalField("evict"); evict) step.evict = evict->Bool();
   auto event = cursor.OptionalField("event");
   step.event_json =
@@ -242,11 +243,12 @@ void CheckOutputs(const JsonCursor& cursor, const Plan& plan) {
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
-                      "parameters", "buffers", "outputs", "steps"});
+                      "parameters", "buffers", "outputs", "steps", "threads"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
   plan.backend =
       static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated", "cuda"}));
+  if (auto threads = cursor.OptionalField("threads")) plan.threads = ReadThreads(*threads);
   plan.devices = ReadDevices(cursor.Field("devices"));
   ReadQueues(cursor.Field("queues"), &plan);
   plan.arguments = ReadTensors(cursor.Field("arguments"), "");

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
+import importlib.abc
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,11 +45,38 @@ def library_path() -> Path:
     return path
 
 
+class _WithoutTorch(importlib.abc.MetaPathFinder):
+    """Says that there is no PyTorch, to the thread that made it."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "torch" and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@functools.cache
+def ffi() -> Any:
+    """Import ``tvm_ffi``, without the PyTorch that it imports where that is installed.
+
+    That takes seconds, for types that we don't use; tensors of PyTorch come by DLPack. Where PyTorch or tvm_ffi are imported
+    already, nothing is different.
+    """
+    if "torch" in sys.modules:
+        return importlib.import_module("tvm_ffi")
+    hides = _WithoutTorch()
+    sys.meta_path.insert(0, hides)
+    try:
+        return importlib.import_module("tvm_ffi")
+    finally:
+        sys.meta_path.remove(hides)
+
+
 @functools.cache
 def load_library() -> Any:
     """Load ``libtvm_sched.so`` once and keep it loaded; return its ``tvm_ffi`` module."""
-    import tvm_ffi
-
+    tvm_ffi = ffi()
     module = tvm_ffi.load_module(library_path(), keep_module_alive=True)
     if (stop_runs := tvm_ffi.get_global_func("tvm_sched.stop_runs", allow_missing=True)) is not None:
         atexit.register(_end_runs, stop_runs)
@@ -64,10 +95,8 @@ def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
 
 def function(name: str) -> Callable[..., Any]:
     """Return a function that the library registers, such as ``"tvm_sched.make_module"``."""
-    import tvm_ffi
-
     load_library()
-    found = tvm_ffi.get_global_func(name, allow_missing=True)
+    found = ffi().get_global_func(name, allow_missing=True)
     if found is None:
         raise RuntimeError(
             f"{library_path()} registers no function {name!r}. It is probably older than this "

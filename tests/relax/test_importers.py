@@ -74,7 +74,7 @@ def test_unknown_operator():
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         load_model(tmp_path / "missing.onnx")
-    with pytest.raises(InputError, match="is not a file"):
+    with pytest.raises(InputError, match="a folder without config.json"):
         load_model(tmp_path)
     for name, message in (
         ("a.onnx", "not a readable ONNX file"),
@@ -192,5 +192,5 @@ def test_a_damaged_torch_program_is_one_error(tmp_path, caplog):
 def test_a_wrong_onnx_model():
     model = small_model()
     model.graph.node[0].input[0] = "nowhere"
-    with pytest.raises(InputError, match=r"not a right ONNX model: .*'nowhere'"):
+    with pytest.raises(InputError, match=r"MatMul \(node 'm'\) reads 'nowhere', which nothing before it writes"):
         load_model(model, {"x": (1, 4)})

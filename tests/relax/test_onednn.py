@@ -58,6 +58,19 @@ def convolution(x, out=8, kernel=3, **options):
     return op.nn.conv2d(x, constant(out, int(x.ty.shape[1]) // groups, height, width), **options)
 
 
+def line(x, out, kernel, **options):
+    return op.nn.conv1d(x, constant(out, int(x.ty.shape[1]) // options.get("groups", 1), kernel), **options)
+
+
+def volume(x, out, kernel, **options):
+    return op.nn.conv3d(x, constant(out, int(x.ty.shape[1]), kernel, kernel, kernel), **options)
+
+
+def transposed(x, out, kernel, **options):
+    weights = constant(int(x.ty.shape[1]), out // options.get("groups", 1), kernel, kernel)
+    return op.nn.conv2d_transpose(x, weights, **options)
+
+
 def steps(builder, x, *functions):
     """Each function's result bound to a variable, as importers do it."""
     for function in functions:
@@ -120,6 +133,73 @@ CASES = {
     "avg pool, ceil": ([(1, 5, 14, 12)], [lambda x: op.nn.avg_pool2d(x, (3, 3), (2, 2), ceil_mode=True)], "avg_pool2d"),
     "mean of images": ([IMAGE], [convolution, lambda x: op.mean(x, [2, 3], True)], "mean"),
     "mean of images, flat": ([IMAGE], [convolution, lambda x: op.mean(x, [2, 3])], "mean"),
+    "conv1d": ([(2, 6, 17)], [lambda x: line(x, 8, 3, padding=1, strides=2), op.nn.gelu], "conv1d_gelu"),
+    "conv1d in groups, dilated": ([(1, 6, 17)], [lambda x: line(x, 8, 3, dilation=2, groups=2)], "conv1d"),
+    "conv1d, then rows": (
+        [(1, 6, 17)],
+        [lambda x: line(x, 8, 3), lambda x: op.permute_dims(x, [0, 2, 1]), op.exp],
+        "conv1d_exp",
+    ),
+    "conv3d": ([(1, 3, 5, 7, 6)], [lambda x: volume(x, 4, 3, padding=1), op.nn.relu], "conv3d_relu"),
+    "transposed": ([IMAGE], [lambda x: transposed(x, 8, 2, strides=2), op.nn.relu], "conv2d_transpose_relu"),
+    "transposed, output padding": (
+        [IMAGE],
+        [
+            lambda x: transposed(x, 4, 3, strides=2, padding=1, output_padding=1),
+            lambda x: op.multiply(x, channels(4)),
+            lambda x: op.add(x, channels(4, 7)),
+        ],
+        "conv2d_transpose_bias",
+    ),
+    "transposed, groups": (
+        [IMAGE],
+        [
+            lambda x: transposed(x, 8, 4, strides=2, padding=(1, 0, 2, 1), groups=2),
+            lambda x: op.multiply(x, channels(8)),
+        ],
+        "conv2d_transpose_multiply",
+    ),
+    "transposed, one channel": (
+        [IMAGE],
+        [lambda x: transposed(x, 1, 2, strides=2), op.sigmoid],
+        "conv2d_transpose_sigmoid",
+    ),
+    "transposed, dilated": ([IMAGE], [lambda x: transposed(x, 4, 3, dilation=2)], "conv2d_transpose"),
+    "transposed in one dimension": (
+        [(1, 6, 17)],
+        [lambda x: op.nn.conv1d_transpose(x, constant(6, 4, 4), strides=2, padding=1)],
+        "conv1d_transpose",
+    ),
+    "transposed in three dimensions": (
+        [(1, 3, 4, 5, 6)],
+        [lambda x: op.nn.conv3d_transpose(x, constant(3, 4, 2, 2, 2), strides=2)],
+        "conv3d_transpose",
+    ),
+    "slopes": (
+        [IMAGE],
+        [convolution, lambda x: op.nn.prelu(x, constant(8), 1), lambda x: op.nn.prelu(x, constant(1), 1)],
+        "conv2d_prelu_relu",
+    ),
+    "max pool of lines": ([(1, 5, 17)], [lambda x: op.nn.max_pool1d(x, 3, 2, 1)], "max_pool1d"),
+    "avg pool of volumes": ([(1, 3, 5, 7, 6)], [lambda x: op.nn.avg_pool3d(x, 2, 2)], "avg_pool3d"),
+    "global pool": ([IMAGE], [convolution, lambda x: op.nn.adaptive_avg_pool2d(x, 1)], "mean"),
+    "global pool before any convolution": ([IMAGE], [lambda x: op.nn.adaptive_avg_pool2d(x, 1)], "mean"),
+    "resized": (
+        [IMAGE],
+        [convolution, lambda x: op.image.resize2d(x, (26, 22), method="nearest_neighbor"), lambda x: convolution(x, 4)],
+        "conv2d",
+    ),
+    "padded and cut": (
+        [IMAGE],
+        [
+            convolution,
+            lambda x: op.nn.pad(x, [0, 0, 1, 0, 2, 3, 0, 1]),
+            lambda x: op.strided_slice(x, [1, 3], [2, 1], [8, 9]),
+            lambda x: op.max(x, 1, True),
+            lambda x: convolution(x, 4),
+        ],
+        "conv2d",
+    ),
     "softmax": ([(6, 33)], [lambda x: op.nn.softmax(x)], "softmax"),
     "softmax along 1": ([(2, 5, 7)], [lambda x: op.nn.softmax(x, axis=1)], "softmax"),
     "log softmax": ([(6, 33)], [lambda x: op.nn.log_softmax(x)], "log_softmax"),
@@ -157,7 +237,7 @@ SEVERAL = {
     ),
     "used twice": (
         [IMAGE],
-        lambda b, x: (lambda c: b.emit(op.add(b.emit(op.nn.relu(c)), c)))(b.emit(convolution(x))),
+        lambda b, x: (lambda c: b.emit(op.add(b.emit(op.cos(c)), c)))(b.emit(convolution(x))),
         "conv2d",
     ),
     "sum of a stack": (
@@ -171,6 +251,24 @@ SEVERAL = {
         "concat",
     ),
     "concat of rows": ([(3, 5), (4, 5)], lambda b, x, y: b.emit(op.concat([x, y], 0)), "concat"),
+    "weights not known": ([IMAGE, (8, 6, 3, 3)], lambda b, x, y: b.emit(op.nn.conv2d(x, y)), "conv2d"),
+    "gate of each channel": (
+        [IMAGE, (1, 8, 1, 1)],
+        lambda b, x, y: steps(b, x, convolution, lambda v: op.multiply(v, y), op.sigmoid),
+        "conv2d_multiply_sigmoid",
+    ),
+    "masked scores": (
+        [(2, 3, 7, 13), (2, 3, 13, 7), (1, 1, 7, 7)],
+        lambda b, x, y, z: steps(b, x, lambda v: op.matmul(v, y), lambda v: op.add(v, z)),
+        "matmul",
+    ),
+    "split and joined": (
+        [(1, 6, 9, 7)],
+        lambda b, x: (
+            lambda parts: b.emit(op.concat([parts[1], b.emit(convolution(parts[0], 4, padding=1)), parts[0]], 1))
+        )(b.emit(op.split(b.emit(convolution(x, 8, padding=1)), 2, 1))),
+        "concat",
+    ),
     "matmul of activations": ([(7, 13), (13, 5)], lambda b, x, y: b.emit(op.matmul(x, y)), "matmul"),
     "batched": ([(2, 3, 7, 13), (2, 3, 13, 5)], lambda b, x, y: b.emit(op.matmul(x, y)), "matmul"),
     "batch broadcast": ([(2, 3, 7, 13), (3, 13, 5)], lambda b, x, y: b.emit(op.matmul(x, y)), "matmul"),
@@ -206,7 +304,6 @@ SEVERAL["product of two activations with a constant bias"] = (
 LEFT_ALONE = {
     "float64": ([IMAGE], "float64", lambda b, x: b.emit(op.nn.conv2d(x, constant(4, 6, 3, 3, dtype="float64")))),
     "int64": ([(4, 5), (5, 6)], "int64", lambda b, x, y: b.emit(op.matmul(x, y))),
-    "weights not known": ([IMAGE, (8, 6, 3, 3)], "float32", lambda b, x, y: b.emit(op.nn.conv2d(x, y))),
     "vector": ([(5,), (5, 6)], "float32", lambda b, x, y: b.emit(op.matmul(x, y))),
     "avg pool, ceil and padding counts": (
         [(1, 5, 14, 12)],

@@ -101,7 +101,7 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
     if (plan->backend == BackendKind::kCuda) {
       last.record = RunOnGpus(request, last.skipped, warm, repeated, *outputs);
     } else {
-      CpuBackend backend;
+      CpuBackend backend(plan);
       RunRecord real = Execute(request, backend, bound.bindings(), last.skipped);
       if (!emulated) last.record = std::move(real);
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ffi/runtime/errors.h"
+#include "ffi/runtime/parallel_loops.h"
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
@@ -68,6 +69,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
       metadata_json_(std::move(metadata_json)),
       owner_(getpid()) {
   for (Plan& plan : ReadPlans(plans_json_)) {
+    plan.cores = Cores(plan.threads);
     plans_.push_back(std::make_shared<const Plan>(std::move(plan)));
   }
   skipped_.resize(plans_.size());
@@ -77,6 +79,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
 ffi::Module ScheduledModule::Make(const ffi::String& plans_json, const ffi::String& metadata_json,
                                   const ParameterStore::Embedded& embedded) {
   return TranslateErrors([&] {
+    TakeParallelLoops();
     return ffi::Module(ffi::make_object<ScheduledModule>(plans_json, metadata_json, embedded));
   });
 }

@@ -8,7 +8,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 
 std::vector<std::int64_t> Integers(const JsonCursor& list) {
@@ -34,13 +34,6 @@ PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
   if (auto field = item.OptionalField("beta")) post.beta = static_cast<float>(field->Number());
   if (auto field = item.OptionalField("input")) post.input = field->Index(operands, "operands");
   return post;
-}
-
-Share ReadShare(const JsonCursor& field) {
-  const std::vector<JsonCursor> numbers = field.Items();
-  if (numbers.size() != 2) field.Unexpected("two integers: a part, and of how many");
-  const auto whole = static_cast<int>(numbers[1].Int(1, 1 << 16));
-  return {static_cast<int>(numbers[0].Int(1, whole)), whole};
 }
 
 Description ReadDescription(const JsonCursor& item) {
@@ -71,7 +64,7 @@ Description ReadDescription(const JsonCursor& item) {
   if (auto field = item.OptionalField("numbers")) {
     for (const JsonCursor& number : field->Items()) found.numbers.push_back(number.Number());
   }
-  if (auto field = item.OptionalField("cores")) found.cores = ReadShare(*field);
+  if (auto field = item.OptionalField("cores")) found.cores = runtime::ReadShare(*field);
   return found;
 }
 
@@ -83,19 +76,20 @@ std::int64_t Operand::elements() const {
   return count;
 }
 
-std::vector<std::pair<std::string, Description>> ReadDescriptions(const std::string& json) {
+Document ReadDocument(const std::string& json) {
   const JsonCursor document = JsonCursor::Parse(json, "oneDNN kernels");
-  document.AllowFields({"version", "kernels"});
+  document.AllowFields({"version", "kernels", "threads"});
   const JsonCursor version = document.Field("version");
   if (version.NonNegative() != kVersion) {
     version.Unexpected(std::to_string(kVersion) +
                        ": the artifact was written by another tvm_sched than this library; compile "
                        "the model again");
   }
-  std::vector<std::pair<std::string, Description>> result;
+  Document result;
   for (const auto& [name, item] : document.Field("kernels").Fields()) {
-    result.emplace_back(name, ReadDescription(item));
+    result.kernels.emplace_back(name, ReadDescription(item));
   }
+  if (auto field = document.OptionalField("threads")) result.threads = runtime::ReadThreads(*field);
   return result;
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cores.h"
+
 namespace tvm_sched::onednn {
 
 /// An argument as oneDNN sees it: its dimensions may be other than the tensor's, its elements the
@@ -29,12 +31,6 @@ struct PostOperation {
   int input = -1;
 };
 
-/// `part` of each `whole`.
-struct Share {
-  int part = 1;
-  int whole = 1;
-};
-
 struct Description {
   std::string primitive;
   /// Of every argument; the last is the result.
@@ -48,13 +44,20 @@ struct Description {
   /// epsilon.
   std::vector<double> numbers;
   /// The part of the machine's cores that compute it.
-  Share cores;
+  runtime::Share cores;
 
   const Operand& result() const { return operands.back(); }
 };
 
-/// Name and description of every kernel. Throws FormatError.
-std::vector<std::pair<std::string, Description>> ReadDescriptions(const std::string& json);
+/// What an artifact says of its kernels.
+struct Document {
+  std::vector<std::pair<std::string, Description>> kernels;  // by name
+  /// Cores that it was compiled to use; 0: all that there are.
+  int threads = 0;
+};
+
+/// Throws FormatError.
+Document ReadDocument(const std::string& json);
 
 }  // namespace tvm_sched::onednn
 

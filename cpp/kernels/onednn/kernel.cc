@@ -1,11 +1,11 @@
 #include "kernels/onednn/kernel.h"
 
-#include <omp.h>
 #include <tvm/ffi/container/tensor.h>
 
 #include <utility>
 
-#include "kernels/onednn/threads.h"
+#include "kernels/onednn/scratchpad.h"
+#include "threads/pool.h"
 
 namespace tvm_sched::onednn {
 
@@ -25,15 +25,27 @@ dnnl::stream& Stream() {
 
 }  // namespace
 
-Kernel::Kernel(std::string name, Description description,
+std::string ImplementationOf(const Description& description, int cores) {
+  std::string found;
+  threads::Enter(description.cores.Of(cores), [&] {
+    try {
+      found = Prepare(description, Engine()).implementation;
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw;
+    }
+  });
+  return found;
+}
+
+Kernel::Kernel(std::string name, Description description, int cores,
                std::shared_ptr<const std::atomic<std::uint64_t>> generation)
     : name_(std::move(name)),
       description_(std::move(description)),
+      threads_(description_.cores.Of(cores)),
       generation_(std::move(generation)) {
-  // oneDNN cuts the work for as many threads as there are when a primitive is made.
-  const BorrowedThread thread(description_.cores);
   try {
-    Build();
+    // oneDNN cuts the work for as many threads as there are when a primitive is made.
+    threads::Enter(threads_, [&] { Build(); });
   } catch (const dnnl::error& error) {
     Fail(error);
   }
@@ -47,19 +59,22 @@ void Kernel::Fail(const dnnl::error& error) const {
 
 void Kernel::Call(ffi::PackedArgs args) {
   const std::vector<void*> data = Addresses(args);
-  UseThreads(description_.cores);
   // Two devices, or two instances of the executor, may call one kernel at once; its memory handles
   // are its own.
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
-    LoadParameters(data);
-    for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
-    if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
-    primitive_.execute(Stream(), arguments_);
-    Stream().wait();
+    threads::Enter(threads_, [&] { Execute(data); });
   } catch (const dnnl::error& error) {
     Fail(error);
   }
+}
+
+void Kernel::Execute(const std::vector<void*>& data) {
+  LayOut(data);
+  for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
+  if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
+  primitive_.execute(Stream(), arguments_);
+  Stream().wait();
 }
 
 std::vector<void*> Kernel::Addresses(const ffi::PackedArgs& args) const {
@@ -90,9 +105,12 @@ void Kernel::Build() {
   const Prepared prepared = Prepare(description_, Engine());
   for (const Prepared::Binding& binding : prepared.bindings) {
     const Operand& operand = description_.operands[binding.operand];
-    if (operand.parameter && binding.expected != LayoutOf(operand)) {
-      parameters_.push_back({binding.operand, dnnl::memory(binding.expected, Engine())});
-      arguments_.emplace(binding.execution_argument, parameters_.back().memory);
+    const dnnl::memory::desc given = LayoutOf(operand);
+    if (binding.expected != given) {
+      const dnnl::reorder::primitive_desc reorder(Engine(), given, Engine(), binding.expected);
+      copies_.push_back(
+          {binding.operand, dnnl::memory(binding.expected, Engine()), dnnl::reorder(reorder)});
+      arguments_.emplace(binding.execution_argument, copies_.back().memory);
     } else {
       slots_.push_back({binding.operand, dnnl::memory(binding.expected, Engine(), nullptr)});
       arguments_.emplace(binding.execution_argument, slots_.back().memory);
@@ -106,23 +124,18 @@ void Kernel::Build() {
   primitive_ = prepared.primitive;
 }
 
-void Kernel::LoadParameters(const std::vector<void*>& data) {
-  if (parameters_.empty()) return;
+void Kernel::LayOut(const std::vector<void*>& data) {
   const std::uint64_t generation = generation_->load(std::memory_order_acquire);
-  bool current = generation == loaded_generation_ && loaded_from_.size() == parameters_.size();
-  for (std::size_t i = 0; current && i < parameters_.size(); ++i) {
-    current = loaded_from_[i] == data[parameters_[i].operand];
-  }
-  if (current) return;
-  loaded_from_.clear();
-  for (Parameter& parameter : parameters_) {
-    void* address = data[parameter.operand];
-    dnnl::memory given(LayoutOf(description_.operands[parameter.operand]), Engine(), address);
-    dnnl::reorder(given, parameter.memory).execute(Stream(), given, parameter.memory);
+  for (Copy& copy : copies_) {
+    const Operand& operand = description_.operands[copy.operand];
+    void* source = data[copy.operand];
+    if (operand.parameter && copy.generation == generation && copy.source == source) continue;
+    dnnl::memory given(LayoutOf(operand), Engine(), source);
+    copy.reorder.execute(Stream(), given, copy.memory);
     Stream().wait();
-    loaded_from_.push_back(address);
+    copy.generation = generation;
+    copy.source = source;
   }
-  loaded_generation_ = generation;
 }
 
 }  // namespace tvm_sched::onednn

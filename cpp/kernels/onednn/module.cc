@@ -18,11 +18,18 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
+int CoresOf(const Document& document) {
+  return ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
+}
+
 class KernelModule final : public ffi::ModuleObj {
  public:
   explicit KernelModule(std::string json) : json_(std::move(json)) {
-    for (auto& [name, description] : ReadDescriptions(json_)) {
-      kernels_.emplace(name, std::make_shared<Kernel>(name, std::move(description), generation_));
+    Document document = ReadDocument(json_);
+    const int cores = CoresOf(document);
+    for (auto& [name, description] : document.kernels) {
+      kernels_.emplace(name,
+                       std::make_shared<Kernel>(name, std::move(description), cores, generation_));
     }
   }
 
@@ -57,12 +64,21 @@ ffi::Module Make(const ffi::String& json) {
 
 ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data(), bytes.size())); }
 
+/// For the compiler: of one kernel, in a document of its own.
+ffi::String Implementation(const ffi::String& json) {
+  return runtime::TranslateErrors([&] {
+    const Document document = ReadDocument(json);
+    return ffi::String(ImplementationOf(document.kernels.at(0).second, CoresOf(document)));
+  });
+}
+
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("tvm_sched.onednn.make_module", Make)
+      .def("tvm_sched.onednn.implementation", Implementation)
       .def("tvm_sched.onednn.load_module", Load);
 }
 

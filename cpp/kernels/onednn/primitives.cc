@@ -20,8 +20,8 @@ memory::desc Any(const Operand& operand) {
   return memory::desc(operand.dims, memory::data_type::f32, memory::format_tag::any);
 }
 
-/// The layout that an argument has, or any where it is a parameter that can be laid out anew.
-memory::desc Weights(const Operand& operand) {
+/// A matrix is read as it lies unless it is a parameter, which is laid out anew once.
+memory::desc Matrix(const Operand& operand) {
   return operand.parameter ? Any(operand) : LayoutOf(operand);
 }
 
@@ -44,14 +44,24 @@ Prepared WithWeights(const Description& description, const PrimitiveDesc& found,
   bindings.push_back(
       {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()});
   for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {primitive, found.scratchpad_desc(), std::move(bindings)};
+  return {primitive, found.scratchpad_desc(), std::move(bindings), found.impl_info_str()};
 }
 
 Prepared Convolution(const Description& d, const dnnl::engine& engine) {
   using Primitive = dnnl::convolution_forward;
   const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
   const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::convolution_direct,
-                                        LayoutOf(d.operands[0]), Weights(d.operands[1]), bias,
+                                        LayoutOf(d.operands[0]), Any(d.operands[1]), bias,
+                                        LayoutOf(d.result()), d.strides, d.dilation, d.padding_low,
+                                        d.padding_high, Attributes(d));
+  return WithWeights(d, found, Primitive(found));
+}
+
+Prepared Deconvolution(const Description& d, const dnnl::engine& engine) {
+  using Primitive = dnnl::deconvolution_forward;
+  const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
+  const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::deconvolution_direct,
+                                        LayoutOf(d.operands[0]), Any(d.operands[1]), bias,
                                         LayoutOf(d.result()), d.strides, d.dilation, d.padding_low,
                                         d.padding_high, Attributes(d));
   return WithWeights(d, found, Primitive(found));
@@ -59,7 +69,7 @@ Prepared Convolution(const Description& d, const dnnl::engine& engine) {
 
 Prepared Matmul(const Description& d, const dnnl::engine& engine) {
   const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
-  const dnnl::matmul::primitive_desc found(engine, LayoutOf(d.operands[0]), Weights(d.operands[1]),
+  const dnnl::matmul::primitive_desc found(engine, LayoutOf(d.operands[0]), Matrix(d.operands[1]),
                                            bias, LayoutOf(d.result()), Attributes(d));
   return WithWeights(d, found, dnnl::matmul(found));
 }
@@ -72,7 +82,7 @@ Prepared Plain(const Description& description, const PrimitiveDesc& found,
       {DNNL_ARG_SRC, 0, found.src_desc()},
       {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()}};
   for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {primitive, found.scratchpad_desc(), std::move(bindings)};
+  return {primitive, found.scratchpad_desc(), std::move(bindings), found.impl_info_str()};
 }
 
 Prepared Pooling(const Description& d, const dnnl::engine& engine) {
@@ -131,7 +141,7 @@ Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::concat::primitive_desc found(engine, LayoutOf(d.result()), d.axis, sources,
                                            attributes);
-  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings)};
+  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings), found.impl_info_str()};
 }
 
 }  // namespace
@@ -143,6 +153,7 @@ memory::desc LayoutOf(const Operand& operand) {
 Prepared Prepare(const Description& description, const dnnl::engine& engine) {
   using Maker = Prepared (*)(const Description&, const dnnl::engine&);
   static const std::map<std::string, Maker> makers{{"convolution", Convolution},
+                                                   {"deconvolution", Deconvolution},
                                                    {"matmul", Matmul},
                                                    {"pooling", Pooling},
                                                    {"softmax", Softmax},

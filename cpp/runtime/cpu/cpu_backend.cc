@@ -3,7 +3,7 @@
 #include <cstring>
 #include <new>
 
-#include "runtime/cores.h"
+#include "runtime/kernel_threads.h"
 
 namespace tvm_sched::runtime {
 
@@ -15,12 +15,8 @@ std::shared_ptr<std::byte> CpuBackend::Allocate(int, Bytes size) {
   return {memory, [](std::byte* p) { ::operator delete(p, std::align_val_t{4096}); }};
 }
 
-int CpuBackend::Workers() const {
-  static const int cores = Cores();
-  return cores;
-}
-
 Interval CpuBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) {
+  const KernelThreads threads(plan_ ? plan_->steps[timing.step].cores.Of(cores_) : cores_);
   if (!run.timed) {
     kernel();
     return {timing.ready, timing.ready};

@@ -17,13 +17,12 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     compare,
     costs,
     execute,
-    interrupt,
     machine,
     pipeline,
     plan,
     serving,
 )
-from .command import command, epilog
+from .command import command, epilog, own_process
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -70,6 +69,7 @@ command(
         "tvm-sched compile bert.onnx -t cpu4 --input-shape ids:1,128 --time-limit 60 -o bert.so",
         "tvm-sched compile model.onnx -t my-machine.toml --scheduler exact --option workers=1 --seed 7 -o model.so",
     ),
+    apart=True,
 )(execute.compile_model)
 command(
     app,
@@ -90,6 +90,7 @@ command(
         "tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server",
         "tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d",
     ),
+    apart=True,
 )(plan.schedule)
 command(
     app,
@@ -110,6 +111,7 @@ command(
         "tvm-sched compare problem.json --option exact.workers=2 --time-limit 20 --report report.html",
         "tvm-sched compare problems/*.json --each --schedulers single,sortinghat,exact --ray auto --json",
     ),
+    apart=True,
 )(compare.compare)
 command(
     app,
@@ -121,6 +123,7 @@ command(
         "tvm-sched pipeline problem.json --partitioner slicegraph --option order=mla-weighted --trace trace.json",
         "tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline",
     ),
+    apart=True,
 )(pipeline.pipeline)
 command(
     app,
@@ -148,6 +151,7 @@ command(
         "tvm-sched problem bert.onnx -t h200x8 --input-shape ids:1,128 --costs learned -o problem.json",
         "tvm-sched problem openllama-7b --shape 1x512 --phase decode -t h200x8 -o decode.json",
     ),
+    apart=True,
 )(plan.problem)
 command(
     app,
@@ -156,6 +160,7 @@ command(
         "tvm-sched profile googlenet.onnx -o profile.parquet",
         "tvm-sched profile bert.onnx kernels --device cpu2 --input-shape ids:1,128 -o profile.json",
     ),
+    apart=True,
 )(costs.profile)
 command(
     app,
@@ -176,5 +181,5 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever called, as `>&-` does
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
-    interrupt.watch()
+    own_process()
     app(prog_name="tvm-sched")

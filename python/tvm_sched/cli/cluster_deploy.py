@@ -14,9 +14,10 @@ from ..errors import InputError
 from ..files import read_bytes
 from .cluster_inputs import Name, Running, Services, cluster, state_of
 from .command import FAILURE, Output, command
-from .inputs import InputShapes, Model, check_directory, check_outputs, parse_shapes
+from .inputs import Model, check_directory, check_outputs
 from .interrupt import interruptible
 from .serving import Address, Timeout, check_seconds
+from .shapes import InputShapes, one_shape, parse_shapes
 
 if TYPE_CHECKING:
     from ..cluster import Cluster, Placement, Service
@@ -51,12 +52,14 @@ def make_service(
     """
     _check_backend(backend)
     check_outputs({"--output": (output, (".toml",))}, [model])
-    sets = parse_shapes(input_shape)
-    if len(sets) > 1:
-        raise InputError("--input-shape gives an input two shapes; a service has one")
+    given = one_shape(parse_shapes(input_shape), "a service has one") or {}
+    shapes = {
+        key: tuple(d for d in dims if isinstance(d, int)) for key, dims in given.items() if isinstance(dims, tuple)
+    }
+    if shapes.keys() != given.keys():
+        raise InputError("--input-shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
     from ..cluster import write_services
 
-    shapes = {key: tuple(shape) for key, shape in sets[0].items()} if sets else {}
     with interruptible(out), out.step(f"Importing {model.name}"):
         from ..relax.placements import service_of_model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..errors import InputError, TvmSchedError
+from .apart import CRASHES, Note, can_fork, fork_child
 from .progress import Step
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
@@ -44,6 +46,7 @@ class Output:
         self._results = sys.stdout
         self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
         self.saved: list[str] = []
+        self.note = Note()
 
     def show(self, *renderables: Any) -> None:
         """Print a result for people; nothing with ``--json``."""
@@ -67,7 +70,7 @@ class Output:
 
     def step(self, title: str) -> Step:
         """Progress of a piece of work, see `Step`."""
-        return Step(self.aside, title)
+        return Step(self.aside, title, self.note.write)
 
     def interrupted(self) -> None:
         """Say that Ctrl-C was pressed, and what is there."""
@@ -86,16 +89,18 @@ def _console(file: TextIO) -> Console:
 
 
 def command(
-    app: typer.Typer, name: str, examples: tuple[str, ...]
+    app: typer.Typer, name: str, examples: tuple[str, ...], apart: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function ``(out: Output, ...)`` as a command with ``--json`` and ``--debug`` and with examples.
 
-    Its exceptions become exit statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C.
+    Its exceptions become exit statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C. With ``apart`` it works in a
+    child process, whose crash becomes status 2.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         def run(*, json: bool, debug: bool, **arguments: Any) -> None:
             out = Output(json)
+            _begin(out, apart)
             try:
                 with redirect_stdout(sys.stderr):  # Ray, for one, prints what it thinks of its nodes at any time
                     function(out, **arguments)
@@ -110,6 +115,46 @@ def command(
         return function
 
     return add
+
+
+def own_process() -> None:
+    """Say that this process is the command's alone: it may fork, and take Ctrl-C over."""
+    global _own_process
+    _own_process = True
+
+
+_own_process = False
+
+
+def _begin(out: Output, apart: bool) -> None:
+    """Go on in a child process where that is asked for; the parent ends with the child's status."""
+    if not _own_process:
+        return
+    if apart and can_fork():
+        status = fork_child()
+        if status is not None:
+            _end_as_child(out, status)
+    from . import interrupt
+
+    interrupt.watch()
+
+
+def _end_as_child(out: Output, status: int) -> NoReturn:
+    if os.WIFEXITED(status):
+        raise typer.Exit(os.WEXITSTATUS(status))
+    number = os.WTERMSIG(status)
+    name = signal.Signals(number).name
+    out.aside.show_cursor(True)
+    doing = f" during {out.note.read()!r}" if out.note.read() else ""
+    if number in CRASHES:
+        out.say(
+            f"error: the compiler crashed ({name}){doing}, so it cannot take this model; try another export of it (another "
+            "opset, other shapes), and please report it with the model"
+        )
+        raise typer.Exit(BAD_INPUT)
+    why = ", as the system does where memory is short" if name == "SIGKILL" else ""
+    out.say(f"error: ended by {name}{doing}{why}")
+    raise typer.Exit(FAILURE)
 
 
 def epilog(examples: tuple[str, ...]) -> str:

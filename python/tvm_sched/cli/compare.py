@@ -9,7 +9,6 @@ import typer
 from ..errors import InputError, TvmSchedError
 from .command import FAILURE, Output
 from .inputs import (
-    InputShapes,
     ModelsOrProblems,
     OptionalCosts,
     Phase,
@@ -17,16 +16,16 @@ from .inputs import (
     ReportFile,
     Seed,
     TimeLimit,
-    TokenShape,
     check_outputs,
     common_options,
     known_options,
-    load_problem,
     parse_options,
     workers_of,
 )
 from .interrupt import interruptible
+from .models import ModelOptions, load_problem
 from .plan import HTML, OptionalTopology, solve_aloud
+from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -46,6 +45,7 @@ def compare(
     ] = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
+    constant: ConstantValues = None,
     phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
@@ -66,7 +66,9 @@ def compare(
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
     apart = [[source] for source in sources] if each else [sources]
-    problems = [load_problem(out, group, topology, input_shape, shape, phase, costs) for group in apart]
+    problems = [
+        load_problem(out, group, topology, ModelOptions(input_shape, shape, constant, phase), costs) for group in apart
+    ]
     with workers_of(ray):
         answers = _solve_all(out, [(made, name, options[name]) for made in problems for name in names])
     told, complete = [], True

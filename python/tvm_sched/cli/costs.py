@@ -10,8 +10,9 @@ import typer
 
 from ..errors import InputError
 from .command import Output
-from .inputs import InputShapes, check_outputs, parse_shapes
+from .inputs import check_outputs
 from .interrupt import interruptible
+from .shapes import InputShapes, one_shape, parse_shapes
 
 if TYPE_CHECKING:
     from ..cost_model.learned import Spread
@@ -62,15 +63,13 @@ def profile(
         raise InputError(
             f"--networks {networks} --seed {seed} --pairs {pairs}: at least 1, at least 0 and at least 0 are allowed"
         )
-    sets = parse_shapes(input_shape)
-    if len(sets) > 1:
-        raise InputError("--input-shape gives an input two shapes; a profile is of one")
+    shapes = one_shape(parse_shapes(input_shape), "a profile is of one")
     models = _models(source, networks, seed)
     with interruptible(out), out.step("Profiling") as step:
         from ..relax.profile import profile_models
 
         found = profile_models(
-            models, "cpu1" if device == "cpu" else device, input_shapes=sets[0] if sets else None,
+            models, "cpu1" if device == "cpu" else device, input_shapes=shapes,
             database=Database(), again=again, alone=not in_run_only, pairs=0 if in_run_only else pairs, progress=step,
         )  # fmt: skip
     found.save(output)

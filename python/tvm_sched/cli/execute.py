@@ -12,7 +12,6 @@ from ..errors import InputError
 from .command import Output
 from .inputs import (
     CostsName,
-    InputShapes,
     Model,
     Options,
     ReportFile,
@@ -23,12 +22,12 @@ from .inputs import (
     TopologyName,
     TraceFile,
     check_outputs,
-    cost_warnings,
     load_topology,
-    parse_shapes,
     scheduler_options,
 )
 from .interrupt import interruptible
+from .models import ModelOptions, model_warnings
+from .shapes import ConstantValues, InputShapes, TokenShape
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ def compile_model(
     scheduler: SchedulerName = "exact",
     option: Options = None,
     input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    constant: ConstantValues = None,
     time_limit: TimeLimit = None,
     seed: Seed = None,
     parameters: Annotated[
@@ -76,14 +77,15 @@ def compile_model(
     if parameters not in ("auto", "embed", "file"):
         raise InputError(f"--parameters {parameters}: allowed are auto, embed and file")
     check_outputs({"--output": (output, LIBRARY), "--report": (report, HTML)}, [model])
-    sets = parse_shapes(input_shape)
+    given = ModelOptions(input_shape, shape, constant)
+    sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     machine = load_topology(topology)
     from ..cost_model import get_cost_model
 
     if costs is not None:
         get_cost_model(costs)  # a wrong name is said before the long work
-    with interruptible(out), out.step(f"Compiling {model.name}") as step, cost_warnings(out):
+    with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
         from ..relax import compile as compile_scheduled
         from ..relax.pipelines import wants_measuring
 
@@ -94,6 +96,7 @@ def compile_model(
             scheduler,
             options,
             input_shapes=sets or None,
+            constants=constants,
             parameters=where,
             backend=backend,
             cost_model=costs,

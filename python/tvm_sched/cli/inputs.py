@@ -1,13 +1,10 @@
-"""What commands are given: models and problems, topologies, shapes, options, and the files that they are to write."""
+"""What commands are given: files, topologies, options, and the files that they are to write."""
 
 from __future__ import annotations
 
 import os
-import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,26 +15,29 @@ from ..errors import InputError
 from .command import Output
 
 if TYPE_CHECKING:
-    from ..problem import DecoderConfig, OpGraph, Problem, Topology
+    from ..problem import Problem, Topology
     from ..schedule import Schedule, Timeline
 
 Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Model: .onnx, .pt2 (torch.export), .json or .py (Relax).")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="Model: .onnx, .pt2 (torch.export), .json or .py (Relax), or a folder of Hugging Face."
+    ),
 ]
 Models = Annotated[
     list[Path],
     typer.Argument(
         metavar="MODEL...",
-        help="Models: .onnx, .pt2, .json or .py; a config.json of Hugging Face; or one of gpt2-large, gpt2-xl, "
-        "openllama-3b, openllama-7b. Several run at once.",
+        help="Models: .onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; or one of gpt2-large, "
+        "gpt2-xl, openllama-3b, openllama-7b. Several run at once.",
     ),
 ]
 ModelsOrProblems = Annotated[
     list[Path],
     typer.Argument(
         metavar="MODEL|PROBLEM...",
-        help="Models (.onnx, .pt2, .json or .py; a config.json of Hugging Face; gpt2-large, gpt2-xl, openllama-3b, "
-        "openllama-7b) or problem files (.json). Several run at once.",
+        help="Models (.onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; gpt2-large, gpt2-xl, "
+        "openllama-3b, openllama-7b) or problem files (.json). Several run at once.",
     ),
 ]
 ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file (.json).")]
@@ -51,20 +51,6 @@ Options = Annotated[
     list[str] | None,
     typer.Option(
         "--option", metavar="KEY=VALUE", help="Option of the scheduler; see `tvm-sched schedulers`. May be repeated."
-    ),
-]
-InputShapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input-shape", metavar="NAME:DIMS", help="Shape of an input, e.g. data:1,3,224,224. May be repeated."
-    ),
-]
-TokenShape = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="BATCHxTOKENS",
-        help="Of a language model given by its name or config.json, e.g. 1x32. One for all, or one for each.",
     ),
 ]
 Phase = Annotated[
@@ -169,26 +155,6 @@ def parse_options(texts: Iterable[str] | None) -> dict[str, str]:
     return options
 
 
-def parse_shapes(texts: Iterable[str] | None) -> list[dict[str, tuple[int, ...]]]:
-    """``NAME:1,3,224,224`` texts as sets of input shapes; a name that comes again begins the next set.
-
-    The name may hold colons; ``NAME:`` is a scalar. Without texts the list is empty.
-    """
-    sets: list[dict[str, tuple[int, ...]]] = []
-    for text in texts or ():
-        name, mark, sizes = text.rpartition(":")
-        try:
-            shape = tuple(int(size) for size in sizes.split(",")) if sizes.strip() else ()
-        except ValueError:
-            mark = ""
-        if not mark or not name or any(size < 0 for size in shape):
-            raise InputError(f"--input-shape {text}: expected NAME:DIMS with whole numbers, e.g. data:1,3,224,224")
-        if not sets or name in sets[-1]:
-            sets.append({})
-        sets[-1][name] = shape
-    return sets
-
-
 def scheduler_options(
     out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
 ) -> dict[str, Any]:
@@ -242,160 +208,6 @@ def load_topology(name: str) -> Topology:
     from .. import problem
 
     return problem.load_topology(name)
-
-
-def parse_token_shapes(texts: Sequence[str] | None, count: int) -> list[tuple[int, int]]:
-    """``1x32`` texts as (batch, tokens), one for each of ``count`` models; a single text is for all of them."""
-    shapes = []
-    for text in texts or ():
-        match = re.fullmatch(r"(\d+)x(\d+)", text.strip())
-        if match is None:
-            raise InputError(f"--shape {text}: expected BATCHxTOKENS, e.g. 1x32")
-        shapes.append((int(match[1]), int(match[2])))
-    if len(shapes) not in (1, count):
-        raise InputError(
-            f"--shape stands {len(shapes)} times for {count} language models given by name or config.json; "
-            "give one for all of them (BATCHxTOKENS, e.g. 1x32), or one for each in their order"
-        )
-    return shapes * count if len(shapes) == 1 else shapes
-
-
-def decoder_config(path: Path) -> DecoderConfig | None:
-    """The language model that a name or a ``config.json`` stands for; None for all other files."""
-    from ..problem.decoder_config import PRESETS, is_config, read_config
-
-    if path.is_file():
-        return read_config(path) if is_config(path) else None
-    return PRESETS.get(str(path))
-
-
-def load_problem(
-    out: Output,
-    sources: Sequence[Path],
-    topology: str | None,
-    input_shapes: list[str] | None = None,
-    shapes: list[str] | None = None,
-    phase: str = "full",
-    costs: str | None = None,
-) -> Problem:
-    """The problem of models and problem files on a machine; several of them run at once (`merge_problems`).
-
-    Topology and costs beside a problem file replace its own.
-
-    Raises
-    ------
-    InputError
-        A model without a topology, shapes for what has none, and all that reading can find wrong.
-    """
-    from ..problem import merge_problems
-
-    configs = {path: config for path in sources if (config := decoder_config(path)) is not None}
-    named = [path for path in sources if path in configs]
-    if shapes and not named:
-        raise InputError(
-            "--shape is for language models given by name or config.json; --input-shape is for model files"
-        )
-    if phase != "full" and not named:
-        raise InputError("--phase is for language models given by name or config.json")
-    if input_shapes and len(sources) > 1:
-        raise InputError(
-            "--input-shape is for one model; make a problem file of each model first (`tvm-sched problem`)"
-        )
-    sizes = iter(parse_token_shapes(shapes, len(named)) if named else [])
-    problems = []
-    for path in sources:
-        config = configs.get(path)
-        if config is not None:
-            graph_of = partial(_decoder_graph, out, config, next(sizes), phase)
-            problems.append(_on_machine(out, path, topology, graph_of, costs))
-        else:
-            problems.append(_load_file(out, path, topology, input_shapes, costs))
-    return merge_problems(problems)
-
-
-def _decoder_graph(out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str) -> OpGraph:
-    with out.step(f"Making {config.name}"):
-        from ..relax.decoders import decoder_graph
-
-        return decoder_graph(config, *shape, phase=phase)
-
-
-def _on_machine(
-    out: Output, path: Path, topology: str | None, graph_of: Callable[[], OpGraph], costs: str | None
-) -> Problem:
-    from ..cost_model import default_cost_model, get_cost_model
-    from ..problem import Problem
-
-    machine = _machine_for(path, topology)
-    cost_model = get_cost_model(costs or default_cost_model(machine))
-    graph = graph_of()
-    with cost_warnings(out):
-        return Problem(graph, machine, cost_model(graph, machine))
-
-
-def _machine_for(path: Path, topology: str | None) -> Topology:
-    if topology is None:
-        raise InputError(
-            f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
-        )
-    return load_topology(topology)
-
-
-def _load_file(out: Output, path: Path, topology: str | None, shapes: list[str] | None, costs: str | None) -> Problem:
-    """The problem of a model file, or a problem file."""
-    from ..problem import Problem
-
-    if not is_problem(path):
-        if not path.is_file():
-            from ..problem.decoder_config import PRESETS
-
-            raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
-        return import_problem(out, path, _machine_for(path, topology), shapes, costs)
-    if shapes:
-        raise InputError(f"{path} is a problem file, whose shapes are fixed: --input-shape is for models")
-    problem = Problem.load(path)
-    if topology is None and costs is None:
-        return problem
-    machine = problem.topology if topology is None else load_topology(topology)
-    from ..cost_model import default_cost_model, get_cost_model
-
-    chosen = costs or default_cost_model(machine)
-    if costs is None:
-        out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model")
-    with cost_warnings(out):
-        return Problem(problem.graph, machine, get_cost_model(chosen)(problem.graph, machine))
-
-
-@contextmanager
-def cost_warnings(out: Output) -> Iterator[None]:
-    """Say what a cost model warns of, as plain messages."""
-    from ..cost_model import CostWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CostWarning)
-        yield
-    for warning in caught:
-        if issubclass(warning.category, CostWarning):
-            out.say(f"warning: {warning.message}")
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-
-
-def import_problem(
-    out: Output, path: Path, topology: Topology, shapes: list[str] | None, costs: str | None = None
-) -> Problem:
-    """The problem of a model file."""
-    from ..cost_model import get_cost_model
-
-    if costs is not None:
-        get_cost_model(costs)  # a wrong name is said before the long work
-    sets = parse_shapes(shapes)
-    if len(sets) > 1:
-        raise InputError("--input-shape gives an input two shapes; a problem has one, only `compile` takes several")
-    with out.step(f"Importing {path.name}"), cost_warnings(out):
-        from ..relax import make_problem
-
-        return make_problem(path, topology, input_shapes=sets[0] if sets else None, cost_model=costs)
 
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:

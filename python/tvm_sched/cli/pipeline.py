@@ -11,7 +11,6 @@ import typer
 from ..errors import InputError
 from .command import Output
 from .inputs import (
-    InputShapes,
     ModelsOrProblems,
     OptionalCosts,
     Options,
@@ -20,20 +19,18 @@ from .inputs import (
     ReportFile,
     Seed,
     TimeLimit,
-    TokenShape,
     TraceFile,
     check_outputs,
     common_options,
-    decoder_config,
     is_problem,
-    load_problem,
     parse_options,
-    parse_shapes,
     workers_of,
 )
 from .interrupt import interruptible
+from .models import ModelOptions, decoder_config, load_problem
 from .partition import is_instance, partition_graph
 from .plan import HTML, JSON, OptionalTopology
+from .shapes import ConstantValues, InputShapes, TokenShape, one_shape
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
@@ -54,6 +51,7 @@ def pipeline(
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
+    constant: ConstantValues = None,
     phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
@@ -85,7 +83,8 @@ def pipeline(
     limits = {"latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
     options = _options(out, partitioner, option, time_limit, seed)
     if is_instance(sources[0]):
-        given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--costs": costs,
+        given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--constant": constant,
+                 "--costs": costs,
                  "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
                  "--artifact": artifact, "--report": report, "--trace": trace}  # fmt: skip
         with workers_of(ray):
@@ -95,7 +94,7 @@ def pipeline(
     if artifact:
         _check_artifact(artifact, sources)
     count = _stages(stages)
-    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
+    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
     from ..pipeline import plan_pipeline
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
@@ -107,7 +106,7 @@ def pipeline(
         plan.save(output)
         out.wrote(output, "plan")
     if artifact:
-        _compile(out, sources[0], made, plan, input_shape, costs, artifact)
+        _compile(out, sources[0], made, plan, ModelOptions(input_shape, shape, constant), costs, artifact)
     run = simulate(made, plan)
     if report:
         from ..report.pipeline import write_pipeline_report
@@ -140,16 +139,20 @@ def _compile(
     model: Path,
     made: Problem,
     plan: PipelinePlan,
-    shapes: list[str] | None,
+    options: ModelOptions,
     costs: str | None,
     artifact: Path,
 ) -> None:
     with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"):
         from ..relax import compile_pipeline
 
-        sets = parse_shapes(shapes)
         compiled = compile_pipeline(
-            model, made.topology, plan=plan, input_shapes=sets[0] if sets else None, cost_model=costs
+            model,
+            made.topology,
+            plan=plan,
+            input_shapes=one_shape(options.sets(), "a pipeline has one"),
+            constants=options.constants(),
+            cost_model=costs,
         )
     compiled.export(artifact)
     out.wrote(artifact, "artifact")

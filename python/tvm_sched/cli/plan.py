@@ -12,7 +12,6 @@ from rich.markup import escape
 from ..errors import InputError
 from .command import BAD_INPUT, Output
 from .inputs import (
-    InputShapes,
     Models,
     ModelsOrProblems,
     OptionalCosts,
@@ -25,16 +24,16 @@ from .inputs import (
     Seed,
     TimeLimit,
     TimelineFile,
-    TokenShape,
     TopologyName,
     TraceFile,
     check_outputs,
-    load_problem,
     load_schedule,
     load_timeline,
     scheduler_options,
 )
 from .interrupt import interruptible
+from .models import ModelOptions, load_problem
+from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -55,12 +54,13 @@ def problem(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
     input_shape: InputShapes = None,
     shape: TokenShape = None,
+    constant: ConstantValues = None,
     phase: Phase = "full",
     costs: OptionalCosts = None,
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
-    made = load_problem(out, models, topology, input_shape, shape, phase, costs)
+    made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase), costs)
     made.save(output)
     out.wrote(output, "problem")
     graph = made.graph
@@ -87,6 +87,7 @@ def schedule(
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
+    constant: ConstantValues = None,
     phase: Phase = "full",
     time_limit: TimeLimit = None,
     seed: Seed = None,
@@ -100,7 +101,7 @@ def schedule(
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    made = load_problem(out, sources, topology, input_shape, shape, phase, costs)
+    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
     chosen = solve_aloud(out, made, scheduler, options)
     if output:
         chosen.save(output)

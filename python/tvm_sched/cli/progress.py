@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
@@ -18,11 +19,11 @@ class Step:
     """One long piece of work; call it with what is being done, how many parts are done and how many there are.
 
     Use it as a context manager around the work. It says nothing for the first two seconds, so that short work stays
-    quiet, and goes on telling the time also while nobody calls it.
+    quiet, and goes on telling the time also while nobody calls it. ``note`` is called with each text.
     """
 
-    def __init__(self, console: Console, title: str) -> None:
-        self.console, self.title = console, title
+    def __init__(self, console: Console, title: str, note: Callable[[str], None] = lambda text: None) -> None:
+        self.console, self.title, self.note = console, title, note
         self._begin = time.monotonic()
         self._text = title
         self._over = threading.Event()
@@ -30,6 +31,7 @@ class Step:
         self._teller: threading.Thread | None = None
 
     def __enter__(self) -> Step:
+        self.note(self.title)
         if self.console.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28), MofNCompleteColumn(),
@@ -44,6 +46,7 @@ class Step:
 
     def __call__(self, what: str, done: int, total: int) -> None:  # noqa: D102 - the class says it
         text = f"{self.title}: {what}" if what else self.title
+        self.note(text)
         if self._bar:
             self._bar.update(self._task, description=text, completed=done, total=total or None)
         self._text = f"{text} ({done} of {total})" if total else text

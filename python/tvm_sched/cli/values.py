@@ -40,8 +40,6 @@ def _check_output_directory(output: Path) -> None:
 
 def _read_inputs(texts: list[str] | None) -> dict[str, Any]:
     """Arrays of ``NAME=FILE.npy`` texts."""
-    import numpy as np
-
     arrays: dict[str, Any] = {}
     for text in texts or ():
         name, mark, file = text.partition("=")
@@ -49,13 +47,21 @@ def _read_inputs(texts: list[str] | None) -> dict[str, Any]:
             raise InputError(f"--input {text}: expected NAME=FILE.npy")
         if name in arrays:
             raise InputError(f"--input {text}: input {name!r} has a value already")
-        try:
-            arrays[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"--input {text}: {file} cannot be read as a NumPy array ({error})") from None
-        if not isinstance(arrays[name], np.ndarray):
-            raise InputError(f"--input {text}: {file} holds several arrays; a .npy file with one is expected")
+        arrays[name] = read_array(f"--input {text}", Path(file))
     return arrays
+
+
+def read_array(what: str, file: Path) -> Any:
+    """The array of a ``.npy`` file; ``what`` begins the message where there is none."""
+    import numpy as np
+
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{what}: {file} cannot be read as a NumPy array ({error})") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{what}: {file} holds several arrays; a .npy file with one is expected")
+    return array
 
 
 def save_outputs(out: Output, directory: Path | None, outputs: list[Any]) -> None:

@@ -257,7 +257,7 @@ def this_machine() -> Machine:
     from importlib import metadata
 
     versions = {}
-    for package in ("apache-tvm", "onednn-cpu-gomp"):
+    for package in ("apache-tvm", "onednn-cpu-tbb"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

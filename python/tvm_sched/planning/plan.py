@@ -21,6 +21,7 @@ def emit_plan(
     backend: str,
     functions: Mapping[str, str],
     values: Sequence[str],
+    cores: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
     """Lower a schedule to a plan, see ``docs/formats/plan.md``.
 
@@ -35,8 +36,10 @@ def emit_plan(
         Name in the artifact of each function that it holds; others are global functions.
     values : sequence of str
         Parameters whose values the artifact or its file of parameters holds; the others are arguments of each call.
+    cores : mapping of str to (int, int), optional
+        By operator, the part of the cores that compute it (`core_shares`); default: all of them.
     """
-    return _Emitter(problem, schedule, extraction, functions, set(values)).emit(name, backend)
+    return _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {})).emit(name, backend)
 
 
 def output_tensors(extraction: Calls) -> list[str]:
@@ -52,7 +55,9 @@ class _Emitter:
         extraction: Calls,
         functions: Mapping[str, str],
         values: set[str],
+        cores: dict[str, tuple[int, int]],
     ) -> None:
+        self.cores = cores
         self.problem, self.extraction, self.functions = problem, extraction, functions
         self.tensors = problem.graph.tensors
         self.tensor_id = problem.graph.index.tensor_id
@@ -179,6 +184,8 @@ class _Emitter:
             result["function"] = self.functions.get(call.function, call.function)
             if call.packed:
                 result["calling"] = "packed"
+            if (share := self.cores.get(step.name, (1, 1))) != (1, 1):
+                result["cores"] = list(share)
         result["inputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.inputs]
         result["outputs"] = [self.keys.setdefault(key, len(self.keys)) for key in step.outputs]
         result["waits"] = waits

@@ -157,10 +157,14 @@ class Problem:
     @cached_property
     def digest(self) -> str:
         """Names the problem: the SHA-256 of its file, first 16 hexadecimal digits."""
-        return hashlib.sha256(self.to_json()).hexdigest()[:16]
+        return hashlib.sha256(self._document).hexdigest()[:16]
 
     def to_json(self) -> bytes:
         """The problem as a JSON document, see ``docs/formats/problem.md``."""
+        return self._document
+
+    @cached_property
+    def _document(self) -> bytes:
         body = {
             "graph": msgspec.to_builtins(self.graph),
             "topology": msgspec.to_builtins(self.topology),

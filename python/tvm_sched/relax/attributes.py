@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from typing import Any, TypeVar
 
 import tvm
 
@@ -35,7 +36,18 @@ __all__ = [
     "get_pipeline_plan",
     "get_problem",
     "get_schedule",
+    "leave",
 ]
+
+_Document = TypeVar("_Document", Problem, Schedule, PipelinePlan)
+
+_objects: OrderedDict[str, Problem | Schedule | PipelinePlan] = OrderedDict()
+"""The objects of the last documents that were left or read, by their text.
+
+A module's attributes are documents, so that a module can be printed, compared and saved with them; but within a process each
+is encoded once and decoded never.
+"""
+_MOST_OBJECTS = 16
 
 
 def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
@@ -51,6 +63,29 @@ def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
     return mod.attrs[key]
 
 
+def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:
+    """The module with a document as an attribute, for the passes after this one."""
+    text = value.to_json().decode()
+    _remember(text, value)
+    return mod.with_attr(key, text)
+
+
+def _remember(text: str, value: Problem | Schedule | PipelinePlan) -> None:
+    _objects[text] = value
+    _objects.move_to_end(text)
+    while len(_objects) > _MOST_OBJECTS:
+        _objects.popitem(last=False)
+
+
+def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Document]) -> _Document:
+    text = str(get_attribute(mod, key, left_by))
+    found = _objects.get(text)
+    if not isinstance(found, kind):
+        found = kind.from_json(text, f"module attribute {key}")
+        _remember(text, found)
+    return found
+
+
 def get_graph(mod: tvm.IRModule) -> OpGraph:
     """The operator graph of a module that `LowerToKernels` made."""
     from .graph import extract
@@ -60,17 +95,14 @@ def get_graph(mod: tvm.IRModule) -> OpGraph:
 
 def get_problem(mod: tvm.IRModule) -> Problem:
     """The problem that `EstimateLatencies` left in the module."""
-    return Problem.from_json(
-        str(get_attribute(mod, PROBLEM, "EstimateLatencies")), "module attribute tvm_sched.problem"
-    )
+    return _read(mod, PROBLEM, "EstimateLatencies", Problem)
 
 
 def get_schedule(mod: tvm.IRModule) -> Schedule:
     """The schedule that `Place` left in the module."""
-    return Schedule.from_json(str(get_attribute(mod, SCHEDULE, "Place")), "module attribute tvm_sched.schedule")
+    return _read(mod, SCHEDULE, "Place", Schedule)
 
 
 def get_pipeline_plan(mod: tvm.IRModule) -> PipelinePlan:
     """The plan that `PartitionPipeline` left in the module."""
-    text = str(get_attribute(mod, PIPELINE, "PartitionPipeline"))
-    return PipelinePlan.from_json(text, "module attribute tvm_sched.pipeline")
+    return _read(mod, PIPELINE, "PartitionPipeline", PipelinePlan)

@@ -20,12 +20,13 @@ from .attributes import NAME, get_problem, get_schedule
 from .cuda import find_nvcc
 from .emit import make_executor
 from .export import EMBED_LIMIT, export
-from .importers import ImportedModel, load_model
-from .importers.model import number_of_inputs
-from .importers.shapes import InputShapes
+from .importers import ImportedModel, load_model, open_model
+from .importers.constants import Constants
+from .importers.shapes import InputShapes, StaticShapes
 from .kernels import host_target
 from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, problem_passes, schedule_passes, wants_measuring
+from .shared_values import SharedValues
 
 BACKENDS = ("cpu", "emulated", "cuda")
 
@@ -114,6 +115,7 @@ def compile(
     options: Mapping[str, Any] | None = None,
     *,
     input_shapes: InputShapes | Sequence[InputShapes] | None = None,
+    constants: Constants | None = None,
     parameters: str = "auto",
     cost_model: Any = None,
     backend: str | None = None,
@@ -133,8 +135,12 @@ def compile(
     scheduler, options
         Name of a registered scheduler, and its options.
     input_shapes : mapping or sequence of mappings, optional
-        Shape of inputs by name. Several mappings give one executable with a plan for each; ``main`` picks the plan by
-        the shapes of its inputs.
+        Shape of inputs, and size of symbols that the model declares, by name. A set of sizes in the place of one gives one
+        executable with a plan for each: ``{"x": ({1, 8}, 3, {224, 320})}`` has four, ``{"batch": {1, 8}}`` two, in which
+        the symbol is the same in all inputs. Several mappings give the plans of each. ``main`` picks the plan by the
+        shapes of its inputs. Parameters and kernels that plans have in common are there once.
+    constants : mapping, optional
+        Values of inputs that are frozen, as for `load_model`.
     parameters : {"auto", "embed", "external"}
         Where the values of the model's parameters go; ``"auto"`` embeds up to `EMBED_LIMIT` bytes. Constants of a Relax
         module without named parameters count as parameters, too.
@@ -167,12 +173,20 @@ def compile(
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
     wanted = wants_measuring(topology, backend, measure)
-    imported = [load_model(model, each, name) for each in shapes]
-    _check_different(imported)
-    mods = []
-    for each in imported:
-        given = schedule if len(imported) == 1 else None
-        mods.append(_scheduled(each, topology, scheduler, options, cost_model, given, progress, backend, wanted))
+    source = open_model(model, name)
+    combinations = [each for given in shapes for each in source.combinations(given, constants)]
+    _check_different(combinations)
+    mods, values = [], SharedValues()
+    for position, (static, frozen) in enumerate(combinations):
+        given = schedule if len(combinations) == 1 else None
+        tell = _numbered(progress or (lambda *_: None), position, len(combinations))
+        tell("importing", 0, 0)
+        imported = source.import_with(static, frozen)
+        tell("lowering to kernels", 0, 0)
+        mod = _scheduled(imported, topology, scheduler, options, cost_model, given, tell, backend, wanted)
+        mods.append(values.share(mod))
+    if progress:
+        progress("compiling kernels", 0, 0)
     embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
     executor = make_executor(mods, backend=backend, embed=embed)
     mod = attach_executor(mods[0], executor.modules, executor.main)
@@ -188,12 +202,13 @@ def make_problem(
     topology: Topology | str | os.PathLike[str],
     *,
     input_shapes: InputShapes | None = None,
+    constants: Constants | None = None,
     cost_model: Any = None,
     name: str | None = None,
     backend: str | None = None,
 ) -> Problem:
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
-    imported = load_model(model, input_shapes, name)
+    imported = load_model(model, input_shapes, name, constants)
     mod = model_with_name(imported)
     passes = problem_passes(topology, cost_model, backend)
     return get_problem(tvm.transform.Sequential(passes)(mod))
@@ -215,7 +230,7 @@ def _scheduled(
     backend: str | None = None,
     measure: bool = False,
 ) -> tvm.IRModule:
-    from .attributes import SCHEDULE
+    from .attributes import SCHEDULE, leave
 
     passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend, measure)
     if given is None:
@@ -227,18 +242,24 @@ def _scheduled(
             f"the schedule is for problem {given.problem}, but model and topology give problem {problem.digest}; "
             "schedule them again, or give the model, shapes, topology and cost model it was made with"
         )
-    return tvm.transform.Sequential(passes[3:])(mod.with_attr(SCHEDULE, given.to_json().decode()))
+    return tvm.transform.Sequential(passes[3:])(leave(mod, SCHEDULE, given))
 
 
-def _check_different(imported: Sequence[ImportedModel]) -> None:
+def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:
     """Before the long work: `main` could not choose among plans for the same shapes."""
     seen: set[str] = set()
-    for each in imported:
-        function = each.mod["main"]
-        inputs = ", ".join(f"{v.name}: {v.ty}" for v in function.params[: number_of_inputs(function)])
+    for static, _ in combinations:
+        inputs = ", ".join(f"{name}: {list(shape)}" for name, shape in static.items())
         if inputs in seen:
             raise InputError(f"two sets of input shapes are the same ({inputs}); `main` picks the plan by its shapes")
         seen.add(inputs)
+
+
+def _numbered(progress: Any, position: int, count: int) -> Any:
+    """The same progress, with which of several shapes it is about."""
+    if count == 1:
+        return progress
+    return lambda what, done, total: progress(f"shape {position + 1} of {count}: {what}", done, total)
 
 
 def _bytes(mods: Sequence[tvm.IRModule]) -> int:

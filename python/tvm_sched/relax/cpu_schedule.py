@@ -44,7 +44,9 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
         root = schedule.get_sblock("root")
         changed = [_compute_in_reader(schedule, block) for block in schedule.get_child_blocks(root)]
         for block in schedule.get_child_blocks(root):
-            changed.append(_schedule_block(schedule, block) or _cut_loop(schedule, block))
+            changed.append(
+                _schedule_block(schedule, block) or _add_along_memory(schedule, block) or _cut_loop(schedule, block)
+            )
     except (RuntimeError, ValueError):  # what a primitive refuses stays unscheduled
         return function
     return schedule.mod["main"] if any(changed) else function
@@ -149,6 +151,44 @@ def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
         schedule.unroll(rows)
     schedule.decompose_reduction(block, reductions[0])
     return True
+
+
+def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Make one loop of the innermost reductions of all that is read along memory, and set the sum to 0 before them.
+
+    `vectorise_reductions` gives that loop its accumulators when the kernel is compiled.
+    """
+    found, loops = schedule.get(block), schedule.get_loops(block)
+    kinds = [int(item.iter_type) for item in found.iter_vars]
+    first = next((k for k, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
+    if len(loops) != len(kinds) or first == len(kinds) or not _constant(schedule, loops):
+        return False
+    if _SPATIAL in kinds[first:] or any(kind not in (_SPATIAL, _REDUCTION) for kind in kinds):
+        return False
+    schedule.decompose_reduction(block, loops[first])
+    count = _together(found, [item.var for item in found.iter_vars[first:]])
+    if count > 1:
+        schedule.fuse(*loops[-count:])
+    return True
+
+
+def _together(block: Any, variables: list[Any]) -> int:
+    """How many of the last variables are the last dimensions, whole, of every tensor that is read with one of them."""
+    count = len(variables)
+    for read in block.reads:
+        if not any(_occurs(variable, read) for variable in variables):
+            continue
+        pairs = list(zip(reversed(variables), reversed(list(read.region)), reversed(list(read.source.shape)), strict=False))
+        extents = {item.var: item.dom.extent for item in block.iter_vars}
+        whole = 0
+        for variable, entry, size in pairs:
+            if not entry.min.same_as(variable):
+                break
+            whole += 1
+            if int(extents[variable]) != int(size):
+                break
+        count = min(count, whole)
+    return count
 
 
 def _vector_axis(block: Any, variables: list[Any], kinds: list[int]) -> tuple[int | None, Any]:

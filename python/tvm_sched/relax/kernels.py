@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import tirx
+from tvm.tirx.build import codegen_build
 
 from .cpu_schedule import schedule_for_cpu
+from .elementary import replace_calls
 from .flops import FLOPS, count_flops
+from .reductions import vectorise_reductions
+from .statements import map_statement
 
 
 def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimFunc:
@@ -21,7 +25,7 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
         Whether its loops are rearranged for a CPU (`schedule_for_cpu`).
     """
     function = function.with_attr(FLOPS, tirx.IntImm("int64", count_flops(function)))
-    function = function.with_body(_serial(function.body))
+    function = function.with_body(map_statement(function.body, kinds=_serial))
     return schedule_for_cpu(function) if schedule else function
 
 
@@ -34,57 +38,40 @@ def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Tar
         By the name under which the module will hold them.
     """
     named = {name: function.with_attr("global_symbol", name) for name, function in functions.items()}
-    return tvm.tirx.build(tvm.IRModule(named), target=host)
+    target = host.with_host(host)
+    pipeline, _, _ = tirx.get_default_tir_pipeline(target)
+    # What finalize_host_passes of TVM does, with the variables of the functions' arithmetic after memory is allocated:
+    # they live on the stack.
+    finalize = [
+        tirx.transform.LowerTVMBuiltin(),
+        _vectorise_reductions(host),
+        tirx.transform.VectorizeLoop(),
+        _replace_calls,
+        tirx.transform.LowerIntrin(),
+    ]
+    chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
+    return codegen_build(chain(tvm.IRModule(named)), host)
 
 
-def _serial(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Make parallel loops serial: each device is one thread, and TVM's thread pool would take the others' cores.
+def _vectorise_reductions(host: tvm.target.Target) -> tvm.transform.Pass:
+    has = tvm.target.codegen.target_has_features
+    bits = 512 if has("avx512f", host) else 256 if has("avx", host) else 128
 
-    TVM has no statement functor in Python, so the kinds of statements that can hold a loop are gone through here.
-    """
-    if isinstance(stmt, tirx.For):
-        kind = tirx.ForKind.SERIAL if stmt.kind == tirx.ForKind.PARALLEL else stmt.kind
-        body = _serial(stmt.body)
-        if kind == stmt.kind and body.same_as(stmt.body):
-            return stmt
-        return tirx.For(
-            stmt.loop_var,
-            stmt.min,
-            stmt.extent,
-            kind,
-            body,
-            stmt.thread_binding,
-            stmt.annotations,
-            stmt.step,
-            stmt.span,
-        )
-    if isinstance(stmt, tirx.SeqStmt):
-        parts = [_serial(part) for part in stmt.seq]
-        same = all(new.same_as(old) for new, old in zip(parts, stmt.seq, strict=True))
-        return stmt if same else tirx.SeqStmt(parts, stmt.span)
-    if isinstance(stmt, tirx.IfThenElse):
-        then = _serial(stmt.then_case)
-        other = None if stmt.else_case is None else _serial(stmt.else_case)
-        if then.same_as(stmt.then_case) and (other is None or other.same_as(stmt.else_case)):
-            return stmt
-        return tirx.IfThenElse(stmt.condition, then, other, stmt.span)
-    if isinstance(stmt, s_tir.SBlockRealize):
-        block, body = stmt.block, _serial(stmt.block.body)
-        if body.same_as(block.body):
-            return stmt
-        block = s_tir.SBlock(
-            block.iter_vars, block.reads, block.writes, block.name_hint, body, block.init, block.alloc_buffers,
-            block.match_buffers, block.annotations, block.span,
-        )  # fmt: skip
-        return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block, stmt.span)
-    if isinstance(stmt, (tirx.AttrStmt, tirx.While)):
-        body = _serial(stmt.body)
-        if body.same_as(stmt.body):
-            return stmt
-        if isinstance(stmt, tirx.While):
-            return tirx.While(stmt.condition, body, stmt.span)
-        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, stmt.span)
-    return stmt
+    @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.VectoriseReductions")
+    def run(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
+        return vectorise_reductions(function, bits)
+
+    return run
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.ReplaceCalls")
+def _replace_calls(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
+    return replace_calls(function)
+
+
+def _serial(loop: tirx.For) -> tirx.ForKind:
+    """Parallel loops become serial: each device is one thread, and TVM's thread pool would take the others' cores."""
+    return tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.PARALLEL else tirx.ForKind(loop.kind)
 
 
 def host_target() -> tvm.target.Target:

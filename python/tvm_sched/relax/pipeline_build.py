@@ -15,12 +15,13 @@ from ..pipeline import PipelinePlan
 from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
-from .attributes import PIPELINE, get_pipeline_plan, get_problem
+from .attributes import PIPELINE, get_pipeline_plan, get_problem, leave
 from .build import BACKENDS, model_with_name
 from .cuda import find_nvcc
 from .emit.stages import CompiledStage, make_stages
 from .export import export
 from .importers import load_model
+from .importers.constants import Constants
 from .importers.shapes import InputShapes
 from .passes import PartitionPipeline
 from .pipelines import problem_passes
@@ -66,6 +67,7 @@ def compile_pipeline(
     options: Mapping[str, Any] | None = None,
     *,
     input_shapes: InputShapes | None = None,
+    constants: Constants | None = None,
     cost_model: Any = None,
     backend: str | None = None,
     emulate_values: bool = True,
@@ -79,7 +81,7 @@ def compile_pipeline(
 
     Parameters
     ----------
-    model, topology, input_shapes, cost_model, name
+    model, topology, input_shapes, constants, cost_model, name
         As for `compile`; one set of shapes.
     stages, partitioner, options, limits
         As for `tvm_sched.pipeline.plan_pipeline`.
@@ -103,9 +105,9 @@ def compile_pipeline(
     passes = problem_passes(topology, cost_model, backend)
     if plan is None:
         passes.append(PartitionPipeline(stages, partitioner, options, progress=progress, **limits))
-    mod = tvm.transform.Sequential(passes)(model_with_name(load_model(model, input_shapes, name)))
+    mod = tvm.transform.Sequential(passes)(model_with_name(load_model(model, input_shapes, name, constants)))
     if plan is not None:
-        mod = mod.with_attr(PIPELINE, plan.to_json().decode())
+        mod = leave(mod, PIPELINE, plan)
     problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, backend))
     ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values, gpus)
     return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
+import functools
 import hashlib
+import importlib.util
 import mmap
 import os
 import shutil
 import struct
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from .. import _library
 from ..errors import InputError
 
 _WHAT = "an artifact is what `tvm-sched compile` or `export_library` wrote (.so)"
@@ -107,16 +111,32 @@ def load_library(file: Path) -> Any:
 
     The dynamic loader knows libraries by name and inode, and would hand out the old one.
     """
-    import tvm_ffi
-
-    # Kernels of TVM need its runtime library, and an executable of its virtual machine is read by it; an artifact of
-    # other kernels needs tvm_ffi alone.
-    with contextlib.suppress(ImportError):
-        import tvm.runtime  # noqa: F401
+    tvm_ffi = _library.ffi()
+    _load_tvm_runtime()
+    _library.function("tvm_sched.take_parallel_loops")()
     path = file.resolve()
     said = path.stat()
     version = (said.st_dev, said.st_ino, said.st_mtime_ns, said.st_size)
     if path.suffix == ".so" and _loaded.setdefault(str(path), version) == version:
-        return tvm_ffi.load_module(str(path))
+        return tvm_ffi.load_module(str(path), keep_module_alive=False)
     with tempfile.TemporaryDirectory(prefix="tvm-sched-") as folder:
-        return tvm_ffi.load_module(shutil.copy(path, Path(folder) / "artifact.so"))
+        return tvm_ffi.load_module(shutil.copy(path, Path(folder) / "artifact.so"), keep_module_alive=False)
+
+
+@functools.cache
+def _load_tvm_runtime() -> None:
+    """Load TVM's runtime libraries, where TVM is installed.
+
+    Its kernels call them, and an executable of its virtual machine is read by them; an artifact of other kernels needs
+    tvm_ffi alone. Importing the package would load the compiler as well, which takes seconds.
+    """
+    if "tvm" in sys.modules or (package := importlib.util.find_spec("tvm")) is None:
+        return
+    named = os.environ.get("TVM_LIBRARY_PATH")
+    folders = [*([named] if named else []), *(f"{place}/lib" for place in package.submodule_search_locations or ())]
+    for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
+        found = next((file for file in (Path(folder, name) for folder in folders) if file.is_file()), None)
+        if found is not None:
+            ctypes.CDLL(str(found), ctypes.RTLD_GLOBAL)
+        elif name == "libtvm_runtime.so":  # laid out in another way: TVM knows
+            import tvm.runtime  # noqa: F401

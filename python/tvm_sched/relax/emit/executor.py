@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 import tvm
 from tvm import relax
 
@@ -24,6 +23,8 @@ from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS, make_modules
 from ..kernels import compile_kernels, host_target
+from ..shared_values import same_bits
+from .kernel_table import KernelTable
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""
@@ -97,17 +98,15 @@ def make_executor(
         for variant in variants:
             check_runs_on_gpus(variant.mod, variant.problem, variant.extraction)
     plans: list[dict[str, Any]] = []
-    kernels: dict[str, tvm.tirx.PrimFunc] = {}
+    table = KernelTable()
     parameters: dict[str, Any] = {}
     libraries: list[tvm.runtime.Module] = []
     for variant in variants:
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
-        claimed = claimed_functions(variant.mod)
-        kernels.update({name: variant.mod[original] for original, name in functions.items() if original not in claimed})
-        libraries += make_modules(
-            variant.mod, functions, function_cores(variant.extraction.calls, variant.problem, variant.schedule)
-        )
+        functions = table.add(variant.mod, functions, claimed_functions(variant.mod))
+        shares = core_shares(variant.problem, variant.schedule)
+        libraries += make_modules(variant.mod, functions, function_cores(variant.extraction.calls, shares))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan = emit_plan(
             variant.problem,
@@ -117,6 +116,7 @@ def make_executor(
             backend=backend or choose_backend(variant.problem),
             functions=functions,
             values=tuple(values),
+            cores=shares,
         )
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
@@ -127,7 +127,7 @@ def make_executor(
     info = json.dumps({**described, **(metadata or {})})
     make = tvm.get_global_func("tvm_sched.make_module")
     module = make(json.dumps(plans), info, parameters if embed else {})
-    compiled = compile_for(plans[0]["backend"], kernels, variants[0].problem.topology, target)
+    compiled = compile_for(plans[0]["backend"], table.kernels, variants[0].problem.topology, target)
     for library in [*([compiled] if compiled else []), *libraries]:
         module.import_module(library)
     return Executor(module, main, {} if embed else parameters, plans)
@@ -214,9 +214,10 @@ def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
 
 
-def function_cores(calls: Sequence[KernelCall], problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
-    """The share of the machine's cores of each function that is called."""
-    shares = core_shares(problem, schedule)
+def function_cores(
+    calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
+    """The share of the machine's cores of each function that is called, from those of operators."""
     return {call.function: shares[call.operator] for call in calls}
 
 
@@ -232,19 +233,11 @@ def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict
     """
     for spec in plan["parameters"]:
         value, name, count = values[spec["name"]], spec["name"], 1
-        while name in known and not _equal(known[name], value):
+        while name in known and not same_bits(known[name], value):
             count += 1
             name = f"{spec['name']}#{count}"
         known[name] = value
         spec["name"] = name
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if a.same_as(b):
-        return True
-    return (
-        tuple(a.shape) == tuple(b.shape) and str(a.dtype) == str(b.dtype) and bool(np.array_equal(a.numpy(), b.numpy()))
-    )
 
 
 def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> dict[str, Any]:

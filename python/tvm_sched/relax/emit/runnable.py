@@ -14,6 +14,7 @@ from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
 from ...schedule import Schedule
+from ...streams import core_shares
 from ..attributes import PARAMETERS
 from ..kernel_libraries import make_modules
 from ..kernels import host_target
@@ -79,13 +80,25 @@ def make_plan_module(
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
     name = problem.graph.name
-    plan = emit_plan(problem, schedule, calls, name=name, backend=backend, functions=functions, values=tuple(held))
+    shares = core_shares(problem, schedule)
+    if cores:
+        shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
+    plan = emit_plan(
+        problem,
+        schedule,
+        calls,
+        name=name,
+        backend=backend,
+        functions=functions,
+        values=tuple(held),
+        cores=shares,
+    )
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
     said = {"name": name, **describe(backend, plan["devices"], str(host_target())), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
     module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(said), embedded)
-    libraries = make_modules(mod, functions, cores or function_cores(calls.calls, problem, schedule))
+    libraries = make_modules(mod, functions, function_cores(calls.calls, shares))
     for library in [*([kernels] if kernels else []), *libraries]:
         module.import_module(library)
     return module, {} if embedded else {key: value.numpy() for key, value in used.items()}

@@ -14,6 +14,10 @@ PARAMETERS = "tvm_sched.parameters"
 """Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
 
 
+class ModelWarning(UserWarning):
+    """A model is imported otherwise than its file says: a step left out, another number format, a part of it."""
+
+
 @dataclass(frozen=True)
 class ImportedModel:
     """A model as a Relax module and its parameters.

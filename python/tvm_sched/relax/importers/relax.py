@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
+from .constants import Values
 from .model import PARAMETERS, ImportedModel, number_of_inputs
-from .shapes import DeclaredInput, InputShapes, bind_shapes
+from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
+from .source import ModelSource
 
 
 def read_module(path: Path) -> tvm.IRModule:
@@ -51,7 +54,7 @@ def _from_script(text: str, path: Path) -> tvm.IRModule:
     return modules[0]
 
 
-def from_module(mod: tvm.IRModule, shapes: InputShapes | None, name: str, where: str) -> ImportedModel:
+def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
     """Take a module as it is; values in the function attribute ``params`` or the attribute `PARAMETERS` are parameters."""
     names = [variable.name_hint for variable in mod.get_global_vars()]
     if "main" not in names or not isinstance(mod["main"], relax.Function):
@@ -67,49 +70,108 @@ def from_module(mod: tvm.IRModule, shapes: InputShapes | None, name: str, where:
         parameters = {str(v.name): value.numpy() for v, value in zip(function.params[first:], values, strict=True)}
         mod = mod.clone()
         mod["main"] = function.without_attr("params").with_attr("num_input", first)
-    return bind_module(mod, parameters, shapes, name, where)
+    return ModelSource(
+        name,
+        where,
+        declared_inputs(mod, where),
+        lambda shapes, constants: bind_module(ImportedModel(mod, parameters, name), shapes, constants, where),
+    )
 
 
-def bind_module(
-    mod: tvm.IRModule, parameters: dict[str, Any], shapes: InputShapes | None, name: str, where: str
-) -> ImportedModel:
-    """Give every argument of ``main`` a static shape and check that nothing symbolic is left in them."""
+def declared_inputs(mod: tvm.IRModule, where: str) -> tuple[DeclaredInput, ...]:
+    """The inputs of ``main`` that are tensors, parts of tuples by their position (``x.0``)."""
     function = mod["main"]
-    variables = function.params[: number_of_inputs(function)]
-    declared: list[DeclaredInput] = []
-    symbols: dict[str, Any] = {}
-    for variable in variables:
-        _declare(variable.name, variable.ty, declared, symbols, where)
-    static, bound = bind_shapes(declared, shapes, where)
-    if bound:
-        values = {symbols[symbol]: size for symbol, size in bound.items()}
-        mod = relax.transform.BindSymbolicVars(values, "main")(mod)
-    _check_expressions(mod["main"], static, where)
-    return ImportedModel(mod, parameters, name)
+    found: list[DeclaredInput] = []
+    for variable in function.params[: number_of_inputs(function)]:
+        _declare(variable.name, variable.ty, found, where)
+    return tuple(found)
 
 
-def _declare(name: str, ty: Any, declared: list[DeclaredInput], symbols: dict[str, Any], where: str) -> None:
+def bind_module(model: ImportedModel, shapes: StaticShapes, constants: Values, where: str) -> ImportedModel:
+    """Give every input of ``main`` its shape, and those that are frozen their values.
+
+    Parameters
+    ----------
+    model : ImportedModel
+        Its shapes may be symbolic.
+    shapes : dict of str to tuple of int
+        Of all inputs that are not frozen.
+    constants : dict of str to numpy.ndarray
+    where : str
+        The model, for messages.
+    """
+    mod = model.mod
+    function = mod["main"]
+    all_shapes = {**{name: value.shape for name, value in constants.items()}, **shapes}
+    sizes: dict[Any, int] = {}
+    for variable in function.params[: number_of_inputs(function)]:
+        _collect(variable.name, variable.ty, all_shapes, sizes)
+    if sizes:
+        mod = relax.transform.BindSymbolicVars(sizes, "main")(mod)
+    _check_bound(mod["main"], all_shapes, where)
+    return ImportedModel(_freeze(mod, constants, where), model.parameters, model.name)
+
+
+def _freeze(mod: tvm.IRModule, constants: Values, where: str) -> tvm.IRModule:
+    """Make inputs constants of ``main``."""
+    if not constants:
+        return mod
+    function = mod["main"]
+    count = number_of_inputs(function)
+    variables = {variable.name: variable for variable in function.params[:count]}
+    parts = sorted(constants.keys() - variables.keys())
+    if parts:
+        raise InputError(f"{where}: input {parts[0]!r} is a part of a tuple; only whole inputs can be frozen")
+    values = {variables[name]: tvm.runtime.tensor(value) for name, value in constants.items()}
+    # The binding pass drops these arguments, and would take the attribute with the count for what it was.
+    return _with_inputs(relax.transform.BindParams("main", values)(mod), count - len(values))
+
+
+def _with_inputs(mod: tvm.IRModule, count: int) -> tvm.IRModule:
+    result = mod.clone()
+    result["main"] = mod["main"].with_attr("num_input", count)
+    return result
+
+
+def _declare(name: str, ty: Any, declared: list[DeclaredInput], where: str) -> None:
     if isinstance(ty, relax.TupleType):
         for position, field in enumerate(ty.fields):
-            _declare(f"{name}.{position}", field, declared, symbols, where)
+            _declare(f"{name}.{position}", field, declared, where)
     elif isinstance(ty, relax.TensorType):
         if not isinstance(ty.shape, relax.ShapeExpr):
             raise InputError(
                 f"{where}: input {name!r} has no shape in the module ({ty}); "
                 "annotate it, e.g. R.Tensor((1, 3, 224, 224), ...)"
             )
-        dims: list[int | str | None] = []
-        for dim in ty.shape.values:
-            if isinstance(dim, tvm.tirx.IntImm):
-                dims.append(int(dim))
-            else:
-                dims.append(dim.name if hasattr(dim, "name") else str(dim))
-                if hasattr(dim, "name"):
-                    symbols[dim.name] = dim
-        declared.append(DeclaredInput(name, tuple(dims)))
+        declared.append(DeclaredInput(name, tuple(map(_dimension, ty.shape.values)), str(ty.dtype.dtype)))
 
 
-def _check_expressions(function: relax.Function, static: dict[str, tuple[int, ...]], where: str) -> None:
+def _dimension(dim: Any) -> Dimension:
+    if isinstance(dim, tvm.tirx.IntImm):
+        return int(dim)
+    if isinstance(dim, tvm.tirx.Var):
+        return str(dim.name)
+    variables = {str(variable.name): variable for variable in tvm.tirx.analysis.undefined_vars(dim)}
+
+    def evaluate(sizes: Mapping[str, int]) -> int:
+        given = {variable: tvm.tirx.IntImm(variable.dtype, sizes[name]) for name, variable in variables.items()}
+        return int(tvm.arith.Analyzer().simplify(tvm.tirx.stmt_functor.substitute(dim, given)))
+
+    return Expression(str(dim), tuple(variables), evaluate)
+
+
+def _collect(name: str, ty: Any, shapes: StaticShapes, sizes: dict[Any, int]) -> None:
+    """Add the sizes of an input's symbols."""
+    if isinstance(ty, relax.TupleType):
+        for position, field in enumerate(ty.fields):
+            _collect(f"{name}.{position}", field, shapes, sizes)
+    elif isinstance(ty, relax.TensorType):
+        for dim, size in zip(ty.shape.values, shapes[name], strict=True):
+            if isinstance(dim, tvm.tirx.Var):
+                sizes[dim] = size
+
+
+def _check_bound(function: relax.Function, static: StaticShapes, where: str) -> None:
     """After binding, a dimension that is an expression of symbols (``2 * n``) must be what the user gave."""
 
     def check(name: str, ty: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,12 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
+from .constants import Values
 from .model import ImportedModel
 from .relax import bind_module
+from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
+from .source import Importer, ModelSource
+from .torch_recurrent import CONVERTERS, has_recurrent_layers, without_recurrent_decompositions
 
 
 def read_exported_program(path: Path) -> Any:
@@ -46,24 +51,98 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def from_exported_program(program: Any, shapes: Any, name: str, where: str) -> ImportedModel:
-    """Import a torch.export program; parameters and buffers keep the names of ``state_dict``."""
+def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
+    """Read what a torch.export program declares; parameters and buffers keep the names of ``state_dict``.
+
+    It is converted once, with its symbols, however many shapes are bound afterwards.
+    """
+    return ModelSource(name, where, declared_inputs(program), import_exported_program(program, name, where))
+
+
+def import_exported_program(program: Any, name: str, where: str, prefix: str = "") -> Importer:
+    """What imports a program with static shapes; ``prefix`` is left out of the names of its parameters."""
+
+    @cache
+    def converted() -> ImportedModel:
+        return _convert(program, name, where, prefix)
+
+    def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
+        _check_ranges(program, {**shapes, **{key: value.shape for key, value in constants.items()}}, where)
+        return bind_module(converted(), shapes, constants, where)
+
+    return import_with
+
+
+def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
+    """The tensors that a program takes; what torch.export has made constant is none."""
+    found = []
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
+        if spec.kind.name == "USER_INPUT" and value is not None and hasattr(value, "shape"):
+            dtype = str(value.dtype).removeprefix("torch.")
+            found.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
+    return tuple(found)
+
+
+def _dimension(size: Any) -> Dimension:
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    if expression.is_number:
+        return int(expression)
+    if expression.is_symbol:
+        return str(expression)
+    symbols = {str(symbol): symbol for symbol in expression.free_symbols}
+
+    def evaluate(sizes: Mapping[str, int]) -> int:
+        return int(expression.subs({symbol: sizes[name] for name, symbol in symbols.items()}))
+
+    return Expression(str(expression), tuple(sorted(symbols)), evaluate)
+
+
+def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
     from tvm.relax.frontend.torch import from_exported_program as convert
 
     _check_inputs(program, where)
-    _check_ranges(program, shapes or {}, where)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _views_as_reshapes(program):
             warnings.simplefilter("ignore")
-            mod = convert(program, keep_params_as_input=True, unwrap_unit_return_tuple=True)
+            whole = has_recurrent_layers(program)
+            mod = convert(
+                without_recurrent_decompositions(program) if whole else program,
+                keep_params_as_input=True,
+                unwrap_unit_return_tuple=True,
+                run_ep_decomposition=not whole,
+                custom_convert_map=CONVERTERS,
+            )
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
         ) from error
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
-    mod, parameters = _parameters(mod, program, targets)
-    return bind_module(mod, parameters, shapes, name, where)
+    return ImportedModel(*_parameters(mod, program, targets, prefix), name)
+
+
+@contextmanager
+def _views_as_reshapes(program: Any) -> Iterator[None]:
+    """Let views be reshapes while the program is decomposed.
+
+    A decomposition may give another memory layout than the operator had (scaled dot product attention does), of which
+    torch then cannot make the view that the program asks for. In Relax there are no layouts, so both are the same.
+    """
+    import torch
+
+    view, reshape = torch.ops.aten.view.default, torch.ops.aten.reshape.default
+    views = [node for node in program.graph.nodes if node.target is view]
+    for node in views:
+        node.target = reshape
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = view
 
 
 def _check_inputs(program: Any, where: str) -> None:
@@ -77,7 +156,7 @@ def _check_inputs(program: Any, where: str) -> None:
             )
 
 
-def _check_ranges(program: Any, shapes: Mapping[str, Sequence[int]], where: str) -> None:
+def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
     """A dimension may have the sizes for which torch.export checked the program, and no others."""
     ranges = {str(symbol): allowed for symbol, allowed in program.range_constraints.items()}
     for node in program.graph.nodes:
@@ -91,7 +170,9 @@ def _check_ranges(program: Any, shapes: Mapping[str, Sequence[int]], where: str)
                 )
 
 
-def _parameters(mod: tvm.IRModule, program: Any, targets: dict[str, str]) -> tuple[tvm.IRModule, dict[str, Any]]:
+def _parameters(
+    mod: tvm.IRModule, program: Any, targets: dict[str, str], prefix: str
+) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Rename the parameter arguments to their names in torch and take their values from the program.
 
     The frontend's own list of values follows ``named_parameters``, which can differ from the order of the arguments
@@ -103,8 +184,9 @@ def _parameters(mod: tvm.IRModule, program: Any, targets: dict[str, str]) -> tup
     renamed, parameters = {}, {}
     for variable in function.params[inputs:]:
         target = targets.get(variable.name, variable.name)
-        renamed[variable] = relax.Var(target, variable.ty)
-        parameters[target] = _to_numpy(values[target])
+        named = target.removeprefix(prefix)
+        renamed[variable] = relax.Var(named, variable.ty)
+        parameters[named] = _to_numpy(values[target])
     params = [renamed.get(v, v) for v in function.params]
     body = _replace(function.body, renamed)
     result = mod.clone()

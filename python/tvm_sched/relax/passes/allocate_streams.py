@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 
 from ...streams import allocate_streams
-from ..attributes import SCHEDULE, get_problem, get_schedule
+from ..attributes import SCHEDULE, get_problem, get_schedule, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.AllocateStreams")
@@ -31,4 +31,4 @@ class AllocateStreams:
         if self.method is None or any(placement.stage for placement in schedule.placements):
             return mod
         changed = allocate_streams(get_problem(mod), schedule, self.method)
-        return mod.with_attr(SCHEDULE, changed.to_json().decode())
+        return leave(mod, SCHEDULE, changed)

@@ -12,7 +12,7 @@ from ...cost_model.calibrated import NAME as CALIBRATED
 from ...cost_model.calibrated import is_of_this_machine
 from ...problem import Costs, OpGraph, Problem, Topology, load_topology
 from ...progress import Progress
-from ..attributes import PROBLEM, get_graph
+from ..attributes import PROBLEM, get_graph, leave
 from ..quiet import OtherLoad
 
 
@@ -56,4 +56,4 @@ class EstimateLatencies:
         else:
             costs = self.cost_model(graph, self.topology)
         problem = Problem(graph, self.topology, costs)
-        return mod.with_attr(PROBLEM, problem.to_json().decode())
+        return leave(mod, PROBLEM, problem)

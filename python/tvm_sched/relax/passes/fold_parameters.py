@@ -32,6 +32,49 @@ def _broadcast(call: Any, x: Any) -> Any:
     return np.broadcast_to(x, [int(d) for d in call.ty.shape])
 
 
+def _slice(call: Any, x: Any) -> Any:
+    index = [slice(None)] * x.ndim
+    for axis, first, last in zip(*_numbers(call), strict=True):
+        index[axis] = slice(first, last)
+    return x[tuple(index)]
+
+
+def _numbers(call: Any) -> list[list[int]]:
+    """Axes, begins and ends of a slice; nothing where they are no constants, or where there are steps."""
+    parts = call.args[1:]
+    known = all(isinstance(p, relax.Tuple) and all(isinstance(f, tvm.tirx.IntImm) for f in p.fields) for p in parts)
+    return [[int(f) for f in part.fields] for part in parts] if known and len(parts) == 3 else []
+
+
+def _take(call: Any, x: Any, index: Any) -> Any:
+    return np.take(x, index, int(call.attrs.axis), mode="clip")
+
+
+def _indices_fit(call: Any) -> bool:
+    """Whether a take reads along an axis, at constant positions that all exist: modes differ for others only."""
+    x, index = call.args
+    if (
+        call.attrs.axis is None
+        or not isinstance(index, tvm.ir.GenericConst)
+        or not isinstance(x.ty.shape, relax.ShapeExpr)
+    ):
+        return False
+    positions = index.value.numpy()
+    size = x.ty.shape.values[int(call.attrs.axis)]
+    return isinstance(size, tvm.tirx.IntImm) and bool(((positions >= 0) & (positions < int(size))).all())
+
+
+def _pad(call: Any, x: Any) -> Any:
+    widths = [int(width) for width in call.attrs.pad_width]
+    return np.pad(x, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=float(call.attrs.pad_value))
+
+
+_SUPPORTED: dict[str, Callable[[Any], bool]] = {
+    "relax.strided_slice": lambda call: bool(_numbers(call)),
+    "relax.take": _indices_fit,
+    "relax.nn.pad": lambda call: str(call.attrs.pad_mode) == "constant",
+}
+"""Of functions that compute only some calls: which."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relax.reshape": _reshape,
     "relax.flatten": _reshape,
@@ -39,6 +82,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relax.squeeze": _reshape,
     "relax.permute_dims": _permute,
     "relax.broadcast_to": _broadcast,
+    "relax.strided_slice": _slice,
+    "relax.nn.pad": _pad,
+    "relax.take": _take,
     "relax.astype": lambda call, x: x,  # the result takes the call's dtype in any case
     "relax.add": lambda call, x, y: x + y,
     "relax.subtract": lambda call, x, y: x - y,
@@ -70,7 +116,9 @@ class _Folder(relax.PyExprMutator):
         operator = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if operator not in _FUNCTIONS or not isinstance(call.ty, relax.TensorType):
             return call
-        arguments = [self._constant(a) for a in call.args if not isinstance(a.ty, relax.ShapeType)]
+        if not _SUPPORTED.get(operator, lambda _: True)(call):
+            return call
+        arguments = [self._constant(a) for a in call.args if not isinstance(a.ty, (relax.ShapeType, relax.TupleType))]
         if not arguments or any(a is None for a in arguments) or not isinstance(call.ty.shape, relax.ShapeExpr):
             return call
         if not all(isinstance(d, tvm.tirx.IntImm) for d in call.ty.shape.values):

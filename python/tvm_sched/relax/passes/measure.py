@@ -6,7 +6,7 @@ from typing import Any
 
 import tvm
 
-from ..attributes import PROBLEM, SCHEDULE
+from ..attributes import PROBLEM, SCHEDULE, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.MeasureSchedules")
@@ -34,4 +34,4 @@ class MeasureSchedules:
         from ..measured_choice import choose_fastest
 
         problem, schedule = choose_fastest(mod, self.seconds, self.progress)
-        return mod.with_attrs({PROBLEM: problem.to_json().decode(), SCHEDULE: schedule.to_json().decode()})
+        return leave(leave(mod, PROBLEM, problem), SCHEDULE, schedule)

@@ -6,7 +6,7 @@ import tvm
 
 from ...schedule.verify import verify
 from ...streams import order_launches
-from ..attributes import SCHEDULE, get_problem, get_schedule
+from ..attributes import SCHEDULE, get_problem, get_schedule, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
@@ -34,6 +34,6 @@ class OrderLaunches:
         problem, schedule = get_problem(mod), get_schedule(mod)
         if self.method is not None:
             schedule = order_launches(problem, schedule, self.method)
-            mod = mod.with_attr(SCHEDULE, schedule.to_json().decode())
+            mod = leave(mod, SCHEDULE, schedule)
         verify(problem, schedule)
         return mod

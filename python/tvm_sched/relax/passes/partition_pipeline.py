@@ -8,7 +8,7 @@ from typing import Any, Literal
 import tvm
 
 from ...pipeline import plan_pipeline
-from ..attributes import PIPELINE, get_problem
+from ..attributes import PIPELINE, get_problem, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.PartitionPipeline")
@@ -60,4 +60,4 @@ class PartitionPipeline:
             progress=self.progress,
             **self.limits,  # type: ignore[arg-type]
         )
-        return mod.with_attr(PIPELINE, plan.to_json().decode())
+        return leave(mod, PIPELINE, plan)

@@ -10,7 +10,7 @@ import msgspec
 import tvm
 
 from ...schedulers import get, solve
-from ..attributes import SCHEDULE, SUBMODELS, get_problem
+from ..attributes import SCHEDULE, SUBMODELS, get_problem, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.Place")
@@ -44,7 +44,7 @@ class Place:
         """Transform a module."""
         options = {**self._submodel_options(mod), **self.options}
         schedule = solve(get_problem(mod), self.scheduler, options, self.progress)
-        return mod.with_attr(SCHEDULE, schedule.to_json().decode())
+        return leave(mod, SCHEDULE, schedule)
 
     def _submodel_options(self, mod: tvm.IRModule) -> dict[str, Any]:
         if not mod.attrs or SUBMODELS not in mod.attrs:

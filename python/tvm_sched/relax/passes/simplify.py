@@ -5,6 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from .empty import rewrite_empty
+
 _ALIASES = {
     "relax.to_vdevice",
     "relax.hint_on_device",
@@ -22,6 +24,9 @@ _COMPARISONS = {f"relax.{name}" for name in ("equal", "not_equal", "less", "less
 class _Simplifier(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
+        call = rewrite_empty(call)
+        if not isinstance(call, relax.Call):
+            return self._parts(call)
         operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if operation in _ALIASES:
             return call.args[0]
@@ -42,6 +47,10 @@ class _Simplifier(relax.PyExprMutator):
             casts = [self.builder_.emit(relax.op.astype(argument, "int8")) for argument in call.args]
             return relax.Call(call.op, casts)
         return call
+
+    def _parts(self, value: relax.Expr) -> relax.Expr:
+        """A tuple of calls as a tuple of variables."""
+        return relax.Tuple([self.builder_.emit(part) for part in value.fields])
 
     def _product(self, value: relax.Expr, factors: int) -> relax.Expr:
         """A power as multiplications: the C library's ``pow`` takes some ten nanoseconds for each number."""

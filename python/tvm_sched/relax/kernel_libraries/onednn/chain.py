@@ -1,4 +1,4 @@
-"""What can be computed together with a convolution or matrix product: the operators that follow it one by one."""
+"""What can be computed together with a product: the operators that follow it, as long as nothing else reads between."""
 
 from __future__ import annotations
 
@@ -10,19 +10,11 @@ import numpy as np
 from tvm import relax
 
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from .regions import Region, find_region
 
-ELEMENTWISE = {
-    "nn.relu": "relu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "nn.gelu": "gelu",
-    "nn.gelu_tanh": "gelu_tanh",
-    "nn.silu": "silu",
-    "clip": "clip",
-    "abs": "abs",
-}
 COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 BINARY = (*COMMUTATIVE, "subtract", "divide")
+AFFINE = ("add", "subtract", "multiply", "divide")
 LIMIT = 8
 """Most operations after one product."""
 
@@ -37,13 +29,14 @@ class Post:
         Name and numbers.
     operand : relax expression or None
         The other argument of a binary operation (an old value).
-    channels : bool
-        Whether that has an element for each channel; else it has the result's shape.
+    shape : tuple of int or None
+        Its shape, with as many dimensions as the product's result: 1 where it is the same along a dimension. None where
+        it is as the result is.
     """
 
     description: dict[str, Any]
     operand: Any = None
-    channels: bool = False
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -72,36 +65,64 @@ class Chain:
 
 
 class ChainFinder:
-    """Follows a value as long as one operator alone uses it and oneDNN can compute that operator on the way out.
+    """Follows a value as long as oneDNN can compute the operators that use it on the way out.
 
-    ``taken`` says of a variable whether another chain computes it: both sides of an addition may end in it.
+    Parameters
+    ----------
+    rewriter : Rewriter
+    taken : callable
+        Says of a variable whether another chain computes it: both sides of an addition may end in it.
+    start : relax.Var
+        The product, whose last dimension is its channels.
+    weights : numpy.ndarray or None
+        Its constant weights, where multiplications may be folded into them.
+    axis : int
+        Of the output channels in the weights.
     """
 
-    def __init__(self, rewriter: Rewriter, taken: Callable[[Any], bool]) -> None:
-        self.rewriter, self.taken = rewriter, taken
+    def __init__(
+        self, rewriter: Rewriter, taken: Callable[[Any], bool], start: Any, weights: Any = None, axis: int = 0
+    ) -> None:
+        self.rewriter, self.taken, self.start = rewriter, taken, start
+        self.weights, self.axis = weights, axis
+        self.shape = shape_of(start) or ()
+        self.channels = self.shape[-1]
 
-    def find(self, start: Any, weights: Any) -> Chain:
-        """The longest chain.
-
-        Parameters
-        ----------
-        start : relax.Var
-            The product.
-        weights : numpy.ndarray or None
-            Its constant weights, whose output channels are first (four dimensions) or last (two).
-        """
-        self.chain, self.weights = Chain(start), weights
-        self.channels = (shape_of(start) or ())[-1]
-        while len(self.chain.post) < LIMIT:
-            users = self.rewriter.uses[self.chain.end]
-            if len(users) != 1 or users[0] is None or self.taken(users[0]):
-                break
-            call = self.rewriter.definitions[users[0]]
-            if not is_float32(call) or not self._take(call):
-                break
-            self.chain.inside.append(self.chain.end)
-            self.chain.end = users[0]
+    def find(self, limit: int = LIMIT) -> Chain:
+        """The longest chain with at most so many operations after bias and scale."""
+        self.chain, self.limit = Chain(self.start), limit
+        while self._step():
+            pass
         return self.chain
+
+    def _step(self) -> bool:
+        """Take the next operator, or the next few that are one function."""
+        chain = self.chain
+        region = find_region(self.rewriter, chain.end, self.taken)
+        if region is not None and not self._folds(region):
+            if len(chain.post) + len(region.steps) > self.limit:
+                return False
+            for name, alpha, beta in region.steps:
+                chain.post.append(Post({"name": name, "alpha": alpha, "beta": beta}))
+            chain.inside += [chain.end, *region.inside]
+            chain.end = region.end
+            return True
+        users = self.rewriter.uses[chain.end]
+        if len(users) != 1 or users[0] is None or self.taken(users[0]):
+            return False
+        call = self.rewriter.definitions[users[0]]
+        if not is_float32(call) or not self._take(call):
+            return False
+        chain.inside.append(chain.end)
+        chain.end = users[0]
+        return True
+
+    def _folds(self, region: Region) -> bool:
+        """Whether it is an addition or a multiplication that bias and weights can take in."""
+        if self.chain.post or region.inside or any(name != "linear" for name, _, _ in region.steps):
+            return False
+        name = operation(self.rewriter.definitions[region.end])
+        return name in AFFINE and (self.weights is not None or name in ("add", "subtract"))
 
     def _take(self, call: Any) -> bool:
         name = operation(call)
@@ -109,24 +130,19 @@ class ChainFinder:
             return True
         if name == "reshape":
             return (shape_of(call) or (0,))[-1:] == (shape_of(self.chain.end) or ())[-1:]
-        if name in ELEMENTWISE:
-            numbers = self._numbers(call.args[1:])
-            if numbers is None:
-                return False
-            description: dict[str, Any] = {
-                "name": ELEMENTWISE[name],
-                **dict(zip(("alpha", "beta"), numbers, strict=False)),
-            }
-            if name == "nn.silu":
-                description["alpha"] = 1.0
-            self.chain.post.append(Post(description))
-            return True
-        return name in BINARY and shape_of(call) == shape_of(self.chain.end) and self._take_binary(name, call)
+        if shape_of(call) != shape_of(self.chain.end):
+            return False
+        if name == "nn.prelu":
+            return self._take_prelu(call)
+        return name in BINARY and self._take_binary(name, call)
 
-    def _numbers(self, arguments: Any) -> list[float] | None:
-        values = [getattr(argument, "value", None) for argument in arguments]
-        numbers = [float(getattr(v, "value", v)) for v in values if v is not None]
-        return numbers if len(numbers) == len(values) else None
+    def _take_prelu(self, call: Any) -> bool:
+        rank = len(shape_of(call) or ())
+        slope = self.rewriter.resolve(call.args[1])
+        value = constant_value(slope)
+        if value is None or value.size != self.channels or int(call.attrs.axis) % rank != rank - 1:
+            return False
+        return self._append({"name": "prelu"}, slope, self._of_channels())
 
     def _take_binary(self, name: str, call: Any) -> bool:
         resolve = self.rewriter.resolve
@@ -135,35 +151,43 @@ class ChainFinder:
             return False
         other = resolve(call.args[1 if left else 0])
         value = constant_value(other)
-        if value is not None and value.dtype == np.float32 and self._take_constant(name, other, value):
+        if value is not None and value.dtype == np.float32 and self._take_constant(name, value):
             return True
-        if shape_of(other) != shape_of(call) or not is_float32(other):
+        if not is_float32(other):
             return False
-        self.chain.post.append(Post({"name": name}, other))
+        if shape_of(other) == shape_of(call):
+            return self._append({"name": name}, other)
+        return self._append({"name": name}, other, self._broadcast(other))
+
+    def _of_channels(self) -> tuple[int, ...]:
+        return (*(1,) * (len(self.shape) - 1), self.channels)
+
+    def _broadcast(self, other: Any) -> tuple[int, ...] | None:
+        """The shape of an operand that is smaller than the result; None where it cannot be read so."""
+        shape = shape_of(other) or ()
+        rank = len(self.shape)
+        if not any(size > 1 for size in shape[:-1]) and shape[-1:] in ((), (1,), (self.channels,)):
+            return (*(1,) * (rank - 1), shape[-1] if shape else 1)
+        now = shape_of(self.chain.end)
+        return (*(1,) * (rank - len(shape)), *shape) if now == self.shape and len(shape) <= rank else None
+
+    def _append(self, description: dict[str, Any], operand: Any, shape: tuple[int, ...] | None = ()) -> bool:
+        """Add an operation with an operand; the shape of the result is ``()``, and None refuses."""
+        if shape is None or len(self.chain.post) >= self.limit:
+            return False
+        self.chain.post.append(Post(description, operand, shape or None))
         return True
 
-    def _take_constant(self, name: str, other: Any, value: Any) -> bool:
+    def _take_constant(self, name: str, value: Any) -> bool:
         each = value.size == self.channels and (value.ndim == 0 or value.shape[-1] == self.channels)
         if not each and value.size != 1:
             return False
-        affine = not self.chain.post and name in ("add", "subtract", "multiply", "divide")
-        if affine and (self.weights is not None or name in ("add", "subtract")) and self._foldable(value):
+        usable = bool(np.isfinite(value).all() and (name != "divide" or value.all()))
+        foldable = not self.chain.post and name in AFFINE and usable
+        if foldable and (self.weights is not None or name in ("add", "subtract")):
             self._fold(name, np.broadcast_to(value.reshape(-1), (self.channels,)))
             return True
-        if value.size == 1 and name in ("add", "subtract", "multiply", "divide"):
-            number = float(value.reshape(-1)[0])
-            scale = {"multiply": number, "divide": 1 / number if number else np.inf}.get(name, 1.0)
-            shift = {"add": number, "subtract": -number}.get(name, 0.0)
-            if not np.isfinite(scale):
-                return False
-            self.chain.post.append(Post({"name": "linear", "alpha": scale, "beta": shift}))
-            return True
-        if each:
-            self.chain.post.append(Post({"name": name}, other, channels=True))
-        return each
-
-    def _foldable(self, value: Any) -> bool:
-        return bool(np.isfinite(value).all())
+        return False
 
     def _fold(self, name: str, value: Any) -> None:
         """Fold an addition into the bias, a multiplication into weights and bias."""
@@ -174,7 +198,8 @@ class ChainFinder:
             return
         factor = value if name == "multiply" else 1 / value.astype(np.float64)
         weights = self.weights if chain.scale is None else chain.scale
-        along = factor.reshape(-1, 1, 1, 1) if weights.ndim == 4 else factor
-        chain.scale = np.ascontiguousarray((weights * along).astype(np.float32))
+        along = [1] * weights.ndim
+        along[self.axis] = self.channels
+        chain.scale = np.ascontiguousarray((weights * factor.reshape(along)).astype(np.float32))
         if chain.bias is not None:
             chain.bias = (chain.bias * factor).astype(np.float32)

@@ -13,6 +13,11 @@ from ..registry import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
 from .chain import Chain, ChainFinder
 from .describe import channels_last, dense, window
+from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, is_fast, product_of
+
+POOLS = tuple(f"nn.{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
+GLOBAL_POOLS = tuple(f"nn.adaptive_avg_pool{n}d" for n in (1, 2, 3))
+PRODUCTS = ("matmul", *CONVOLUTIONS, *TRANSPOSED)
 
 
 class Claimer(Rewriter):
@@ -28,9 +33,8 @@ class Claimer(Rewriter):
         self.inside: set[Any] = set()  # values within a kernel
         self.ends: dict[Any, Callable[[], Any]] = {}  # what to emit at the end of a chain
         self.rules: dict[str, Callable[[Any], Any]] = {
-            "nn.max_pool2d": self._pool,
-            "nn.avg_pool2d": self._pool,
-            "mean": self._mean,
+            **dict.fromkeys(POOLS, self._pool),
+            **dict.fromkeys(("mean", *GLOBAL_POOLS), self._mean),
             "nn.softmax": self._softmax,
             "nn.log_softmax": self._softmax,
             "nn.layer_norm": self._layer_norm,
@@ -40,8 +44,8 @@ class Claimer(Rewriter):
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None for values that no longer exist outside a kernel."""
         name = operation(value)
-        if name in ("nn.conv2d", "matmul") and variable not in self.ends:
-            self._begin(variable, value, name)
+        if variable not in self.ends and variable not in self.inside and name in PRODUCTS:
+            self._begin(variable, value)
         if variable in self.ends:
             return self.emit(self.ends[variable]())
         if variable in self.inside:
@@ -52,84 +56,40 @@ class Claimer(Rewriter):
                 return self.emit(made)
         return super().visit(variable, value)
 
-    def _begin(self, variable: Any, call: Any, name: str) -> None:
-        fits = _convolution_fits(call, self.resolve(call.args[1])) if name == "nn.conv2d" else _matmul_fits(call)
-        if not fits:
+    def _begin(self, variable: Any, call: Any) -> None:
+        """Find what follows a product, as much of it as oneDNN has a fast implementation for."""
+        weights = self.resolve(call.args[1])
+        product = product_of(call, weights)
+        if product is None:
             return
-        weights = constant_value(self.resolve(call.args[1]))
-        scalable = weights is not None and (name == "nn.conv2d" or weights.ndim == 2)
-        chain = ChainFinder(self, lambda v: v in self.ends or v in self.inside).find(
-            variable, weights if scalable else None
-        )
-        make = self._convolution if name == "nn.conv2d" else self._matmul
-        self.ends[chain.end] = lambda: make(call, chain)
+        scalable = constant_value(weights) if product.axis is not None else None
+        finder = ChainFinder(self, self._taken, variable, scalable, product.axis or 0)
+        chain = finder.find()
+        kernel = product.description(chain)
+        while not is_fast(kernel):
+            if not chain.post:
+                return
+            chain = finder.find(len(chain.post) - 1)
+            kernel = product.description(chain)
+        assert kernel is not None
+        self.ends[chain.end] = lambda: self._product(call, product, chain, kernel)
         self.inside.update(chain.inside)
 
-    def _convolution(self, call: Any, chain: Chain) -> Any:
-        shape, weights_shape, out = (shape_of(e) or () for e in (call.args[0], call.args[1], call))
-        groups, (height, width) = int(call.attrs.groups), weights_shape[2:]
-        weights = dense(weights_shape, parameter=True)
-        if groups > 1:
-            split = (groups, weights_shape[0] // groups, *weights_shape[1:])
-            weights = dense(split, parameter=True)
-        kernel: dict[str, Any] = {
-            "primitive": "convolution",
-            **window(
-                call.attrs.strides, call.attrs.padding, call.attrs.dilation, (height, width), shape[1:3], out[1:3]
-            ),
-        }
-        flops = 2 * prod(out) * weights_shape[1] * height * width
-        return self._with_chain(
-            "conv2d", kernel, call, chain, [channels_last(shape), weights], channels_last(out), flops
-        )
+    def _taken(self, variable: Any) -> bool:
+        return variable in self.ends or variable in self.inside
 
-    def _matmul(self, call: Any, chain: Chain) -> Any:
-        a, b, out = (shape_of(e) or () for e in (call.args[0], call.args[1], call))
-        parameter = constant_value(self.resolve(call.args[1])) is not None
-        if len(b) == 2:
-            shapes: list[tuple[int, ...]] = [(prod(a[:-1]), a[-1]), b, (prod(out[:-1]), out[-1])]
-        elif a[:-2] == b[:-2]:
-            shapes = [(prod(s[:-2]), *s[-2:]) for s in (a, b, out)]
-        else:
-            shapes = [(1,) * (len(out) - len(s)) + s for s in (a, b, out)]
-        flops = 2 * prod(out) * a[-1]
-        operands = [dense(shapes[0]), dense(shapes[1], parameter)]
-        return self._with_chain("matmul", {"primitive": "matmul"}, call, chain, operands, dense(shapes[2]), flops)
-
-    def _with_chain(
-        self,
-        kind: str,
-        kernel: dict[str, Any],
-        call: Any,
-        chain: Chain,
-        operands: list[dict[str, Any]],
-        result: dict[str, Any],
-        flops: int,
-    ) -> Any:
+    def _product(self, call: Any, product: Product, chain: Chain, kernel: dict[str, Any]) -> Any:
         """The call of a kernel that has weights, with its bias and what follows."""
         weights = self.resolve(call.args[1])
         if chain.scale is not None:
             weights = self._folded(chain.scale, weights)
         arguments = [self.value(call.args[0]), self.value(weights)]
         if chain.bias is not None:
-            kernel["bias"] = len(arguments)
             arguments.append(self._folded(chain.bias, weights))
-            per_channel = (
-                (chain.bias.size,) if kind == "conv2d" else (1,) * (len(result["dims"]) - 1) + (chain.bias.size,)
-            )
-            operands.append(dense(per_channel, parameter=True))
-        kernel["post"] = []
-        for post in chain.post:
-            entry = dict(post.description)
-            if post.operand is not None:
-                entry["input"] = len(arguments)
-                arguments.append(self.value(post.operand))
-                operands.append(_post_operand(post.channels, kind, result))
-            kernel["post"].append(entry)
-        kernel["operands"] = [*operands, result]
-        flops += prod(shape_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
-        words = [kind, *(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
-        return self.kernels.call("_".join(words), kernel, arguments, chain.end.ty, flops)
+        arguments += [self.value(post.operand) for post in chain.post if post.operand is not None]
+        flops = product.flops + prod(shape_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
+        steps = [*(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
+        return self.kernels.call("_".join([product.kind, *steps]), kernel, arguments, chain.end.ty, flops)
 
     def _folded(self, value: Any, source: Any) -> Any:
         # Named after the weights that it belongs to; a product of two activations has none.
@@ -137,19 +97,18 @@ class Claimer(Rewriter):
         return self.kernels.constant(value, None if name is None else f"{name}.folded", self.names)
 
     def _pool(self, call: Any) -> Any:
-        attrs = call.attrs
+        attrs, name = call.attrs, operation(call).removeprefix("nn.")
         shape, out, size = shape_of(call.args[0]) or (), shape_of(call) or (), tuple(int(s) for s in attrs.pool_size)
-        layout = str(attrs.layout)
-        if layout not in ("NHWC", "NCHW") or str(attrs.out_layout) not in ("", layout):
+        describe, image = _layout(call, len(shape))
+        if describe is None:
             return None
-        describe, image = (channels_last, slice(1, 3)) if layout == "NHWC" else (dense, slice(2, 4))
         found = window(attrs.strides, attrs.padding, attrs.dilation, size, shape[image], out[image])
-        average = operation(call) == "nn.avg_pool2d"
+        average = name.startswith("avg")
         low, high = found["padding_low"], found["padding_high"]
-        if any(max(low[k], high[k]) >= size[k] for k in range(2)) or any(found["dilation"]):
+        if any(max(low[k], high[k]) >= size[k] for k in range(len(size))) or any(found["dilation"]):
             return None
         padded = any(low) or any(high)
-        if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[2:]]:
+        if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[len(size) :]]:
             return None  # ceil mode: windows beyond the padding are counted in ways of TVM's own
         algorithm = (
             "max" if not average else "average_with_padding" if attrs.count_include_pad and padded else "average"
@@ -161,23 +120,35 @@ class Claimer(Rewriter):
             **found,
             "operands": [describe(shape), describe(out)],
         }
-        return self._plain("avg_pool2d" if average else "max_pool2d", kernel, call, prod(out) * prod(size))
+        return self._plain(name, kernel, call, prod(out) * prod(size))
 
     def _mean(self, call: Any) -> Any:
         """The mean over an image is an average pool."""
         shape = shape_of(call.args[0]) or ()
-        if len(shape) != 4 or [int(a) for a in call.attrs.axis or []] != [1, 2]:
+        rank = len(shape)
+        if rank not in LAYOUTS:
             return None
-        image, one = list(shape[1:3]), (shape[0], 1, 1, shape[3])
+        if operation(call) == "mean":
+            axes = sorted(int(a) % rank for a in call.attrs.axis or [])
+            describe = {1: channels_last, 2: dense}.get(axes[0]) if axes else None
+            if describe is None or axes != list(range(axes[0], axes[0] + rank - 2)):
+                return None
+        else:
+            describe, _ = _layout(call, rank)
+            if describe is None or prod(shape_of(call) or ()) != shape[0] * shape[1 if describe is dense else -1]:
+                return None
+        first, zeros = describe is dense, [0] * (rank - 2)
+        image = list(shape[2:] if first else shape[1:-1])
+        one = (*shape[:2], *(1,) * (rank - 2)) if first else (shape[0], *(1,) * (rank - 2), shape[-1])
         kernel = {
             "primitive": "pooling",
             "algorithm": "average",
             "kernel": image,
-            "strides": [1, 1],
-            "dilation": [0, 0],
-            "padding_low": [0, 0],
-            "padding_high": [0, 0],
-            "operands": [channels_last(shape), channels_last(one)],
+            "strides": [1] * (rank - 2),
+            "dilation": zeros,
+            "padding_low": zeros,
+            "padding_high": zeros,
+            "operands": [describe(shape), describe(one)],
         }
         return self._plain("mean", kernel, call, prod(shape))
 
@@ -229,22 +200,10 @@ class Claimer(Rewriter):
         return self.kernels.call(kind, kernel, [self.value(a) for a in call.args], call.ty, flops)
 
 
-def _convolution_fits(call: Any, weights: Any) -> bool:
-    return str(call.attrs.data_layout) == "NHWC" and constant_value(weights) is not None and is_float32(call)
-
-
-def _matmul_fits(call: Any) -> bool:
-    if not all(is_float32(expr) for expr in (*call.args, call)):
-        return False
-    a, b, out = shape_of(call.args[0]) or (), shape_of(call.args[1]) or (), shape_of(call) or ()
-    return len(a) >= 2 and len(b) >= 2 and len(out) <= 6
-
-
-def _post_operand(channels: bool, kind: str, result: dict[str, Any]) -> dict[str, Any]:
-    """How a post-operation reads its argument: an element for each channel, or as the result is laid out."""
-    if not channels:
-        return dict(result)
-    axis = 1 if kind == "conv2d" else len(result["dims"]) - 1
-    dims = [1] * len(result["dims"])
-    dims[axis] = result["dims"][axis]
-    return dense(tuple(dims))
+def _layout(call: Any, rank: int) -> tuple[Callable[[tuple[int, ...]], dict[str, Any]] | None, slice]:
+    """How a pool's tensors are described, and where their images are; None for layouts that are not known."""
+    plain, last = LAYOUTS[rank]
+    layout = str(call.attrs.layout)
+    if layout not in (plain, last) or str(call.attrs.out_layout) not in ("", layout):
+        return None, slice(0)
+    return (dense, slice(2, rank)) if layout == plain else (channels_last, slice(1, rank - 1))

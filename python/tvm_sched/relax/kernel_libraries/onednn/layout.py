@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import tvm
 from tvm import relax
 
 from ...importers.model import data_address
 from ..registry import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of, transpose_constant
-from .describe import CHANNELS_LAST, channels_last
+from .describe import channels_last, to_first, to_last
+from .local_response import find_local_response
+from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED
 
-TO_LAST, TO_FIRST = (0, 2, 3, 1), CHANNELS_LAST
-UNARY = {"nn.relu", "sigmoid", "tanh", "nn.gelu", "nn.gelu_tanh", "nn.silu", "exp", "sqrt", "abs", "negative", "clip"}
+UNARY = {
+    *("abs", "clip", "erf", "exp", "log", "negative", "rsqrt", "sigmoid", "sqrt", "square", "tanh"),
+    *(f"nn.{name}" for name in ("gelu", "gelu_tanh", "leakyrelu", "relu", "relu6", "selu", "silu", "softplus")),
+}
 BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}
+POOLS = {f"nn.{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg") for n in (1, 2, 3)}
+REDUCTIONS = {"mean", "sum", "max", "min"}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A new value as the old one is, not with channels last."""
+
+    value: Any
 
 
 class ChannelsLast(Rewriter):
@@ -30,23 +44,27 @@ class ChannelsLast(Rewriter):
         self.kernels, self.names = kernels, names
         self.last: dict[Any, Any] = {}  # new value with channels last of old variables
         self.rules: dict[str, Callable[[Any], Any]] = {
-            "nn.conv2d": self._convolution,
-            "nn.max_pool2d": self._pool,
-            "nn.avg_pool2d": self._pool,
-            "concat": self._concatenation,
-            "mean": self._mean,
-            "reshape": self._shuffle,
+            **dict.fromkeys((*CONVOLUTIONS, *TRANSPOSED), self._convolution),
+            **dict.fromkeys((*POOLS, "image.resize2d"), self._image),
+            **dict.fromkeys(REDUCTIONS, self._reduction),
             **dict.fromkeys(UNARY, self._unary),
             **dict.fromkeys(BINARY, self._binary),
+            "concat": self._concatenation,
+            "nn.pad": self._pad,
+            "nn.prelu": self._prelu,
+            "permute_dims": self._permute,
+            "reshape": self._shuffle,
+            "strided_slice": self._slice,
         }
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None where only the value with channels last is known."""
         rule = self.rules.get(operation(value))
         if rule is not None and is_float32(value):
-            shape = shape_of(value) or ()
             made = rule(value)
-            if made is not None and len(shape) == 4 and shape_of(made) == tuple(shape[k] for k in TO_LAST):
+            if isinstance(made, Plain):
+                return made.value
+            if made is not None and self._is_last(made, shape_of(value) or ()):
                 self.last[variable] = made
                 return None
             if made is not None:
@@ -54,117 +72,169 @@ class ChannelsLast(Rewriter):
         elif isinstance(value, relax.Var) and self.resolve(value) in self.last:
             self.last[variable] = self.last[self.resolve(value)]
             return None
+        elif isinstance(value, relax.TupleGetItem):
+            part = self._part(value)
+            if part is not None:
+                self.last[variable] = part
+                return None
         return super().visit(variable, value)
 
     def value(self, expr: Any) -> Any:
         """An old expression with channels first, for operators that know no other."""
         if isinstance(expr, relax.Var) and expr in self.last and self.values.get(expr) is None:
             last = self.last[expr]
-            _, height, width, _ = shape_of(last) or (0, 0, 0, 0)
-            if height * width == 1:
-                self.values[expr] = self.emit(relax.op.reshape(last, shape_of(expr)))
-            else:
-                self.values[expr] = self.emit(relax.op.permute_dims(last, list(TO_FIRST)))
+            shape = shape_of(last) or ()
+            self.values[expr] = self._moved(last, to_first(len(shape)))
         return super().value(expr)
+
+    def _moved(self, value: Any, order: tuple[int, ...]) -> Any:
+        """A transposition, which is a reshape where all that changes its place has one element."""
+        shape = shape_of(value) or ()
+        if [k for k in order if shape[k] > 1] == [k for k in range(len(shape)) if shape[k] > 1]:
+            return self.emit(relax.op.reshape(value, [shape[k] for k in order]))
+        return self.emit(relax.op.permute_dims(value, list(order)))
+
+    @staticmethod
+    def _is_last(made: Any, shape: tuple[int, ...]) -> bool:
+        """Whether a new value holds an old one of a shape with channels last."""
+        return len(shape) in LAYOUTS and shape_of(made) == tuple(shape[k] for k in to_last(len(shape)))
 
     def _known(self, expr: Any) -> bool:
         return isinstance(expr, relax.Var) and expr in self.last
 
     def _to_last(self, expr: Any) -> Any:
-        """An old value of four dimensions, transposed where it is not."""
+        """An old value of three dimensions or more, transposed where it is not."""
         if not self._known(expr):
-            made = self.emit(relax.op.permute_dims(self.value(expr), list(TO_LAST)))
+            made = self._moved(self.value(expr), to_last(len(shape_of(expr) or ())))
             if not isinstance(expr, relax.Var):
                 return made
             self.last[expr] = made
         return self.last[expr]
 
     def _convolution(self, call: Any) -> Any:
-        if not convolution_fits(self.resolve(call.args[1]), call):
+        if not convolution_fits(call):
             return None
-        attrs = call.attrs
-        return self.emit(
-            relax.op.nn.conv2d(
-                self._to_last(call.args[0]),
-                self.resolve(call.args[1]),
-                strides=list(attrs.strides),
-                padding=list(attrs.padding),
-                dilation=list(attrs.dilation),
-                groups=int(attrs.groups),
-                data_layout="NHWC",
-                kernel_layout="OIHW",
-                out_layout="NHWC",
-            )
-        )
+        layout = LAYOUTS[len(shape_of(call) or ())][1]
+        arguments = [self._to_last(call.args[0]), self.value(self.resolve(call.args[1]))]
+        return self.emit(_with(call, arguments, data_layout=layout, out_layout=layout))
 
-    def _pool(self, call: Any) -> Any:
-        attrs = call.attrs
-        if not self._known(call.args[0]) or str(attrs.layout) != "NCHW" or str(attrs.out_layout) != "NCHW":
+    def _image(self, call: Any) -> Any:
+        """Pooling and resizing, which know both layouts."""
+        plain, layout = LAYOUTS.get(len(shape_of(call) or ()), ("", ""))
+        given = (str(call.attrs.layout), str(getattr(call.attrs, "out_layout", plain)))
+        if not self._known(call.args[0]) or given[0] != plain or given[1] not in ("", plain):
             return None
-        pool = relax.op.nn.max_pool2d if operation(call) == "nn.max_pool2d" else relax.op.nn.avg_pool2d
-        return self.emit(
-            pool(
-                self._to_last(call.args[0]),
-                list(attrs.pool_size),
-                list(attrs.strides),
-                list(attrs.padding),
-                list(attrs.dilation),
-                bool(attrs.ceil_mode),
-                bool(attrs.count_include_pad),
-                layout="NHWC",
-                out_layout="NHWC",
-            )
-        )
+        changed = {"layout": layout, **({"out_layout": layout} if hasattr(call.attrs, "out_layout") else {})}
+        return self.emit(_with(call, [self._to_last(call.args[0]), *call.args[1:]], **changed))
 
     def _unary(self, call: Any) -> Any:
         if not self._known(call.args[0]):
             return None
-        arguments = [self._to_last(call.args[0]), *call.args[1:]]
-        return self.emit(relax.Call(call.op, arguments, call.attrs, call.ty_args))
+        return self.emit(_with(call, [self._to_last(call.args[0]), *call.args[1:]]))
+
+    def _prelu(self, call: Any) -> Any:
+        rank = len(shape_of(call) or ())
+        if not self._known(call.args[0]) or int(call.attrs.axis) % rank not in (1, rank - 1):
+            return None
+        slope = self.resolve(call.args[1])
+        if int(call.attrs.axis) % rank != 1 and (shape_of(slope) or (0,)) != (1,):
+            return None
+        return self.emit(_with(call, [self._to_last(call.args[0]), self.value(slope)], axis=rank - 1))
 
     def _binary(self, call: Any) -> Any:
         if operation(call) == "divide":
             normalised = self._local_response(call)
             if normalised is not None:
                 return normalised
-        if not any(self._known(argument) for argument in call.args) or len(shape_of(call) or ()) != 4:
+        rank = len(shape_of(call) or ())
+        if not any(self._known(a) and len(shape_of(a) or ()) == rank for a in call.args):
             return None
-        arguments = [self._operand(argument) for argument in call.args]
+        arguments = [self._operand(argument, rank) for argument in call.args]
         if None in [None if a is None else 0 for a in arguments]:
             return None
-        return self.emit(relax.Call(call.op, arguments, call.attrs, call.ty_args))
+        return self.emit(_with(call, arguments))
 
-    def _operand(self, expr: Any) -> Any:
+    def _operand(self, expr: Any, rank: int) -> Any:
         expr = self.resolve(expr)
-        value = constant_value(expr)
+        shape, value = shape_of(expr) or (), constant_value(expr)
         if value is not None:
             if value.size == 1:
                 return expr
             name = self.names.get(data_address(expr))
-            return self.kernels.constant(transpose_constant(value, TO_LAST), name, self.names)
-        return self._to_last(expr) if len(shape_of(expr) or ()) == 4 else None
+            return self.kernels.constant(transpose_constant(value, to_last(rank)), name, self.names)
+        if shape == ():
+            return self.value(expr)
+        return self._to_last(expr) if len(shape) == rank else None
 
     def _concatenation(self, call: Any) -> Any:
         parts = self.resolve(call.args[0])
         parts = self.definitions.get(parts, parts)
-        if not isinstance(parts, relax.Tuple) or int(call.attrs.axis or 0) not in (1, -3):
+        rank = len(shape_of(call) or ())
+        if not isinstance(parts, relax.Tuple) or not any(self._known(self.resolve(part)) for part in parts.fields):
             return None
-        if len(shape_of(call) or ()) != 4 or not any(self._known(self.resolve(part)) for part in parts.fields):
-            return None
-        return self.emit(relax.op.concat([self._to_last(self.resolve(part)) for part in parts.fields], axis=3))
+        axis = _axis_in_last(int(call.attrs.axis or 0), rank)
+        return self.emit(relax.op.concat([self._to_last(self.resolve(part)) for part in parts.fields], axis=axis))
 
-    def _mean(self, call: Any) -> Any:
-        axes = sorted(int(a) % 4 for a in call.attrs.axis or [])
-        if not self._known(call.args[0]) or axes != [2, 3]:
+    def _reduction(self, call: Any) -> Any:
+        """Over dimensions that stay, or over the whole image."""
+        rank = len(shape_of(call.args[0]) or ())
+        axes = [int(a) % rank for a in call.attrs.axis or []]
+        whole = sorted(axes) == list(range(2, rank))
+        if not self._known(call.args[0]) or not axes or not (call.attrs.keepdims or whole):
             return None
-        return self.emit(relax.op.mean(self._to_last(call.args[0]), [1, 2], bool(call.attrs.keepdims)))
+        moved = sorted(_axis_in_last(axis, rank) for axis in axes)
+        return self.emit(_with(call, [self._to_last(call.args[0])], axis=moved))
+
+    def _pad(self, call: Any) -> Any:
+        if not self._known(call.args[0]):
+            return None
+        widths = [int(w) for w in call.attrs.pad_width]
+        order = to_last(len(widths) // 2)
+        moved = [width for k in order for width in widths[2 * k : 2 * k + 2]]
+        return self.emit(_with(call, [self._to_last(call.args[0])], pad_width=moved))
+
+    def _slice(self, call: Any) -> Any:
+        rank = len(shape_of(call) or ())
+        if not self._known(call.args[0]) or not isinstance(call.args[1], relax.Tuple):
+            return None
+        axes = [_axis_in_last(_integer(axis), rank) for axis in call.args[1].fields]
+        made = relax.op.strided_slice(
+            self._to_last(call.args[0]), axes, *call.args[2:], assume_inbound=bool(call.attrs.assume_inbound)
+        )
+        return self.emit(made)
+
+    def _part(self, item: Any) -> Any:
+        """A part of a split value."""
+        call: Any = self.defined(item.tuple_value)
+        if operation(call) != "split" or not self._known(self.resolve(call.args[0])) or not is_float32(item):
+            return None
+        source = self._to_last(self.resolve(call.args[0]))
+        shape, mine = shape_of(call.args[0]) or (), shape_of(item) or ()
+        axis = int(call.attrs.axis) % len(shape)
+        before = [part.shape.values[axis] for part in list(call.ty.fields)[: item.index]]
+        begin = sum(int(size) for size in before)
+        made = relax.op.strided_slice(source, [_axis_in_last(axis, len(shape))], [begin], [begin + mine[axis]])
+        made = self.emit(made)
+        return made if self._is_last(made, mine) else None
+
+    def _permute(self, call: Any) -> Any:
+        """A transposition from or to channels last, of which nothing may be left."""
+        source = self.resolve(call.args[0])
+        axes = tuple(int(a) for a in call.attrs.axes or [])
+        if len(axes) not in LAYOUTS:
+            return None
+        if not self._known(source):
+            return self.value(source) if axes == to_first(len(axes)) else None
+        order = tuple(to_first(len(axes))[a] for a in axes)
+        last = self.last[source]
+        return Plain(last if order == tuple(range(len(axes))) else self._moved(last, order))
 
     def _shuffle(self, call: Any) -> Any:
         """Shuffled channels: split the channels in two, exchange both, join them; and flattening of 1 x 1 images."""
         source = self.resolve(call.args[0])
-        shape = shape_of(call) or ()
-        if self._known(source) and (shape_of(source) or (0, 0, 0))[2:] == (1, 1):
-            return self._as(self.last[source], shape)
+        shape, given = shape_of(call) or (), shape_of(source) or ()
+        if self._known(source) and all(size == 1 for size in given[2:]):
+            return Plain(self._as(self.last[source], shape))
         exchanged: Any = self.defined(source)
         split: Any = self.defined(exchanged.args[0]) if operation(exchanged) == "permute_dims" else None
         if operation(split) != "reshape" or not self._known(self.resolve(split.args[0])):
@@ -185,61 +255,47 @@ class ChannelsLast(Rewriter):
         return value if shape_of(value) == shape else self.emit(relax.op.reshape(value, shape))
 
     def _local_response(self, call: Any) -> Any:
-        """``x / (k + alpha * mean of x * x over neighbouring channels) ** beta``, as the ONNX frontend writes it."""
-        found = self._match_local_response(call)
+        found = find_local_response(self, call)
         if found is None:
             return None
-        source, size, alpha, beta, k = found
-        argument = self._to_last(source)
-        shape = shape_of(argument) or ()
+        argument = self._to_last(found.source)
+        described = channels_last(shape_of(argument) or ())
         kernel = {
             "primitive": "local_response_normalization",
-            "operands": [channels_last(shape), channels_last(shape)],
-            "numbers": [size, alpha * 1.0, beta, k],
+            "operands": [described, described],
+            "numbers": [found.size, found.alpha, found.beta, found.k],
         }
-        flops = int(np.prod(shape)) * (size + 5)
-        return self.emit(self.kernels.call("lrn", kernel, [argument], argument.ty, flops))
-
-    def _match_local_response(self, call: Any) -> tuple[Any, int, float, float, float] | None:
-        source = self.resolve(call.args[0])
-        power = self._step(call.args[1], "power")
-        added = power and self._step(power[0], "add")
-        scaled = added and self._step(added[0], "multiply")
-        squeezed: Any = self.defined(scaled[0]) if scaled else None
-        pooled: Any = self.defined(squeezed.args[0]) if operation(squeezed) == "squeeze" else None
-        if power is None or added is None or scaled is None or operation(pooled) != "nn.avg_pool3d":
-            return None
-        expanded: Any = self.defined(pooled.args[0])
-        square: Any = self.defined(expanded.args[0]) if operation(expanded) == "expand_dims" else None
-        window = [int(s) for s in pooled.attrs.pool_size]
-        size = window[0]
-        fits = (
-            operation(square) == "multiply"
-            and all(self.resolve(a).same_as(source) for a in square.args)
-            and len(shape_of(source) or ()) == 4
-            and shape_of(expanded) == ((shape_of(source) or (0,))[0], 1, *(shape_of(source) or ())[1:])
-            and window == [size, 1, 1]
-            and size % 2 == 1
-            and [int(p) for p in pooled.attrs.padding] == [size // 2, 0, 0, size // 2, 0, 0]
-            and [int(s) for s in pooled.attrs.strides] == [1, 1, 1]
-            and bool(pooled.attrs.count_include_pad)
-        )
-        return (source, size, scaled[1], power[1], added[1]) if fits else None
-
-    def _step(self, expr: Any, name: str) -> tuple[Any, float] | None:
-        """The first argument of an operation whose second is a number."""
-        call = self.defined(expr)
-        value = constant_value(self.resolve(call.args[1])) if operation(call) == name else None
-        return (call.args[0], float(value.reshape(-1)[0])) if value is not None and value.size == 1 else None
+        return self.emit(self.kernels.call("lrn", kernel, [argument], argument.ty, found.flops))
 
 
-def convolution_fits(weights: Any, call: Any) -> bool:
-    """Whether oneDNN takes a convolution: float32, channels first, weights that are known now."""
+def convolution_fits(call: Any) -> bool:
+    """Whether oneDNN takes a convolution: float32, channels first."""
+    rank = len(shape_of(call) or ())
+    if rank not in LAYOUTS or not all(is_float32(expr) for expr in (*call.args, call)):
+        return False
+    plain = LAYOUTS[rank][0]
+    channels = "IO" if operation(call) in TRANSPOSED else "OI"
     attrs = call.attrs
     return (
-        constant_value(weights) is not None
-        and all(is_float32(expr) for expr in (call.args[0], weights, call))
-        and str(attrs.data_layout) == "NCHW"
-        and str(attrs.kernel_layout) == "OIHW"
-        and str(attrs.out_layout) in ("", "NCHW")
+        str(attrs.data_layout) == plain
+        and str(attrs.kernel_layout) == channels + plain[2:]
+        and str(attrs.out_layout) in ("", plain)
     )
+
+
+def _with(call: Any, arguments: list[Any], **changed: Any) -> Any:
+    """The same operator on other arguments, with some attributes changed."""
+    attrs = call.attrs
+    if changed:
+        info = type(attrs).__tvm_ffi_type_info__
+        fields = {field.name: getattr(attrs, field.name) for field in info.fields}
+        attrs = tvm.ir.make_node(info.type_key, **{**fields, **changed})
+    return relax.Call(call.op, arguments, attrs, call.ty_args)
+
+
+def _axis_in_last(axis: int, rank: int) -> int:
+    return to_first(rank)[axis % rank]
+
+
+def _integer(expr: Any) -> int:
+    return int(getattr(expr, "value", expr))

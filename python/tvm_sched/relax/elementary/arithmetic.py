@@ -1,0 +1,110 @@
+"""Expressions of float32 that become vectors: no branches, no calls, exponents as bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+
+
+class Bindings:
+    """Names for the parts of an expression that it uses several times: variables on the stack, as C has them.
+
+    They are not `Let` expressions: TVM's LLVM code generator substitutes what these bind into each other while it
+    simplifies, which takes seconds for two functions within each other. LLVM keeps such variables in registers.
+    """
+
+    def __init__(self) -> None:
+        self.statements: list[Any] = []
+
+    def __call__(self, value: Any) -> Any:
+        """Store a value in a new variable; returns what reads it."""
+        buffer = tirx.decl_buffer((1,), str(value.ty.dtype), "t", scope="local")
+        self.statements += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [0])]
+        return tirx.BufferLoad(buffer, [0])
+
+
+def typed(kind: str, like: Any) -> str:
+    """A type with as many lanes as an expression has."""
+    lanes = like.ty.dtype.lanes
+    return kind if lanes == 1 else f"{kind}x{lanes}"
+
+
+def cast(kind: str, x: Any) -> Any:
+    """Convert every lane."""
+    return tirx.Cast(typed(kind, x), x)
+
+
+def reinterpret(kind: str, x: Any) -> Any:
+    """The same bits as numbers of another kind."""
+    return tirx.reinterpret(typed(kind, x), x)
+
+
+def constant(value: float | int, kind: str, like: Any) -> Any:
+    """A constant in every lane."""
+    one = tirx.IntImm(kind, int(value)) if kind.startswith("int") else tirx.FloatImm(kind, value)
+    lanes = like.ty.dtype.lanes
+    return one if lanes == 1 else tirx.Broadcast(one, lanes)
+
+
+def nan(like: Any) -> Any:
+    """Not a number, in every lane."""
+    return reinterpret("float32", constant(0x7FC00000, "int32", like))
+
+
+def real(value: float, like: Any) -> Any:
+    return constant(value, str(like.ty.dtype).partition("x")[0], like)
+
+
+def integer(value: int) -> Any:
+    return tirx.IntImm("int32", value)
+
+
+def same(x: Any, value: float) -> Any:
+    return tirx.EQ(x, real(value, x))
+
+
+def bits_of(x: Any) -> Any:
+    return reinterpret("int32", x)
+
+
+def float_of(bits: Any) -> Any:
+    return reinterpret("float32", bits)
+
+
+def polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    result = real(coefficients[0], x)
+    for coefficient in coefficients[1:]:
+        result = result * x + real(coefficient, x)
+    return result
+
+
+def at_least(x: Any, low: float) -> Any:
+    """The larger one, and NaN for NaN."""
+    return tirx.Select(x < real(low, x), real(low, x), x)
+
+
+def at_most(x: Any, high: float) -> Any:
+    """The smaller one, and NaN for NaN."""
+    return tirx.Select(x > real(high, x), real(high, x), x)
+
+
+def absolute(x: Any) -> Any:
+    return float_of(tirx.bitwise_and(bits_of(x), integer(0x7FFFFFFF)))
+
+
+def with_sign(magnitude: Any, sign: Any) -> Any:
+    """A number that is not negative, with the sign of another."""
+    return float_of(tirx.bitwise_or(bits_of(magnitude), tirx.bitwise_and(bits_of(sign), integer(-0x80000000))))
+
+
+def power_of_two(n: Any) -> Any:
+    """2 to a whole number that has a normal result."""
+    return float_of(tirx.shift_left(n + integer(127), integer(23)))
+
+
+def scaled(let: Bindings, value: Any, n: Any) -> Any:
+    """A value times 2 to a whole number, in two steps, so that overflow and denormal numbers come out right."""
+    half = let(tirx.shift_right(n, integer(1)))
+    return value * power_of_two(half) * power_of_two(n - half)

@@ -1,0 +1,134 @@
+"""``If`` whose condition is known only when the model runs: both branches are computed, and one is selected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .loops import Builder, bodies, node_name
+from .operators import UnsupportedNode
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+UNSAFE = frozenset(
+    {
+        *(
+            "GatherElements",
+            "GatherND",
+            "ScatterElements",
+            "ScatterND",
+            "Scatter",
+            "OneHot",
+            "Compress",
+            "TensorScatter",
+        ),
+        *("Loop", "Scan", "SequenceAt", "SequenceErase", "SequenceInsert", "Resize", "CenterCropPad"),
+    }
+)
+"""Operators that may read outside a tensor in a branch that would not have run."""
+
+
+def select_branches(model: ir.Model) -> bool:
+    """Replace each ``If`` of the main graph by both of its branches and a ``Where`` for each output, in place.
+
+    Branches have no side effects, so that the values are the same; the time is that of both. It is done where each
+    output has one shape and one element type in both branches, and where nothing in them can fail.
+
+    Returns
+    -------
+    bool
+        Whether anything changed.
+    """
+    changed = False
+    for node in list(model.graph):
+        if node.op_type == "If" and node.domain in ("", "ai.onnx") and _can_select(node):
+            _select(model, node)
+            changed = True
+    return changed
+
+
+def check_control_flow(model: ir.Model) -> None:
+    """Refuse what control flow is left: there is nothing that could run it.
+
+    Raises
+    ------
+    UnsupportedNode
+        It names the inputs that decide.
+    """
+    for node in model.graph:
+        if node.domain not in ("", "ai.onnx") or node.op_type not in ("If", "Loop", "Scan"):
+            continue
+        deciding = [v for v in (node.inputs[:1] if node.op_type == "If" else node.inputs[:2]) if v is not None]
+        names = sorted({name for value in deciding for name in _inputs_behind(value)})
+        what = {"If": "which branch runs", "Loop": "how often it runs", "Scan": "how often it runs"}[node.op_type]
+        if not names:
+            raise UnsupportedNode(f"{node.op_type} (node {node_name(node)!r}): {what} could not be found out")
+        raise UnsupportedNode(
+            f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}; "
+            f"where they are settings, fix them: --constant {names[0]}=VALUE (constants={{{names[0]!r}: VALUE}})"
+        )
+
+
+def _can_select(node: ir.Node) -> bool:
+    condition = node.inputs[0]
+    if condition is None or condition.shape is None or not condition.shape.is_static():
+        return False
+    graphs = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    for first, second in zip(graphs[0].outputs, graphs[1].outputs, strict=True):
+        if (
+            first.shape is None
+            or not first.shape.is_static()
+            or first.shape != second.shape
+            or first.dtype != second.dtype
+        ):
+            return False
+        if first.dtype is None:
+            return False
+    return all(_is_safe(inner) for graph in graphs for inner in graph)
+
+
+def _is_safe(node: ir.Node) -> bool:
+    if node.op_type in UNSAFE or node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type in ("Gather", "Slice"):
+        return all(value is None or value.const_value is not None for value in node.inputs[1:])
+    if node.op_type in ("Div", "Mod"):  # an integer division by zero ends the process
+        divided, divisor = node.inputs[0], node.inputs[1]
+        if divided is None or divisor is None:
+            return False
+        return divisor.const_value is not None or bool(divided.dtype and divided.dtype.is_floating_point())
+    return all(_is_safe(inner) for body in bodies(node) for inner in body)
+
+
+def _select(model: ir.Model, node: ir.Node) -> None:
+
+    builder = Builder(model, node)
+    condition = node.inputs[0]
+    assert condition is not None
+    chosen = builder.inline(node.attributes["then_branch"].as_graph(), [])
+    other = builder.inline(node.attributes["else_branch"].as_graph(), [])
+    values: list[ir.Value] = []
+    for first, second in zip(chosen, other, strict=True):
+        value = builder.emit("Where", [condition, first, second], {}, first.name)
+        value.shape, value.type = first.shape, first.type
+        values.append(value)
+    builder.replace(values)
+
+
+def _inputs_behind(value: ir.Value) -> set[str]:
+    """Names of the graph's inputs that a value is computed from."""
+    seen: set[ir.Value] = set()
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if producer is None:
+            if value.is_graph_input():
+                found.add(str(value.name))
+            continue
+        waiting.extend(item for item in producer.inputs if item is not None)
+    return found

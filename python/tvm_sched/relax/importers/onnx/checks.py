@@ -1,0 +1,77 @@
+"""What is wrong with an ONNX graph by itself: names that are written twice or never, inputs that are no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ....errors import InputError
+from .operators.registry import STANDARD
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def node_text(node: onnx.NodeProto) -> str:
+    """How a message names a node: its operator, and its name or else its outputs."""
+    kind = f"{node.domain}.{node.op_type}" if node.domain not in STANDARD else node.op_type
+    return f"{kind} (node {node.name or '->'.join(node.output)!r})"
+
+
+def check_graph(graph: onnx.GraphProto, where: str) -> None:
+    """Refuse a graph that cannot be given a meaning.
+
+    Raises
+    ------
+    InputError
+        A value that is written twice, read but never written, or an input that is no tensor of numbers.
+    """
+    initializers = {tensor.name for tensor in (*graph.initializer, *(t.values for t in graph.sparse_initializer))}
+    for item in graph.input:
+        kind = item.type.WhichOneof("value")
+        if item.name not in initializers and kind not in ("tensor_type", None):
+            raise InputError(
+                f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed"
+            )
+    _check_scope(graph, set(), where, "the graph")
+
+
+def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str) -> None:
+    inputs = [item.name for item in graph.input]
+    _once(inputs, f"as an input of {place}", where)
+    initializers = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
+    _once(initializers, f"as an initializer of {place}", where)
+    known = outer | set(inputs) | set(initializers)
+    written = dict.fromkeys((*inputs, *initializers), "an input or an initializer")
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise InputError(
+                    f"{where}: {node_text(node)} reads {name!r}, which nothing before it writes; the file is broken or its "
+                    "nodes are not in order: export it again"
+                )
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                _check_scope(body, known, where, f"the {attribute.name} of {node_text(node)}")
+        for name in node.output:
+            if name in written:
+                raise InputError(
+                    f"{where}: {node_text(node)} writes {name!r}, which {written[name]} gives already; a name has one "
+                    "value in ONNX: export the model again"
+                )
+            if name:
+                written[name] = node_text(node)
+                known.add(name)
+    for item in graph.output:
+        if item.name not in known:
+            raise InputError(f"{where}: output {item.name!r} of {place} is written by no node")
+
+
+def _once(names: Iterable[str], what: str, where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(
+                f"{where}: {name!r} stands twice {what}; a name has one value in ONNX: export the model again"
+            )
+        seen.add(name)

@@ -1,0 +1,175 @@
+"""Conversion of a prepared ONNX graph to Relax, node by node: by our converter where there is one, else by TVM's."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import traceback
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from ....errors import InputError
+from ..model import data_address
+from .checks import STANDARD, node_text
+from .files import first_line
+from .operators import Node, UnsupportedNode, find
+from .operators.upstream import check_constants, check_results
+from .prepare import Prepared
+
+if TYPE_CHECKING:
+    import onnx
+
+FOREIGN = {"com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}}
+"""Operators outside the standard domain that TVM's frontend converts; it does not look at the domain itself."""
+
+BLIND: dict[str, tuple[int, ...]] = {
+    "Add": (0, 1),
+    "Conv": (0, 1),
+    "ConvTranspose": (0, 1),
+    "Gather": (0,),
+    "Gemm": (0, 1),
+    "MatMul": (0, 1),
+    "Mul": (0, 1),
+    "Transpose": (0,),
+}
+"""Inputs of which TVM's converters ask the shape and no more."""
+
+ARGUMENT_BYTES = 1 << 20
+"""Weights of this size and more are not copied where that can be avoided."""
+
+
+def check_operators(model: onnx.ModelProto, where: str) -> None:
+    """Refuse operators for which there is no converter.
+
+    Raises
+    ------
+    InputError
+        It names the first of them.
+    """
+    unknown = [node for node in model.graph.node if not _is_known(node)]
+    if unknown:
+        told = ", ".join(node_text(node) for node in unknown[:5])
+        raise InputError(
+            f"{where}: TVM's ONNX frontend does not know the operators {told}{' ...' if len(unknown) > 5 else ''}"
+        )
+
+
+def convert(
+    prepared: Prepared, shapes: dict[str, tuple[int, ...]], where: str
+) -> tuple[tvm.IRModule, dict[str, int], list[Any]]:
+    """Convert a graph.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+    addresses : dict of str to int
+        Data address of the constant that each initializer became.
+    kept : list
+        These constants: an address names a constant only while the constant lives.
+
+    Raises
+    ------
+    InputError
+        A node that cannot be converted, with its operator, its name and the reason.
+    """
+    model = prepared.model
+    importer = _Importer(prepared, shapes)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the frontend prints what fails
+            warnings.simplefilter("ignore")
+            mod = importer.from_onnx(model.graph, importer.opsets.get("", 1))
+    except UnsupportedNode as error:
+        raise InputError(f"{where}: {error}") from None
+    except Exception as error:
+        raise InputError(f"{where}: TVM's ONNX frontend failed: {reason(error)}") from error
+    return mod, importer.addresses, importer.kept
+
+
+def reason(error: BaseException) -> str:
+    """What an error of TVM's frontend means; for a bare assertion, what was asserted."""
+    if str(error).strip():
+        return first_line(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {frame.line!r} of TVM's {frame.filename.rsplit('/', 1)[-1]}"
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):
+    """Prefers our converters, and notes which constant an initializer became: the frontend forgets their names."""
+
+    def __init__(self, prepared: Prepared, shapes: dict[str, tuple[int, ...]]) -> None:
+        super().__init__({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
+        self.model, self.weights = prepared.model, prepared.weights
+        self.arguments = _arguments(prepared)
+        self.opsets = {("" if i.domain in STANDARD else i.domain): i.version for i in prepared.model.opset_import}
+        self.inferred = {item.name: item for item in (*prepared.model.graph.value_info, *prepared.model.graph.output)}
+        self.addresses: dict[str, int] = {}
+        self.kept: list[Any] = []
+
+    def _parse_graph_input(self, graph: Any) -> None:
+        super()._parse_graph_input(graph)
+        for name in self.arguments:
+            array = self.weights[name]
+            self._inputs[name] = self._nodes[name] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))
+
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        """Done by `convert`, which knows the operators' domains."""
+
+    def _construct_nodes(self, graph: Any) -> None:
+        # Node by node, so that our converters see what the frontend does not hand on: name, domain, outputs.
+        for node in graph.node:
+            converter = find(node.op_type, node.domain)
+            try:
+                check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
+                if converter is None:
+                    super()._construct_nodes(type(graph)(node=[node]))
+                else:
+                    self._convert_with(converter, node)
+                check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
+            except UnsupportedNode:
+                raise
+            except Exception as error:
+                who = "TVM's ONNX frontend" if converter is None else "its converter"
+                raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
+
+    def _convert_with(self, converter: Any, node: Any) -> None:
+        inputs = tuple(self._nodes[i] if i else None for i in node.input)
+        attributes, version = self._parse_attr(node.attribute), self.opsets.get(node.domain, self.opsets.get("", 1))
+        made = converter(Node(node.op_type, node.name, inputs, attributes, tuple(node.output), version, self.bb))
+        values = [made] if isinstance(made, relax.Expr) else list(made)
+        for name, value in zip(node.output, values, strict=False):
+            self._nodes[name] = self.bb.normalize(value)
+
+    def _parse_graph_initializers(self, graph: Any) -> None:
+        super()._parse_graph_initializers(graph)
+        for name, array in self.weights.items():
+            if name not in self.arguments:
+                self._nodes[name] = relax.const(array)
+        for name, node in self._nodes.items():
+            if isinstance(node, tvm.ir.GenericConst):
+                self.kept.append(node)
+                self.addresses[name] = data_address(node)
+
+
+def _arguments(prepared: Prepared) -> list[str]:
+    """Weights that become arguments of ``main`` at once, so that nothing copies them.
+
+    They are large, and only nodes read them whose converters do not look at values; all others become constants first.
+    """
+    large = {name for name, array in prepared.weights.items() if array.nbytes >= ARGUMENT_BYTES}
+    large -= {item.name for item in prepared.model.graph.output}
+    for node in prepared.model.graph.node:
+        blind = BLIND.get(node.op_type, ()) if find(node.op_type, node.domain) is None else ()
+        large -= {name for position, name in enumerate(node.input) if position not in blind}
+    return [name for name in prepared.weights if name in large]
+
+
+def _is_known(node: onnx.NodeProto) -> bool:
+    if find(node.op_type, node.domain) is not None:
+        return True
+    if node.domain in STANDARD:
+        return node.op_type in onnx_frontend._get_convert_map() or node.op_type in ("Constant", "If")
+    return node.op_type in FOREIGN.get(node.domain, ())

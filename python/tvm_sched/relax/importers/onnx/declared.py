@@ -1,0 +1,37 @@
+"""What an ONNX model declares of its inputs and outputs, before it is prepared and converted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..shapes import DeclaredInput, Dimension
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
+    """The graph's inputs; not the initialisers, which stand among them in models of IR version 3."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    return tuple(declared_value(item) for item in model.graph.input if item.name not in initializers)
+
+
+def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
+    """An input or output with what is said of its shape: a size of 0 is an empty tensor, less is unknown."""
+    tensor = item.type.tensor_type
+    dtype = _dtype(tensor.elem_type)
+    if not tensor.HasField("shape"):
+        return DeclaredInput(item.name, None, dtype)
+    dims: list[Dimension] = []
+    for dim in tensor.shape.dim:
+        dims.append(int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param)
+    return DeclaredInput(item.name, tuple(dims), dtype)
+
+
+def _dtype(element_type: int) -> str | None:
+    from onnx import helper
+
+    try:
+        return str(helper.tensor_dtype_to_np_dtype(element_type).name)
+    except KeyError:  # of something else than tensors, or of a type that is newer than onnx
+        return None

@@ -1,0 +1,145 @@
+"""Operators that have no right converter, written out as the ONNX standard defines them.
+
+The standard gives many operators as functions of simpler ones, some for all nodes, some for a node with given types and
+attributes. A node whose operator is not in `known` is replaced by that body, and what is in the body likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+DOMAIN = "tvm_sched.expanded"
+"""Where the bodies stand until they are inlined."""
+
+STANDARD = ("", "ai.onnx", "ai.onnx.preview", "ai.onnx.ml", "ai.onnx.preview.training")
+
+ROUNDS = 8
+"""How deep functions of functions may go; the standard's are two deep."""
+
+
+def expand_functions(model: ir.Model, known: Callable[[ir.Node], bool]) -> bool:
+    """Replace nodes by the standard's definition of their operators, in place.
+
+    Parameters
+    ----------
+    known : callable
+        Whether a node is to be left as it is.
+
+    Returns
+    -------
+    bool
+        Whether anything changed. Operators that the standard does not define by others stay.
+    """
+    from onnx_ir.passes import common
+
+    changed = False
+    for _ in range(ROUNDS):
+        found = [node for graph in model.graphs() for node in graph if _has_body(model, node) and not known(node)]
+        if not found:
+            return changed
+        if any(_context_dependent(model, node) for node in found):
+            common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+        if not any([_replace(model, node, number) for number, node in enumerate(found)]):
+            return changed
+        common.InlinePass()(model)
+        changed = True
+    return changed
+
+
+def _schema(model: ir.Model, node: ir.Node) -> Any:
+    import onnx
+
+    version = model.opset_imports.get(node.domain, model.opset_imports.get("", 1) if node.domain == "ai.onnx" else 1)
+    try:
+        return onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _has_body(model: ir.Model, node: ir.Node) -> bool:
+    if node.domain not in STANDARD:
+        return False
+    schema = _schema(model, node)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _context_dependent(model: ir.Model, node: ir.Node) -> bool:
+    schema = _schema(model, node)
+    return bool(schema.has_context_dependent_function and not schema.has_function)
+
+
+def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
+    """Make the node a call of a function of its own; False where the standard's body cannot be had for it."""
+    import onnx_ir as ir
+
+    schema = _schema(model, node)
+    proto = _body(schema, node, model.opset_imports.get("", 1))
+    if proto is None:
+        return False
+    if not _match_outputs(proto, node):
+        return False
+    proto.domain, proto.name = DOMAIN, f"{node.op_type}_{number}"
+    del proto.opset_import[:]  # those of the model; `_body` has chosen the one that holds for its opset
+    entry = proto.opset_import.add()
+    entry.version = model.opset_imports.get("", 1)
+    function = ir.from_proto(proto)
+    assert isinstance(function, ir.Function)
+    for name, attribute in schema.attributes.items():
+        if name not in node.attributes and attribute.default_value.name:
+            node.attributes[name] = ir.from_proto(attribute.default_value)
+    model.functions[function.identifier()] = function
+    model.opset_imports[DOMAIN] = 1
+    node.domain, node.op_type = DOMAIN, proto.name
+    return True
+
+
+def _match_outputs(proto: onnx.FunctionProto, node: ir.Node) -> bool:
+    """Give the body as many outputs as the node has: it leaves out those that nobody wants."""
+    written = {name for inner in proto.node for name in inner.output} | set(proto.input)
+    outputs = []
+    for name, value in zip(proto.output, node.outputs, strict=False):
+        if name not in written and (value.uses() or value.is_graph_output()):
+            return False
+        outputs.append(name if name in written else proto.output[0])
+    del proto.output[:]
+    proto.output.extend(outputs)
+    return True
+
+
+def _body(schema: Any, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    """The function that defines a node in a version of the standard domain."""
+    import onnx
+    import onnx_ir as ir
+
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= opset]
+        text = schema.get_function_with_opset_version(max(versions)) if versions else b""
+    else:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        types = [_type(value) for value in node.inputs]
+        proto = ir.to_proto(node)
+        try:
+            text = (
+                schema.get_context_dependent_function_with_opset_version(
+                    max(versions), proto.SerializeToString(), [t.SerializeToString() for t in types]
+                )
+                if versions
+                else b""
+            )
+        except RuntimeError:  # the builder needs a type that is not known
+            text = b""
+    return onnx.FunctionProto.FromString(text) if text else None
+
+
+def _type(value: ir.Value | None) -> onnx.TypeProto:
+    import onnx
+    import onnx_ir as ir
+
+    if value is None or value.type is None:
+        return onnx.TypeProto()
+    return ir.to_proto(value).type

@@ -1,0 +1,148 @@
+"""Constant folding of ONNX graphs by onnxscript, with a limit on what it may write, and the unrolling of loops between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .branches import check_control_flow, select_branches
+from .loops import unroll_loops
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+ROUNDS = 200
+"""Most rounds of folding and unrolling: each unrolls a level of nested loops, or an iteration of a loop with a
+condition."""
+
+ALWAYS_BYTES = 1 << 20
+"""A folded value of up to this size is kept whatever it was made from."""
+
+GROWTH = 4
+"""A larger one may have so many times the bytes of the constants that it replaces (8-bit weights made 32-bit)."""
+
+REARRANGING = frozenset(
+    {
+        *("Add", "And", "Cast", "CastLike", "Concat", "ConstantOfShape", "DequantizeLinear", "Div", "Equal", "Expand"),
+        *("Flatten", "Gather", "Greater", "Identity", "Less", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "Range"),
+        *("Reciprocal", "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose"),
+        *("Unsqueeze", "Where"),
+    }
+)
+"""Operators whose cost is that of reading and writing their tensors: folded on large constants too."""
+
+
+def fold_model(model: ir.Model) -> None:
+    """Fold constants, decide ``If`` and unroll loops, in place, until nothing changes.
+
+    Raises
+    ------
+    Exception
+        Whatever onnxscript raises; the model is then in an undefined state.
+    UnsupportedNode
+        A loop too long to unroll, or control flow that depends on the data.
+    """
+    from onnx_ir.passes import common
+    from onnxscript import optimizer
+
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    common.LiftSubgraphInitializersToMainGraphPass()(model)
+    for _ in range(ROUNDS):
+        with _quiet():
+            result: Any = optimizer.fold_constants_ir(model, onnx_shape_inference=True, should_fold=_should_fold)
+        common.LiftSubgraphInitializersToMainGraphPass()(model)
+        changed = result.modified
+        changed |= _fold_several_outputs(model)
+        changed |= unroll_loops(model)
+        common.RemoveUnusedNodesPass()(model)
+        if not changed and not select_branches(model):
+            break
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    _lift_outputs(model)
+    check_control_flow(model)
+    common.IdentityEliminationPass()(model)
+    common.RemoveUnusedNodesPass()(model)
+    common.RemoveUnusedOpsetsPass()(model)
+
+
+def _lift_outputs(model: ir.Model) -> None:
+    """Make initializers of the Constant nodes that are outputs: the pass of onnx_ir leaves them."""
+    import onnx_ir as ir
+
+    for node in list(model.graph):
+        value = node.outputs[0]
+        tensor = ir.convenience.get_const_tensor(value) if node.op_type == "Constant" else None
+        if tensor is not None:
+            _replace_by_constant(model, value, ir.tensor(tensor.numpy(), name=value.name))
+            model.graph.remove(node, safe=True)
+
+
+def _replace_by_constant(model: ir.Model, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    import onnx_ir as ir
+
+    constant = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
+    ir.convenience.replace_all_uses_with(value, constant, replace_graph_outputs=True)
+    value.name = None
+    model.graph.register_initializer(constant)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Onnxscript logs what it could not evaluate; such nodes simply stay."""
+    logger = logging.getLogger("onnxscript")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _should_fold(node: ir.Node) -> bool | None:
+    """Whether to evaluate a node of constants; None leaves it to onnxscript's own rules for small tensors."""
+    if node.domain not in ("", "ai.onnx") or node.op_type not in REARRANGING:
+        return None
+    made = sum(_bytes(value) for value in node.outputs)
+    if made <= ALWAYS_BYTES:
+        return True
+    given = sum(v.const_value.nbytes for v in node.inputs if v is not None and v.const_value is not None)
+    return made <= GROWTH * given
+
+
+def _bytes(value: ir.Value) -> float:
+    """Size of a value; infinite where its shape is not known."""
+    if value.shape is None or value.dtype is None or not value.shape.is_static():
+        return float("inf")
+    size = value.dtype.itemsize
+    for dim in value.shape.numpy():
+        size *= dim
+    return size
+
+
+def _fold_several_outputs(model: ir.Model) -> bool:
+    """Fold nodes with several outputs (Split, TopK), which onnxscript leaves alone."""
+    import onnx.reference.ops
+    import onnx_ir as ir
+
+    changed = False
+    for node in list(model.graph):
+        if len(node.outputs) < 2 or node.domain not in ("", "ai.onnx") or node.op_type not in REARRANGING | {"TopK"}:
+            continue
+        constants = [None if v is None else v.const_value for v in node.inputs]
+        if any(v is not None and v.const_value is None for v in node.inputs) or not _should_fold(node):
+            continue
+        try:
+            operator = onnx.reference.ops.load_op("", node.op_type, model.opset_imports[""])
+            attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+            if node.op_type == "Split" and len(constants) < 2:
+                attributes.setdefault("num_outputs", len(node.outputs))
+            made = operator.eval(*(None if c is None else c.numpy() for c in constants), **attributes)
+        except Exception:  # the evaluator raises many classes; the node stays for the importer
+            continue
+        for value, array in zip(node.outputs, made, strict=True):
+            _replace_by_constant(model, value, ir.tensor(array, name=value.name))
+        model.graph.remove(node, safe=True)
+        changed = True
+    return changed

@@ -1,0 +1,171 @@
+"""Operators of ONNX Runtime's domain com.microsoft that its quantisation and graph optimisation tools leave in files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .integers import cast, dequantize, quantize
+from .quantized import dynamically_quantized, integer_matmul, per_matrix, requantize
+from .registry import Node, constant_of, converter, dtype_of
+
+_DOMAIN = "com.microsoft"
+_ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
+
+
+@converter("DynamicQuantizeMatMul", domain=_DOMAIN)
+def dynamic_quantize_matmul(node: Node) -> relax.Expr:
+    """Inputs A (float), B, its scale, its zero point, a bias: A is quantised by its range, the result is float."""
+    a, b, b_scale, b_zero, bias = (node.input(k) for k in range(5))
+    quantized, a_scale, a_zero = dynamically_quantized(node, a)
+    return _float_product(node, (quantized, a_scale, a_zero), (b, b_scale, b_zero), bias)
+
+
+@converter("MatMulIntegerToFloat", domain=_DOMAIN)
+def matmul_integer_to_float(node: Node) -> relax.Expr:
+    """Inputs A, B, their scales, their zero points, a bias; the result is float."""
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (node.input(k) for k in range(7))
+    return _float_product(node, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
+
+
+def _float_product(node: Node, left: tuple[Any, ...], right: tuple[Any, ...], bias: relax.Expr | None) -> relax.Expr:
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
+    product = cast(node, integer_matmul(node, a, b, a_zero, b_zero), "float32")
+    scale = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
+    result = node.emit(relax.op.multiply(product, scale))
+    return result if bias is None else node.emit(relax.op.add(result, bias))
+
+
+@converter("QLinearAdd", "QLinearMul", domain=_DOMAIN)
+def qlinear_binary(node: Node) -> relax.Expr:
+    """Inputs A, its scale and zero point, B, its scale and zero point, the scale and zero point of the result."""
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (node.input(k) for k in range(8))
+    operation = relax.op.add if node.operator == "QLinearAdd" else relax.op.multiply
+    values = dequantize(node, a, a_scale, a_zero), dequantize(node, b, b_scale, b_zero)
+    return quantize(node, node.emit(operation(*values)), scale, zero, dtype_of(a))
+
+
+@converter("QLinearSigmoid", "QLinearLeakyRelu", domain=_DOMAIN)
+def qlinear_activation(node: Node) -> relax.Expr:
+    """Inputs X, its scale and zero point, the scale and zero point of the result."""
+    x, x_scale, x_zero, scale, zero = (node.input(k) for k in range(5))
+    value = dequantize(node, x, x_scale, x_zero)
+    if node.operator == "QLinearSigmoid":
+        result = node.emit(relax.op.sigmoid(value))
+    else:
+        result = node.emit(relax.op.nn.leakyrelu(value, float(node.attribute("alpha", 0.01))))
+    return quantize(node, result, scale, zero, dtype_of(x))
+
+
+@converter("QLinearConcat", domain=_DOMAIN)
+def qlinear_concat(node: Node) -> relax.Expr:
+    """Inputs: the scale and zero point of the result, then each tensor with its scale and zero point."""
+    scale, zero, *parts = node.inputs
+    values = [dequantize(node, *parts[k : k + 3]) for k in range(0, len(parts), 3)]
+    joined = node.emit(relax.op.concat(values, int(node.attributes["axis"])))
+    return quantize(node, joined, scale, zero, dtype_of(zero))
+
+
+@converter("QLinearGlobalAveragePool", "QLinearAveragePool", domain=_DOMAIN)
+def qlinear_pool(node: Node) -> relax.Expr:
+    """Inputs X, its scale and zero point, the scale and zero point of the result."""
+    if node.attribute("channels_last", 0):
+        raise node.unsupported("its channels are the last axis; only channels before the image are supported")
+    x, x_scale, x_zero, scale, zero = (node.input(k) for k in range(5))
+    attributes = {k: v for k, v in node.attributes.items() if k != "channels_last"}
+    pooled = node.convert_as(node.operator.removeprefix("QLinear"), [dequantize(node, x, x_scale, x_zero)], attributes)
+    return quantize(node, pooled, scale, zero, dtype_of(x))
+
+
+@converter("QGemm", domain=_DOMAIN)
+def qgemm(node: Node) -> relax.Expr:
+    """Inputs A, its scale and zero point, B, its scale and zero point, C (int32), the result's scale and zero point."""
+    a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (node.input(k) for k in range(9))
+    if node.attribute("transA", 0):
+        a = node.emit(relax.op.permute_dims(a))
+    if node.attribute("transB", 0):
+        b = node.emit(relax.op.permute_dims(b))
+    product = integer_matmul(node, a, b, a_zero, b_zero)
+    if c is not None:
+        product = node.emit(relax.op.add(cast(node, product, "int32"), c))
+    factor = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
+    alpha = float(node.attribute("alpha", 1.0))
+    factor = node.emit(relax.op.multiply(factor, relax.const(alpha, "float32")))
+    product = cast(node, product, "float32")
+    if scale is None:
+        return node.emit(relax.op.multiply(product, factor))
+    return requantize(node, product, factor, scale, zero)
+
+
+@converter("FusedMatMul", domain=_DOMAIN)
+def fused_matmul(node: Node) -> relax.Expr:
+    """``alpha * A @ B`` with either transposed in its last two axes, or with its batch axis before the last."""
+    factors = []
+    for name, value in zip("AB", node.inputs, strict=True):
+        rank = len(node.shape(value, f"its input {name}"))
+        if node.attribute(f"transBatch{name}", 0):
+            value = node.emit(relax.op.permute_dims(value, [*range(1, rank - 1), 0, rank - 1]))
+        if node.attribute(f"trans{name}", 0) and rank > 1:
+            value = node.emit(relax.op.permute_dims(value, [*range(rank - 2), rank - 1, rank - 2]))
+        factors.append(value)
+    product = node.emit(relax.op.matmul(*factors))
+    alpha = float(node.attribute("alpha", 1.0))
+    return product if alpha == 1 else node.emit(relax.op.multiply(product, relax.const(alpha, dtype_of(product))))
+
+
+@converter("FusedConv", "FusedGemm", domain=_DOMAIN)
+def fused_activation(node: Node) -> relax.Expr:
+    """Convolution or Gemm, then an activation; a convolution's fourth input is added before that."""
+    operator = node.operator.removeprefix("Fused")
+    attributes = {k: v for k, v in node.attributes.items() if not k.startswith("activation")}
+    value = node.convert_as(operator, [node.inputs[0], node.inputs[1], node.input(2)], attributes)
+    if operator == "Conv" and node.input(3) is not None:
+        value = node.emit(relax.op.add(value, node.input(3)))
+    name = node.attribute("activation", "")
+    return _activated(node, value, name) if name else value
+
+
+def _activated(node: Node, value: relax.Expr, name: str) -> relax.Expr:
+    if name not in _ACTIVATIONS:
+        raise node.unsupported(f"its activation is {name!r}; allowed are {', '.join(_ACTIVATIONS)}")
+    alpha, beta = (node.attribute(f"activation_{key}") for key in ("alpha", "beta"))
+    constants = node.attribute("activation_params", ()) or tuple(v for v in (alpha, beta) if v is not None)
+    if name == "Clip":
+        return node.emit(relax.op.clip(value, *(float(bound) for bound in constants)))
+    keys = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
+    return node.convert_as(name, [value], dict(zip(keys, constants, strict=False)))
+
+
+@converter("MatMulNBits", domain=_DOMAIN)
+def matmul_nbits(node: Node) -> relax.Expr:
+    """A product with a constant matrix of 4 or 8 bits, quantised in blocks along its rows; it becomes a float matrix."""
+    a, b, scales, zeros, groups, bias = (node.input(k) for k in range(6))
+    bits, k, n, block = (int(node.attribute(name, 4)) for name in ("bits", "K", "N", "block_size"))
+    packed, scale = constant_of(b), constant_of(scales)
+    point = constant_of(zeros)
+    if packed is None or scale is None or (zeros is not None and point is None) or groups is not None:
+        raise node.unsupported("its weights are known only when the model runs, or in another order (g_idx)")
+    if bits not in (4, 8):
+        raise node.unsupported(f"its weights have {bits} bits; 4 and 8 are allowed")
+    blocks = -(-k // block)
+    whole = _unpack(packed.reshape(n, blocks, -1), bits)[..., :block].astype("float32")
+    if point is None:
+        whole -= float(1 << (bits - 1))
+    elif point.dtype.kind == "f":
+        whole -= point.reshape(n, blocks, 1).astype("float32")
+    else:
+        whole -= _unpack(point.reshape(n, -1), bits)[:, :blocks, None].astype("float32")
+    weights = (whole * scale.reshape(n, blocks, 1).astype("float32")).reshape(n, -1)[:, :k]
+    dtype = dtype_of(a)
+    result = node.emit(relax.op.matmul(a, relax.const(np.ascontiguousarray(weights.T).astype(dtype))))
+    return result if bias is None else node.emit(relax.op.add(result, bias))
+
+
+def _unpack(data: Any, bits: int) -> Any:
+    """Numbers of 4 bits, the lower half of a byte first."""
+    data = np.asarray(data).view("uint8")
+    if bits == 8:
+        return data
+    return np.stack([data & 15, data >> 4], axis=-1).reshape(*data.shape[:-1], -1)

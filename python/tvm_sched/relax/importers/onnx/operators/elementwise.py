@@ -1,0 +1,180 @@
+"""Operators on single elements whose converters TVM lacks, or has for some attributes, types or ranges only."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+from .registry import Node, converter, dtype_of
+
+WHOLE = ("int", "uint")
+
+
+def scalar(value: float, like: relax.Expr) -> relax.Expr:
+    """A constant of the type of another value."""
+    return relax.const(value, dtype_of(like))
+
+
+@converter("IsInf")
+def is_inf(node: Node) -> relax.Expr:
+    """TVM's ignores which infinities are asked for."""
+    x = node.input(0)
+    found = [
+        relax.op.equal(x, scalar(sign * np.inf, x))
+        for name, sign in (("detect_negative", -1), ("detect_positive", 1))
+        if node.attribute(name, 1)
+    ]
+    if len(found) == 2:
+        return relax.op.logical_or(*found)
+    return found[0] if found else relax.op.zeros(node.shape(x, "its input"), "bool")
+
+
+@converter("PRelu")
+def prelu(node: Node) -> relax.Expr:
+    """The slope broadcasts to the input, or is one a channel; TVM's takes one a channel only."""
+    x, slope = node.input(0), node.input(1)
+    shape, given = node.shape(x, "its input X"), node.shape(slope, "its slope")
+    if len(given) == 1 and len(shape) > 1 and given[0] not in (1, shape[-1]) and given[0] == shape[1]:
+        slope = relax.op.reshape(slope, (given[0], *[1] * (len(shape) - 2)))
+    return relax.op.where(relax.op.less(x, scalar(0, x)), relax.op.multiply(x, slope), x)
+
+
+@converter("Softplus")
+def softplus(node: Node) -> relax.Expr:
+    """``max(x, 0) + log(1 + exp(-|x|))``, which neither overflows nor loses small values."""
+    x = node.input(0)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        wide = "float64" if a.dtype == "float64" else "float32"
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            value = a(*i).astype(wide)
+            tail = tvm.tirx.log1p(tvm.tirx.exp(-tvm.tirx.abs(value)))
+            return (tvm.tirx.Select(value > 0, value, tvm.tirx.const(0, wide)) + tail).astype(a.dtype)
+
+        return te.compute(a.shape, element, name="softplus")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint="softplus")
+
+
+@converter("Mod")
+def mod(node: Node) -> relax.Expr:
+    """The sign of the divisor, or with ``fmod`` that of the dividend; TVM's gives NaN for some floating point."""
+    x, y = node.input(0), node.input(1)
+    truncate = bool(node.attribute("fmod", 0))
+    if dtype_of(x).startswith(WHOLE):
+        return relax.op.mod(x, y) if truncate else relax.op.floor_mod(x, y)
+    if dtype_of(x) not in ("float16", "float32", "float64"):
+        raise node.unsupported(f"a remainder of {dtype_of(x)} is not written; cast to float32 before it")
+
+    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        wide = "float64" if a.dtype == "float64" else "float32"
+        function = "fmod" if wide == "float64" else "fmodf"
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            by = b(*i).astype(wide)
+            rest = tvm.tirx.call_pure_extern(wide, function, a(*i).astype(wide), by)
+            if not truncate:
+                other = tvm.tirx.any(tvm.tirx.all(rest < 0, by > 0), tvm.tirx.all(rest > 0, by < 0))
+                rest = tvm.tirx.Select(other, rest + by, rest)
+            return rest.astype(a.dtype)
+
+        return te.compute(a.shape, element, name="remainder")
+
+    shape = np.broadcast_shapes(node.shape(x, "its input A"), node.shape(y, "its input B"))
+    x, y = (node.emit(relax.op.broadcast_to(value, shape)) for value in (x, y))
+    return node.builder.emit_te(compute, x, y, primfunc_name_hint="remainder")
+
+
+@converter("BitShift")
+def bit_shift(node: Node) -> relax.Expr:
+    """A shift by the width or more, or by a negative number, leaves 0, or the sign of a signed number moved right."""
+    x, y = node.input(0), node.input(1)
+    left = node.attribute("direction") == "LEFT"
+    bits = int(dtype_of(x).lstrip("uint"))
+    inside = relax.op.less(y, scalar(bits, y))
+    if dtype_of(y).startswith("int"):
+        inside = relax.op.logical_and(inside, relax.op.greater_equal(y, scalar(0, y)))
+    if left:
+        amount = relax.op.where(inside, y, scalar(0, y))
+        return relax.op.where(inside, relax.op.left_shift(x, amount), scalar(0, x))
+    if dtype_of(x).startswith("int"):
+        return relax.op.right_shift(x, relax.op.where(inside, y, scalar(bits - 1, y)))
+    return relax.op.where(inside, relax.op.right_shift(x, relax.op.where(inside, y, scalar(0, y))), scalar(0, x))
+
+
+@converter("Pow")
+def power(node: Node) -> relax.Expr:
+    """The type of the base is that of the result; TVM takes equal types and floating point only."""
+    base, exponent = node.input(0), node.input(1)
+    if not dtype_of(base).startswith(WHOLE):
+        return relax.op.power(base, relax.op.astype(exponent, dtype_of(base)))
+    if not dtype_of(exponent).startswith(WHOLE):
+        wide = relax.op.power(relax.op.astype(base, "float64"), relax.op.astype(exponent, "float64"))
+        return relax.op.astype(wide, dtype_of(base))
+    return _whole_power(node, base, exponent)
+
+
+def _whole_power(node: Node, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
+    """Binary exponentiation, exact modulo the type's range; negative exponents round towards zero."""
+    op, one, zero = relax.op, scalar(1, base), scalar(0, base)
+    signed = dtype_of(exponent).startswith("int")
+    magnitude = node.emit(op.abs(exponent)) if signed else exponent
+    result, square = one, base
+    for bit in range(7):  # 2**127 is beyond any integer type; what matters above is whether the base is -1, 0 or 1
+        moved = op.right_shift(magnitude, scalar(bit, exponent)) if bit else magnitude
+        taken = op.equal(op.bitwise_and(moved, scalar(1, exponent)), scalar(1, exponent))
+        result = node.emit(op.where(taken, op.multiply(result, square), result))
+        square = node.emit(op.multiply(square, square))
+    at_zero = op.where(op.equal(exponent, scalar(0, exponent)), one, zero)
+    result = op.where(op.equal(base, zero), at_zero, result)
+    if not signed:
+        return result
+    unit = op.equal(base, one)
+    if dtype_of(base).startswith("int"):
+        unit = op.logical_or(unit, op.equal(base, scalar(-1, base)))
+    lost = op.logical_and(op.less(exponent, scalar(0, exponent)), op.logical_not(unit))
+    return op.where(lost, zero, result)
+
+
+@converter("Dropout")
+def dropout(node: Node) -> list[relax.Expr]:
+    """Without training nothing is dropped."""
+    x = node.input(0)
+    training = node.input(2)
+    if training is not None and not _is_false(training):
+        ratio = node.constant(1)
+        if ratio is None or float(ratio) != 0.0:
+            raise node.unsupported(
+                "it drops random elements in training mode, and what is compiled here is repeatable; export the model in "
+                "evaluation mode, or give training_mode as a constant false"
+            )
+    mask = relax.op.ones(node.shape(x, "its input"), "bool")
+    return [x, mask]
+
+
+def _is_false(value: relax.Expr) -> bool:
+    from .registry import constant_of
+
+    known = constant_of(value)
+    return known is not None and not bool(known)
+
+
+@converter("BitCast")
+def bit_cast(node: Node) -> relax.Expr:
+    """The same bits as another type of the same width."""
+    from tvm.relax.frontend.onnx.onnx_frontend import get_type
+
+    x, kind = node.input(0), get_type(node.attribute("to"))
+    if kind == dtype_of(x):
+        return x
+    if dtype_of(x) == "bool" and kind in ("int8", "uint8"):
+        return relax.op.astype(x, kind)  # one byte, 0 or 1
+    if "bool" in (kind, dtype_of(x)):
+        raise node.unsupported(f"from {dtype_of(x)} to {kind}: not every value is one of the other type")
+    return node.builder.emit_te(
+        lambda a: te.compute(a.shape, lambda *i: tvm.tirx.reinterpret(kind, a(*i)), name="bit_cast"),
+        x,
+        primfunc_name_hint="bit_cast",
+    )

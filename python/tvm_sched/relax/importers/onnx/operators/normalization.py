@@ -1,0 +1,138 @@
+"""Normalisations, by the standard's formulas, with all their outputs."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import relax
+
+from .elementwise import scalar
+from .registry import Node, converter, dtype_of
+
+
+@converter("LayerNormalization")
+def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
+    """Mean and inverse deviation are outputs, too, which TVM's leaves empty."""
+    x, scale, bias = node.input(0), node.input(1), node.input(2)
+    shape = node.shape(x, "its input X")
+    axis = node.attribute("axis", -1) % len(shape)
+    axes = list(range(axis, len(shape)))
+    epsilon = node.attribute("epsilon", 1e-5)
+    scale_shape = node.shape(scale, "its scale")
+    usual = scale_shape == shape[axis:] and (bias is None or node.shape(bias, "its bias") == scale_shape)
+    if usual and not node.wants(1) and not node.wants(2) and dtype_of(x) == "float32":
+        bias = relax.op.zeros(scale_shape, dtype_of(scale)) if bias is None else bias
+        return relax.op.nn.layer_norm(x, scale, bias, axes, epsilon)
+    wide = _wide(node, x)
+    mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
+    centred = node.emit(relax.op.subtract(wide, mean))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
+    inverse = node.emit(_inverse_root(variance, epsilon, wide))
+    y = relax.op.multiply(relax.op.astype(relax.op.multiply(centred, inverse), dtype_of(x)), scale)
+    return [y if bias is None else relax.op.add(y, bias), mean, inverse]
+
+
+@converter("RMSNormalization")
+def rms_normalization(node: Node) -> relax.Expr:
+    """The scale broadcasts; TVM's wants it of the shape of the normalised axes."""
+    x, scale = node.input(0), node.input(1)
+    shape = node.shape(x, "its input X")
+    axis = node.attribute("axis", -1) % len(shape)
+    axes, epsilon = list(range(axis, len(shape))), node.attribute("epsilon", 1e-5)
+    if node.shape(scale, "its scale") == shape[axis:] and dtype_of(x) == "float32":
+        return relax.op.nn.rms_norm(x, scale, axes, epsilon)
+    wide = node.emit(_wide(node, x))
+    mean = relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True)
+    normal = relax.op.multiply(wide, _inverse_root(mean, epsilon, wide))
+    return relax.op.multiply(relax.op.astype(normal, dtype_of(scale)), scale)
+
+
+@converter("LpNormalization")
+def lp_normalization(node: Node) -> relax.Expr:
+    """``x / |x|_p`` along an axis; 0 where the norm is 0."""
+    x, axis, p = node.input(0), node.attribute("axis", -1), node.attribute("p", 2)
+    size = relax.op.abs(x) if p == 1 else relax.op.multiply(x, x)
+    norm = relax.op.sum(size, axis, keepdims=True)
+    norm = node.emit(norm if p == 1 else relax.op.sqrt(norm))
+    empty = relax.op.equal(norm, scalar(0, norm))
+    return relax.op.divide(
+        relax.op.where(empty, scalar(0, x), x), relax.op.where(empty, scalar(1, norm), norm)
+    )
+
+
+@converter("GroupNormalization")
+def group_normalization(node: Node) -> relax.Expr:
+    """Scale and bias are one a group before opset 21, one a channel from it."""
+    x, scale, bias = node.input(0), node.input(1), node.input(2)
+    shape = node.shape(x, "its input X")
+    groups, channels = int(node.attribute("num_groups")), shape[1]
+    if groups <= 0 or channels % groups:
+        raise node.unsupported(f"{channels} channels cannot be divided into {groups} groups")
+    inner = math.prod(shape[2:])
+    wide = node.emit(relax.op.reshape(_wide(node, x), (shape[0], groups, channels // groups * inner)))
+    mean = node.emit(relax.op.mean(wide, [2], keepdims=True))
+    centred = node.emit(relax.op.subtract(wide, mean))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), [2], keepdims=True)
+    normal = relax.op.multiply(centred, _inverse_root(variance, node.attribute("epsilon", 1e-5), wide))
+    normal = relax.op.astype(normal, dtype_of(x))
+    if node.opset < 21:
+        each = (1, groups, 1)
+        scaled = relax.op.add(
+            relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each)
+        )
+        return relax.op.reshape(scaled, shape)
+    each = (1, channels, *[1] * (len(shape) - 2))
+    normal = relax.op.reshape(normal, shape)
+    return relax.op.add(relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each))
+
+
+@converter("BatchNormalization")
+def batch_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
+    """In training mode the running statistics move by the population's variance, which TVM's takes for the sample's."""
+    x, scale, bias, mean, variance = (node.input(i) for i in range(5))
+    shape = node.shape(x, "its input X")
+    epsilon = node.attribute("epsilon", 1e-5)
+    training = bool(node.attribute("training_mode", 0))
+    if not training:
+        kinds = {dtype_of(value) for value in (x, scale, bias, mean, variance)}
+        if kinds == {"float32"}:
+            made = relax.op.nn.batch_norm(x, scale, bias, mean, variance, axis=1, epsilon=epsilon)
+            return relax.TupleGetItem(node.emit(made), 0)
+    running, old = (mean, variance), (mean, variance)
+    wide = node.emit(_wide(node, x))
+    if training:
+        axes = [axis for axis in range(len(shape)) if axis != 1]
+        mean = node.emit(relax.op.mean(wide, axes))
+        variance = node.emit(relax.op.variance(wide, axes))
+        keep = node.attribute("momentum", 0.9)
+        running = tuple(
+            relax.op.astype(
+                relax.op.add(
+                    relax.op.multiply(relax.op.astype(before, dtype_of(wide)), scalar(keep, wide)),
+                    relax.op.multiply(now, scalar(1 - keep, wide)),
+                ),
+                dtype_of(before),
+            )
+            for before, now in zip(old, (mean, variance), strict=True)
+        )
+    each = (1, shape[1], *[1] * (len(shape) - 2))
+    scale, bias, mean, variance = (
+        relax.op.reshape(relax.op.astype(value, dtype_of(wide)), each) for value in (scale, bias, mean, variance)
+    )
+    factor = relax.op.multiply(_inverse_root(variance, epsilon, wide), scale)
+    y = relax.op.add(relax.op.multiply(relax.op.subtract(wide, mean), factor), bias)
+    return [relax.op.astype(y, dtype_of(x)), *running]
+
+
+def _wide(node: Node, x: relax.Expr) -> relax.Expr:
+    """In the type that the statistics are computed in."""
+    stash = {1: "float32", 11: "float64"}.get(node.attribute("stash_type", 1))
+    if stash is None:
+        raise node.unsupported(f"stash_type is {node.attribute('stash_type')}; 1 (float32) is allowed")
+    return x if dtype_of(x) in (stash, "float64") else node.emit(relax.op.astype(x, stash))
+
+
+def _inverse_root(variance: relax.Expr, epsilon: float, like: relax.Expr) -> relax.Expr:
+    return relax.op.divide(scalar(1, like), relax.op.sqrt(relax.op.add(variance, scalar(epsilon, like))))
+
+

@@ -1,0 +1,115 @@
+"""Pooling with indices, regions of interest, and transposed convolutions of a given size."""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import relax, te
+
+from .registry import Node, converter
+from .upstream import convert_upstream
+
+
+@converter("MaxPool")
+def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
+    """With the flat index of each maximum where it is wanted; TVM's has no second output."""
+    if not node.wants(1):
+        return convert_upstream(node)
+    x = node.input(0)
+    shape = node.shape(x, "its input X")
+    kernel = node.attribute("kernel_shape")
+    rank = len(kernel)
+    strides, dilations = node.attribute("strides", (1,) * rank), node.attribute("dilations", (1,) * rank)
+    before, sizes = _windows(node, shape[2:], kernel, strides, dilations)
+    column_major = bool(node.attribute("storage_order", 0))
+
+    def compute(a: te.Tensor) -> list[te.Tensor]:
+        reducer = te.comm_reducer(_later, _lowest(a.dtype), name="largest_with_place")
+        inner = [te.reduce_axis((0, size), f"k{d}") for d, size in enumerate(kernel)]
+
+        def element(n: tvm.tirx.Var, c: tvm.tirx.Var, *at: tvm.tirx.Var) -> tuple[tvm.tirx.Expr, ...]:
+            place = [at[d] * strides[d] + inner[d] * dilations[d] - before[d] for d in range(rank)]
+            inside = tvm.tirx.all(*(p >= 0 for p in place), *(p < s for p, s in zip(place, shape[2:], strict=True)))
+            flat = 0
+            for d in range(rank)[::-1] if column_major else range(rank):
+                flat = flat * shape[2 + d] + place[d]
+            flat = (n * shape[1] + c) * math.prod(shape[2:]) + flat
+            value = tvm.tirx.if_then_else(inside, a[(n, c, *place)], tvm.te.min_value(a.dtype))
+            index = tvm.tirx.if_then_else(inside, flat, tvm.tirx.const(-1, "int64"))
+            return reducer((index.astype("int64"), value), axis=inner)
+
+        index, value = te.compute((*shape[:2], *sizes), element, name="max_pool")
+        return [value, index]
+
+    made = node.builder.emit_te(compute, x, primfunc_name_hint="max_pool_with_indices")
+    return [node.emit(relax.TupleGetItem(made, 0)), node.emit(relax.TupleGetItem(made, 1))]
+
+
+def _later(p: list[tvm.tirx.Expr], q: list[tvm.tirx.Expr]) -> tuple[tvm.tirx.Expr, ...]:
+    """The first of equal values stays."""
+    first = tvm.tirx.any(p[1] > q[1], tvm.tirx.all(p[1] == q[1], tvm.tirx.any(q[0] < 0, tvm.tirx.all(p[0] >= 0, p[0] < q[0]))))
+    return tvm.tirx.Select(first, p[0], q[0]), tvm.tirx.Select(first, p[1], q[1])
+
+
+def _lowest(dtype: str):  # type: ignore[no-untyped-def]
+    return lambda index, value: (tvm.tirx.const(-1, index), tvm.te.min_value(value))
+
+
+def _windows(
+    node: Node, shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> tuple[list[int], list[int]]:
+    """Padding at the start and number of windows of each axis."""
+    rank = len(kernel)
+    pads = node.attribute("pads", (0,) * (2 * rank))
+    automatic = node.attribute("auto_pad", "NOTSET")
+    round_up = bool(node.attribute("ceil_mode", 0))
+    before, sizes = [], []
+    for d in range(rank):
+        reach = (kernel[d] - 1) * dilations[d] + 1
+        if automatic in ("SAME_UPPER", "SAME_LOWER"):
+            size = -(-shape[d] // strides[d])
+            total = max(0, (size - 1) * strides[d] + reach - shape[d])
+            before.append(total // 2 if automatic == "SAME_UPPER" else total - total // 2)
+            sizes.append(size)
+            continue
+        first, last = (0, 0) if automatic == "VALID" else (pads[d], pads[d + rank])
+        span = shape[d] + first + last - reach
+        size = (-(-span // strides[d]) if round_up else span // strides[d]) + 1
+        if round_up and (size - 1) * strides[d] >= shape[d] + first:
+            size -= 1  # a window must not begin in the padding behind
+        before.append(first)
+        sizes.append(size)
+    return before, sizes
+
+
+@converter("RoiAlign")
+def roi_align(node: Node) -> relax.Expr:
+    """The mean of the samples; the standard's maximum is of weighted corners, which TVM's is not."""
+    if node.attribute("mode", "avg") != "avg":
+        raise node.unsupported("mode 'max' is not written; mode 'avg' is")
+    return convert_upstream(node)
+
+
+@converter("ConvTranspose")
+def conv_transpose(node: Node) -> relax.Expr:
+    """A given output_shape decides the padding, which TVM's does not look at."""
+    wanted = node.attribute("output_shape")
+    if wanted is None:
+        return convert_upstream(node)
+    shape = node.shape(node.input(0), "its input X")[2:]
+    kernel = node.shape(node.input(1), "its weights W")[2:]
+    rank = len(shape)
+    wanted = wanted[-rank:]
+    strides, dilations = node.attribute("strides", (1,) * rank), node.attribute("dilations", (1,) * rank)
+    extra = list(node.attribute("output_padding", (0,) * rank))
+    upper = node.attribute("auto_pad", "NOTSET") == "SAME_UPPER"
+    pads = [0] * (2 * rank)
+    for d in range(rank):
+        total = strides[d] * (shape[d] - 1) + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - wanted[d]
+        if total < 0:
+            extra[d], total = extra[d] - total, 0
+        half = total // 2 if upper else total - total // 2
+        pads[d], pads[d + rank] = half, total - half
+    attributes = {k: v for k, v in node.attributes.items() if k not in ("output_shape", "auto_pad")}
+    return convert_upstream(node, {**attributes, "pads": tuple(pads), "output_padding": tuple(extra)})

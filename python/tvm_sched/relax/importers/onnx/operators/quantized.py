@@ -1,0 +1,159 @@
+"""Quantised operators of the ONNX standard, in the integer arithmetic that it prescribes."""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+from tvm import relax
+
+from .integers import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
+from .registry import Node, converter, dtype_of
+
+_UINT8 = onnx.TensorProto.UINT8
+
+
+@converter("QuantizeLinear")
+@converter("QuantizeLinear", domain="com.microsoft")
+def quantize_linear(node: Node) -> relax.Expr:
+    """Quantise a tensor as a whole, along an axis, or in blocks along an axis."""
+    x, zero = node.inputs[0], node.input(2)
+    dtype = dtype_of(zero) if zero is not None else _output_dtype(node)
+    scale, zero = (_spread(node, x, value) for value in (node.inputs[1], zero))
+    return quantize(node, x, scale, zero, dtype)
+
+
+@converter("DequantizeLinear")
+@converter("DequantizeLinear", domain="com.microsoft")
+def dequantize_linear(node: Node) -> relax.Expr:
+    """The numbers that a quantised tensor stands for, in the type of the scale."""
+    x, scale = node.inputs[0], node.inputs[1]
+    if dtype_of(x) not in ("int8", "uint8", "int16", "uint16", "int32"):
+        raise node.unsupported(f"its input is {dtype_of(x)}; integers of 8, 16 or 32 bits are allowed")
+    dtype = dtype_of(scale)
+    scale, zero = (_spread(node, x, value) for value in (scale, node.input(2)))
+    return cast(node, dequantize(node, x, scale, zero), dtype)
+
+
+@converter("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
+    """Quantise to uint8 with the range that the data have; outputs are the data, the scale and the zero point."""
+    return list(dynamically_quantized(node, node.inputs[0]))
+
+
+def dynamically_quantized(node: Node, x: relax.Expr) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """A float32 tensor as uint8, its scale and its zero point; the range always holds 0."""
+    op, zero = relax.op, scalar(0, "float32")
+    least = node.emit(op.minimum(node.emit(op.min(x)), zero))
+    greatest = node.emit(op.maximum(node.emit(op.max(x)), zero))
+    width = node.emit(op.subtract(greatest, least))
+    scale = node.emit(op.divide(width, scalar(255, "float32")))
+    empty = node.emit(op.equal(width, zero))
+    scale = node.emit(op.where(empty, scalar(1, "float32"), scale))
+    start = node.emit(op.divide(node.emit(op.negative(least)), scale))
+    point = saturate(node, start, None, "uint8")
+    return quantize(node, x, scale, point, "uint8"), scale, point
+
+
+@converter("MatMulInteger")
+def matmul_integer(node: Node) -> relax.Expr:
+    """A product of 8-bit matrices, in int32."""
+    a, b, *zeros = (node.input(k) for k in range(4))
+    return cast(node, integer_matmul(node, a, b, *zeros), "int32")
+
+
+def integer_matmul(
+    node: Node, a: relax.Expr, b: relax.Expr, a_zero: relax.Expr | None, b_zero: relax.Expr | None
+) -> relax.Expr:
+    """The exact product of quantised matrices less their zero points; float32 where that holds it, else int32.
+
+    A zero point is a scalar, one for each row of ``a``, or one for each column of ``b``.
+    """
+    terms = node.shape(a, "its first matrix")[-1]
+    dtype = sum_dtype(node, a, b, b_zero, terms)
+    rows = None if a_zero is None else per_matrix(node, a_zero, a, -2)
+    columns = None if b_zero is None else per_matrix(node, b_zero, b, -1)
+    return node.emit(relax.op.matmul(centred(node, a, rows, dtype), centred(node, b, columns, dtype)))
+
+
+@converter("QLinearMatMul")
+def qlinear_matmul(node: Node) -> relax.Expr:
+    """A product of quantised matrices, quantised."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
+    product = cast(node, integer_matmul(node, a, b, a_zero, b_zero), "float32")
+    factor = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
+    return requantize(node, product, factor, y_scale, y_zero)
+
+
+def requantize(
+    node: Node, value: relax.Expr, factor: relax.Expr, y_scale: relax.Expr, y_zero: relax.Expr
+) -> relax.Expr:
+    """Quantise ``value * factor``; factor and scale are put together first, as ONNX Runtime does."""
+    ratio = node.emit(relax.op.divide(cast(node, factor, "float32"), cast(node, y_scale, "float32")))
+    return saturate(node, node.emit(relax.op.multiply(value, ratio)), y_zero, dtype_of(y_zero))
+
+
+@converter("ConvInteger")
+def conv_integer(node: Node) -> relax.Expr:
+    """A convolution of 8-bit tensors, in int32."""
+    return cast(node, _integer_conv(node, node.inputs[0], node.inputs[1], node.input(2), node.input(3)), "int32")
+
+
+@converter("QLinearConv")
+def qlinear_conv(node: Node) -> relax.Expr:
+    """A convolution of quantised tensors, quantised; the bias is int32 in units of both scales' product."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
+    rank = len(node.shape(x, "its input x"))
+    value = _integer_conv(node, x, w, x_zero, w_zero)
+    if node.input(8) is not None:
+        bias = along(node, node.inputs[8], 1, rank)
+        value = node.emit(relax.op.add(cast(node, value, "int32"), bias))
+    factor = node.emit(relax.op.multiply(along(node, x_scale, 1, rank), along(node, w_scale, 1, rank)))
+    return requantize(node, cast(node, value, "float32"), factor, y_scale, y_zero)
+
+
+def _integer_conv(
+    node: Node, x: relax.Expr, w: relax.Expr, x_zero: relax.Expr | None, w_zero: relax.Expr | None
+) -> relax.Expr:
+    """The exact convolution less the zero points; padding stands for the number 0, which is the zero point."""
+    shape = node.shape(w, "its weights")
+    dtype = sum_dtype(node, x, w, w_zero, math.prod(shape[1:]))
+    weights = centred(node, w, None if w_zero is None else along(node, w_zero, 0, len(shape)), dtype)
+    zero = None if x_zero is None else along(node, x_zero, 1, len(shape))
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    attributes = {name: node.attributes[name] for name in names if name in node.attributes}
+    return node.convert_as("Conv", [centred(node, x, zero, dtype), weights], attributes)
+
+
+def _output_dtype(node: Node) -> str:
+    number = node.attribute("output_dtype", 0) or _UINT8
+    dtype = str(onnx.TensorProto.DataType.Name(number)).lower()
+    range_of(node, dtype)
+    return dtype
+
+
+def _spread(node: Node, x: relax.Expr, value: relax.Expr | None) -> relax.Expr | None:
+    """A scale or zero point in a shape that broadcasts against the tensor it is for."""
+    if value is None:
+        return None
+    shape, given = node.shape(x, "its input x"), node.shape(value, "a scale or zero point")
+    rank = len(shape)
+    axis = int(node.attribute("axis", 1)) % max(rank, 1)
+    block = int(node.attribute("block_size", 0))
+    if not block:
+        if math.prod(given) > 1 and shape[axis] != math.prod(given):
+            raise node.unsupported(f"a scale or zero point has shape {given}, and axis {axis} of x has {shape[axis]}")
+        return along(node, value, axis, rank)
+    repeated = node.emit(relax.op.repeat(value, block, axis))
+    return node.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
+
+
+def per_matrix(node: Node, value: relax.Expr, matrix: relax.Expr, axis: int) -> relax.Expr:
+    """What belongs to a matrix: a scalar, a vector along an axis, or a tensor that broadcasts already."""
+    given = node.shape(value, "a scale or zero point")
+    rank = len(node.shape(matrix, "its matrix"))
+    if math.prod(given) == 1:
+        return node.emit(relax.op.reshape(value, ()))
+    if len(given) == 1:
+        return along(node, value, axis % rank, rank) if rank > 1 else value
+    return value

@@ -1,0 +1,219 @@
+"""Resize and Upsample in all modes: an axis at a time, by weights and positions that are constants.
+
+Interpolation is separable, and all but the values is known when the model is compiled; how positions and weights follow
+from the attributes is written down once, in NumPy, as the standard's reference does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, te
+
+from .registry import Node, converter, dtype_of
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one axis is resized: from ``size`` to ``length`` by ``scale``, within a region given by fractions."""
+
+    size: int
+    length: int
+    scale: float
+    region: tuple[float, float] = (0.0, 1.0)
+
+
+@converter("Resize", "Upsample")
+def resize(node: Node) -> relax.Expr:
+    """Inputs X, roi, scales, sizes; before opset 11 and for Upsample X, scales."""
+    x = node.input(0)
+    shape = node.shape(x, "its input X")
+    mode = node.attribute("mode", "nearest")
+    axes = _axes(node, shape)
+    usual = _usual(node, x, shape, axes, mode)
+    if usual is not None:
+        return usual
+    outside: npt.NDArray[np.bool_] | None = None
+    value = x
+    for position, axis in enumerate(axes):
+        if axis.length == axis.size and axis.scale == 1.0 and not _is_cropped(node, axis):
+            continue
+        places = _positions(node, axis)
+        if _is_cropped(node, axis):
+            beyond = (places < 0) | (places > axis.size - 1)
+            beyond = beyond.reshape([-1 if i == position else 1 for i in range(len(shape))])
+            outside = beyond if outside is None else outside | beyond
+        indices, weights = _taps(node, mode, axis, places)
+        value = _interpolate(node, value, position, indices, weights)
+    if outside is not None and outside.any():
+        fill = relax.const(node.attribute("extrapolation_value", 0.0), dtype_of(x))
+        value = relax.op.where(relax.const(outside, "bool"), fill, value)
+    return value
+
+
+def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
+    """The standard's sizes and scales; ``roi`` holds all starts, then all ends, of the axes named."""
+    old = node.operator == "Upsample" or node.opset < 11
+    roi, scales, sizes = (None, node.constant(1), None) if old else tuple(node.constant(i) for i in (1, 2, 3))
+    if node.operator == "Upsample" and scales is None:
+        given = node.attribute("scales")
+        scales = None if given is None else np.array(given, np.float32)
+    scales = None if scales is None or scales.size == 0 else scales
+    sizes = None if sizes is None or sizes.size == 0 else sizes
+    if scales is None and sizes is None:
+        raise node.unsupported("neither its scales nor its sizes are constants; give them with --constant NAME=VALUE")
+    named = [int(a) % len(shape) for a in node.attribute("axes", tuple(range(len(shape))))]
+    result = [_Axis(size, size, 1.0) for size in shape]
+    known = scales if scales is not None else sizes
+    if known is None or len(known) != len(named):
+        raise node.unsupported(f"it names {len(named)} axes and has {0 if known is None else len(known)} scales or sizes")
+    lengths, factors = _lengths(node, [shape[a] for a in named], scales, sizes)
+    cropped = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    for k, axis in enumerate(named):
+        region = (0.0, 1.0)
+        if cropped and roi is not None and roi.size:
+            region = (float(roi[k]), float(roi[k + len(named)]))
+        result[axis] = _Axis(shape[axis], lengths[k], factors[k], region)
+    return result
+
+
+def _lengths(
+    node: Node, shape: list[int], scales: npt.NDArray[np.generic] | None, sizes: npt.NDArray[np.generic] | None
+) -> tuple[list[int], list[float]]:
+    if scales is not None:
+        factors = [float(s) for s in scales]
+        return [int(np.floor(size * factor)) for size, factor in zip(shape, factors, strict=True)], factors
+    assert sizes is not None
+    lengths = [int(s) for s in sizes]
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return lengths, [length / size for length, size in zip(lengths, shape, strict=True)]
+    choose = {"not_larger": min, "not_smaller": max}[policy]
+    factor = choose(length / size for length, size in zip(lengths, shape, strict=True))
+    return [int(np.floor(factor * size + 0.5)) for size in shape], [factor] * len(shape)
+
+
+def _is_cropped(node: Node, axis: _Axis) -> bool:
+    return node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+
+
+def _positions(node: Node, axis: _Axis) -> npt.NDArray[np.float64]:
+    """Where each output lies in the input."""
+    at = np.arange(axis.length, dtype=np.float64)
+    default = "half_pixel" if node.opset >= 11 and node.operator == "Resize" else "asymmetric"
+    mode = node.attribute("coordinate_transformation_mode", default)
+    exact = axis.scale * axis.size  # the length before it is rounded down
+    if mode == "align_corners":
+        return at * (axis.size - 1) / (exact - 1) if exact != 1 else at * 0
+    if mode == "asymmetric":
+        return at / axis.scale
+    if mode == "tf_crop_and_resize":
+        start, end = axis.region
+        if exact == 1:
+            return at * 0 + (end - start) * (axis.size - 1) / 2
+        return start * (axis.size - 1) + at * (end - start) * (axis.size - 1) / (exact - 1)
+    if mode == "pytorch_half_pixel":
+        return at * 0 - 0.5 if exact == 1 else (at + 0.5) / axis.scale - 0.5
+    if mode == "half_pixel":
+        return (at + 0.5) / axis.scale - 0.5
+    if mode == "half_pixel_symmetric":
+        return axis.size / 2 * (1 - axis.length / exact) + (at + 0.5) / axis.scale - 0.5
+    if mode == "tf_half_pixel_for_nn":
+        return (at + 0.5) / axis.scale
+    raise node.unsupported(f"coordinate_transformation_mode is {mode!r}, which the standard does not know")
+
+
+def _taps(
+    node: Node, mode: str, axis: _Axis, places: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """The inputs that each output takes, and with what weights: two arrays of shape (length, taps)."""
+    if mode == "nearest":
+        return _nearest(node, places, axis.size)[:, None], np.ones((len(places), 1))
+    if mode not in ("linear", "bilinear", "cubic"):
+        raise node.unsupported(f"mode is {mode!r}; 'nearest', 'linear' and 'cubic' are allowed")
+    stretch = min(axis.scale, 1.0) if node.attribute("antialias", 0) else 1.0
+    reach = (2 if mode == "cubic" else 1) / stretch
+    count = 2 * int(np.ceil(reach))
+    first = np.floor(places).astype(np.int64) - count // 2 + 1
+    indices = first[:, None] + np.arange(count)
+    distance = (indices - places[:, None]) * stretch
+    coefficient = node.attribute("cubic_coeff_a", -0.75)
+    weights = _cubic(distance, coefficient) if mode == "cubic" else np.maximum(0, 1 - np.abs(distance))
+    if node.attribute("exclude_outside", 0):
+        weights = np.where((indices < 0) | (indices >= axis.size), 0, weights)
+    if stretch != 1.0 or node.attribute("exclude_outside", 0):
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return np.clip(indices, 0, axis.size - 1), weights
+
+
+def _cubic(distance: npt.NDArray[np.float64], a: float) -> npt.NDArray[np.float64]:
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def _nearest(node: Node, places: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
+    default = "round_prefer_floor" if node.opset >= 11 and node.operator == "Resize" else "floor"
+    mode = node.attribute("nearest_mode", default)
+    rounded = {
+        "round_prefer_floor": np.ceil(places - 0.5),
+        "round_prefer_ceil": np.floor(places + 0.5),
+        "floor": np.floor(places),
+        "ceil": np.ceil(places),
+    }.get(mode)
+    if rounded is None:
+        raise node.unsupported(f"nearest_mode is {mode!r}, which the standard does not know")
+    return np.clip(rounded, 0, size - 1).astype(np.int64)
+
+
+def _interpolate(
+    node: Node, value: relax.Expr, axis: int, indices: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+) -> relax.Expr:
+    if indices.shape[1] == 1:
+        return relax.op.take(value, relax.const(indices[:, 0], "int64"), axis)
+    kind = dtype_of(value)
+    wide = kind if kind in ("float32", "float64") else "float32"
+
+    def compute(x: te.Tensor, at: te.Tensor, by: te.Tensor) -> te.Tensor:
+        tap = te.reduce_axis((0, indices.shape[1]), "tap")
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            source = [*i[:axis], at[i[axis], tap], *i[axis + 1 :]]
+            return te.sum(x[tuple(source)].astype(wide) * by[i[axis], tap], axis=tap)
+
+        shape = [*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :]]
+        return te.compute(shape, element, name="resize")
+
+    value = value if isinstance(value, relax.Var) else node.emit(value)
+    made = node.builder.emit_te(
+        compute, value, relax.const(indices, "int64"), relax.const(weights.astype(wide), wide), primfunc_name_hint="resize"
+    )
+    return made if wide == kind else node.emit(relax.op.astype(made, kind))
+
+
+def _usual(node: Node, x: relax.Expr, shape: tuple[int, ...], axes: list[_Axis], mode: str) -> relax.Expr | None:
+    """TVM's own operator for what pictures are usually resized by: one kernel for both axes."""
+    coordinates = node.attribute("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
+    rounding = node.attribute("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    exact = all(axis.scale * axis.size == axis.length for axis in axes)
+    whole = exact and (axes[2].length % shape[2], axes[3].length % shape[3]) == (0, 0) if len(shape) == 4 else False
+    if not whole or axes[0].scale != 1.0 or axes[1].scale != 1.0 or dtype_of(x) != "float32":
+        return None
+    if node.attribute("exclude_outside", 0):
+        return None
+    nearest = mode == "nearest" and (coordinates, rounding) == ("asymmetric", "floor")
+    linear = mode in ("linear", "bilinear") and coordinates in ("half_pixel", "asymmetric", "align_corners")
+    if not (nearest or linear):
+        return None
+    return relax.op.image.resize2d(
+        x,
+        size=relax.ShapeExpr([axes[2].length, axes[3].length]),
+        layout="NCHW",
+        method="nearest_neighbor" if nearest else "linear",
+        coordinate_transformation_mode=coordinates,
+        rounding_method=rounding if nearest else "",
+    )

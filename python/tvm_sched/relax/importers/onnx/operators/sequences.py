@@ -1,0 +1,30 @@
+"""Operators on sequences of different lengths within a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from .registry import Node, converter
+
+
+@converter("ReverseSequence")
+def reverse_sequence(node: Node) -> relax.Expr:
+    """Turn the first elements of each sequence round, as many as its length says; the others stay."""
+    x, lengths = node.inputs
+    shape = node.shape(x, "its input")
+    axes = int(node.attribute("batch_axis", 1)), int(node.attribute("time_axis", 0))
+    if sorted(axes) != [0, 1]:
+        raise node.unsupported(f"batch_axis and time_axis are {axes}; one is 0 and the other 1")
+    batch, time = axes
+    steps = [1, 1]
+    steps[time] = shape[time]
+    position = relax.const(np.arange(shape[time], dtype="int64").reshape(steps))
+    count = [1, 1]
+    count[batch] = shape[batch]
+    length = node.emit(relax.op.reshape(node.emit(relax.op.astype(lengths, "int64")), count))
+    last = node.emit(relax.op.subtract(length, relax.const(1, "int64")))
+    inside = node.emit(relax.op.less(position, length))
+    index = node.emit(relax.op.where(inside, node.emit(relax.op.subtract(last, position)), position))
+    index = node.emit(relax.op.reshape(index, [*shape[:2], *[1] * (len(shape) - 2)]))
+    return node.emit(relax.op.gather_elements(x, node.emit(relax.op.broadcast_to(index, shape)), time))

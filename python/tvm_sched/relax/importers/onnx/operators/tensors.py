@@ -1,0 +1,119 @@
+"""Types, and the rearranging of tensors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+from .registry import Node, converter, dtype_of
+from .upstream import convert_upstream
+
+NUMBERS = {
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
+    "float64",
+}  # fmt: skip
+"""Types between which values are converted as C does it."""
+
+
+@converter("Cast")
+def cast(node: Node) -> relax.Expr:
+    """Between the types that the kernels compute in; the small ones are packed or saturate, which TVM's ignores."""
+    from tvm.relax.frontend.onnx.onnx_frontend import get_type
+
+    to = get_type(node.attribute("to"))
+    x = node.input(0)
+    known = None if isinstance(x, relax.ShapeExpr) else dtype_of(x)
+    for kind in (to, known):
+        if kind is not None and kind not in NUMBERS:
+            raise node.unsupported(
+                f"a cast from {known} to {to}; types are {', '.join(sorted(NUMBERS))}: export the model with one of these"
+            )
+    if known == to:
+        return x
+    return convert_upstream(node)
+
+
+@converter("EyeLike")
+def eye_like(node: Node) -> relax.Expr:
+    """Of any type, whatever the input's is."""
+    from tvm.relax.frontend.onnx.onnx_frontend import get_type
+
+    x = node.input(0)
+    rows, columns = node.shape(x, "its input")
+    kind = node.attribute("dtype")
+    dtype = dtype_of(x) if kind is None else get_type(kind)
+    return relax.const(np.eye(rows, columns, node.attribute("k", 0)).astype(dtype), dtype)
+
+
+@converter("SpaceToDepth")
+def space_to_depth(node: Node) -> relax.Expr:
+    """Blocks become channels, in the order of ``mode``."""
+    x, block = node.input(0), int(node.attribute("blocksize"))
+    n, c, h, w = node.shape(x, "its input")
+    if h % block or w % block:
+        raise node.unsupported(f"height {h} and width {w} cannot be divided by blocksize {block}")
+    parts = node.emit(relax.op.reshape(x, (n, c, h // block, block, w // block, block)))
+    order = [0, 1, 3, 5, 2, 4] if node.attribute("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    moved = node.emit(relax.op.permute_dims(parts, order))
+    return relax.op.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+@converter("TensorScatter")
+def tensor_scatter(node: Node) -> relax.Expr:
+    """Write an update into a cache, at a place of each sequence of the batch; ``circular`` begins anew at the end."""
+    cache, update, places = node.input(0), node.input(1), node.input(2)
+    shape, new = node.shape(cache, "its past cache"), node.shape(update, "its update")
+    axis = node.attribute("axis", -2) % len(shape)
+    circular = node.attribute("mode", "linear") == "circular"
+    if places is None:
+        places = relax.op.zeros((shape[0],), "int64")
+
+    def compute(old: te.Tensor, fresh: te.Tensor, at: te.Tensor) -> te.Tensor:
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            distance = i[axis] - at[i[0]].astype("int64")
+            if circular:
+                distance = tvm.tirx.floormod(distance, shape[axis])
+            inside = tvm.tirx.all(distance >= 0, distance < new[axis])
+            source = tuple(distance if k == axis else i[k] for k in range(len(shape)))
+            return tvm.tirx.if_then_else(inside, fresh[source], old(*i))
+
+        return te.compute(shape, element, name="tensor_scatter")
+
+    return node.builder.emit_te(compute, cache, update, node.emit(places), primfunc_name_hint="tensor_scatter")
+
+
+@converter("Col2Im")
+def col2im(node: Node) -> relax.Expr:
+    """Overlapping blocks are summed where they lie in the picture."""
+    x = node.input(0)
+    image, block = (tuple(int(v) for v in node.constant(i)) for i in (1, 2))
+    batch, rows, _ = node.shape(x, "its input")
+    rank = len(image)
+    pads = node.attribute("pads", (0,) * (2 * rank))
+    strides, dilations = node.attribute("strides", (1,) * rank), node.attribute("dilations", (1,) * rank)
+    counts = [
+        (image[d] + pads[d] + pads[d + rank] - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(rank)
+    ]
+    taps = math.prod(block)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        inner = [te.reduce_axis((0, size), f"k{d}") for d, size in enumerate(block)]
+
+        def element(n: tvm.tirx.Var, c: tvm.tirx.Var, *at: tvm.tirx.Var) -> tvm.tirx.Expr:
+            row, column, inside = 0, 0, []
+            for d in range(rank):
+                moved = at[d] + pads[d] - inner[d] * dilations[d]
+                place = tvm.tirx.floordiv(moved, strides[d])
+                inside += [moved >= 0, tvm.tirx.floormod(moved, strides[d]) == 0, place < counts[d]]
+                row, column = row * block[d] + inner[d], column * counts[d] + place
+            value = tvm.tirx.if_then_else(
+                tvm.tirx.all(*inside), a[n, c * taps + row, column], tvm.tirx.const(0, a.dtype)
+            )
+            return te.sum(value, axis=inner)
+
+        return te.compute((batch, rows // taps, *image), element, name="col2im")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint="col2im")

@@ -1,0 +1,159 @@
+"""Which of TVM's converters are used, and what is asked of a node before they are: they were written for common models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax
+
+from .registry import Node, UnsupportedNode, constant_of, find
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+EXPANDED = {
+    "AffineGrid": "sizes as run-time values only where TVM's own operator takes them",
+    "Attention": "TVM's is com.microsoft's operator of the same name",
+    "CastLike": "the type is known: a Cast",
+    "Mish": "loses digits below -8",
+    "MeanVarianceNormalization": "default axes are not known to it",
+}
+"""Operators whose definition in the standard is used although TVM has a converter, and why."""
+
+_AXES = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd")
+CONSTANTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys((*_AXES, "ReduceSum", "ReduceSumSquare"), (1,)),
+    "AffineGrid": (1,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DFT": (1, 2),
+    "Expand": (1,),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "STFT": (1, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
+}
+"""Inputs that decide shapes or axes: they have to be known when the model is compiled."""
+
+
+INFERENCE_ERRS = {"STFT": "onnx takes onesided for 0 where nothing is said, against its own definition"}
+"""Operators whose shapes ONNX's inference does not get right, and how."""
+
+
+def is_known(node: ir.Node | onnx.NodeProto) -> bool:
+    """Whether a node of the standard domain is converted as it is, and not by the standard's definition of it."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    if find(node.op_type, node.domain) is not None:
+        return True
+    return node.op_type in onnx_frontend._get_convert_map() and node.op_type not in EXPANDED
+
+
+def convert_upstream(node: Node, attributes: Mapping[str, Any] | None = None) -> relax.Expr:
+    """What TVM's converter makes of a node, for converters of ours that only mend its attributes."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    function = onnx_frontend._get_convert_map()[node.operator].get_converter(node.opset)
+    given = dict(node.attributes if attributes is None else attributes)
+    given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.outputs)}
+    return function(node.builder, onnx_frontend.onnx_input(node.inputs), given, [{}, {}])
+
+
+def check_constants(
+    node: onnx.NodeProto, inputs: Sequence[relax.Expr | None], graph: onnx.GraphProto | None = None
+) -> None:
+    """Refuse a node one of whose shapes or axes is known only when the model runs.
+
+    Raises
+    ------
+    UnsupportedNode
+        It says how to freeze the input, where the value is an input of the model.
+    """
+    for position in CONSTANTS.get(node.op_type, ()):
+        value = inputs[position] if position < len(inputs) else None
+        if value is None or constant_of(value) is not None or isinstance(value, relax.ShapeExpr):
+            continue
+        name = node.input[position]
+        sources = _sources(graph, name) if graph is not None else [name]
+        if sources:
+            told = " and ".join(f"--constant {source}=VALUE" for source in sources)
+            advice = f"give the value of what decides it: {told} (constants={{{sources[0]!r}: ...}})"
+        else:
+            advice = "change the model so that it is a constant"
+        raise UnsupportedNode(
+            f"{_text(node)}: its input {position} ({name!r}) decides shapes or axes, which have to be known when the model "
+            f"is compiled; {advice}"
+        )
+
+
+def _sources(graph: onnx.GraphProto, name: str) -> list[str]:
+    """The inputs of the model from which a value is computed."""
+    producers = {output: node for node in graph.node for output in node.output}
+    inputs = {item.name for item in graph.input}
+    seen, left, found = set(), [name], []
+    while left:
+        value = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in inputs:
+            found.append(value)
+        elif value in producers:
+            left.extend(producers[value].input)
+    return sorted(found)
+
+
+def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[str, onnx.ValueInfoProto]) -> None:
+    """Refuse a node whose converted outputs have other types or shapes than ONNX's shape inference says.
+
+    Raises
+    ------
+    UnsupportedNode
+    """
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    for name, value in zip(node.output, values, strict=False):
+        told = inferred.get(name)
+        if told is None or node.op_type in INFERENCE_ERRS or not told.type.HasField("tensor_type") or not isinstance(value, relax.Expr):
+            continue
+        kind = told.type.tensor_type
+        if not isinstance(value.ty, relax.TensorType):
+            continue
+        found = str(value.ty.dtype.dtype) if value.ty.dtype is not None else ""
+        wanted = np.dtype(tensor_dtype_to_np_dtype(kind.elem_type)).name if kind.elem_type else found
+        if found and found != wanted:
+            raise UnsupportedNode(f"{_text(node)}: its converter gives output {name!r} the type {found}, not {wanted}")
+        dims = value.ty.shape.values if isinstance(value.ty.shape, relax.ShapeExpr) else None
+        if dims is None or not kind.HasField("shape"):
+            continue
+        sizes = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+        known = [int(d) if hasattr(d, "value") else None for d in dims]
+        if len(known) != len(sizes) or any(
+            a is not None and b is not None and a != b for a, b in zip(known, sizes, strict=True)
+        ):
+            raise UnsupportedNode(
+                f"{_text(node)}: its converter gives output {name!r} the shape {known}, not {sizes} as the standard says"
+            )
+
+
+def _text(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} (node {node.name or '->'.join(node.output)!r})"

@@ -1,0 +1,76 @@
+"""A model that has been read, but not yet imported: what it declares, and how to import it with static shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import InputError
+from .constants import Constants, Values, check_constants
+from .model import ImportedModel
+from .shapes import DeclaredInput, InputShapes, StaticShapes, expand_shapes
+
+Importer = Callable[[StaticShapes, Values], ImportedModel]
+"""Imports with the shapes of all inputs that are not frozen, and the values of those that are, each of its full shape."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that can be imported with several shapes; what does not depend on them is done once.
+
+    Attributes
+    ----------
+    name : str
+        Of the model.
+    where : str
+        The same for messages: the file's name, mostly.
+    inputs : tuple of DeclaredInput
+    import_with : callable
+        See `Importer`.
+    defaults : mapping of str to int
+        Sizes of symbols that are not given.
+    """
+
+    name: str
+    where: str
+    inputs: tuple[DeclaredInput, ...]
+    import_with: Importer
+    defaults: Mapping[str, int] = field(default_factory=dict)
+
+    def combinations(
+        self, shapes: InputShapes | None = None, constants: Constants | None = None
+    ) -> list[tuple[StaticShapes, Values]]:
+        """For each combination of sizes the arguments of `import_with`.
+
+        Raises
+        ------
+        InputError
+            As `expand_shapes` and `check_constants`; an input that has both a shape and a value.
+        """
+        values = check_constants(self.inputs, constants, self.where)
+        for name in values:
+            if isinstance(shapes, Mapping) and name in shapes:
+                raise InputError(
+                    f"{self.where}: input {name!r} is frozen as a constant, so no shape can be given for it"
+                )
+        numbers = {name for name, value in values.items() if value.ndim == 0}
+        given = shapes
+        if values and (shapes is None or isinstance(shapes, Mapping)):
+            given = {**(shapes or {}), **{name: v.shape for name, v in values.items() if name not in numbers}}
+        found = []
+        for static in expand_shapes(self.inputs, given, self.where, numbers, self.defaults):
+            frozen = {name: np.broadcast_to(v, static[name]).copy() for name, v in values.items()}
+            found.append(({name: shape for name, shape in static.items() if name not in values}, frozen))
+        return found
+
+    def load(self, shapes: InputShapes | None = None, constants: Constants | None = None) -> ImportedModel:
+        """Import with one shape for each input."""
+        found = self.combinations(shapes, constants)
+        if len(found) > 1:
+            raise InputError(
+                f"{self.where}: {len(found)} combinations of shapes are given; one is allowed here, only `compile` takes "
+                "several"
+            )
+        return self.import_with(*found[0])

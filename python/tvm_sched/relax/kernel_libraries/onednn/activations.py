@@ -1,0 +1,146 @@
+"""Functions of one number, recognised by their values: however a model writes SiLU out, it is SiLU.
+
+A model's file may hold ``x * sigmoid(x)``, ``x / (1 + exp(-x))`` or ``x * 0.5 * (1 + tanh(x / 2))``. Rather than listing
+such forms, the operators that follow a value are evaluated as a function of one number at some points, in float64, and
+held against the functions that oneDNN has. Parameters (the slope of a leaky ReLU, the bounds of a clip) are solved from a
+few of those points; all points decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import erf as _erf
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Step = tuple[str, float, float]
+"""An elementwise function of oneDNN: its name in descriptions, alpha and beta."""
+
+POINTS: Array = np.concatenate([np.linspace(-12, 12, 97), [-80.0, -40.0, -20.0, 20.0, 40.0, 80.0], [-0.01, 0.01]])
+"""Where functions are compared: dense where activations bend, and far out; float32 holds exp of all of them."""
+TOLERANCE = 3e-6
+"""Relative, and absolute near 0: constants such as 1 / sqrt(2) are written with some seven digits."""
+_FAR = 80.0
+
+
+def sigmoid(x: Array) -> Array:
+    """The logistic function."""
+    return 1 / (1 + np.exp(-x))
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(0, x)
+
+
+def gelu(x: Array) -> Array:
+    """GELU by the error function."""
+    return 0.5 * x * (1 + erf(x / np.sqrt(2)))
+
+
+def gelu_tanh(x: Array) -> Array:
+    """GELU by the hyperbolic tangent."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def erf(x: Any) -> Any:
+    """The error function of each element."""
+    return np.vectorize(_erf, otypes=[float])(x)
+
+
+_FUNCTIONS: dict[str, Callable[[Array, float, float], Array]] = {
+    "linear": lambda x, a, b: a * x + b,
+    "relu": lambda x, a, b: np.where(x > 0, x, a * x),
+    "clip": lambda x, a, b: np.clip(x, a, b),
+    "sigmoid": lambda x, a, b: sigmoid(x),
+    "tanh": lambda x, a, b: np.tanh(x),
+    "exp": lambda x, a, b: np.exp(x),
+    "log": lambda x, a, b: np.log(x),
+    "sqrt": lambda x, a, b: np.sqrt(x),
+    "abs": lambda x, a, b: np.abs(x),
+    "square": lambda x, a, b: x * x,
+    "gelu": lambda x, a, b: gelu(x),
+    "gelu_tanh": lambda x, a, b: gelu_tanh(x),
+    "silu": lambda x, a, b: x * sigmoid(a * x),
+    "mish": lambda x, a, b: x * np.tanh(_softplus(x)),
+    "softplus": lambda x, a, b: _softplus(a * x) / a,
+    "elu": lambda x, a, b: np.where(x > 0, x, a * np.expm1(x)),
+    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "hard_swish": lambda x, a, b: x * np.clip(a * x + b, 0, 1),
+}
+"""What descriptions name (docs/formats/kernels.md), of ``x``, alpha and beta."""
+
+_WITHOUT_PARAMETERS = ("tanh", "sigmoid", "exp", "gelu", "gelu_tanh", "mish", "square", "sqrt", "log")
+_known: dict[bytes, list[Step] | None] = {}
+_SCALES = (1.0, 0.5, 2.0)
+"""Factors that may be missing from a function without parameters, such as GELU's half."""
+
+
+def evaluate(step: Step, x: Array) -> Array:
+    """The values of a step."""
+    name, alpha, beta = step
+    with np.errstate(all="ignore"):
+        return _FUNCTIONS[name](x, alpha, beta)
+
+
+def recognise(function: Callable[[Array], Array]) -> list[Step] | None:
+    """The steps of oneDNN that compute a function of one number.
+
+    Parameters
+    ----------
+    function : callable
+        Takes and returns an array of float64.
+
+    Returns
+    -------
+    list of tuple or None
+        One or two steps, to be done one after the other; none of them for the identity. None where no steps are known.
+    """
+    with np.errstate(all="ignore"):
+        values = np.broadcast_to(function(POINTS), POINTS.shape)
+        key = values.tobytes()
+        if key not in _known:
+            _known[key] = _recognise(values)
+    return _known[key]
+
+
+def _recognise(values: Array) -> list[Step] | None:
+    with np.errstate(all="ignore"):
+        at = {x: float(y) for x, y in zip(POINTS.tolist(), values.tolist(), strict=True)}
+        for steps in _candidates(at):
+            if all(np.isfinite([alpha, beta]).all() for _, alpha, beta in steps) and _same(values, steps):
+                return [step for step in steps if step != ("linear", 1.0, 0.0)]
+    return None
+
+
+def _same(values: Array, steps: Sequence[Step]) -> bool:
+    found = POINTS
+    for step in steps:
+        found = evaluate(step, found)
+    return bool(np.allclose(found, values, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
+
+
+def _candidates(at: dict[float, float]) -> list[list[Step]]:
+    """Steps that agree with the function at the points that their parameters were solved from."""
+    zero, one, minus_one, low, high = (at[x] for x in (0.0, 1.0, -1.0, -_FAR, _FAR))
+    result: list[list[Step]] = [[("linear", one - zero, zero)], [("abs", 0.0, 0.0)]]
+    if np.isfinite([low, high]).all():
+        result += [[("relu", -minus_one, 0.0)], [("clip", low, high)] if low < high else []]
+    for name in _WITHOUT_PARAMETERS:
+        for scale in _SCALES:
+            result.append([(name, 0.0, 0.0), *([("linear", scale, 0.0)] if scale != 1 else [])])
+    if 0 < one < 1:
+        result.append([("silu", float(np.log(one / (1 - one))), 0.0)])
+    result.append([("softplus", float(np.log(2) / zero) if zero > 0 else np.nan, 0.0)])
+    result += [[("elu", -low, 0.0)], [("elu", -low / one if one else np.nan, 0.0), ("linear", one, 0.0)]]
+    # Near 0 both hard functions are polynomials in x.
+    slope = (at[0.01] - at[-0.01]) / 0.02
+    curve = (at[0.01] + at[-0.01] - 2 * zero) / (2 * 0.01**2)
+    result += [[("hard_sigmoid", slope, zero)], [("hard_swish", curve, slope)]]
+    result += [[("hard_sigmoid", slope / high, zero / high), ("linear", high, 0.0)]] if high > 0 else []
+    # Multiplied afterwards by a number.
+    if one > 0 and minus_one < 0:
+        result.append([("relu", minus_one / -one, 0.0), ("linear", one, 0.0)])
+    return [steps for steps in result if steps]

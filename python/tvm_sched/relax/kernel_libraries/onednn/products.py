@@ -1,0 +1,171 @@
+"""Convolutions, transposed convolutions and matrix products, as kernels that a chain can follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ...._library import function as library_function
+from ..rewrite import constant_value, is_float32, operation, shape_of
+from .chain import Chain
+from .describe import channels_last, dense, permuted, to_first, transposed_window, window
+
+VERSION = 3
+CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
+TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
+LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
+"""By number of dimensions: what importers write, and what kernels compute on."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A kernel with weights, before anything follows it.
+
+    Attributes
+    ----------
+    kind : str
+        Names the operator.
+    kernel : dict
+        Its description without operands.
+    operands : list of dict
+        Source and weights.
+    result : dict
+    bias : dict
+        How a number for each channel is read as bias.
+    view : callable
+        How an operand of the shape of the result, or 1 along some dimensions, is read; None where it cannot be.
+    flops : int
+    axis : int or None
+        Of the output channels in the weights; None where nothing can be folded into them.
+    """
+
+    kind: str
+    kernel: dict[str, Any]
+    operands: list[dict[str, Any]]
+    result: dict[str, Any]
+    bias: dict[str, Any]
+    view: Callable[[tuple[int, ...]], dict[str, Any] | None]
+    flops: int
+    axis: int | None
+
+    def description(self, chain: Chain) -> dict[str, Any] | None:
+        """Of the kernel with what follows it; None where an operand cannot be read.
+
+        Its arguments are source, weights, bias where there is one, and operands of the chain in order.
+        """
+        operands = list(self.operands)
+        kernel: dict[str, Any] = {**self.kernel, "post": []}
+        if chain.bias is not None:
+            kernel["bias"] = len(operands)
+            operands.append(self.bias)
+        for post in chain.post:
+            entry = dict(post.description)
+            if post.operand is not None:
+                view = self.result if post.shape is None else self.view(post.shape)
+                if view is None:
+                    return None
+                entry["input"] = len(operands)
+                operands.append(view)
+            kernel["post"].append(entry)
+        return {**kernel, "operands": [*operands, self.result]}
+
+
+def implementation(kernel: dict[str, Any]) -> str:
+    """Name of the implementation that oneDNN takes for a kernel on this machine; empty where it has none."""
+    document = {"version": VERSION, "kernels": {"kernel": kernel}}
+    return str(library_function("tvm_sched.onednn_implementation")(json.dumps(document)))
+
+
+def is_fast(kernel: dict[str, Any] | None) -> bool:
+    """Whether oneDNN has more than its reference implementation, which is slower than TVM's code."""
+    if kernel is None:
+        return False
+    name = implementation(kernel)
+    return bool(name) and "ref" not in name and name != "simple:any"
+
+
+def product_of(call: Any, weights: Any) -> Product | None:
+    """The kernel for a call, None where oneDNN has none.
+
+    Parameters
+    ----------
+    call : relax.Call
+    weights : relax expression
+        The second argument, with other names for it seen through.
+    """
+    if not all(is_float32(expr) for expr in (*call.args, call)):
+        return None
+    name = operation(call)
+    parameter = constant_value(weights) is not None
+    if name == "matmul":
+        return _matmul(call, parameter)
+    if name in CONVOLUTIONS or name in TRANSPOSED:
+        return _convolution(call, parameter, name in TRANSPOSED)
+    return None
+
+
+def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None:
+    attrs, shape, filters, out = call.attrs, *((shape_of(e) or ()) for e in (*call.args, call))
+    if str(attrs.data_layout) != LAYOUTS[len(shape)][1]:
+        return None
+    groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
+    weights = _filters(filters, groups, transposed, parameter)
+    describe = transposed_window if transposed else window
+    found = describe(attrs.strides, attrs.padding, attrs.dilation, kernel, shape[1:-1], out[1:-1])
+    # Every number of the smaller channel dimension takes part once for each place of the window.
+    flops = 2 * prod(kernel) * filters[1] * (prod(shape) if transposed else prod(out))
+    return Product(
+        kind=operation(call).removeprefix("nn."),
+        kernel={"primitive": "deconvolution" if transposed else "convolution", **found},
+        operands=[channels_last(shape), weights],
+        result=channels_last(out),
+        bias=dense(out[-1:], parameter=True),
+        view=lambda other: permuted(other, to_first(rank)),
+        flops=flops,
+        axis=None if not parameter or (transposed and groups > 1) else 1 if transposed else 0,
+    )
+
+
+def _filters(shape: tuple[int, ...], groups: int, transposed: bool, parameter: bool) -> dict[str, Any]:
+    """Weights (O, I / groups, ...), or (I, O / groups, ...), as oneDNN's (groups, O / groups, I / groups, ...)."""
+    split = (groups, shape[0] // groups, *shape[1:])
+    order = tuple(range(len(split)))
+    result = permuted(split, (0, 2, 1, *order[3:]) if transposed else order)
+    if groups == 1:
+        result = {key: value[1:] for key, value in result.items()}
+    return {**result, "parameter": True} if parameter else result
+
+
+def _matmul(call: Any, parameter: bool) -> Product | None:
+    a, b, out = shape_of(call.args[0]) or (), shape_of(call.args[1]) or (), shape_of(call) or ()
+    if len(a) < 2 or len(b) < 2 or len(out) > 6:
+        return None
+    if len(b) == 2:
+        shapes: list[tuple[int, ...]] = [(prod(a[:-1]), a[-1]), b, (prod(out[:-1]), out[-1])]
+    elif a[:-2] == b[:-2]:
+        shapes = [(prod(s[:-2]), *s[-2:]) for s in (a, b, out)]
+    else:
+        shapes = [(1,) * (len(out) - len(s)) + s for s in (a, b, out)]
+    rank = len(shapes[2])
+
+    def view(other: tuple[int, ...]) -> dict[str, Any] | None:
+        if shapes[2] == out:
+            return dense(other)
+        whole = not any(size > 1 for size in other[:-1])
+        if whole:
+            return dense((*(1,) * (rank - 1), other[-1]))
+        return dense((1, *other[-2:])) if rank == 3 and not any(size > 1 for size in other[:-2]) else None
+
+    return Product(
+        kind="matmul",
+        kernel={"primitive": "matmul"},
+        operands=[dense(shapes[0]), dense(shapes[1], parameter)],
+        result=dense(shapes[2]),
+        bias=dense((*(1,) * (rank - 1), out[-1]), parameter=True),
+        view=view,
+        flops=2 * prod(out) * a[-1],
+        axis=1 if parameter and len(b) == 2 else None,
+    )

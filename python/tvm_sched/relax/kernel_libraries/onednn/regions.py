@@ -1,0 +1,169 @@
+"""Operators that compute a function of one value, number by number: from that value to where it is used no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from .activations import Array, Step, erf, gelu, gelu_tanh, recognise, sigmoid
+
+LARGEST = 24
+"""Operators looked at after a value; the longest form of an activation known has eleven."""
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda call, x: function(x)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda call, x, y: x + y,
+    "subtract": lambda call, x, y: x - y,
+    "multiply": lambda call, x, y: x * y,
+    "divide": lambda call, x, y: x / y,
+    "maximum": lambda call, x, y: np.maximum(x, y),
+    "minimum": lambda call, x, y: np.minimum(x, y),
+    "power": lambda call, x, y: np.power(x, y),
+    "negative": _unary(np.negative),
+    "abs": _unary(np.abs),
+    "exp": _unary(np.exp),
+    "log": _unary(np.log),
+    "sqrt": _unary(np.sqrt),
+    "rsqrt": lambda call, x: 1 / np.sqrt(x),
+    "square": _unary(np.square),
+    "tanh": _unary(np.tanh),
+    "erf": _unary(erf),
+    "sigmoid": _unary(sigmoid),
+    "clip": lambda call, x: np.clip(x, _number(call.args[1]), _number(call.args[2])),
+    "nn.relu": lambda call, x: np.maximum(x, 0),
+    "nn.relu6": lambda call, x: np.clip(x, 0, 6),
+    "nn.leakyrelu": lambda call, x: np.where(x > 0, x, float(call.attrs.alpha) * x),
+    "nn.gelu": _unary(gelu),
+    "nn.gelu_tanh": _unary(gelu_tanh),
+    "nn.silu": lambda call, x: x * sigmoid(x),
+    "nn.selu": lambda call, x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+    "nn.softplus": lambda call, x: _softplus(x, float(call.attrs.beta), float(call.attrs.threshold)),
+    "nn.prelu": lambda call, x, slope: np.where(x > 0, x, slope * x),
+}
+
+
+def _softplus(x: Array, beta: float, threshold: float) -> Array:
+    return np.where(x * beta > threshold, x, np.logaddexp(0, x * beta) / beta)
+
+
+def _number(expr: Any) -> float:
+    value = getattr(expr, "value", expr)
+    return float(getattr(value, "value", value))
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function of one value, and the value that holds the result.
+
+    Attributes
+    ----------
+    end : relax.Var
+    inside : list of relax.Var
+        The values between, which nothing else uses.
+    steps : list of tuple
+        What oneDNN computes instead.
+    """
+
+    end: Any
+    inside: list[Any]
+    steps: list[Step]
+
+
+def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> Region | None:
+    """The longest region after a value that oneDNN can compute, or None.
+
+    Parameters
+    ----------
+    start : relax.Var
+        A value that every user uses within the region.
+    taken : callable
+        Says of a variable whether another kernel computes it.
+    """
+    members = _members(rewriter, start, taken)
+    best = None
+    for count in range(1, len(members) + 1):
+        inside, end = members[: count - 1], members[count - 1]
+        needed = _needed(rewriter, end, {start, *inside})
+        if any(user not in needed for v in (start, *needed) if not v.same_as(end) for user in rewriter.uses[v]):
+            continue
+        steps = recognise(lambda x, end=end: _evaluate(rewriter, start, end, x))  # type: ignore[misc]
+        if steps is not None:
+            best = Region(end, [v for v in inside if v in needed], steps)
+    return best
+
+
+def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> list[Any]:
+    """Values that depend on ``start`` and numbers alone, in an order in which they can be computed."""
+    shape, known, found = shape_of(start), {start}, list[Any]()
+    position = 0
+    queue = [start]
+    while position < len(queue) and len(found) < LARGEST:
+        for user in rewriter.uses[queue[position]]:
+            if user is None or user in known or taken(user):
+                continue
+            call = rewriter.definitions[user]
+            if shape_of(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
+                continue
+            known.add(user)
+            found.append(user)
+            queue.append(user)
+        position += 1
+    return found
+
+
+def _computable(rewriter: Rewriter, call: Any, known: set[Any]) -> bool:
+    if isinstance(call, relax.Var):
+        return call in known
+    if operation(call) not in _FUNCTIONS:
+        return False
+    return all(a in known or _scalar(rewriter, a) is not None for a in _tensors(call))
+
+
+def _tensors(call: Any) -> list[Any]:
+    return [argument for argument in call.args if isinstance(argument.ty, relax.TensorType)]
+
+
+def _scalar(rewriter: Rewriter, expr: Any) -> float | None:
+    value = constant_value(rewriter.resolve(expr))
+    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+
+def _needed(rewriter: Rewriter, end: Any, known: set[Any]) -> set[Any]:
+    """``end`` and the values of the region that it is computed from."""
+    found, queue = {end}, [end]
+    while queue:
+        call = rewriter.definitions[queue.pop()]
+        for argument in [call] if isinstance(call, relax.Var) else _tensors(call):
+            if argument in known and argument not in found:
+                found.add(argument)
+                queue += [argument] if argument in rewriter.definitions else []
+    return found
+
+
+def _evaluate(rewriter: Rewriter, start: Any, end: Any, x: Array) -> Array:
+    values = {start: x}
+
+    def value(expr: Any) -> Any:
+        if expr in values:
+            return values[expr]
+        number = _scalar(rewriter, expr)
+        if number is not None:
+            return number
+        call = rewriter.definitions[expr]
+        if isinstance(call, relax.Var):
+            result = value(call)
+        else:
+            result = _FUNCTIONS[operation(call)](call, *[value(a) for a in _tensors(call)])
+        values[expr] = result
+        return result
+
+    return np.asarray(value(end))

@@ -1,0 +1,53 @@
+"""Operators on empty tensors, of which TVM's kernels leave results unwritten or refuse to be made."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import tvm
+from tvm import relax
+
+_NEUTRAL = {
+    "relax.matmul": 0.0,
+    "relax.sum": 0.0,
+    "relax.prod": 1.0,
+    "relax.mean": math.nan,
+    "relax.nn.conv1d": 0.0,
+    "relax.nn.conv2d": 0.0,
+    "relax.nn.conv3d": 0.0,
+}
+"""What a reduction over nothing gives; its kernel would not write its result, for it sets it in the first step."""
+
+
+def rewrite_empty(call: relax.Call) -> relax.Expr:
+    """A call, or what computes the same where an operand is empty."""
+    operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+    if operation in _NEUTRAL and any(_size(argument) == 0 for argument in call.args) and _size(call):
+        dtype = call.ty.dtype.dtype
+        return relax.op.full(call.ty.shape, relax.const(np.asarray(_NEUTRAL[operation]).astype(str(dtype))), dtype)
+    if operation == "relax.split" and isinstance(call.ty, relax.TupleType):
+        return _split(call)
+    return call
+
+
+def _split(call: relax.Call) -> relax.Expr:
+    """As slices where parts are empty: TVM wants positions that grow."""
+    if all(_size(part) != 0 for part in call.ty.fields):
+        return call
+    axis = int(call.attrs.axis) % call.args[0].ty.ndim
+    sizes = [int(part.shape[axis]) for part in call.ty.fields]
+    ends = np.cumsum([0, *sizes]).tolist()
+    slices = [relax.op.strided_slice(call.args[0], [axis], [start], [end]) for start, end in pairwise(ends)]
+    return relax.Tuple(slices)
+
+
+def _size(value: relax.Expr | relax.Type) -> int | None:
+    """Number of elements, where it is known."""
+    ty = value.ty if isinstance(value, tvm.ir.Expr) else value
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(d, tvm.tirx.IntImm) for d in ty.shape.values):
+        return None
+    return math.prod(int(d) for d in ty.shape.values)

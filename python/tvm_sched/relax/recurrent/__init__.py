@@ -1,0 +1,16 @@
+"""Recurrent layers (LSTM, GRU, RNN): one matrix product for the inputs of all steps, one kernel for the recurrence."""
+
+from .activations import Activation, make_activation, takes_alpha, takes_beta
+from .cell import GATES, Cell
+from .layer import Weights, emit_direction
+
+__all__ = [
+    "GATES",
+    "Activation",
+    "Cell",
+    "Weights",
+    "emit_direction",
+    "make_activation",
+    "takes_alpha",
+    "takes_beta",
+]

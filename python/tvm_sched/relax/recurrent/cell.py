@@ -1,0 +1,83 @@
+"""What a recurrent layer computes, and how its weights lie in memory for the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .activations import Activation
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+"""Gates of each kind of cell; in the order of ONNX: LSTM input, output, forget, cell; GRU update, reset, hidden."""
+LANES = 64
+"""Sums that one pass over a piece of the recurrent weights makes: eight vectors of AVX, four of AVX-512."""
+ROWS = 4
+"""Most sequences of a batch that share a pass over the weights."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One direction of a recurrent layer.
+
+    Attributes
+    ----------
+    kind : {"lstm", "gru", "rnn"}
+    steps, batch, hidden : int
+        Length of the longest sequence, sequences, and hidden units.
+    activations : tuple of Activation
+        Of the gates, in ONNX's order: LSTM f, g, h; GRU f, g; RNN f.
+    clip : float or None
+        Bound of what the gates' activations take.
+    reverse : bool
+        Whether the steps run from the last to the first.
+    lengths : bool
+        Whether each sequence has its own length.
+    peepholes : bool
+        LSTM: whether gates see the cell's state.
+    input_forget : bool
+        LSTM: whether the forget gate is one minus the input gate.
+    linear_before_reset : bool
+        GRU: whether the reset gate applies to the product with the recurrent weights, and not to the state before it.
+    dtype : {"float32", "float64"}
+    """
+
+    kind: str
+    steps: int
+    batch: int
+    hidden: int
+    activations: tuple[Activation, ...]
+    clip: float | None = None
+    reverse: bool = False
+    lengths: bool = False
+    peepholes: bool = False
+    input_forget: bool = False
+    linear_before_reset: bool = False
+    dtype: str = "float32"
+
+    @property
+    def gates(self) -> int:
+        """Gates of the cell."""
+        return GATES[self.kind]
+
+    @property
+    def rows(self) -> int:
+        """Sequences of the batch that share a pass over the weights."""
+        return max(rows for rows in range(1, ROWS + 1) if self.batch % rows == 0)
+
+    @property
+    def units(self) -> int:
+        """Hidden units of a block, whose gates are computed together."""
+        lanes = LANES if self.rows == 1 else LANES // 2
+        wanted = {4: lanes // 4, 3: lanes // 2, 1: lanes}[self.gates]
+        return min(wanted, -(-self.hidden // 4) * 4)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of hidden units; the last one may be filled up with units that nothing reads."""
+        return -(-self.hidden // self.units)
+
+    @property
+    def phases(self) -> tuple[tuple[int, int], ...]:
+        """Gates (from, to) that are computed from one state; a later phase needs the result of the one before."""
+        if self.kind == "gru" and not self.linear_before_reset:
+            return ((0, 2), (2, 3))
+        return ((0, self.gates),)
