@@ -82,7 +82,7 @@ def test_beside_other_work_the_least_counts_and_is_measured_again_when_it_is_qui
 
 def test_a_kernel_that_computes_otherwise_is_another(networks, timer, monkeypatch):
     problem_of(networks["convolutional0"])
-    monkeypatch.setattr(calibration, "_libraries", lambda: "another version")
+    monkeypatch.setattr(calibration, "_compiler", lambda: "another version")
     problem_of(networks["convolutional0"])
     assert timer.asked == 2
 

@@ -36,8 +36,8 @@ from .kernel_libraries import KERNELS
 from .profile import QUIET_LOAD
 from .quiet import OtherLoad
 
-SECONDS, FEWEST_RUNS, MOST_RUNS = 1.5, 3, 50
-"""How long a model is run to measure its kernels, and how often."""
+SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
+"""How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""
 
 
 def calibrated_costs(
@@ -102,19 +102,19 @@ def kernel_keys(mod: tvm.IRModule, calls: Extraction) -> list[str]:
 
 def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> str:
     if claimed:
-        said = json.dumps(json.loads(mod.attrs[KERNELS][function])["kernel"], sort_keys=True) + _libraries()
+        said = json.dumps(json.loads(mod.attrs[KERNELS][function])["kernel"], sort_keys=True)
     elif external:
         said = function
     else:
         said = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    return hashlib.sha256((said + _compiler()).encode()).hexdigest()[:16]
 
 
 @cache
-def _libraries() -> str:
-    """Digest of the libraries with kernels of ours."""
+def _compiler() -> str:
+    """Digest of what makes code of a kernel's description: our libraries and this part of the package."""
     digest = hashlib.sha256()
-    for file in sorted(Path(library_path()).parent.glob("*.so")):
+    for file in sorted([*library_path().parent.glob("*.so"), *Path(__file__).parent.rglob("*.py")]):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -178,9 +178,11 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
         module.configure(trace=True)
         one(arguments)
         found: list[npt.NDArray[np.float64]] = []
-        end = time.monotonic() + seconds
-        while len(found) < FEWEST_RUNS or (time.monotonic() < end and len(found) < MOST_RUNS):
+        begin = time.monotonic()
+        while not found or len(found) < (FEWEST_RUNS if time.monotonic() > begin + seconds else MOST_RUNS):
             found.append(one(arguments))
+            if time.monotonic() > begin + MOST_SECONDS:
+                break
         return np.array(found)
 
     with ThreadPoolExecutor(1) as thread:
