@@ -165,11 +165,10 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
         module.run(*arguments)
         times = np.zeros(len(operators))
         rows = [row for row in module.timeline()["events"] if row["event"]["kind"] == "kernel"]
-        last = None
+        begin = min((row["start_ns"] for row in rows), default=0)
         for row in sorted(rows, key=lambda row: row["end_ns"]):
-            begin = row["start_ns"] if last is None else min(max(last, 0), row["end_ns"])
             times[position[row["event"]["name"]]] = (row["end_ns"] - begin) / 1e9
-            last = row["end_ns"]
+            begin = row["end_ns"]
         return times
 
     def work() -> npt.NDArray[np.float64]:
