@@ -10,7 +10,9 @@ from typing import Any
 
 from .. import _library
 from ..cores import cores
+from ..errors import InputError
 
+_MOST_THREADS = 1 << 16
 _PACKAGES = ("tvm-sched", "apache-tvm", "apache-tvm-ffi")
 
 
@@ -29,13 +31,21 @@ def versions() -> dict[str, str]:
     return found
 
 
-def describe(backend: str, devices: list[Mapping[str, Any]], target: str) -> dict[str, Any]:
-    """What an artifact's metadata says of where it was made and what it needs."""
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that is none, with an `InputError`."""
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise InputError(f"threads is {threads}; allowed are 1 to {_MOST_THREADS}")
+
+
+def describe(
+    backend: str, devices: list[Mapping[str, Any]], target: str, needs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What an artifact's metadata says of where it was made and what it needs, besides what ``needs`` says."""
     return {
         "versions": versions(),
         "target": target,
         "machine": {"architecture": platform.machine(), "cores": cores()},
-        "needs": {"backend": backend, "devices": [dict(device) for device in devices]},
+        "needs": {"backend": backend, "devices": [dict(device) for device in devices], **(needs or {})},
     }
 
 
