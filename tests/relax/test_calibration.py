@@ -8,6 +8,7 @@ from tvm_sched.cost_model.profile import Database, this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
 from tvm_sched.relax import calibration, compile, make_problem
+from tvm_sched.relax.processor import compiling_for
 from tvm_sched.relax.quiet import OtherLoad
 from tvm_sched.relax.random_networks import random_networks
 
@@ -113,6 +114,20 @@ def test_a_model_that_fails_on_random_values_is_predicted(networks, timer, monke
     assert (problem.costs.operator_ns > 0).all()
 
 
+def test_instructions_that_are_not_here_are_not_run(networks, timer, monkeypatch):
+    monkeypatch.setattr(calibration, "runs_here", lambda: False)
+    with pytest.warns(CostWarning, match="this machine lacks instructions"):
+        problem_of(networks["convolutional0"])
+    assert timer.asked == 0
+
+
+def test_code_for_another_processor_is_measured_by_itself(networks, timer):
+    problem_of(networks["convolutional0"])
+    with compiling_for("x86-64-v2"):
+        problem_of(networks["convolutional0"])
+    assert timer.asked == 2
+
+
 def test_a_database_that_cannot_be_used_is_said_and_does_no_harm(networks, timer, tmp_path):
     (tmp_path / "measurements.sqlite").write_bytes(b"no database at all, but long enough to be read as one" * 50)
     with pytest.warns(CostWarning, match="cannot be used"):
@@ -144,7 +159,8 @@ def test_times_of_a_run_make_up_its_latency(networks, tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "SECONDS", 0.05)
     compiled = compile(networks["convolutional0"], "cpu1", "single", cost_model="calibrated")
     rows = Database().read(this_machine(), f"cpu, {default_threads('cpu1')} threads").values()
-    assert {row.content for row in rows} and all(row.content and row.in_run > 0 for row in rows)
+    assert rows
+    assert all(row.content and row.in_run > 0 for row in rows)
     names = [operator.name for operator in compiled.problem.graph.operators]
     times = calibration.kernel_times(compiled.module, names, 0.05)
     timeline = compiled.module.timeline()

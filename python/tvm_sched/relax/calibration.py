@@ -33,6 +33,7 @@ from .emit.executor import claimed_functions
 from .emit.runnable import link_calls, make_runnable
 from .graph import Extraction, extract
 from .kernel_libraries import KERNELS
+from .processor import host_target, runs_here
 from .profile import QUIET_LOAD
 from .quiet import OtherLoad
 
@@ -107,7 +108,7 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
         said = function
     else:
         said = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return hashlib.sha256((said + _compiler()).encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{said} {host_target()} {_compiler()}".encode()).hexdigest()[:16]
 
 
 @cache
@@ -121,6 +122,8 @@ def _compiler() -> str:
 
 def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str]) -> list[Measurement]:
     """The distinct kernels of a model, as long as they take in its run on one of the topology's devices."""
+    if not runs_here():
+        raise InputError(f"this machine lacks instructions of {host_target()}")
     graph = calls.graph
     problem = Problem(graph, cpu_topology(1), Costs(np.ones((len(graph.operators), 1), np.int64)))
     shares = {call.function: (1, len(topology.devices)) for call in calls.calls}

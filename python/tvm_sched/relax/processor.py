@@ -73,6 +73,15 @@ def host_target() -> tvm.target.Target:
     return _target(_chosen.get().processor)
 
 
+def runs_here() -> bool:
+    """Whether this machine can run what is compiled for the processor that was chosen."""
+    needed, here = (
+        {str(feature) for feature in tvm.target.codegen.llvm_get_cpu_features(target)}
+        for target in (host_target(), _target(NATIVE))
+    )
+    return needed <= here
+
+
 @cache
 def _target(processor: str) -> tvm.target.Target:
     name = tvm.target.codegen.llvm_get_system_cpu() if processor == NATIVE else processor
