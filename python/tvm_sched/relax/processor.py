@@ -75,11 +75,8 @@ def host_target() -> tvm.target.Target:
 
 def runs_here() -> bool:
     """Whether this machine can run what is compiled for the processor that was chosen."""
-    needed, here = (
-        {str(feature) for feature in tvm.target.codegen.llvm_get_cpu_features(target)}
-        for target in (host_target(), _target(NATIVE))
-    )
-    return needed <= here
+    needed, here = (needs_of(target)["processor"]["features"] for target in (host_target(), _target(NATIVE)))
+    return set(needed) <= set(here)
 
 
 @cache
