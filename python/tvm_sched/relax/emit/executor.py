@@ -22,7 +22,8 @@ from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS, make_modules
-from ..kernels import compile_kernels, host_target
+from ..kernels import compile_kernels
+from ..processor import host_target, needs_of, threads_in_artifact
 from ..shared_values import same_bits
 from .kernel_table import KernelTable
 
@@ -118,6 +119,7 @@ def make_executor(
             values=tuple(values),
             cores=shares,
         )
+        plan.update(threads_in_artifact())
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
@@ -214,9 +216,7 @@ def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "
     return {function: f"tvm_sched_{function}{suffix}" for function in used}
 
 
-def function_cores(
-    calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]
-) -> dict[str, tuple[int, int]]:
+def function_cores(calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """The share of the machine's cores of each function that is called, from those of operators."""
     return {call.function: shares[call.operator] for call in calls}
 
@@ -283,7 +283,7 @@ def _machine(variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targe
     """Versions, target and machine, and the topology that the schedule is for."""
     topology = variants[0].problem.topology
     return {
-        **describe(plans[0]["backend"], plans[0]["devices"], str(target)),
+        **describe(plans[0]["backend"], plans[0]["devices"], str(target), needs_of(target)),
         "topology_description": msgspec.to_builtins(topology),
     }
 
@@ -294,7 +294,7 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     old = first.mod["main"]
     held = set(first.mod.attrs[PARAMETERS]) if PARAMETERS in first.mod.attrs else set()
     kept = [k for k, variable in enumerate(old.params) if variable.name not in held]
-    types = [_common_type([v.mod["main"].params[k].ty for v in variants], f"n{k}") for k in kept]
+    types = [_common_type([v.mod["main"].params[k].ty for v in variants]) for k in kept]
     params = [relax.Var(old.params[k].name, ty) for k, ty in zip(kept, types, strict=True)]
     new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
     unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
@@ -350,18 +350,15 @@ def _output_type(variants: Sequence[Variant], k: int) -> Any:
     return relax.TensorType(dtype=first.dtype, ndim=len(first.shape) if len({len(s) for s in shapes}) == 1 else -1)
 
 
-def _common_type(types: Sequence[Any], symbol: str) -> Any:
-    """The type that takes what any of the types takes: dimensions that differ become symbols."""
+def _common_type(types: Sequence[Any]) -> Any:
+    """The type that takes what any of the types takes.
+
+    Of several plans nothing is said of the shapes, not even where they agree: it is the module that compares them, and says
+    which there are; TVM's virtual machine would refuse a shape before that, and name none.
+    """
     first = types[0]
     if isinstance(first, relax.TupleType):
-        parts = zip(*(ty.fields for ty in types), strict=True)
-        return relax.TupleType([_common_type(part, f"{symbol}_{k}") for k, part in enumerate(parts)])
+        return relax.TupleType([_common_type(part) for part in zip(*(ty.fields for ty in types), strict=True)])
     if len(types) == 1 or not isinstance(first, relax.TensorType):
         return first
-    shapes = [tuple(int(d) for d in ty.shape.values) for ty in types]
-    if len({len(shape) for shape in shapes}) > 1:
-        return relax.TensorType(dtype=first.dtype.dtype)
-    dims = []
-    for axis, sizes in enumerate(zip(*shapes, strict=True)):
-        dims.append(sizes[0] if len(set(sizes)) == 1 else tvm.tirx.Var(f"{symbol}_{axis}", "int64"))
-    return relax.TensorType(dims, first.dtype.dtype)
+    return relax.TensorType(dtype=first.dtype.dtype)
