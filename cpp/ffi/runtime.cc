@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ffi/runtime/errors.h"
 #include "ffi/runtime/module.h"
@@ -12,6 +13,7 @@
 #include "ffi/runtime/tensors.h"
 #include "runtime/cores.h"
 #include "runtime/machine.h"
+#include "runtime/processor.h"
 
 namespace tvm_sched::runtime {
 
@@ -31,6 +33,12 @@ ffi::Tensor Reinterpret(ffi::Tensor tensor, const ffi::String& dtype) {
   spec.dtype = wanted;
   std::byte* data = DataOf(tensor);
   return ViewTensor(spec, std::make_shared<ffi::Tensor>(std::move(tensor)), data);
+}
+
+ffi::Array<ffi::String> KnownProcessorFeatures() {
+  ffi::Array<ffi::String> known;
+  for (const std::string& name : KnownFeatures()) known.push_back(name);
+  return known;
 }
 
 /// How this machine differs from what an artifact's metadata (JSON) asks for, each with what to do.
@@ -54,6 +62,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_sched.machine_differences", MachineDifferences)
       .def("tvm_sched.cores", [](int compiled) { return Cores(compiled); })
       .def("tvm_sched.use_cores", UseCores)
+      .def("tvm_sched.known_features", KnownProcessorFeatures)
       .def("tvm_sched.stop_runs", StopRuns)
       .def("tvm_sched.make_module", &ScheduledModule::Make)
       .def("tvm_sched.reinterpret", Reinterpret)

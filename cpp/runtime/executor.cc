@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <thread>
 
 // How threads share the queues: a thread takes a queue and runs its steps until the next one has
@@ -15,6 +16,8 @@
 namespace tvm_sched::runtime {
 
 namespace {
+
+constexpr Nanoseconds kPollEvery{20'000'000};
 
 inline void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -44,6 +47,21 @@ struct Executor::ActiveRun {
   std::mutex mutex;
   int failed_step = -1;
   std::exception_ptr failure;
+
+  /// Where the caller works itself: when it polls next, and what that threw.
+  std::optional<Clock::time_point> poll_at;
+  std::exception_ptr interrupt;
+
+  void PollIfDue() {
+    if (!poll_at || !settings.poll || Clock::now() < *poll_at) return;
+    poll_at = Clock::now() + kPollEvery;
+    try {
+      settings.poll();
+    } catch (...) {
+      interrupt = std::current_exception();
+      context.stopped.store(true);
+    }
+  }
 
   bool Skips(int step) const { return !settings.skipped.empty() && settings.skipped[step]; }
 
@@ -143,7 +161,10 @@ void Executor::EnsureThreads(int count) {
 
 RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSettings& settings) {
   const int workers = CountWorkers(backend);
-  EnsureThreads(workers);
+  // One thread's work is the caller's: nobody has to be woken. The watchdog needs another thread,
+  // and a backend without cores of its own may change the thread that it runs on.
+  const bool alone = workers <= 1 && backend.Workers() > 0 && settings.watchdog.count() == 0;
+  if (!alone) EnsureThreads(workers);
   ActiveRun run(backend, bindings, settings);
   Reset();
   run.context.began = Clock::now();
@@ -157,6 +178,7 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
     };
   }
   const auto work = [&] {
+    if (alone) return WorkAlone(run);
     threads_->Run(
         [&](int thread) {
           if (thread < workers) Work(run, busy_queues_[thread]);
@@ -177,7 +199,7 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
   } else {
     work();
   }
-  if (run.failure) throw StepError(run.failed_step, run.failure);
+  if (run.failure) throw StepError(run.failed_step, run.failure, alone);
   return Record(run);
 }
 
@@ -191,7 +213,7 @@ void Executor::Begin(ActiveRun& run) {
 }
 
 void Executor::AwaitStreams(ActiveRun& run, Watchdog& watchdog) {
-  constexpr Nanoseconds kSpin{200'000}, kNap{50'000}, kPollEvery{20'000'000};
+  constexpr Nanoseconds kSpin{200'000}, kNap{50'000};
   std::exception_ptr interrupt;
   const Nanoseconds issued = run.context.Now();
   Nanoseconds polled = issued;
@@ -304,6 +326,12 @@ void Executor::Work(ActiveRun& run, int home) {
   }
 }
 
+void Executor::WorkAlone(ActiveRun& run) {
+  run.poll_at = Clock::now() + kPollEvery;
+  if (!busy_queues_.empty()) Work(run, busy_queues_.front());
+  if (run.interrupt) std::rethrow_exception(run.interrupt);
+}
+
 bool Executor::Take(int queue) { return !queues_[queue].taken.exchange(true); }
 
 void Executor::Drain(ActiveRun& run, int index) {
@@ -342,6 +370,7 @@ void Executor::RunItem(ActiveRun& run, Queue& queue, const Item& item) {
   }
   // A stopped run still announces its steps, so that no thread waits for one that won't come.
   if (run.context.stopped.load(std::memory_order_acquire)) return;
+  run.PollIfDue();
   Timing timing{queue.free_at, item.duration, item.step};
   if (run.context.timed && !run.streams) {
     for (const Wait& wait : item.waits) {

@@ -40,14 +40,18 @@ struct RunRecord {
 /// A step that failed, and why.
 class StepError : public std::exception {
  public:
-  StepError(int step, std::exception_ptr cause) : step_(step), cause_(std::move(cause)) {}
+  StepError(int step, std::exception_ptr cause, bool on_this_thread = false)
+      : step_(step), cause_(std::move(cause)), on_this_thread_(on_this_thread) {}
   int step() const { return step_; }
   const std::exception_ptr& cause() const { return cause_; }
+  /// Whether it failed on the thread of the run's caller.
+  bool on_this_thread() const { return on_this_thread_; }
   const char* what() const noexcept override { return "a step of the plan failed"; }
 
  private:
   int step_;
   std::exception_ptr cause_;
+  bool on_this_thread_;
 };
 
 /// Nothing has ended for as long as the run's watchdog allows.
@@ -77,9 +81,9 @@ class Executor {
   explicit Executor(std::shared_ptr<const Plan> plan);
   ~Executor();
 
-  /// Run the plan once. One caller at a time. Throws StepError for the first step that failed,
-  /// StalledError when the watchdog struck, and whatever `poll` throws; in all cases no thread
-  /// works for the run any more.
+  /// Run the plan once, on the caller's thread where one is enough. One caller at a time. Throws
+  /// StepError for the first step that failed, StalledError when the watchdog struck, and whatever
+  /// `poll` throws; in all cases no thread works for the run any more.
   RunRecord Run(Backend& backend, const Bindings& bindings, const RunSettings& settings);
   RunRecord Run(Backend& backend, const Bindings& bindings, std::function<void()> poll) {
     RunSettings settings;
@@ -130,6 +134,7 @@ class Executor {
   void Reset();
   // One thread's work in a run; see executor.cc for how threads share the queues.
   void Work(ActiveRun& run, int home);
+  void WorkAlone(ActiveRun& run);
   bool Take(int queue);
   void Drain(ActiveRun& run, int queue);
   void RunItem(ActiveRun& run, Queue& queue, const Item& item);

@@ -7,6 +7,7 @@ there, sees the same registry.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def ffi() -> Any:
 def load_library() -> Any:
     """Load ``libtvm_sched.so`` once and keep it loaded; return its ``tvm_ffi`` module."""
     tvm_ffi = ffi()
+    # A kernel in Python that Ctrl-C ends stays interrupted on its way through C++.
+    tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
     module = tvm_ffi.load_module(library_path(), keep_module_alive=True)
     if (stop_runs := tvm_ffi.get_global_func("tvm_sched.stop_runs", allow_missing=True)) is not None:
         atexit.register(_end_runs, stop_runs)
@@ -91,6 +94,20 @@ def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
     give_up = time.monotonic() + seconds
     while stop_runs() and time.monotonic() < give_up:
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def use_cores(count: int | None) -> Iterator[None]:
+    """Let modules that this thread makes or loads use so many cores; None: as many as without this."""
+    if count is None:
+        yield
+        return
+    use = function("tvm_sched.use_cores")
+    former = use(count)
+    try:
+        yield
+    finally:
+        use(former)
 
 
 def function(name: str) -> Callable[..., Any]:

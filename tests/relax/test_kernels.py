@@ -10,7 +10,8 @@ from relax.compare import assert_same, run
 from tvm_sched.relax import passes
 from tvm_sched.relax.cpu_schedule import schedule_for_cpu
 from tvm_sched.relax.flops import count_flops
-from tvm_sched.relax.kernels import compile_kernels, host_target, prepare_kernel
+from tvm_sched.relax.kernels import compile_kernels, prepare_kernel
+from tvm_sched.relax.processor import host_target
 
 
 def single_kernel(emit, *shapes, dtype="float32"):
@@ -93,9 +94,8 @@ def test_nothing_is_computed_twice():
     assert "sblock_alloc_buffer" in schedule_for_cpu(single_kernel(emit, *shapes)[0]).script()
 
 
-@pytest.mark.parametrize("name", ["sum over columns", "cumsum"])
-def test_rule_leaves_alone(name):
-    emit, *shapes = KERNELS[name]
+def test_rule_leaves_alone():
+    emit, *shapes = KERNELS["cumsum"]
     function, _, _ = single_kernel(emit, *shapes)
     assert schedule_for_cpu(function).same_as(function)
 

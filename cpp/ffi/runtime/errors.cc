@@ -11,8 +11,9 @@ void RethrowStepError(const Plan& plan, const StepError& error) {
   try {
     std::rethrow_exception(error.cause());
   } catch (const Error& cause) {
-    // An error that is already set in Python is set in the kernel's thread, not in the caller's.
+    // An error that is already set in Python is set in the kernel's thread.
     const bool elsewhere = cause.kind() == "EnvErrorAlreadySet";
+    if (elsewhere && error.on_this_thread()) throw;
     throw Error(elsewhere ? "RuntimeError" : cause.kind(), place + cause.message(),
                 cause.backtrace());
   } catch (const std::exception& cause) {

@@ -14,6 +14,7 @@
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
 #include "runtime/plan_reader.h"
+#include "runtime/processor.h"
 
 namespace tvm_sched::runtime {
 
@@ -72,6 +73,9 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
     plan.cores = Cores(plan.threads);
     plans_.push_back(std::make_shared<const Plan>(std::move(plan)));
   }
+  if (!metadata_json_.empty()) {
+    lacking_ = WhyNotHere(JsonCursor::Parse(metadata_json_, "metadata"));
+  }
   skipped_.resize(plans_.size());
   parameters_ = std::make_unique<ParameterStore>(plans_, embedded);
 }
@@ -87,9 +91,15 @@ ffi::Module ScheduledModule::Make(const ffi::String& plans_json, const ffi::Stri
 ffi::Module ScheduledModule::LoadFromBytes(const ffi::Bytes& bytes) {
   return TranslateErrors([&] {
     ModuleContent content = Deserialize(bytes);
-    return ffi::Module(ffi::make_object<ScheduledModule>(
-        std::move(content.plans_json), std::move(content.metadata_json), content.embedded));
+    auto module = ffi::make_object<ScheduledModule>(
+        std::move(content.plans_json), std::move(content.metadata_json), content.embedded);
+    module->CheckProcessor();
+    return ffi::Module(std::move(module));
   });
+}
+
+void ScheduledModule::CheckProcessor() const {
+  if (!lacking_.empty()) TVM_FFI_THROW(RuntimeError) << "the artifact cannot run: " << lacking_;
 }
 
 ffi::Bytes ScheduledModule::SaveToBytes() const {
@@ -190,6 +200,7 @@ void ScheduledModule::RunPlan(int plan, ffi::PackedArgs args, ffi::Any* result) 
 }
 
 void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* result) {
+  CheckProcessor();  // also for what this process compiled, for another machine
   RunUnderWay under_way;
   Request request;
   request.arguments = std::move(arguments);

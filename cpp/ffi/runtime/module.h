@@ -61,6 +61,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   };
   class Lease;
 
+  /// Throws ffi::Error (RuntimeError) where this processor cannot run the kernels.
+  void CheckProcessor() const;
   /// After a fork: what the parent's other threads held is nobody's.
   void LeaveParentBehind();
   /// The plan that a function "tvm_sched.main:<name of a plan>" runs, if it is one of ours.
@@ -77,6 +79,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
 
   std::string plans_json_;
   std::string metadata_json_;
+  std::string lacking_;  // why the kernels cannot run here
   PlanList plans_;
   std::unique_ptr<ParameterStore> parameters_;
   RunOptions options_;

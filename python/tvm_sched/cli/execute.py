@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from ..runtime import ScheduledModule
     from .measure import Measured
 
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="Threads of all CPU devices together. Default: what the environment variable TVM_SCHED_NUM_THREADS says, else "
+        "(for `run`) what the artifact was compiled for, else all cores.",
+    ),
+]
+
 JSON, HTML, LIBRARY = (".json",), (".html", ".htm"), (".so",)
 
 
@@ -71,6 +81,15 @@ def compile_model(
             "devices) and keep the fastest. Default: only for --topology cpu.",
         ),
     ] = None,
+    threads: Threads = None,
+    processor: Annotated[
+        str,
+        typer.Option(
+            "--processor",
+            metavar="native|x86-64-v2|x86-64-v3|x86-64-v4",
+            help="Which processors run the artifact: those like this one, or any of a level.",
+        ),
+    ] = "native",
     report: ReportFile = None,
 ) -> None:
     """Compile a model for a machine into an artifact that runs its schedule."""
@@ -101,6 +120,8 @@ def compile_model(
             cost_model=costs,
             measure=wants_measuring(topology, backend, measure),
             progress=step,
+            processor=processor,
+            threads=threads,
         )
     written = compiled.export(output)
     for path in written:
@@ -161,6 +182,7 @@ def run(
     parameters: Annotated[
         Path | None, typer.Option("--parameters", metavar="FILE", help="Safetensors file of the parameters.")
     ] = None,
+    threads: Threads = None,
     output: OutputFolder = None,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
@@ -180,10 +202,10 @@ def run(
     if artifact.is_dir():
         from .pipeline import run_artifact
 
-        if parameters or timeline or emulate_values or emulation_scale is not None:
+        if parameters or timeline or emulate_values or emulation_scale is not None or threads is not None:
             raise InputError(
-                f"{artifact} is a pipeline; --parameters, --timeline, --emulate-values and --emulation-scale are for "
-                "artifacts of one schedule"
+                f"{artifact} is a pipeline; --parameters, --threads, --timeline, --emulate-values and --emulation-scale "
+                "are for artifacts of one schedule"
             )
         run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
         return
@@ -191,7 +213,7 @@ def run(
     from .measure import choose_inputs, measure
 
     with out.step("Loading the artifact"):
-        module = runtime.load(artifact, parameters)
+        module = runtime.load(artifact, parameters, threads=threads)
     _check_parameters(artifact, module)
     module.configure(trace=True, emulate_values=emulate_values or None, emulation_scale=emulation_scale)
     values = choose_inputs(module.plans(), given, seed)

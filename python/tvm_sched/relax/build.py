@@ -23,9 +23,9 @@ from .export import EMBED_LIMIT, export
 from .importers import ImportedModel, load_model, open_model
 from .importers.constants import Constants
 from .importers.shapes import InputShapes, StaticShapes
-from .kernels import host_target
 from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, problem_passes, schedule_passes, wants_measuring
+from .processor import NATIVE, compiling_for, host_target
 from .shared_values import SharedValues
 
 BACKENDS = ("cpu", "emulated", "cuda")
@@ -123,6 +123,8 @@ def compile(
     measure: bool | None = None,
     name: str | None = None,
     progress: Any = None,
+    processor: str = NATIVE,
+    threads: int | None = None,
 ) -> CompiledModel:
     """Import a model, schedule it for a topology and compile it.
 
@@ -157,6 +159,12 @@ def compile(
         Of the model.
     progress : callable, optional
         Called with what is being done, how many parts are done and how many there are.
+    processor : {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
+        What TVM's kernels are compiled for: this machine's processor, or all of a level; loading says what one lacks.
+        oneDNN chooses its code when the artifact is loaded.
+    threads : int, optional
+        Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: as many as
+        the process that loads it has cores.
 
     Raises
     ------
@@ -176,21 +184,22 @@ def compile(
     source = open_model(model, name)
     combinations = [each for given in shapes for each in source.combinations(given, constants)]
     _check_different(combinations)
-    mods, values = [], SharedValues()
-    for position, (static, frozen) in enumerate(combinations):
-        given = schedule if len(combinations) == 1 else None
-        tell = _numbered(progress or (lambda *_: None), position, len(combinations))
-        tell("importing", 0, 0)
-        imported = source.import_with(static, frozen)
-        tell("lowering to kernels", 0, 0)
-        mod = _scheduled(imported, topology, scheduler, options, cost_model, given, tell, backend, wanted)
-        mods.append(values.share(mod))
-    if progress:
-        progress("compiling kernels", 0, 0)
-    embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
-    executor = make_executor(mods, backend=backend, embed=embed)
-    mod = attach_executor(mods[0], executor.modules, executor.main)
-    executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
+    with compiling_for(processor, threads):
+        mods, values = [], SharedValues()
+        for position, (static, frozen) in enumerate(combinations):
+            given = schedule if len(combinations) == 1 else None
+            tell = _numbered(progress or (lambda *_: None), position, len(combinations))
+            tell("importing", 0, 0)
+            imported = source.import_with(static, frozen)
+            tell("lowering to kernels", 0, 0)
+            mod = _scheduled(imported, topology, scheduler, options, cost_model, given, tell, backend, wanted)
+            mods.append(values.share(mod))
+        if progress:
+            progress("compiling kernels", 0, 0)
+        embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
+        executor = make_executor(mods, backend=backend, embed=embed)
+        mod = attach_executor(mods[0], executor.modules, executor.main)
+        executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     return CompiledModel(
         executable, tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods), external

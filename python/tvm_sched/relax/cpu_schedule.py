@@ -178,7 +178,9 @@ def _together(block: Any, variables: list[Any]) -> int:
     for read in block.reads:
         if not any(_occurs(variable, read) for variable in variables):
             continue
-        pairs = list(zip(reversed(variables), reversed(list(read.region)), reversed(list(read.source.shape)), strict=False))
+        pairs = list(
+            zip(reversed(variables), reversed(list(read.region)), reversed(list(read.source.shape)), strict=False)
+        )
         extents = {item.var: item.dom.extent for item in block.iter_vars}
         whole = 0
         for variable, entry, size in pairs:

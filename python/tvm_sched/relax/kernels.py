@@ -10,6 +10,7 @@ from tvm.tirx.build import codegen_build
 
 from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
+from .elementwise import vectorise_functions
 from .flops import FLOPS, count_flops
 from .reductions import vectorise_reductions
 from .statements import map_statement
@@ -44,22 +45,23 @@ def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Tar
     # they live on the stack.
     finalize = [
         tirx.transform.LowerTVMBuiltin(),
-        _vectorise_reductions(host),
+        _vectorise(host),
         tirx.transform.VectorizeLoop(),
         _replace_calls,
         tirx.transform.LowerIntrin(),
     ]
     chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
-    return codegen_build(chain(tvm.IRModule(named)), host)
+    with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):  # LLVM does that, and better
+        return codegen_build(chain(tvm.IRModule(named)), host)
 
 
-def _vectorise_reductions(host: tvm.target.Target) -> tvm.transform.Pass:
+def _vectorise(host: tvm.target.Target) -> tvm.transform.Pass:
     has = tvm.target.codegen.target_has_features
     bits = 512 if has("avx512f", host) else 256 if has("avx", host) else 128
 
-    @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.VectoriseReductions")
+    @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.Vectorise")
     def run(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return vectorise_reductions(function, bits)
+        return vectorise_functions(vectorise_reductions(function, bits), bits)
 
     return run
 
@@ -72,8 +74,3 @@ def _replace_calls(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transfor
 def _serial(loop: tirx.For) -> tirx.ForKind:
     """Parallel loops become serial: each device is one thread, and TVM's thread pool would take the others' cores."""
     return tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.PARALLEL else tirx.ForKind(loop.kind)
-
-
-def host_target() -> tvm.target.Target:
-    """The target of kernels: this machine's CPU."""
-    return tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})

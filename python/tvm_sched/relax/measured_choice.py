@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -176,28 +175,19 @@ class _Choice:
 
 
 def _run(module: ScheduledModule, seconds: float, after: Callable[[], None] = lambda: None) -> list[float]:
-    """Run a module for some time; return the seconds of each run.
-
-    It has a thread of its own, with which the OpenMP threads end that kernels start: as long as a process has more of these
-    than cores, libgomp lets them sleep between kernels, which makes all schedules slower that use several cores a kernel.
-    """
-
-    def work() -> list[float]:
-        rng = np.random.default_rng(0)
-        times: list[float] = []
-        arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
-        for _ in range(_WARM_UP):
-            module.run(*arguments)
-        end = time.perf_counter() + seconds
-        while len(times) < _LEAST_RUNS or time.perf_counter() < end:
-            begin = time.perf_counter()
-            module.run(*arguments)
-            times.append(time.perf_counter() - begin)
-            after()
-        return times
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(work).result()
+    """Run a module for some time; return the seconds of each run."""
+    rng = np.random.default_rng(0)
+    times: list[float] = []
+    arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
+    for _ in range(_WARM_UP):
+        module.run(*arguments)
+    end = time.perf_counter() + seconds
+    while len(times) < _LEAST_RUNS or time.perf_counter() < end:
+        begin = time.perf_counter()
+        module.run(*arguments)
+        times.append(time.perf_counter() - begin)
+        after()
+    return times
 
 
 def compare(

@@ -12,7 +12,6 @@ from tvm import relax
 
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
-from .kernels import host_target
 from .passes import (
     AllocateStreams,
     EmitExecutor,
@@ -24,6 +23,7 @@ from .passes import (
     PartitionPipeline,
     Place,
 )
+from .processor import host_target
 from .targets import TargetOptions, read_target
 
 

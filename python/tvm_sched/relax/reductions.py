@@ -12,8 +12,9 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import sym, tirx
+from tvm import tirx
 
+from .loops import at_position, rest_of_loop, runs_along, vector_loop
 from .statements import any_expression, map_loops
 
 REGISTERS = 4
@@ -61,13 +62,7 @@ def _vectorise(loop: tirx.For, bits: int) -> Any:
             begin += count * lanes
     if not statements:
         return loop
-    if begin < int(loop.extent):
-        kind = str(loop.loop_var.ty.dtype)
-        rest = tirx.Var("rest", kind)
-        body = tirx.SeqStmt([tirx.Bind(loop.loop_var, rest + tirx.IntImm(kind, begin)), loop.body])
-        extent = tirx.IntImm(kind, int(loop.extent) - begin)
-        statements.append(tirx.For(rest, tirx.IntImm(kind, 0), extent, tirx.ForKind.SERIAL, body))
-    return tirx.SeqStmt(statements)
+    return tirx.SeqStmt([*statements, *rest_of_loop(loop, begin)])
 
 
 def _calls(expr: Any) -> bool:
@@ -102,19 +97,11 @@ def _fits(each: _Sum, variable: Any, sums: list[_Sum]) -> bool:
             return False
         if any(expr.source.same_as(buffer) or expr.source.data.same_as(buffer.data) for buffer in written):
             return True
-        return len(expr.indices) != 1 or not _along(expr.indices[0], variable)
+        return len(expr.indices) != 1 or not runs_along(expr.indices[0], variable)
 
-    moves = any(_along(index, variable, (1,)) or not _along(index, variable) for index in each.indices)
+    moves = any(runs_along(index, variable, (1,)) or not runs_along(index, variable) for index in each.indices)
     one_type = str(each.buffer.dtype) == str(sums[0].buffer.dtype)
     return one_type and not moves and not any_expression(each.term, wrong)
-
-
-def _along(index: Any, variable: Any, steps: tuple[int, ...] = (0, 1)) -> bool:
-    """Whether an index moves with a loop by one of some steps."""
-    if not any(variable.same_as(other) for other in tirx.analysis.undefined_vars(index)):
-        return 0 in steps
-    linear = sym.detect_linear_equation(index, [variable])
-    return len(linear) == 2 and isinstance(linear[0], tirx.IntImm) and int(linear[0]) in steps
 
 
 def _stage(sums: list[_Sum], loop: tirx.For, begin: int, count: int, lanes: int) -> list[Any]:
@@ -125,8 +112,7 @@ def _stage(sums: list[_Sum], loop: tirx.For, begin: int, count: int, lanes: int)
         return tirx.IntImm(kind, value)
 
     def vector(statement: Callable[[Any], Any]) -> Any:
-        lane = tirx.Var("lane", kind)
-        return tirx.For(lane, number(0), number(lanes), tirx.ForKind.VECTORIZED, statement(lane))
+        return vector_loop(kind, lanes, statement)
 
     first, inner, last = [], [], []
     outer = tirx.Var("vector", kind)
@@ -135,10 +121,10 @@ def _stage(sums: list[_Sum], loop: tirx.For, begin: int, count: int, lanes: int)
         join = _OPERATIONS[each.operation]
 
         def start(lane: Any, each: _Sum = each, buffer: Any = buffer) -> Any:
-            return tirx.BufferStore(buffer, _term(each, loop, lane + number(begin)), [lane])
+            return tirx.BufferStore(buffer, at_position(loop, each.term, lane + number(begin)), [lane])
 
         def step(lane: Any, each: _Sum = each, buffer: Any = buffer, join: Any = join) -> Any:
-            term = _term(each, loop, outer * number(lanes) + lane + number(begin + lanes))
+            term = at_position(loop, each.term, outer * number(lanes) + lane + number(begin + lanes))
             return tirx.BufferStore(buffer, join(tirx.BufferLoad(buffer, [lane]), term), [lane])
 
         first += [tirx.AllocBuffer(buffer), vector(start)]
@@ -156,17 +142,12 @@ def _gather(each: _Sum, buffer: Any, lanes: int, kind: str) -> list[Any]:
     statements: list[Any] = []
     while lanes > 2:
         lanes //= 2
-        lane = tirx.Var("lane", kind)
-        high = tirx.BufferLoad(buffer, [lane + tirx.IntImm(kind, lanes)])
-        value = join(tirx.BufferLoad(buffer, [lane]), high)
-        store = tirx.BufferStore(buffer, value, [lane])
-        extent = tirx.IntImm(kind, lanes)
-        statements.append(tirx.For(lane, tirx.IntImm(kind, 0), extent, tirx.ForKind.VECTORIZED, store))
+
+        def halve(lane: Any, lanes: int = lanes) -> Any:
+            high = tirx.BufferLoad(buffer, [lane + tirx.IntImm(kind, lanes)])
+            return tirx.BufferStore(buffer, join(tirx.BufferLoad(buffer, [lane]), high), [lane])
+
+        statements.append(vector_loop(kind, lanes, halve))
     low, high = (tirx.BufferLoad(buffer, [tirx.IntImm(kind, position)]) for position in (0, 1))
     value = join(tirx.BufferLoad(each.buffer, each.indices), join(low, high))
     return [*statements, tirx.BufferStore(each.buffer, value, each.indices)]
-
-
-def _term(each: _Sum, loop: tirx.For, position: Any) -> Any:
-    """A term with another expression in place of the loop's variable."""
-    return tirx.IndexMap([loop.loop_var], [each.term], None).map_indices([position])[0]

@@ -13,7 +13,8 @@ from ..cost_model.signature import signatures
 from ..runtime.tensors import random_value
 from .graph import Extraction
 from .kernel_libraries import KERNELS, make_modules
-from .kernels import compile_kernels, host_target
+from .kernels import compile_kernels
+from .processor import host_target
 
 
 @dataclass(frozen=True)

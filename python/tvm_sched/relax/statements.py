@@ -135,6 +135,11 @@ def map_expression(expr: Any, visit: Callable[[Any], Any]) -> Any:
     return expr
 
 
+def intrinsic(call: Any) -> str:
+    """Name of the intrinsic that a call calls, without TVM's dialect (``tirx.exp``, ``prim.log2``); "" of a function."""
+    return str(call.op.name).rpartition(".")[2] if isinstance(call.op, tvm.ir.Op) else ""
+
+
 def rebuild_call(call: Any, arguments: list[Any]) -> Any:
     """A call with other arguments; the same object where they are the same."""
     if all(new.same_as(old) for new, old in zip(arguments, call.args, strict=True)):

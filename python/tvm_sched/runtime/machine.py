@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
 from .. import _library
+from ..errors import InputError
 
+_MOST_THREADS = 1 << 16
 _PACKAGES = ("tvm-sched", "apache-tvm", "apache-tvm-ffi")
 
 
@@ -30,18 +31,28 @@ def versions() -> dict[str, str]:
 
 
 def cores() -> int:
-    """Processor cores that this process may use: as many as ``TVM_SCHED_NUM_THREADS`` says, where it is a number above 0."""
-    said = os.environ.get("TVM_SCHED_NUM_THREADS", "")
-    return int(said) if said.isdigit() and int(said) else len(os.sched_getaffinity(0))
+    """Processor cores that this process may use.
+
+    As many as `use_cores` or ``TVM_SCHED_NUM_THREADS`` says, where it is a number above 0.
+    """
+    return int(_library.function("tvm_sched.cores")(0))
 
 
-def describe(backend: str, devices: list[Mapping[str, Any]], target: str) -> dict[str, Any]:
-    """What an artifact's metadata says of where it was made and what it needs."""
+def check_threads(threads: int | None) -> None:
+    """Refuse a number of threads that is none, with an `InputError`."""
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise InputError(f"threads is {threads}; allowed are 1 to {_MOST_THREADS}")
+
+
+def describe(
+    backend: str, devices: list[Mapping[str, Any]], target: str, needs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What an artifact's metadata says of where it was made and what it needs, besides what ``needs`` says."""
     return {
         "versions": versions(),
         "target": target,
         "machine": {"architecture": platform.machine(), "cores": cores()},
-        "needs": {"backend": backend, "devices": [dict(device) for device in devices]},
+        "needs": {"backend": backend, "devices": [dict(device) for device in devices], **(needs or {})},
     }
 
 

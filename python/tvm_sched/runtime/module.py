@@ -15,7 +15,7 @@ import numpy as np
 from .. import _library
 from ..errors import ExecutionError, InputError
 from .artifact import check_library, load_library
-from .machine import MachineWarning, differences
+from .machine import MachineWarning, check_threads, differences
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 
@@ -299,7 +299,12 @@ def make_module(
     return _library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)
 
 
-def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None = None) -> ScheduledModule:
+def load(
+    path: str | os.PathLike[str],
+    parameters: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+) -> ScheduledModule:
     """Load a compiled artifact and its parameters.
 
     Parameters
@@ -309,11 +314,15 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
     parameters
         The safetensors file of the external parameters. Without it the file that the environment variable
         ``TVM_SCHED_PARAMETERS`` names is taken, and else ``<stem>.safetensors`` beside the artifact.
+    threads : optional
+        Threads of all its CPU devices together. Without it what ``TVM_SCHED_NUM_THREADS`` says counts, else what the
+        artifact was compiled for, else all cores that this process may use.
 
     Raises
     ------
     InputError
-        If the file is not there, is cut off, cannot be loaded, holds no schedule, or its parameters do not fit.
+        If the file is not there, is cut off, cannot be loaded, holds no schedule, or its parameters do not fit; or if
+        this processor lacks what its kernels need.
 
     Warns
     -----
@@ -321,7 +330,9 @@ def load(path: str | os.PathLike[str], parameters: str | os.PathLike[str] | None
         Where this machine is not what the artifact was made for, with what to do.
     """
     file = Path(path)
-    library = open_library(file)
+    check_threads(threads)
+    with _library.use_cores(threads):
+        library = open_library(file)
     try:
         loaded = ScheduledModule(library)
     except InputError as error:

@@ -154,8 +154,9 @@ TEST(ParallelLoops, TheErrorOfATaskReachesTheCaller) {
     TVMFFIObjectHandle raised = nullptr;
     TVMFFIErrorMoveFromRaised(&raised);
     ASSERT_NE(raised, nullptr);
-    const ffi::Error error(ffi::detail::ObjectUnsafe::ObjectPtrFromOwned<ffi::ErrorObj>(
-        static_cast<TVMFFIObject*>(raised)));
+    const auto error = ffi::detail::ObjectUnsafe::ObjectRefFromObjectPtr<ffi::Error>(
+        ffi::detail::ObjectUnsafe::ObjectPtrFromOwned<ffi::ErrorObj>(
+            static_cast<TVMFFIObject*>(raised)));
     EXPECT_EQ(error.message(), "the last task failed");
   }
 }

@@ -19,7 +19,12 @@ class Bindings:
         self.statements: list[Any] = []
 
     def __call__(self, value: Any) -> Any:
-        """Store a value in a new variable; returns what reads it."""
+        """Store a value in a new variable; returns what reads it.
+
+        Conditions are returned as they are: TVM 0.27 stores vectors of booleans wrongly.
+        """
+        if str(value.ty.dtype).startswith("bool"):
+            return value
         buffer = tirx.decl_buffer((1,), str(value.ty.dtype), "t", scope="local")
         self.statements += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [0])]
         return tirx.BufferLoad(buffer, [0])
@@ -54,26 +59,32 @@ def nan(like: Any) -> Any:
 
 
 def real(value: float, like: Any) -> Any:
+    """A constant of the type of an expression."""
     return constant(value, str(like.ty.dtype).partition("x")[0], like)
 
 
 def integer(value: int) -> Any:
+    """A constant of 32 bits."""
     return tirx.IntImm("int32", value)
 
 
 def same(x: Any, value: float) -> Any:
+    """Whether an expression has a value."""
     return tirx.EQ(x, real(value, x))
 
 
 def bits_of(x: Any) -> Any:
+    """The bits of float32 as a whole number."""
     return reinterpret("int32", x)
 
 
 def float_of(bits: Any) -> Any:
+    """The float32 that has these bits."""
     return reinterpret("float32", bits)
 
 
 def polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    """A polynomial, its highest coefficient first."""
     result = real(coefficients[0], x)
     for coefficient in coefficients[1:]:
         result = result * x + real(coefficient, x)
@@ -91,6 +102,7 @@ def at_most(x: Any, high: float) -> Any:
 
 
 def absolute(x: Any) -> Any:
+    """The absolute value."""
     return float_of(tirx.bitwise_and(bits_of(x), integer(0x7FFFFFFF)))
 
 

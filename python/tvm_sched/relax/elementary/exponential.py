@@ -56,11 +56,13 @@ def exp_parts(let: Bindings, x: Any) -> tuple[Any, Any]:
 
 
 def exp(let: Bindings, x: Any) -> Any:
+    """The exponential function."""
     part, n = exp_parts(let, let(at_most(let(at_least(x, -104.0)), 89.0)))
     return scaled(let, part + real(1, x), n)
 
 
 def exp2(let: Bindings, x: Any) -> Any:
+    """2 to a power."""
     x = let(at_most(let(at_least(x, -151.0)), 129.0))
     shifted = let(x + real(_ROUND, x))
     rest = let((x - (shifted - real(_ROUND, x))) * real(LN2, x))
@@ -69,6 +71,7 @@ def exp2(let: Bindings, x: Any) -> Any:
 
 
 def exp10(let: Bindings, x: Any) -> Any:
+    """10 to a power."""
     x = let(at_most(let(at_least(x, -46.0)), 39.0))
     shifted = let(x * real(math.log2(10), x) + real(_ROUND, x))
     whole = let(shifted - real(_ROUND, x))
@@ -106,6 +109,7 @@ def _with_limits(x: Any, value: Any) -> Any:
 
 
 def log(let: Bindings, x: Any) -> Any:
+    """The natural logarithm."""
     f, rest, e = _log_parts(let, x)
     value = e * real(_LN2_LOW, x) + rest + f + e * real(_LN2_HIGH, x)
     return _with_limits(x, let(value))
@@ -138,6 +142,7 @@ def log1p(let: Bindings, x: Any) -> Any:
 
 
 def tanh(let: Bindings, x: Any) -> Any:
+    """The hyperbolic tangent, a ratio of polynomials that is 1 from 9.02 on."""
     bounded = let(at_most(let(at_least(x, -9.02)), 9.02))
     z = let(bounded * bounded)
     value = let(bounded * polynomial(_TANH[0], z) / polynomial(_TANH[1], z))
@@ -145,6 +150,7 @@ def tanh(let: Bindings, x: Any) -> Any:
 
 
 def erf(let: Bindings, x: Any) -> Any:
+    """The error function, a ratio of polynomials that is 1 from 3.93 on."""
     bounded = let(at_most(let(at_least(x, -3.93)), 3.93))
     z = let(bounded * bounded)
     value = let(bounded * polynomial(_ERF[0], z) / polynomial(_ERF[1], z))
@@ -152,5 +158,6 @@ def erf(let: Bindings, x: Any) -> Any:
 
 
 def sigmoid(let: Bindings, x: Any) -> Any:
+    """``1 / (1 + exp(-x))``, with digits also where that is tiny."""
     e = let(exp(let, let(-absolute(x))))
     return tirx.Select(x < real(0, x), e, real(1, x)) / (e + real(1, x))

@@ -20,6 +20,7 @@ from .exponential import LN2, exp_parts, expm1, log, log1p
 
 
 def sinh(let: Bindings, x: Any) -> Any:
+    """The hyperbolic sine."""
     magnitude = let(absolute(x))
     t = let(expm1(let, let(at_most(magnitude, 88.0))) * real(0.5, x))
     moderate = t + t / (t * real(2, x) + real(1, x))
@@ -27,6 +28,7 @@ def sinh(let: Bindings, x: Any) -> Any:
 
 
 def cosh(let: Bindings, x: Any) -> Any:
+    """The hyperbolic cosine."""
     half = let(_half_exp(let, let(absolute(x))))
     return half + real(0.25, x) / half
 
@@ -38,6 +40,7 @@ def _half_exp(let: Bindings, x: Any) -> Any:
 
 
 def asinh(let: Bindings, x: Any) -> Any:
+    """The inverse of the hyperbolic sine."""
     a = let(absolute(x))
     huge = let(a > real(1e9, x))
     bounded = let(tirx.Select(huge, real(1, x), a))
@@ -47,6 +50,7 @@ def asinh(let: Bindings, x: Any) -> Any:
 
 
 def acosh(let: Bindings, x: Any) -> Any:
+    """The inverse of the hyperbolic cosine."""
     huge = let(x > real(1e9, x))
     t = let(tirx.Select(huge, real(1, x), x) - real(1, x))
     moderate = log1p(let, let(t + tirx.sqrt(t * real(2, x) + t * t)))
@@ -55,5 +59,6 @@ def acosh(let: Bindings, x: Any) -> Any:
 
 
 def atanh(let: Bindings, x: Any) -> Any:
+    """The inverse of the hyperbolic tangent."""
     a = let(absolute(x))
     return with_sign(log1p(let, let(real(2, x) * a / (real(1, x) - a))) * real(0.5, x), x)

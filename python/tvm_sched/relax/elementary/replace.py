@@ -7,12 +7,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..statements import map_expression, map_statement, rebuild_call
+from ..statements import intrinsic, map_expression, map_statement, rebuild_call
 from .arithmetic import Bindings, cast, constant
 from .table import FUNCTIONS, power_of
 
 _HALF = ("float16", "bfloat16")
-_PREFIX = "tirx."
 
 
 def replace_calls(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -27,6 +26,21 @@ def replace_calls(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     body = map_statement(function.body, _with_arithmetic)
     return function if body.same_as(function.body) else function.with_body(body)
+
+
+def is_replaced(expr: Any) -> bool:
+    """Whether an expression is a call that `replace_calls` replaces."""
+    return isinstance(expr, tvm.ir.Call) and bool(_function(expr))
+
+
+def _function(call: Any) -> str:
+    """Name of the function that a call calls, if there is a formula for it."""
+    name = intrinsic(call)
+    return name if (name in FUNCTIONS or name == "pow") and _kind(call) in ("float32", *_HALF) else ""
+
+
+def _kind(call: Any) -> str:
+    return str(call.ty.dtype).partition("x")[0] if isinstance(call.ty, tvm.ir.PrimType) else ""
 
 
 def _with_arithmetic(expr: Any) -> tuple[list[Any], Any]:
@@ -49,12 +63,10 @@ class _Replacer:
     def visit(self, expr: Any) -> Any:
         if not isinstance(expr, tvm.ir.Call):
             return map_expression(expr, self.visit)
-        name = expr.op.name.removeprefix(_PREFIX) if isinstance(expr.op, tvm.ir.Op) else ""
-        if name == "if_then_else":
+        if intrinsic(expr) == "if_then_else":
             return self._choice(expr)
-        kind = str(expr.ty.dtype).partition("x")[0] if isinstance(expr.ty, tvm.ir.PrimType) else ""
-        if (name in FUNCTIONS or name == "pow") and kind in ("float32", *_HALF):
-            return self._call(name, kind, [self.visit(argument) for argument in expr.args])
+        if name := _function(expr):
+            return self._call(name, _kind(expr), [self.visit(argument) for argument in expr.args])
         return map_expression(expr, self.visit)
 
     def _call(self, name: str, kind: str, arguments: list[Any]) -> Any:

@@ -60,14 +60,17 @@ def _turned(let: Bindings, x: Any, quarters: int) -> Any:
 
 
 def sin(let: Bindings, x: Any) -> Any:
+    """The sine."""
     return tirx.Select(same(x, 0), x, _turned(let, x, 0))
 
 
 def cos(let: Bindings, x: Any) -> Any:
+    """The cosine."""
     return _turned(let, x, 1)
 
 
 def tan(let: Bindings, x: Any) -> Any:
+    """The tangent."""
     rest, quarter = _angle(let, x)
     sine, cosine = _sin_and_cos(let, rest)
     odd = tirx.bitwise_and(quarter, integer(1)) > integer(0)
@@ -75,6 +78,7 @@ def tan(let: Bindings, x: Any) -> Any:
 
 
 def atan(let: Bindings, x: Any) -> Any:
+    """The inverse of the tangent."""
     magnitude = let(absolute(x))
     steep = let(magnitude > real(2.414213562373095, x))
     middle = let(magnitude > real(0.4142135623730950, x))
@@ -96,11 +100,13 @@ def _asin_parts(let: Bindings, x: Any) -> tuple[Any, Any]:
 
 
 def asin(let: Bindings, x: Any) -> Any:
+    """The inverse of the sine."""
     value, steep = _asin_parts(let, x)
     return with_sign(tirx.Select(steep, real(math.pi / 2, x) - value * real(2, x), value), x)
 
 
 def acos(let: Bindings, x: Any) -> Any:
+    """The inverse of the cosine."""
     value, steep = _asin_parts(let, x)
     positive = tirx.Select(steep, value * real(2, x), real(math.pi / 2, x) - value)
     negative = tirx.Select(steep, real(math.pi, x) - value * real(2, x), real(math.pi / 2, x) + value)

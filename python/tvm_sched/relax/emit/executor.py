@@ -22,7 +22,8 @@ from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS, make_modules
-from ..kernels import compile_kernels, host_target
+from ..kernels import compile_kernels
+from ..processor import host_target, needs_of, threads_in_artifact
 from ..shared_values import same_bits
 from .kernel_table import KernelTable
 
@@ -118,6 +119,7 @@ def make_executor(
             values=tuple(values),
             cores=shares,
         )
+        plan.update(threads_in_artifact())
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
@@ -281,7 +283,7 @@ def _machine(variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targe
     """Versions, target and machine, and the topology that the schedule is for."""
     topology = variants[0].problem.topology
     return {
-        **describe(plans[0]["backend"], plans[0]["devices"], str(target)),
+        **describe(plans[0]["backend"], plans[0]["devices"], str(target), needs_of(target)),
         "topology_description": msgspec.to_builtins(topology),
     }
 

@@ -17,7 +17,7 @@ from ...schedule import Schedule
 from ...streams import core_shares
 from ..attributes import PARAMETERS
 from ..kernel_libraries import make_modules
-from ..kernels import host_target
+from ..processor import host_target, needs_of, threads_in_artifact
 from .executor import claimed_functions, compile_for, function_cores, kernel_names
 
 Cores = Mapping[str, tuple[int, int]]
@@ -95,7 +95,9 @@ def make_plan_module(
     )
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
-    said = {"name": name, **describe(backend, plan["devices"], str(host_target())), **(about or {})}
+    plan.update(threads_in_artifact())
+    target = host_target()
+    said = {"name": name, **describe(backend, plan["devices"], str(target), needs_of(target)), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
     module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(said), embedded)
     libraries = make_modules(mod, functions, function_cores(calls.calls, shares))

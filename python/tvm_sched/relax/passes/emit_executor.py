@@ -9,7 +9,7 @@ from tvm import relax
 
 from ..attributes import PARAMETERS, get_problem, get_schedule
 from ..emit import make_executor
-from ..kernels import host_target
+from ..processor import host_target
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitExecutor")

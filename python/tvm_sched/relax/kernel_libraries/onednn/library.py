@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 
 from ...._library import function as library_function
+from ...processor import threads_in_artifact
 from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .attention import AttentionClaimer
 from .claim import Claimer
@@ -32,7 +33,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
     described = {name: {**kernel, "cores": cores.get(name, (1, 1))} for name, kernel in kernels.items()}
-    document = {"version": VERSION, "kernels": described}
+    document = {"version": VERSION, "kernels": described, **threads_in_artifact()}
     return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
 
 

@@ -1,0 +1,63 @@
+#include "runtime/processor.h"
+
+#include <algorithm>
+
+namespace tvm_sched::runtime {
+
+namespace {
+
+struct Feature {
+  const char* name;
+  bool (*here)();  // cpuid says so, and the system saves the registers
+};
+
+#if defined(__x86_64__)
+#define FEATURE(name) {name, [] { return __builtin_cpu_supports(name) != 0; }}
+constexpr Feature kFeatures[] = {
+    FEATURE("sse3"),        FEATURE("ssse3"),      FEATURE("sse4.1"),
+    FEATURE("sse4.2"),      FEATURE("sse4a"),      FEATURE("popcnt"),
+    FEATURE("avx"),         FEATURE("avx2"),       FEATURE("fma"),
+    FEATURE("f16c"),        FEATURE("bmi"),        FEATURE("bmi2"),
+    FEATURE("lzcnt"),       FEATURE("movbe"),      FEATURE("avx512f"),
+    FEATURE("avx512dq"),    FEATURE("avx512cd"),   FEATURE("avx512bw"),
+    FEATURE("avx512vl"),    FEATURE("avx512ifma"), FEATURE("avx512vbmi"),
+    FEATURE("avx512vbmi2"), FEATURE("avx512vnni"), FEATURE("avx512bitalg"),
+    FEATURE("avx512bf16"),  FEATURE("avx512fp16"), FEATURE("avx512vpopcntdq"),
+    FEATURE("gfni"),        FEATURE("vpclmulqdq"), FEATURE("avxvnni"),
+    FEATURE("amx-tile"),    FEATURE("amx-int8"),   FEATURE("amx-bf16")};
+#undef FEATURE
+#else
+constexpr Feature kFeatures[] = {{"", [] { return true; }}};
+#endif
+
+std::vector<std::string> Names(bool own) {
+  std::vector<std::string> names;
+  for (const Feature& feature : kFeatures) {
+    if (*feature.name != '\0' && (!own || feature.here())) names.emplace_back(feature.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> KnownFeatures() { return Names(false); }
+std::vector<std::string> OwnFeatures() { return Names(true); }
+
+std::string WhyNotHere(const JsonCursor& metadata) {
+  const auto needs = metadata.OptionalField("needs");
+  const auto processor = needs ? needs->OptionalField("processor") : std::nullopt;
+  if (!processor) return "";
+  const std::vector<std::string> own = OwnFeatures();
+  std::string missing;
+  for (const JsonCursor& feature : processor->Field("features").Items()) {
+    const std::string name = feature.String();
+    if (std::find(own.begin(), own.end(), name) != own.end()) continue;
+    missing += (missing.empty() ? "" : ", ") + name;
+  }
+  if (missing.empty()) return "";
+  return "its kernels were compiled for the processor \"" + processor->Field("name").String() +
+         "\", and this one lacks " + missing +
+         ": compile the model on this machine, or for an older one (--processor x86-64-v2)";
+}
+
+}  // namespace tvm_sched::runtime

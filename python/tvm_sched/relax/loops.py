@@ -1,0 +1,39 @@
+"""Parts of lowered loops that run along memory: vectors of their steps, and the steps that no vector takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import sym, tirx
+
+
+def runs_along(index: Any, variable: Any, steps: tuple[int, ...] = (0, 1)) -> bool:
+    """Whether an index moves with a loop by one of some steps."""
+    if not any(variable.same_as(other) for other in tirx.analysis.undefined_vars(index)):
+        return 0 in steps
+    linear = sym.detect_linear_equation(index, [variable])
+    return len(linear) == 2 and isinstance(linear[0], tirx.IntImm) and int(linear[0]) in steps
+
+
+def at_position(loop: tirx.For, expr: Any, position: Any) -> Any:
+    """An expression with another in place of the loop's variable."""
+    return tirx.IndexMap([loop.loop_var], [expr], None).map_indices([position])[0]
+
+
+def vector_loop(kind: str, lanes: int, statement: Callable[[Any], Any]) -> Any:
+    """The loop over the lanes of a vector; ``kind`` is the type of positions."""
+    lane = tirx.Var("lane", kind)
+    extent = tirx.IntImm(kind, lanes)
+    return tirx.For(lane, tirx.IntImm(kind, 0), extent, tirx.ForKind.VECTORIZED, statement(lane))
+
+
+def rest_of_loop(loop: tirx.For, begin: int) -> list[Any]:
+    """The steps of a loop from one on, as statements."""
+    if begin >= int(loop.extent):
+        return []
+    kind = str(loop.loop_var.ty.dtype)
+    rest = tirx.Var("rest", kind)
+    body = tirx.SeqStmt([tirx.Bind(loop.loop_var, rest + tirx.IntImm(kind, begin)), loop.body])
+    extent = tirx.IntImm(kind, int(loop.extent) - begin)
+    return [tirx.For(rest, tirx.IntImm(kind, 0), extent, tirx.ForKind.SERIAL, body)]
