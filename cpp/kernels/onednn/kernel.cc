@@ -125,13 +125,13 @@ void Kernel::Build() {
     attention_ = std::make_unique<Attention>(description_, threads_);
     return;
   }
-  const Prepared prepared = Prepare(description_, Engine());
+  const Prepared prepared = onednn::Prepare(description_, Engine());
   for (const Prepared::Binding& binding : prepared.bindings) {
     const Operand& operand = description_.operands[binding.operand];
     const dnnl::memory::desc given = LayoutOf(operand);
     if (binding.expected != given) {
       const dnnl::reorder::primitive_desc reorder(Engine(), given, Engine(), binding.expected);
-      Copy copy{binding.operand, {}, dnnl::reorder(reorder)};
+      Copy copy{binding.operand, {}, dnnl::reorder(reorder), {}, {}};
       copy.memory = operand.parameter ? dnnl::memory(binding.expected, Engine(), nullptr)
                                       : Allocate(binding.expected, Engine(), &copy.owner);
       arguments_.emplace(binding.execution_argument, copy.memory);

@@ -81,7 +81,7 @@ class KernelModule final : public ffi::ModuleObj {
       if (kernel == kernels_.end()) continue;
       Call call{kernel->second.get(), {}, 0};
       for (const ffi::Optional<ffi::Tensor>& input : inputs) {
-        call.inputs.push_back(input ? input->operator->() : nullptr);
+        call.inputs.push_back(input ? input.value().GetDLTensorPtr() : nullptr);
         if (input) call.bytes += ffi::GetDataSize(*call.inputs.back());
       }
       found.push_back(std::move(call));
