@@ -17,6 +17,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     compare,
     costs,
     execute,
+    inspect,
     machine,
     pipeline,
     plan,
@@ -67,10 +68,22 @@ command(
     (
         "tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so",
         "tvm-sched compile bert.onnx -t cpu4 --input-shape ids:1,128 --time-limit 60 -o bert.so",
+        "tvm-sched compile model.onnx -t cpu2 --input-shape 'batch={1,8}' --constant sr=16000 -o model.so",
+        "tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so",
         "tvm-sched compile model.onnx -t my-machine.toml --scheduler exact --option workers=1 --seed 7 -o model.so",
     ),
     apart=True,
 )(execute.compile_model)
+command(
+    app,
+    "inspect",
+    (
+        "tvm-sched inspect model.onnx",
+        "tvm-sched inspect bert.onnx --input-shape batch=1 --input-shape tokens=128 --json",
+        "tvm-sched inspect model.so",
+    ),
+    apart=True,
+)(inspect.inspect)
 command(
     app,
     "run",

@@ -72,7 +72,7 @@ def compile_model(
             help="What runs it. Default: cpu for a topology of CPUs, else emulated; cuda compiles for GPUs with nvcc.",
         ),
     ] = None,
-    costs: CostsName = "roofline",
+    costs: CostsName = None,
     measure: Annotated[
         bool | None,
         typer.Option(
@@ -102,7 +102,8 @@ def compile_model(
     machine = load_topology(topology)
     from ..cost_model import get_cost_model
 
-    get_cost_model(costs)  # a wrong name is said before the long work
+    if costs is not None:
+        get_cost_model(costs)  # a wrong name is said before the long work
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
         from ..relax import compile as compile_scheduled
         from ..relax.pipelines import wants_measuring

@@ -39,7 +39,7 @@ def rms_normalization(node: Node) -> relax.Expr:
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
     axes, epsilon = list(range(axis, len(shape))), node.attribute("epsilon", 1e-5)
-    if node.shape(scale, "its scale") == shape[axis:] and dtype_of(x) == "float32":
+    if node.shape(scale, "its scale") == shape[axis:] and axis > 0 and dtype_of(x) == "float32":
         return relax.op.nn.rms_norm(x, scale, axes, epsilon)
     wide = node.emit(_wide(node, x))
     mean = relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True)
@@ -55,9 +55,7 @@ def lp_normalization(node: Node) -> relax.Expr:
     norm = relax.op.sum(size, axis, keepdims=True)
     norm = node.emit(norm if p == 1 else relax.op.sqrt(norm))
     empty = relax.op.equal(norm, scalar(0, norm))
-    return relax.op.divide(
-        relax.op.where(empty, scalar(0, x), x), relax.op.where(empty, scalar(1, norm), norm)
-    )
+    return relax.op.divide(relax.op.where(empty, scalar(0, x), x), relax.op.where(empty, scalar(1, norm), norm))
 
 
 @converter("GroupNormalization")
@@ -76,10 +74,8 @@ def group_normalization(node: Node) -> relax.Expr:
     normal = relax.op.multiply(centred, _inverse_root(variance, node.attribute("epsilon", 1e-5), wide))
     normal = relax.op.astype(normal, dtype_of(x))
     if node.opset < 21:
-        each = (1, groups, 1)
-        scaled = relax.op.add(
-            relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each)
-        )
+        each: tuple[int, ...] = (1, groups, 1)
+        scaled = relax.op.add(relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each))
         return relax.op.reshape(scaled, shape)
     each = (1, channels, *[1] * (len(shape) - 2))
     normal = relax.op.reshape(normal, shape)
@@ -134,5 +130,3 @@ def _wide(node: Node, x: relax.Expr) -> relax.Expr:
 
 def _inverse_root(variance: relax.Expr, epsilon: float, like: relax.Expr) -> relax.Expr:
     return relax.op.divide(scalar(1, like), relax.op.sqrt(relax.op.add(variance, scalar(epsilon, like))))
-
-
