@@ -72,8 +72,8 @@ class FileCache:
         try:
             whole = all(file_digest(folder / name) == digest for name, digest in manifest.files.items())
             os.utime(folder)
-        except OSError:  # removed by another process
-            return None
+        except OSError:  # a file is missing, or another process removes the entry just now
+            whole = False
         if not whole:
             self._remove(folder)
             return None

@@ -29,8 +29,7 @@ from .inputs import (
 )
 from .interrupt import interruptible
 from .kept import Made, compilation_key, keep, restore
-from .models import ModelOptions, model_warnings
-from .packages import import_without_torch
+from .models import ModelOptions, model_warnings, packages_for
 from .shapes import ConstantValues, InputShapes, TokenShape
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
@@ -143,8 +142,8 @@ def compile_model(
 
 
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
-    import_without_torch(model)
-    from ..relax import compile as compile_scheduled
+    with packages_for(model):
+        from ..relax import compile as compile_scheduled
     from ..schedule.simulate import simulate
     from .plan import describe
 
@@ -239,7 +238,6 @@ def run(
             )
         run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
         return
-    import_without_torch(artifact)
     from .. import runtime
     from .measure import choose_inputs, measure
 
