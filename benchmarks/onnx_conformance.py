@@ -56,9 +56,7 @@ def run_cases(
     """Run pairs of case and system, and note what comes out after each few."""
     warm_up()
     noted = time.monotonic()
-    work = run_forked(
-        lambda key: run_case(cases[key[0]], key[1]), wanted, seconds=arguments.limit, jobs=arguments.jobs
-    )
+    work = run_forked(lambda key: run_case(cases[key[0]], key[1]), wanted, seconds=arguments.limit, jobs=arguments.jobs)
     for done, ((name, system), result, failure, seconds) in enumerate(work, 1):
         answer = result or {"status": "refused" if system == PLAIN else "failed", "reason": str(failure)[-1500:]}
         results.setdefault(name, {})[system] = {**answer, "seconds": round(seconds, 3)}
@@ -106,7 +104,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--half", choices=("looked-at", "held-out"), help="the half of the cases by a hash of the name")
     parser.add_argument("--system", action="append", choices=(OURS, PLAIN), help="through this one only")
     parser.add_argument("--again", action="store_true", help="run what is selected although its results are there")
-    parser.add_argument("--show", action="append", help="print the cases that are 'wrong', 'refused', 'failed', 'right'")
+    parser.add_argument(
+        "--show", action="append", help="print the cases that are 'wrong', 'refused', 'failed', 'right'"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="cases at once (default 2)")
     parser.add_argument("--limit", type=float, default=30, help="seconds after which a case is killed (default 30)")
     parser.add_argument("--json", type=Path, default=RESULTS, help=f"results, kept between runs (default {RESULTS})")

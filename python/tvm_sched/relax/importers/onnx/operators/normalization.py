@@ -55,9 +55,7 @@ def lp_normalization(node: Node) -> relax.Expr:
     norm = relax.op.sum(size, axis, keepdims=True)
     norm = node.emit(norm if p == 1 else relax.op.sqrt(norm))
     empty = relax.op.equal(norm, scalar(0, norm))
-    return relax.op.divide(
-        relax.op.where(empty, scalar(0, x), x), relax.op.where(empty, scalar(1, norm), norm)
-    )
+    return relax.op.divide(relax.op.where(empty, scalar(0, x), x), relax.op.where(empty, scalar(1, norm), norm))
 
 
 @converter("GroupNormalization")
@@ -77,9 +75,7 @@ def group_normalization(node: Node) -> relax.Expr:
     normal = relax.op.astype(normal, dtype_of(x))
     if node.opset < 21:
         each = (1, groups, 1)
-        scaled = relax.op.add(
-            relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each)
-        )
+        scaled = relax.op.add(relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each))
         return relax.op.reshape(scaled, shape)
     each = (1, channels, *[1] * (len(shape) - 2))
     normal = relax.op.reshape(normal, shape)
@@ -134,5 +130,3 @@ def _wide(node: Node, x: relax.Expr) -> relax.Expr:
 
 def _inverse_root(variance: relax.Expr, epsilon: float, like: relax.Expr) -> relax.Expr:
     return relax.op.divide(scalar(1, like), relax.op.sqrt(relax.op.add(variance, scalar(epsilon, like))))
-
-

@@ -48,7 +48,9 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
 
 def _later(p: list[tvm.tirx.Expr], q: list[tvm.tirx.Expr]) -> tuple[tvm.tirx.Expr, ...]:
     """The first of equal values stays."""
-    first = tvm.tirx.any(p[1] > q[1], tvm.tirx.all(p[1] == q[1], tvm.tirx.any(q[0] < 0, tvm.tirx.all(p[0] >= 0, p[0] < q[0]))))
+    first = tvm.tirx.any(
+        p[1] > q[1], tvm.tirx.all(p[1] == q[1], tvm.tirx.any(q[0] < 0, tvm.tirx.all(p[0] >= 0, p[0] < q[0])))
+    )
     return tvm.tirx.Select(first, p[0], q[0]), tvm.tirx.Select(first, p[1], q[1])
 
 

@@ -69,7 +69,9 @@ def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
     result = [_Axis(size, size, 1.0) for size in shape]
     known = scales if scales is not None else sizes
     if known is None or len(known) != len(named):
-        raise node.unsupported(f"it names {len(named)} axes and has {0 if known is None else len(known)} scales or sizes")
+        raise node.unsupported(
+            f"it names {len(named)} axes and has {0 if known is None else len(known)} scales or sizes"
+        )
     lengths, factors = _lengths(node, [shape[a] for a in named], scales, sizes)
     cropped = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     for k, axis in enumerate(named):
@@ -190,7 +192,11 @@ def _interpolate(
 
     value = value if isinstance(value, relax.Var) else node.emit(value)
     made = node.builder.emit_te(
-        compute, value, relax.const(indices, "int64"), relax.const(weights.astype(wide), wide), primfunc_name_hint="resize"
+        compute,
+        value,
+        relax.const(indices, "int64"),
+        relax.const(weights.astype(wide), wide),
+        primfunc_name_hint="resize",
     )
     return made if wide == kind else node.emit(relax.op.astype(made, kind))
 

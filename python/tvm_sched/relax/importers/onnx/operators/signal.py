@@ -32,8 +32,12 @@ def dft(node: Node) -> relax.Expr:
     axis = _dft_axis(node, len(shape))
     given = node.constant(1)
     size = shape[axis]
-    length = int(np.asarray(given).reshape(())) if given is not None else 2 * (size - 1) if inverse and onesided else size
-    matrix = _dft_matrix(min(size, length if not (inverse and onesided) else length // 2 + 1), length, inverse, onesided)
+    length = (
+        int(np.asarray(given).reshape(())) if given is not None else 2 * (size - 1) if inverse and onesided else size
+    )
+    matrix = _dft_matrix(
+        min(size, length if not (inverse and onesided) else length // 2 + 1), length, inverse, onesided
+    )
     return _transform(node, x, axis, matrix, real=inverse and onesided)
 
 

@@ -23,7 +23,16 @@ EXPANDED = {
 }
 """Operators whose definition in the standard is used although TVM has a converter, and why."""
 
-_AXES = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd")
+_AXES = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+)
 CONSTANTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys((*_AXES, "ReduceSum", "ReduceSumSquare"), (1,)),
     "AffineGrid": (1,),
@@ -133,7 +142,12 @@ def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[st
 
     for name, value in zip(node.output, values, strict=False):
         told = inferred.get(name)
-        if told is None or node.op_type in INFERENCE_ERRS or not told.type.HasField("tensor_type") or not isinstance(value, relax.Expr):
+        if (
+            told is None
+            or node.op_type in INFERENCE_ERRS
+            or not told.type.HasField("tensor_type")
+            or not isinstance(value, relax.Expr)
+        ):
             continue
         kind = told.type.tensor_type
         if not isinstance(value.ty, relax.TensorType):
