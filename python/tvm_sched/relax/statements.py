@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
@@ -35,6 +35,21 @@ def map_statement(stmt: Any, expressions: Expressions | None = None, kinds: Loop
 def map_loops(stmt: Any, loops: Loops) -> Any:
     """A statement with others in place of its loops, from the innermost outwards."""
     return _Mapper(lambda e: ([], e), lambda loop: loop.kind, loops).visit(stmt)
+
+
+def realizations(stmt: Any) -> Iterator[Any]:
+    """Blocks with the values of their variables, from the outermost inwards."""
+    if isinstance(stmt, s_tir.SBlockRealize):
+        yield stmt
+        yield from realizations(stmt.block.body)
+    elif isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from realizations(part)
+    elif isinstance(stmt, (tirx.For, tirx.AttrStmt, tirx.While)):
+        yield from realizations(stmt.body)
+    elif isinstance(stmt, tirx.IfThenElse):
+        for part in (stmt.then_case, stmt.else_case):
+            yield from realizations(part)
 
 
 def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
