@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,7 +168,13 @@ def _show_compiled(out: Output, compiled: CompiledModel, files: dict[str, Any]) 
         if "measured" in schedule.notes:
             out.show(_measured_table(schedule.notes["measured"]))
         plans.append(describe(problem, schedule, simulate(problem, schedule)))
-    out.result({"plans": plans, "files": {name: value for name, value in files.items() if value}})
+    slow = [asdict(kernel) for kernel in compiled.slow_kernels]
+    if slow:
+        names = ", ".join(f"{kernel['name']} ({kernel['reason']})" for kernel in slow[:3])
+        more = f" and {len(slow) - 3} more (--json lists all)" if len(slow) > 3 else ""
+        out.say(f"Generated kernels far from their roofline: {names}{more}")
+    written = {name: value for name, value in files.items() if value}
+    out.result({"plans": plans, "files": written, "slow_kernels": slow})
 
 
 def run(

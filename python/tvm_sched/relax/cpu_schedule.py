@@ -15,6 +15,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
+from .loops import depends_on
 from .parallel import parallelise, parallelise_block
 
 MAX_LANES = 32
@@ -210,18 +211,14 @@ def _vector_axis(block: Any, variables: list[Any], kinds: list[int]) -> tuple[in
     for read in block.reads:
         if read.source.same_as(block.writes[0].source) or not _occurs(variables[axis], read):
             continue
-        if along is not None or any(_in(variables[axis], entry.min) for entry in read.region[:-1]):
+        if along is not None or any(depends_on(entry.min, variables[axis]) for entry in read.region[:-1]):
             return None, None
         along = read
     return (axis, along) if along is not None else (None, None)
 
 
 def _occurs(variable: Any, region: Any) -> bool:
-    return any(_in(variable, entry.min) for entry in region.region)
-
-
-def _in(variable: Any, expression: Any) -> bool:
-    return any(variable.same_as(other) for other in tirx.analysis.undefined_vars(expression))
+    return any(depends_on(entry.min, variable) for entry in region.region)
 
 
 def _constant(schedule: s_tir.Schedule, loops: list[Any]) -> bool:

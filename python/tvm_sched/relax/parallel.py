@@ -11,7 +11,8 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from .elementary import is_replaced
-from .statements import any_expression, map_statement, realizations
+from .loops import depends_on
+from .statements import any_expression, map_statement, realizations_in_loops
 
 LEAST_NANOSECONDS = 30_000
 """Estimated time on one thread from which on a step is worth the wake-up of another, which takes some microseconds."""
@@ -89,7 +90,7 @@ def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) ->
 def _spatial_loops(schedule: s_tir.Schedule, block: Any, loops: list[Any]) -> list[Any]:
     """The outermost serial loops up to the first one that a sum runs over."""
     wanted = schedule.get(block)
-    realize = next(r for r in realizations(schedule.mod["main"].body) if r.block.same_as(wanted))
+    realize = next(r for r, _ in realizations_in_loops(schedule.mod["main"].body) if r.block.same_as(wanted))
     sums = [
         value
         for item, value in zip(wanted.iter_vars, realize.iter_values, strict=True)
@@ -98,14 +99,10 @@ def _spatial_loops(schedule: s_tir.Schedule, block: Any, loops: list[Any]) -> li
     found = []
     for loop in loops:
         node = schedule.get(loop)
-        if node.kind != tirx.ForKind.SERIAL or any(_moves(value, node.loop_var) for value in sums):
+        if node.kind != tirx.ForKind.SERIAL or any(depends_on(value, node.loop_var) for value in sums):
             break
         found.append(loop)
     return found
-
-
-def _moves(value: Any, variable: Any) -> bool:
-    return any(variable.same_as(other) for other in tirx.analysis.undefined_vars(value))
 
 
 def _nanoseconds(block: Any) -> float:

@@ -37,19 +37,21 @@ def map_loops(stmt: Any, loops: Loops) -> Any:
     return _Mapper(lambda e: ([], e), lambda loop: loop.kind, loops).visit(stmt)
 
 
-def realizations(stmt: Any) -> Iterator[Any]:
-    """Blocks with the values of their variables, from the outermost inwards."""
+def realizations_in_loops(stmt: Any, loops: tuple[tirx.For, ...] = ()) -> Iterator[tuple[Any, tuple[tirx.For, ...]]]:
+    """Blocks with the values of their variables, each before those in it, and all loops around it."""
     if isinstance(stmt, s_tir.SBlockRealize):
-        yield stmt
-        yield from realizations(stmt.block.body)
+        yield stmt, loops
+        yield from realizations_in_loops(stmt.block.body, loops)
     elif isinstance(stmt, tirx.SeqStmt):
         for part in stmt.seq:
-            yield from realizations(part)
-    elif isinstance(stmt, (tirx.For, tirx.AttrStmt, tirx.While)):
-        yield from realizations(stmt.body)
+            yield from realizations_in_loops(part, loops)
+    elif isinstance(stmt, tirx.For):
+        yield from realizations_in_loops(stmt.body, (*loops, stmt))
+    elif isinstance(stmt, (tirx.AttrStmt, tirx.While)):
+        yield from realizations_in_loops(stmt.body, loops)
     elif isinstance(stmt, tirx.IfThenElse):
         for part in (stmt.then_case, stmt.else_case):
-            yield from realizations(part)
+            yield from realizations_in_loops(part, loops)
 
 
 def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
