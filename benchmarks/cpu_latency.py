@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import parser
-from _cpu_models import HALVES, SETS, Case, cases
+from _cpu_models import HALVES, SETS, Case, cases, sample
 from _cpu_page import MINE, page, word
 from _cpu_worker import METHODS
 
@@ -37,6 +37,8 @@ HERE = Path(__file__).parent
 NEEDS = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", "eager": "torch", "Inductor": "torch"}
 FILES = {"ONNX Runtime": "onnx", "OpenVINO": "onnx", "eager": "torch", "Inductor": "torch"}
 TOPOLOGIES = {"ours": "cpu", "ours, one stream": "cpu1"}
+CACHES = {"OpenVINO": "openvino", "Inductor": "inductor"}
+"""Folders that peers keep what they compiled in."""
 QUICK = ("ONNX Runtime", "OpenVINO", "eager", "ours, one stream")
 TOLERANCE = 1e-3
 Cell = dict[str, Any]
@@ -131,6 +133,10 @@ class Bench:
                 file, reason = self.artifact(case, method)
                 if not reason:
                     cells[method] = {"file": str(file), **json.loads(file.with_suffix(".json").read_text())}
+            if not reason and method in CACHES and not (self.folder(case) / CACHES[method]).exists():
+                process = Process(self, case, method, "")
+                reason = process.first().get("failed", "")
+                process.end()
             if reason:
                 cells[method] = {"failed": reason}
         return cells
@@ -162,7 +168,7 @@ class Process:
     def __init__(self, bench: Bench, case: Case, method: str, file: str) -> None:
         self.method, self.limit, self.times = method, bench.limit, []
         folder = bench.folder(case)
-        environment = bench.environment | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+        environment = bench.environment | {"TORCHINDUCTOR_CACHE_DIR": str(folder / CACHES["Inductor"])}
         if method in MINE:
             environment |= {"TVM_USE_RUNTIME_LIB": "1"}
         command = [sys.executable, str(HERE / "_cpu_worker.py"), method, str(folder), str(bench.threads), file]
@@ -235,7 +241,7 @@ def chosen_cases(args: Any) -> list[Case]:
             print(f"{case.name}: left out, {case.missing}", flush=True)
         else:
             found.append(case)
-    return found
+    return sample(found, args.sample) if args.sample else found
 
 
 def load_rows(file: Path | None) -> dict[str, Any]:
@@ -257,6 +263,7 @@ def arguments() -> Any:
     made.add_argument("--set", action="append", choices=SETS, help="only these sets")
     made.add_argument("--half", choices=HALVES, help="only this half of the networks")
     made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
+    made.add_argument("--sample", type=int, metavar="N", help="only N of them, by a fixed rule: `_cpu_models.sample`")
     made.add_argument("--method", action="append", choices=list(METHODS), help="only these methods")
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every method")
     made.add_argument("--seconds", type=float, help="measured a method and network; default 6, with --quick 1.5")
