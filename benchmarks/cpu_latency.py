@@ -31,7 +31,7 @@ from typing import Any
 from _common import parser
 from _cpu_models import HALVES, SETS, Case, cases, sample
 from _cpu_page import MINE, page, word
-from _cpu_worker import METHODS
+from _cpu_worker import KERNELS, METHODS
 
 HERE = Path(__file__).parent
 NEEDS = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", "eager": "torch", "Inductor": "torch"}
@@ -42,6 +42,8 @@ CACHES = {"OpenVINO": "openvino", "Inductor": "inductor"}
 QUICK = ("ONNX Runtime", "OpenVINO", "eager", "ours, one stream")
 TOLERANCE = 1e-3
 Cell = dict[str, Any]
+_SAMPLED = """Of the networks asked for, {} are measured: from each set and kind in turns, in the order of a hash of their
+names, none of more than 64 million parameters (`_cpu_models.sample`)."""
 
 
 def fingerprint() -> str:
@@ -156,6 +158,9 @@ class Bench:
             for _ in range(self.rounds):
                 for process in [each for each in running if "failed" not in cells[each.method]]:
                     cells[process.method] |= process.turn(self.seconds / self.rounds)
+            for process in running:
+                if process.method in MINE and "failed" not in cells[process.method]:
+                    cells[process.method] |= process.kernels()
         finally:
             for process in running:
                 process.end()
@@ -191,14 +196,9 @@ class Process:
 
     def turn(self, seconds: float) -> Cell:
         """Measure for a while."""
-        assert self.process.stdin is not None
-        os.kill(self.process.pid, signal.SIGCONT)
-        self.process.stdin.write(f"{seconds}\n".encode())
-        self.process.stdin.flush()
-        found = self._receive()
+        found = self._ask(str(seconds))
         if "failed" in found:
             return found
-        self._stop()
         self.times += found["times"]
         tenths = statistics.quantiles(self.times, n=10)
         return {
@@ -209,6 +209,21 @@ class Process:
             "runs": len(self.times),
             "mib": found["mib"],
         }
+
+    def kernels(self) -> Cell:
+        """The times of our kernels."""
+        return self._ask(KERNELS)
+
+    def _ask(self, line: str) -> Cell:
+        """Let the process go on until it has answered."""
+        assert self.process.stdin is not None
+        os.kill(self.process.pid, signal.SIGCONT)
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+        found = self._receive()
+        if "failed" not in found:
+            self._stop()
+        return found
 
     def _stop(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -302,7 +317,7 @@ def main() -> None:
             print(f"{case.name}: " + "; ".join(f"{m} {word(c)}" for m, c in cells.items()), flush=True)
     if not args.prepare:
         save_rows(rows, args.json)
-        text = page(list(rows.values()), args.threads)
+        text = page(list(rows.values()), args.threads, _SAMPLED.format(args.sample) if args.sample else "")
         print(text)
         if args.markdown:
             args.markdown.parent.mkdir(parents=True, exist_ok=True)
