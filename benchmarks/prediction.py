@@ -139,6 +139,7 @@ def main() -> None:
     made.add_argument("--set", action="append", choices=SETS, help="only these sets")
     made.add_argument("--half", choices=HALVES, help="only this half of the networks")
     made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
+    made.add_argument("--sample", type=int, metavar="N", help="only N of them, by the rule of `cpu_latency`")
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one compilation")
     made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
