@@ -13,6 +13,7 @@ from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_libr
 from ..kernels import prepare_kernel
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
+from .split_tail import split_tail
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.LowerToKernels")
@@ -67,7 +68,7 @@ class LowerToKernels:
             mod = _bind(mod, values, names)
             values = {}
         with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
-            mod = simplify(mod)
+            mod = split_tail(simplify(mod))
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             mod, claimed = _claim(mod, libraries, names)
