@@ -14,6 +14,14 @@ from ..tail import ENTRY
 
 UNBOUNDED = ("relax.nonzero", "relax.unique")
 """Operators that TVM implements with Python's functions only."""
+NEED_ELEMENTS = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("sum", "prod", "mean", "max", "min", "argmax", "argmin", "variance", "std", "median", "topk", "split"),
+        *("all", "any"),
+    )
+)
+"""Operators whose kernels leave their result unwritten, or read too far, where there are too few elements along an axis."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.SplitTail")
@@ -46,13 +54,20 @@ def split_tail(mod: tvm.IRModule) -> tvm.IRModule:
     mod = relax.transform.ToNonDataflow()(mod)
     function = mod["main"]
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
-    moved: set[relax.Var] = set()
-    for binding in bindings:
-        if not _is_static(binding.var.ty) or any(v in moved for v in _used(binding.value)):
+    known, moved = set(function.params), set()
+    for binding in bindings:  # a variable that is neither an argument nor bound is a symbolic size
+        if not _is_static(binding.var.ty) or any(v in moved or v not in known for v in _used(binding.value)):
             moved.add(binding.var)
             _check(binding)
+        known.add(binding.var)
     early = [binding for binding in bindings if binding.var not in moved]
-    late, needed = _with_aliases(bindings, moved, function.body.body)
+    if not _is_of_tensors(function.body.body.ty):
+        raise InputError(
+            "the model returns a size that is known only when it runs, as a number and not as a tensor; return the tensor "
+            "whose size it is"
+        )
+    late, used = _with_aliases(bindings, moved, function.body.body)
+    needed = [variable for variable in used if variable in known]
     tail = _tail(mod, needed, late, function.body.body)
     body = relax.SeqExpr([relax.BindingBlock(early)], relax.Tuple(needed))
     types = relax.TupleType([variable.ty for variable in needed])
@@ -112,6 +127,10 @@ def _used(expr: relax.Expr) -> list[relax.Var]:
     return list(relax.analysis.free_vars(expr))
 
 
+def _is_of_tensors(ty: Any) -> bool:
+    return all(map(_is_of_tensors, ty.fields)) if isinstance(ty, relax.TupleType) else isinstance(ty, relax.TensorType)
+
+
 def _is_static(ty: Any) -> bool:
     """Whether a type says all sizes."""
     if isinstance(ty, relax.TupleType):
@@ -130,8 +149,41 @@ def _check(binding: relax.Binding) -> None:
             f"binding {binding.var.name!r}: an if, whose branch is known only when the model runs; a schedule needs to "
             "know all operators"
         )
-    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name in UNBOUNDED:
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return
+    if value.op.name in UNBOUNDED:
         raise InputError(
             f"binding {binding.var.name!r}: {describe(value)} cannot be scheduled: the shape of its result depends on data, "
             "and TVM has no kernel for it; export the model to ONNX, whose operators of this kind are supported"
         )
+    inner = value.op.name == "relax.matmul" and not _has_known_inner_size(value)
+    if inner or (value.op.name in NEED_ELEMENTS and not _has_known_size(value)):
+        raise InputError(
+            f"binding {binding.var.name!r}: {describe(value)} runs over an axis whose size is known only when the model "
+            "runs, and its kernel is right only for known sizes: cut the model before it"
+        )
+    ty = binding.var.ty
+    fixed = value.op.name in ("relax.reshape", "relax.broadcast_to") and _is_static(ty)
+    if fixed or (isinstance(ty, relax.TensorType) and not isinstance(ty.shape, relax.ShapeExpr)):
+        raise InputError(
+            f"binding {binding.var.name!r}: {describe(value)} is right only where a size that is known when the model runs "
+            "happens to equal another one: cut the model before it"
+        )
+
+
+def _has_known_size(call: relax.Call) -> bool:
+    """Whether the axes that a reduction, a search or a split runs over are of known sizes."""
+    ty = call.args[0].ty
+    if not isinstance(ty.shape, relax.ShapeExpr):
+        return False
+    axis = getattr(call.attrs, "axis", None)
+    axes = range(ty.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    return all(isinstance(ty.shape.values[int(a)], tvm.tirx.IntImm) for a in axes)
+
+
+def _has_known_inner_size(product: relax.Call) -> bool:
+    shapes = [argument.ty.shape for argument in product.args]
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+        return False
+    first, second = (list(shape.values) for shape in shapes)
+    return all(isinstance(d, tvm.tirx.IntImm) for d in (first[-1], second[-2] if len(second) > 1 else second[0]))

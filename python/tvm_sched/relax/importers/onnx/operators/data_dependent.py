@@ -80,9 +80,14 @@ def unique(node: Node) -> list[relax.Expr]:
         return [_empty(shape, dtype), *(_empty((0,), "int64") for _ in range(3))]
     front = [axis, *(k for k in range(len(shape)) if k != axis)]
     matrix = node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(x, front)), (items, width)))
-    kernel = unique_kernel(items, width, dtype, bool(node.attribute("sorted", 1)))
+    inner = "float32" if dtype in ("float16", "bfloat16") else dtype  # compilers have not all comparisons of these
+    if inner != dtype:
+        matrix = node.emit(relax.op.astype(matrix, inner))
+    kernel = unique_kernel(items, width, inner, bool(node.attribute("sorted", 1)))
     vectors: list[Any] = [((items,), "int64")] * 3
-    rows, first, of, often, count = _call(node, kernel, [matrix], [((items, width), dtype), *vectors])
+    rows, first, of, often, count = _call(node, kernel, [matrix], [((items, width), inner), *vectors])
+    if inner != dtype:
+        rows = node.emit(relax.op.astype(rows, dtype))
     size = emit_count(node.builder, count)
     stacked = node.emit(relax.op.reshape(rows, (items, *others)))
     values = node.emit(relax.op.permute_dims(stacked, [front.index(k) for k in range(len(shape))]))
