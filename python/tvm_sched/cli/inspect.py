@@ -58,6 +58,7 @@ def _inspect_artifact(path: Path) -> Inspection:
     from .. import runtime
     from ..relax.inspection import Inspection, Tensor
     from ..runtime.tensors import tensor_bytes
+    from .execute import tail_text
 
     module = runtime.load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()

@@ -27,14 +27,13 @@ def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.Pri
         writer = _Writer(x, items, width, dtype)
         order = writer.sort()
         leader = T.alloc_buffer((items,), "int64")
-        with loops([items]) as (k,):
-            with T.If(k == 0):
-                with T.Then():
-                    T.buffer_store(leader, order[k], [order[k]])
-                with T.Else():
-                    before = T.Bind(order[tirx.max(k - 1, long(0))])
-                    writer.compare(before, order[k])
-                    T.buffer_store(leader, tirx.Select(writer.sign[0] == 0, leader[before], order[k]), [order[k]])
+        with loops([items]) as (k,), T.If(k == 0):
+            with T.Then():
+                T.buffer_store(leader, order[k], [order[k]])
+            with T.Else():
+                before = T.Bind(order[tirx.max(k - 1, long(0))])
+                writer.compare(before, order[k])
+                T.buffer_store(leader, tirx.Select(writer.sign[0] == 0, leader[before], order[k]), [order[k]])
         found, item = counter(), counter()
         with loops([items]) as (k,):
             T.buffer_store(often, long(0), [k])

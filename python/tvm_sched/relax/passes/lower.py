@@ -91,8 +91,8 @@ def _tell_tail(mod: tvm.IRModule) -> None:
     kinds = tail_operators(mod)
     if kinds:
         warnings.warn(
-            f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: TVM's "
-            "virtual machine runs them after the schedule, which does not have them, nor does its latency",
+            f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: "
+            "TVM's virtual machine runs them after the schedule, which does not have them, nor does its latency",
             ModelWarning,
             stacklevel=2,
         )
