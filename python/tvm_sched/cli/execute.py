@@ -316,9 +316,15 @@ def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
     plan, others = measured.plan, len(info.get("plans", ())) - 1
     rows = [(what, str(info[what])) for what in ("topology", "scheduler") if info.get(what)]
     rows += [("plans for other shapes", str(others))] if others > 0 else []
+    rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
     rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
     outputs = enumerate(measured.outputs)
     return rows + [("output", f"output_{n} {list(value.shape)} {value.dtype.name}") for n, value in outputs]
+
+
+def tail_text(info: dict[str, Any]) -> str:
+    """What TVM's virtual machine runs after the schedule."""
+    return f"{sum(info['tail'].values())} operators ({', '.join(info['tail'])}), not scheduled and not in the latency"
 
 
 def lower_bound_ns(info: dict[str, Any], plan: dict[str, Any]) -> int | None:
