@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 
@@ -86,7 +87,7 @@ def run_forked(
 
 def _fork(work: Callable[[Any], Any], key: Any, gigabytes: float) -> _Child:
     reading, writing = os.pipe()
-    log = tempfile.TemporaryFile()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - the parent reads it when the child has ended
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -96,7 +97,7 @@ def _fork(work: Callable[[Any], Any], key: Any, gigabytes: float) -> _Child:
     os.close(reading)
     for stream in (1, 2):
         os.dup2(log.fileno(), stream)
-    used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + int(gigabytes * 2**30),) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:

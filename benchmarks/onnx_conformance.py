@@ -36,7 +36,8 @@ def main() -> None:
             for system in arguments.system:
                 results.get(name, {}).pop(system, None)
     wanted = [(name, s) for name in cases for s in arguments.system if s not in results.get(name, {})]
-    run_cases(cases, wanted, results, arguments)
+    if wanted:
+        run_cases(cases, wanted, results, arguments)
     for system in arguments.system:
         statuses = Counter(results[name][system]["status"] for name in cases)
         print(f"{system}: {len(cases)} cases, " + ", ".join(f"{n} {status}" for status, n in statuses.most_common()))
@@ -47,7 +48,7 @@ def main() -> None:
                 if answer["status"] in arguments.show:
                     print(f"{case.operator} {name} {system} {answer['status']}: {answer.get('reason', '')}")
     if arguments.markdown:
-        write_page(arguments.markdown, load_cases(), results)
+        write_page(arguments.markdown, cases, results, len(load_cases()))
 
 
 def run_cases(
@@ -94,6 +95,7 @@ def _selected(case: Case, arguments: argparse.Namespace) -> bool:
         (not arguments.operator or case.operator in arguments.operator)
         and (not arguments.case or case.name in arguments.case)
         and arguments.half in (None, case.half)
+        and (case.sampled or not arguments.sample)
     )
 
 
@@ -102,6 +104,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--operator", action="append", help="cases of this operator only; may stand several times")
     parser.add_argument("--case", action="append", help="this case only; may stand several times")
     parser.add_argument("--half", choices=("looked-at", "held-out"), help="the half of the cases by a hash of the name")
+    parser.add_argument(
+        "--sample", action="store_true", help="every twentieth case by a hash of the name, as the test does"
+    )
     parser.add_argument("--system", action="append", choices=(OURS, PLAIN), help="through this one only")
     parser.add_argument("--again", action="store_true", help="run what is selected although its results are there")
     parser.add_argument(

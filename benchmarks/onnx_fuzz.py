@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+
 from tvm_sched.errors import TvmSchedError
 from tvm_sched.testing.onnx_graphs import RandomGraph, difference, onnx_graphs
 

@@ -78,6 +78,7 @@ file(GLOB TVM_SCHED_ONEDNN_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}
 add_library(tvm_sched_onednn SHARED ${TVM_SCHED_ONEDNN_SOURCES}
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/cores.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/json_cursor.cc)
+target_compile_options(tvm_sched_onednn PRIVATE -fopenmp-simd)
 target_include_directories(tvm_sched_onednn PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cpp)
 target_include_directories(tvm_sched_onednn SYSTEM PRIVATE ${TVM_SCHED_DNNL_INCLUDE})
 target_link_libraries(tvm_sched_onednn PRIVATE tvm_ffi::shared tvm_sched_threads Threads::Threads ${TVM_SCHED_DNNL_LIBRARY})

@@ -1,4 +1,6 @@
-"""The demonstration: GoogLeNet on two machines, from the model file to a report. ``python -m tvm_sched.demo [-o DIR]``.
+"""The demonstration: GoogLeNet on two machines, from the model file to a report, and text read from a picture.
+
+``python -m tvm_sched.demo [-o DIR]``
 
 One machine is this one, its cores as two devices; the other is a server with four V100 GPUs, emulated.
 """
@@ -17,6 +19,7 @@ from rich.markup import escape
 
 from .cli.command import Output
 from .cli.interrupt import interruptible
+from .demo_reading import Line, read_picture
 from .errors import ExecutionError, TvmSchedError
 
 if TYPE_CHECKING:
@@ -78,7 +81,8 @@ def run_demo(out: Output, folder: Path) -> None:
         for scheduler in SCHEDULERS
     ]
     write_files(out, folder, cases)
-    show(out, cases)
+    lines = read_picture(out, folder)
+    show(out, cases, lines)
     worst = max(case.difference for case in cases)
     if not worst <= TOLERANCE:
         raise ExecutionError(f"the outputs differ from ONNX Runtime's by {worst:.1e}; {TOLERANCE:.0e} is allowed")
@@ -166,7 +170,7 @@ def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
     out.wrote(trace, "trace, for https://ui.perfetto.dev")
 
 
-def show(out: Output, cases: Sequence[Case]) -> None:
+def show(out: Output, cases: Sequence[Case], lines: Sequence[Line]) -> None:
     """The table: a row for each topology."""
     from .report.tables import table
     from .report.units import format_ns, format_percent, format_time
@@ -207,9 +211,9 @@ def show(out: Output, cases: Sequence[Case]) -> None:
     out.show(f"\nLatencies of GoogLeNet, predicted and measured (median of {REPEAT} runs; v100-server is emulated)")
     out.show(table(head, rows))
     out.show(f"Largest difference from ONNX Runtime, relative: {max(case.difference for case in cases):.1e}")
-    for path in out.saved[-2:]:
+    for path in out.saved[-3 if lines else -2 :]:
         out.show(escape(f"Wrote {path}"))
-    out.result({"topologies": data, "tolerance": TOLERANCE, "files": out.saved})
+    out.result({"topologies": data, "tolerance": TOLERANCE, "read": [line.text for line in lines], "files": out.saved})
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_unknown_operator():
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         load_model(tmp_path / "missing.onnx")
-    with pytest.raises(InputError, match="a folder without config.json"):
+    with pytest.raises(InputError, match=r"a folder without config\.json"):
         load_model(tmp_path)
     for name, message in (
         ("a.onnx", "not a readable ONNX file"),

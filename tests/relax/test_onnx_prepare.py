@@ -1,5 +1,7 @@
 """The step before import: what it makes of control flow, functions and shapes, and what it refuses."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -343,3 +345,12 @@ def test_weights_above_two_gigabytes(tmp_path):
 
 def test_what_is_unsafe_is_known_to_onnx():
     assert {name for name in branches.UNSAFE if not onnx.defs.has(name)} == set()
+
+
+def test_an_old_model_that_lists_its_initializers_as_inputs(recwarn):
+    """IR version 3: initializers stand among the inputs, which the version converter insists on."""
+    path = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+    made = prepare.prepare(onnx.load(path), {"data_0": (1, 3, 224, 224)}, None, "m")
+    assert [item.version for item in made.model.opset_import if item.domain == ""] == [prepare.OPSET]
+    assert not [warning for warning in recwarn if issubclass(warning.category, prepare.ModelWarning)]
+    assert [item.name for item in made.model.graph.input] == ["data_0"]

@@ -27,6 +27,7 @@ dnnl::stream& Stream() {
 
 std::string ImplementationOf(const Description& description, int cores) {
   std::string found;
+  if (description.primitive == "attention") return "tvm_sched";
   threads::Enter(description.cores.Of(cores), [&] {
     try {
       found = Prepare(description, Engine()).implementation;
@@ -70,6 +71,7 @@ void Kernel::Call(ffi::PackedArgs args) {
 }
 
 void Kernel::Execute(const std::vector<void*>& data) {
+  if (attention_ != nullptr) return attention_->Run(data);
   LayOut(data);
   for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
   if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
@@ -102,6 +104,10 @@ std::vector<void*> Kernel::Addresses(const ffi::PackedArgs& args) const {
 }
 
 void Kernel::Build() {
+  if (description_.primitive == "attention") {
+    attention_ = std::make_unique<Attention>(description_, threads_);
+    return;
+  }
   const Prepared prepared = Prepare(description_, Engine());
   for (const Prepared::Binding& binding : prepared.bindings) {
     const Operand& operand = description_.operands[binding.operand];

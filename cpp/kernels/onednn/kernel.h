@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/onednn/attention.h"
 #include "kernels/onednn/description.h"
 
 namespace tvm_sched::onednn {
@@ -64,6 +65,7 @@ class Kernel {
   int threads_;
   std::shared_ptr<const std::atomic<std::uint64_t>> generation_;
 
+  std::unique_ptr<Attention> attention_;  // instead of a primitive
   dnnl::primitive primitive_;
   std::mutex mutex_;
   std::size_t scratchpad_size_ = 0;

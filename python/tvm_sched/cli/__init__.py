@@ -10,6 +10,7 @@ import typer
 
 from .. import __version__
 from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluster`
+    cache,
     cluster,
     cluster_changes,
     cluster_deploy,
@@ -17,6 +18,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     compare,
     costs,
     execute,
+    inspect,
     machine,
     pipeline,
     plan,
@@ -67,10 +69,22 @@ command(
     (
         "tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so",
         "tvm-sched compile bert.onnx -t cpu4 --input-shape ids:1,128 --time-limit 60 -o bert.so",
+        "tvm-sched compile model.onnx -t cpu2 --input-shape 'batch={1,8}' --constant sr=16000 -o model.so",
+        "tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so",
         "tvm-sched compile model.onnx -t my-machine.toml --scheduler exact --option workers=1 --seed 7 -o model.so",
     ),
     apart=True,
 )(execute.compile_model)
+command(
+    app,
+    "inspect",
+    (
+        "tvm-sched inspect model.onnx",
+        "tvm-sched inspect bert.onnx --input-shape batch=1 --input-shape tokens=128 --json",
+        "tvm-sched inspect model.so",
+    ),
+    apart=True,
+)(inspect.inspect)
 command(
     app,
     "run",
@@ -172,6 +186,7 @@ command(
 )(costs.learn)
 app.add_typer(machine.topology, name="topology")
 app.add_typer(cluster_inputs.cluster, name="cluster")
+app.add_typer(cache.app, name="cache")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
 

@@ -67,11 +67,12 @@ TimeLimit = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
 CostsName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--costs",
         metavar="NAME|FILE",
-        help="Latencies: roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model .msgpack.",
+        help="Latencies: calibrated, roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model "
+        ".msgpack. Default: calibrated (kernels are measured) for this machine's cores, else roofline.",
     ),
 ]
 OptionalCosts = Annotated[

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._library import without_torch
 from ..errors import InputError
 from .command import Output
 from .inputs import is_problem, load_topology
@@ -127,10 +128,11 @@ def _decoder_graph(out: Output, config: DecoderConfig, shape: tuple[int, int], p
 def _on_machine(
     out: Output, path: Path, topology: str | None, graph_of: Callable[[], OpGraph], costs: str | None
 ) -> Problem:
-    from ..cost_model import get_cost_model
+    from ..cost_model import default_cost_model, get_cost_model
     from ..problem import Problem
 
-    machine, cost_model = _machine_for(path, topology), get_cost_model(costs or "roofline")
+    machine = _machine_for(path, topology)
+    cost_model = get_cost_model(costs or default_cost_model(machine))
     graph = graph_of()
     with model_warnings(out):
         return Problem(graph, machine, cost_model(graph, machine))
@@ -160,7 +162,7 @@ def _load_file(
             from ..problem.decoder_config import PRESETS
 
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
-        return import_problem(out, path, _machine_for(path, topology), shapes, constants, costs or "roofline")
+        return import_problem(out, path, _machine_for(path, topology), shapes, constants, costs)
     if shapes or constants:
         option = "--input-shape" if shapes else "--constant"
         raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
@@ -168,12 +170,19 @@ def _load_file(
     if topology is None and costs is None:
         return problem
     machine = problem.topology if topology is None else load_topology(topology)
-    if costs is None:
-        out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the roofline model")
-    from ..cost_model import get_cost_model
+    from ..cost_model import default_cost_model, get_cost_model
 
+    chosen = costs or default_cost_model(machine)
+    if costs is None:
+        out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model")
     with model_warnings(out):
-        return Problem(problem.graph, machine, get_cost_model(costs or "roofline")(problem.graph, machine))
+        return Problem(problem.graph, machine, get_cost_model(chosen)(problem.graph, machine))
+
+
+def packages_for(model: Path) -> AbstractContextManager[None]:
+    """Within it, tvm is imported without PyTorch, which takes seconds, where the model is nothing of PyTorch's."""
+    needed = model.is_dir() or model.suffix.lower() in (".pt2", ".py")
+    return nullcontext() if needed else without_torch()
 
 
 @contextmanager
@@ -198,13 +207,15 @@ def import_problem(
     topology: Topology,
     shapes: ShapeSet | None,
     constants: dict[str, Any],
-    costs: str = "roofline",
+    costs: str | None = None,
 ) -> Problem:
     """The problem of a model file."""
     from ..cost_model import get_cost_model
 
-    get_cost_model(costs)  # a wrong name is said before the long work
+    if costs is not None:
+        get_cost_model(costs)  # a wrong name is said before the long work
     with out.step(f"Importing {path.name}"), model_warnings(out):
-        from ..relax import make_problem
+        with packages_for(path):
+            from ..relax import make_problem
 
         return make_problem(path, topology, input_shapes=shapes, constants=constants, cost_model=costs)

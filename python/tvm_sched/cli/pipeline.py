@@ -152,7 +152,7 @@ def _compile(
             plan=plan,
             input_shapes=one_shape(options.sets(), "a pipeline has one"),
             constants=options.constants(),
-            cost_model=costs or "roofline",
+            cost_model=costs,
         )
     compiled.export(artifact)
     out.wrote(artifact, "artifact")

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..presets import did_you_mean
 from ..problem import Costs, OpGraph, Topology
+from .calibrated import calibrated, default_cost_model
 from .learned import load_learned
 from .occupancy import occupancy
 from .predicted import CostWarning, costs_of, costs_of_profile, learned, measured
@@ -28,8 +29,10 @@ _models: dict[str, CostModel] = {}
 __all__ = [
     "CostModel",
     "CostWarning",
+    "calibrated",
     "cost_model_names",
     "costs",
+    "default_cost_model",
     "get_cost_model",
     "learned",
     "measured",
@@ -125,3 +128,4 @@ register_cost_model("roofline")(roofline)
 register_cost_model("occupancy")(occupancy)
 register_cost_model("learned")(learned)
 register_cost_model("measured")(measured)
+register_cost_model("calibrated")(calibrated)

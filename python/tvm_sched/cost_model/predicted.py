@@ -95,7 +95,7 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
             CostWarning, stacklevel=2,
         )  # fmt: skip
     model = load_learned()
-    predict = model.predict if not rows else _refined(model, profile, rows)
+    predict = model.predict if not rows else refined(model, profile, rows)
     devices = [d for d, device in enumerate(topology.devices) if _is_measured(device, profile)]
     exact = {topology.devices[d].name: (names, rows) for d in devices}
     found = costs_of(graph, topology, predict, source, exact)
@@ -116,7 +116,7 @@ def _named(device: DeviceProperties) -> str:
     return f"{device.name!r} ({device.kind}, {device.rates['float32'] / 1e9:.0f} GFLOP/s)"
 
 
-def _refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measurement]) -> Predict:
+def refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measurement]) -> Predict:
     """The learned model, refined for the profile's device."""
     work = describe_measured(list(rows.values()))
     seconds = np.array([row.seconds for row in rows.values()])

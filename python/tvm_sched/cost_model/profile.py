@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ..cores import cores
 from ..errors import FormatError, InputError
 from ..files import cache_directory, convert, decode_document, encode_document, read_bytes, write_atomically
 from .data import Samples
@@ -67,6 +68,10 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Alone, with its parameters read from host memory while it runs. 0: not measured.
     launches : tuple of KernelResources
         Of the GPU's kernels that it launches, one after another; empty where they are not known.
+    content : str
+        Digest of what computes it, where that is known: other kernels for the same shapes have the same signature.
+    load : float
+        Cores that other processes used meanwhile.
     """
 
     signature: str
@@ -79,15 +84,22 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     footprint: float = 0.0
     direct: float = 0.0
     launches: tuple[KernelResources, ...] = ()
+    content: str = ""
+    load: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("in_run", "warm", "cold", "direct"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise InputError(f"{self.signature}: {name} is {value}; seconds from 0 (not measured) are allowed")
-        for name in ("error", "footprint"):
+        for name in ("error", "footprint", "load"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{self.signature}: {name} is {getattr(self, name)}; 0 or more is allowed")
+
+    @property
+    def key(self) -> str:
+        """Under which name the database keeps it."""
+        return f"{self.signature}#{self.content}" if self.content else self.signature
 
     @property
     def seconds(self) -> float:
@@ -253,11 +265,10 @@ def this_machine() -> Machine:
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     said = {key.strip(): value.strip() for key, value in fields.items()}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     clock = said.get("cpu MHz", "0")
     name = said.get("model name") or platform.processor() or platform.machine()
     family = said.get("cpu family", "")
-    return Machine(f"{name} (family {family})" if family else name, cores, round(float(clock)), versions)
+    return Machine(f"{name} (family {family})" if family else name, cores(), round(float(clock)), versions)
 
 
 def _is_parquet(path: str | os.PathLike[str]) -> bool:
@@ -318,7 +329,7 @@ class Database:
         self.path = Path(path) if path is not None else cache_directory() / "measurements.sqlite"
 
     def read(self, machine: Machine, device: str) -> dict[str, Measurement]:
-        """Measurements by signature; empty where there are none."""
+        """Measurements by their `Measurement.key`; empty where there are none."""
         rows = self._read(machine, device)
         return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows.items()}
 
@@ -334,8 +345,8 @@ class Database:
         self._write(machine, f"{device}, pairs", documents)
 
     def write(self, machine: Machine, device: str, measurements: Iterable[Measurement]) -> None:
-        """Add measurements, in place of those of the same signature."""
-        self._write(machine, device, {each.signature: msgspec.json.encode(each) for each in measurements})
+        """Add measurements, in place of those of the same key."""
+        self._write(machine, device, {each.key: msgspec.json.encode(each) for each in measurements})
 
     def _read(self, machine: Machine, device: str) -> dict[str, bytes]:
         if not self.path.is_file():

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .attributes import get_graph, get_pipeline_plan, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
     from .importers import ImportedModel, load_model
+    from .inspect import inspect_model
     from .pipeline_build import ExportablePipeline, compile_pipeline
     from .pipelines import pipeline
     from .targets import target
@@ -23,6 +24,7 @@ _WHERE = {
     "get_pipeline_plan": "attributes",
     "get_problem": "attributes",
     "get_schedule": "attributes",
+    "inspect_model": "inspect",
     "load_model": "importers",
     "make_problem": "build",
     "passes": "passes",
@@ -40,6 +42,7 @@ __all__ = [
     "get_pipeline_plan",
     "get_problem",
     "get_schedule",
+    "inspect_model",
     "load_model",
     "make_problem",
     "passes",

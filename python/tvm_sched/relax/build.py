@@ -121,7 +121,7 @@ def compile(
     input_shapes: InputShapes | Sequence[InputShapes] | None = None,
     constants: Constants | None = None,
     parameters: str = "auto",
-    cost_model: Any = "roofline",
+    cost_model: Any = None,
     backend: str | None = None,
     schedule: Schedule | None = None,
     measure: bool | None = None,
@@ -216,7 +216,7 @@ def make_problem(
     *,
     input_shapes: InputShapes | None = None,
     constants: Constants | None = None,
-    cost_model: Any = "roofline",
+    cost_model: Any = None,
     name: str | None = None,
     backend: str | None = None,
 ) -> Problem:

@@ -68,7 +68,7 @@ def compile_pipeline(
     *,
     input_shapes: InputShapes | None = None,
     constants: Constants | None = None,
-    cost_model: Any = "roofline",
+    cost_model: Any = None,
     backend: str | None = None,
     emulate_values: bool = True,
     gpus: Mapping[str, int] | None = None,

@@ -50,7 +50,7 @@ def pipeline(
         for the topology ``"cpu"``, and only there, it is done.
     """
     given: dict[str, Any] = {
-        "topology": load_topology(topology) if isinstance(topology, (str, os.PathLike)) else topology,
+        "topology": None if topology is None else _loaded(topology),
         "scheduler": scheduler, "cost_model": cost_model, "backend": backend, "objective": objective, "stages": stages,
         "partitioner": partitioner, "measure": measure if topology is None else wants_measuring(topology, backend, measure),
         "options": {} if options is None and (scheduler or partitioner) else options,
@@ -92,15 +92,17 @@ def schedule_passes(
     topology: Topology | str | os.PathLike[str],
     scheduler: str = "exact",
     options: Mapping[str, Any] | None = None,
-    cost_model: Any = "roofline",
+    cost_model: Any = None,
     progress: Any = None,
     backend: str | None = None,
     measure: bool = False,
 ) -> list[tvm.transform.Pass]:
     """The passes up to a schedule. Schedulers split the graph themselves, so `SplitByDominators` is not among them."""
     measuring = [MeasureSchedules(progress=progress)] if measure else []
+    if measure and cost_model is None and len(_loaded(topology).devices) == 1:
+        cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
     return [
-        *problem_passes(topology, cost_model, backend),
+        *problem_passes(topology, cost_model, backend, progress),
         Place(scheduler, options, progress),
         AllocateStreams(),
         OrderLaunches(),
@@ -108,13 +110,20 @@ def schedule_passes(
     ]
 
 
+def _loaded(topology: Topology | str | os.PathLike[str]) -> Topology:
+    return topology if isinstance(topology, Topology) else load_topology(topology)
+
+
 def problem_passes(
-    topology: Topology | str | os.PathLike[str], cost_model: Any = "roofline", backend: str | None = None
+    topology: Topology | str | os.PathLike[str],
+    cost_model: Any = None,
+    backend: str | None = None,
+    progress: Any = None,
 ) -> list[tvm.transform.Pass]:
     """The passes up to a scheduling problem."""
     return [
         LowerToKernels(device_kind="cuda" if backend == "cuda" else "cpu"),
-        EstimateLatencies(topology, cost_model),
+        EstimateLatencies(topology, cost_model, progress),
     ]
 
 

@@ -73,6 +73,12 @@ def host_target() -> tvm.target.Target:
     return _target(_chosen.get().processor)
 
 
+def runs_here() -> bool:
+    """Whether this machine can run what is compiled for the processor that was chosen."""
+    needed, here = (needs_of(target)["processor"]["features"] for target in (host_target(), _target(NATIVE)))
+    return set(needed) <= set(here)
+
+
 @cache
 def _target(processor: str) -> tvm.target.Target:
     name = tvm.target.codegen.llvm_get_system_cpu() if processor == NATIVE else processor

@@ -133,7 +133,13 @@ def profile_models(
         if missing := set(asked) - known.keys():
             tell(f"measuring {name}", position, len(models))
             compiled = compile(
-                model, bench.topology, "single", input_shapes=input_shapes, name=name, backend=bench.backend
+                model,
+                bench.topology,
+                "single",
+                input_shapes=input_shapes,
+                cost_model="roofline",
+                name=name,
+                backend=bench.backend,
             )
             times, latencies[name] = run_times(compiled, **bench.settings)
             measured = _in_run(name, extraction, times, missing)

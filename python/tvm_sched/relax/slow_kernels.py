@@ -108,7 +108,7 @@ def _library_call(value: Any) -> str:
 
 
 def _scattered(realize: Any, variable: Any) -> bool:
-    """Whether a step reads or writes with a stride, or at places that are computed, as the innermost loop goes on; not in a tile."""
+    """Whether a step, tiles apart, does not read or write along memory as the innermost loop goes on."""
     moving = [
         item.var
         for item, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)

@@ -50,7 +50,7 @@ class TargetOptions:
     topology: Topology
     scheduler: str = SCHEDULER
     options: dict[str, Any] = field(default_factory=dict)
-    cost_model: str = "roofline"
+    cost_model: str | None = None
     backend: str | None = None
     measure: bool | None = None
     objective: str = "latency"
@@ -72,7 +72,7 @@ def target(
     topology: Topology | str | os.PathLike[str],
     scheduler: str = SCHEDULER,
     options: Mapping[str, Any] | None = None,
-    cost_model: str = "roofline",
+    cost_model: str | None = None,
     backend: str | None = None,
     measure: bool | None = None,
     *,
@@ -115,7 +115,7 @@ def target(
     else:
         model = os.fspath(topology)
         model = os.path.abspath(model) if os.path.isfile(model) else model
-    libs = [f"cost_model={cost_model}"]
+    libs = [] if cost_model is None else [f"cost_model={cost_model}"]
     if objective == "latency":
         libs.append(f"scheduler={scheduler}")
     else:

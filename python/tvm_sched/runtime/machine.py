@@ -9,6 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from .. import _library
+from ..cores import cores
 from ..errors import InputError
 
 _MOST_THREADS = 1 << 16
@@ -28,14 +29,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def cores() -> int:
-    """Processor cores that this process may use.
-
-    As many as `use_cores` or ``TVM_SCHED_NUM_THREADS`` says, where it is a number above 0.
-    """
-    return int(_library.function("tvm_sched.cores")(0))
 
 
 def check_threads(threads: int | None) -> None:

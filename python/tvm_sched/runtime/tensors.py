@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,6 +58,21 @@ def _is_numpy_name(name: str) -> bool:
         return _numpy_knows(np.dtype(name))
     except TypeError:
         return False
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of a name; those that NumPy lacks (bfloat16, float8) are of ml_dtypes."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def tensor_bytes(argument: Mapping[str, Any]) -> int:
+    """Bytes of an argument or parameter of a plan."""
+    return math.prod(argument["shape"]) * int(numpy_dtype(str(argument["dtype"])).itemsize)
 
 
 def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> np.ndarray[Any, Any]:

@@ -294,7 +294,7 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     old = first.mod["main"]
     held = set(first.mod.attrs[PARAMETERS]) if PARAMETERS in first.mod.attrs else set()
     kept = [k for k, variable in enumerate(old.params) if variable.name not in held]
-    types = [_common_type([v.mod["main"].params[k].ty for v in variants], f"n{k}") for k in kept]
+    types = [_common_type([v.mod["main"].params[k].ty for v in variants]) for k in kept]
     params = [relax.Var(old.params[k].name, ty) for k, ty in zip(kept, types, strict=True)]
     new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
     unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
@@ -350,18 +350,15 @@ def _output_type(variants: Sequence[Variant], k: int) -> Any:
     return relax.TensorType(dtype=first.dtype, ndim=len(first.shape) if len({len(s) for s in shapes}) == 1 else -1)
 
 
-def _common_type(types: Sequence[Any], symbol: str) -> Any:
-    """The type that takes what any of the types takes: dimensions that differ become symbols."""
+def _common_type(types: Sequence[Any]) -> Any:
+    """The type that takes what any of the types takes.
+
+    Of several plans nothing is said of the shapes, not even where they agree: it is the module that compares them, and says
+    which there are; TVM's virtual machine would refuse a shape before that, and name none.
+    """
     first = types[0]
     if isinstance(first, relax.TupleType):
-        parts = zip(*(ty.fields for ty in types), strict=True)
-        return relax.TupleType([_common_type(part, f"{symbol}_{k}") for k, part in enumerate(parts)])
+        return relax.TupleType([_common_type(part) for part in zip(*(ty.fields for ty in types), strict=True)])
     if len(types) == 1 or not isinstance(first, relax.TensorType):
         return first
-    shapes = [tuple(int(d) for d in ty.shape.values) for ty in types]
-    if len({len(shape) for shape in shapes}) > 1:
-        return relax.TensorType(dtype=first.dtype.dtype)
-    dims = []
-    for axis, sizes in enumerate(zip(*shapes, strict=True)):
-        dims.append(sizes[0] if len(set(sizes)) == 1 else tvm.tirx.Var(f"{symbol}_{axis}", "int64"))
-    return relax.TensorType(dims, first.dtype.dtype)
+    return relax.TensorType(dtype=first.dtype.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
+from ...runtime.tensors import numpy_dtype
 from .shapes import DeclaredInput
 
 Constants: TypeAlias = "Mapping[str, Any]"
@@ -63,7 +64,7 @@ def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.ge
         raise InputError(f"{said} is no number; whole or decimal numbers, true, false, and lists of these are allowed")
     if item.dtype is None:
         return found
-    dtype = _dtype(item.dtype)
+    dtype = numpy_dtype(item.dtype)
     fits = found.dtype == dtype or found.dtype.kind in _TAKES.get(dtype.kind, "biuf")
     with np.errstate(all="ignore"):
         cast = found.astype(dtype)
@@ -74,15 +75,6 @@ def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.ge
 
 _TAKES = {"b": "bui", "i": "bui", "u": "bui"}
 """Kinds of numbers that go into a kind of dtype; all go into floating point."""
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
 
 
 def _laid_out(item: DeclaredInput, value: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:

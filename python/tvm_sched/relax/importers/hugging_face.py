@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import io
 import logging
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from ...errors import InputError
 from .constants import Values
 from .model import ImportedModel, ModelWarning
 from .shapes import DeclaredInput, Dimension, StaticShapes
-from .source import ModelSource
+from .source import Description, ModelSource
 from .torch import import_exported_program
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -73,7 +74,30 @@ def open_folder(folder: Path, name: str, where: str) -> ModelSource:
         program = _export(loaded(), signature, every, where)
         return import_exported_program(program, name, where, PREFIX)(shapes, constants)
 
-    return ModelSource(name, where, signature.inputs, import_with, signature.defaults)
+    about = {"architecture": model_class.__name__, "model type": head.model_type}
+    return ModelSource(
+        name, where, signature.inputs, import_with, lambda: _describe(folder, about, where), signature.defaults
+    )
+
+
+def _describe(folder: Path, about: dict[str, str], where: str) -> Description:
+    """Parameters as the headers of the files count them."""
+    from safetensors import SafetensorError, safe_open
+
+    count = size = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, "numpy") as content:
+                slices = [content.get_slice(key) for key in content.keys()]  # noqa: SIM118 - it is no mapping
+                count += len(slices)
+                size += sum(math.prod(part.get_shape()) * _BITS[part.get_dtype()] // 8 for part in slices)
+        except (OSError, KeyError, SafetensorError) as error:
+            raise InputError(f"{file}: not a safetensors file that can be read ({error})") from None
+    return Description("hugging face", about, parameters=count, parameter_bytes=size)
+
+
+_BITS = {f"{kind}{bits}": bits for kind in "IUF" for bits in (8, 16, 32, 64)}
+_BITS |= {"BOOL": 8, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8}
 
 
 def _read_head(folder: Path, where: str) -> _Head:
@@ -244,6 +268,12 @@ def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
         _say(f"{where}: {model_class.__name__} has an encoder and a decoder; its encoder is compiled")
+    if (
+        hasattr(model, "set_experts_implementation")
+        and getattr(model, "_can_set_experts_implementation", lambda: True)()
+    ):
+        with contextlib.suppress(ValueError, AttributeError, TypeError):
+            model.set_experts_implementation("batched_mm")  # of the ways to compute experts, the one with fixed shapes
     return model.eval()
 
 

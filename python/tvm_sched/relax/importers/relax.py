@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from tvm import relax
 
 from ...errors import InputError
 from .constants import Values
-from .model import PARAMETERS, ImportedModel, number_of_inputs
+from .model import PARAMETERS, ImportedModel, main_constants, number_of_inputs
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
-from .source import ModelSource
+from .source import Description, ModelSource
 
 
 def read_module(path: Path) -> tvm.IRModule:
@@ -75,7 +76,36 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
         where,
         declared_inputs(mod, where),
         lambda shapes, constants: bind_module(ImportedModel(mod, parameters, name), shapes, constants, where),
+        lambda: describe_module(ImportedModel(mod, parameters, name)),
     )
+
+
+def describe_module(model: ImportedModel) -> Description:
+    """The operators that ``main`` calls, its outputs and its parameters, constants among them."""
+    found: Counter[str] = Counter()
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call):
+            named = expr.args[0] if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "relax.call_tir" else expr.op
+            found[str(getattr(named, "name", None) or getattr(named, "name_hint", named))] += 1
+
+    function = model.mod["main"]
+    relax.analysis.post_order_visit(function, visit)
+    outputs: list[DeclaredInput] = []
+    _declare_output("output", function.ret_ty, outputs)
+    values = [*model.parameters.values(), *(constant.value.numpy() for constant in main_constants(model.mod))]
+    return Description(
+        "relax", {}, tuple(outputs), dict(found.most_common()), len(values), sum(value.nbytes for value in values)
+    )
+
+
+def _declare_output(name: str, ty: Any, outputs: list[DeclaredInput]) -> None:
+    if isinstance(ty, relax.TupleType):
+        for position, field in enumerate(ty.fields):
+            _declare_output(f"{name}.{position}", field, outputs)
+    elif isinstance(ty, relax.TensorType):
+        dims = tuple(map(_dimension, ty.shape.values)) if isinstance(ty.shape, relax.ShapeExpr) else None
+        outputs.append(DeclaredInput(name, dims, str(ty.dtype.dtype)))
 
 
 def declared_inputs(mod: tvm.IRModule, where: str) -> tuple[DeclaredInput, ...]:

@@ -17,6 +17,34 @@ Importer = Callable[[StaticShapes, Values], ImportedModel]
 
 
 @dataclass(frozen=True)
+class Description:
+    """What a model holds, as its file says; nothing is converted for it.
+
+    Attributes
+    ----------
+    kind : str
+        ``"onnx"``, ``"torch.export"``, ``"relax"`` or ``"hugging face"``.
+    about : dict of str to str
+        What else such files say: versions, the program that wrote them.
+    outputs : tuple of DeclaredInput
+        Empty where nothing is known before import.
+    operators : dict of str to int
+        How often each operator stands in the model; empty where nothing is known before import.
+    parameters, parameter_bytes : int
+    refused : tuple of (str, str)
+        Operators that cannot be converted: the node, and why.
+    """
+
+    kind: str
+    about: dict[str, str] = field(default_factory=dict)
+    outputs: tuple[DeclaredInput, ...] = ()
+    operators: dict[str, int] = field(default_factory=dict)
+    parameters: int = 0
+    parameter_bytes: int = 0
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class ModelSource:
     """A model that can be imported with several shapes; what does not depend on them is done once.
 
@@ -29,6 +57,8 @@ class ModelSource:
     inputs : tuple of DeclaredInput
     import_with : callable
         See `Importer`.
+    describe : callable
+        Returns a `Description`.
     defaults : mapping of str to int
         Sizes of symbols that are not given.
     """
@@ -37,6 +67,7 @@ class ModelSource:
     where: str
     inputs: tuple[DeclaredInput, ...]
     import_with: Importer
+    describe: Callable[[], Description]
     defaults: Mapping[str, int] = field(default_factory=dict)
 
     def combinations(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -18,8 +19,10 @@ from .constants import Values
 from .model import ImportedModel
 from .relax import bind_module
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
-from .source import Importer, ModelSource
-from .torch_recurrent import CONVERTERS, has_recurrent_layers, without_recurrent_decompositions
+from .source import Description, Importer, ModelSource
+from .torch_operators import CONVERTERS
+from .torch_recurrent import CONVERTERS as RECURRENT
+from .torch_recurrent import has_recurrent_layers, without_recurrent_decompositions
 
 
 def read_exported_program(path: Path) -> Any:
@@ -56,7 +59,33 @@ def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
 
     It is converted once, with its symbols, however many shapes are bound afterwards.
     """
-    return ModelSource(name, where, declared_inputs(program), import_exported_program(program, name, where))
+    importer = import_exported_program(program, name, where)
+    return ModelSource(name, where, declared_inputs(program), importer, lambda: _describe(program))
+
+
+def _describe(program: Any) -> Description:
+    import torch
+
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    operators = Counter(str(target).removesuffix(".default") for target in called)
+    values = {**dict(program.named_buffers()), **program.state_dict}
+    tensors = [value for value in (*values.values(), *program.constants.values()) if isinstance(value, torch.Tensor)]
+    outputs = []
+    for spec, argument in zip(program.graph_signature.output_specs, _results(program), strict=False):
+        value = getattr(argument, "meta", {}).get("val")
+        if spec.kind.name == "USER_OUTPUT" and value is not None and hasattr(value, "shape"):
+            dtype = str(value.dtype).removeprefix("torch.")
+            outputs.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
+    ranges = {
+        str(symbol): f"{allowed.lower} to {allowed.upper}" for symbol, allowed in program.range_constraints.items()
+    }
+    about = {"torch": torch.__version__, **{f"size of {symbol}": text for symbol, text in ranges.items()}}
+    size = sum(value.numel() * value.element_size() for value in tensors)
+    return Description("torch.export", about, tuple(outputs), dict(operators.most_common()), len(tensors), size)
+
+
+def _results(program: Any) -> Any:
+    return next(node.args[0] for node in program.graph.nodes if node.op == "output")
 
 
 def import_exported_program(program: Any, name: str, where: str, prefix: str = "") -> Importer:
@@ -114,7 +143,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
                 keep_params_as_input=True,
                 unwrap_unit_return_tuple=True,
                 run_ep_decomposition=not whole,
-                custom_convert_map=CONVERTERS,
+                custom_convert_map={**CONVERTERS, **RECURRENT},
             )
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]

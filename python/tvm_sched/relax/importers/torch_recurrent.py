@@ -32,7 +32,7 @@ def has_recurrent_layers(program: Any) -> bool:
 
 
 def _convert(node: Any, importer: Any) -> relax.Expr:
-    """``lstm.input`` and ``gru.input``: x, states, weights, biases?, layers, dropout, training, two directions?, batch first?."""
+    """A call of ``lstm.input`` or ``gru.input``: the results are those of torch, the last states after the outputs."""
     kind = node.target.__name__.split(".")[0]
     given, states, weights, biases, layers, _, _, both, batch_first = importer.retrieve_args(node)
     builder, op = importer.block_builder, relax.op

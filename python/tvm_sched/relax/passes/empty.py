@@ -24,9 +24,12 @@ _NEUTRAL = {
 def rewrite_empty(call: relax.Call) -> relax.Expr:
     """A call, or what computes the same where an operand is empty."""
     operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+    if _is_legalized(operation) and _size(call) == 0:  # nothing is computed, whatever it is
+        dtype = call.ty.dtype.dtype
+        return relax.op.full(call.ty.shape, relax.const(0, str(dtype)), dtype)
     if operation in _NEUTRAL and any(_size(argument) == 0 for argument in call.args) and _size(call):
         dtype = call.ty.dtype.dtype
-        return relax.op.full(call.ty.shape, relax.const(np.asarray(_NEUTRAL[operation]).astype(str(dtype))), dtype)
+        return relax.op.full(call.ty.shape, relax.const(_NEUTRAL[operation], str(dtype)), dtype)
     if operation == "relax.split" and isinstance(call.ty, relax.TupleType):
         return _split(call)
     return call
@@ -41,6 +44,11 @@ def _split(call: relax.Call) -> relax.Expr:
     ends = np.cumsum([0, *sizes]).tolist()
     slices = [relax.op.strided_slice(call.args[0], [axis], [start], [end]) for start, end in pairwise(ends)]
     return relax.Tuple(slices)
+
+
+def _is_legalized(operation: str) -> bool:
+    """Whether something is an operator of Relax, and no call of a kernel."""
+    return bool(operation) and tvm.ir.Op.get(operation).has_attr("FLegalize")
 
 
 def _size(value: relax.Expr | relax.Type) -> int | None:

@@ -7,9 +7,13 @@ from collections.abc import Callable
 
 import tvm
 
-from ...cost_model import get_cost_model
+from ...cost_model import default_cost_model, get_cost_model
+from ...cost_model.calibrated import NAME as CALIBRATED
+from ...cost_model.calibrated import is_of_this_machine
 from ...problem import Costs, OpGraph, Problem, Topology, load_topology
+from ...progress import Progress
 from ..attributes import PROBLEM, get_graph, leave
+from ..quiet import OtherLoad
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EstimateLatencies")
@@ -23,19 +27,33 @@ class EstimateLatencies:
     topology : Topology, str or path
         The machine: a `Topology`, the name of a preset, or a topology file.
     cost_model : str or callable
-        Name of a registered cost model, or a function ``(graph, topology) -> Costs``.
+        Name of a registered cost model, or a function ``(graph, topology) -> Costs``. Default: `default_cost_model`.
+        Where it is ``"calibrated"``, kernels of this machine's cores that were never measured are measured now.
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
     """
 
     def __init__(
         self,
         topology: Topology | str | os.PathLike[str],
-        cost_model: str | Callable[[OpGraph, Topology], Costs] = "roofline",
+        cost_model: str | Callable[[OpGraph, Topology], Costs] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.topology = topology if isinstance(topology, Topology) else load_topology(topology)
-        self.cost_model = get_cost_model(cost_model) if isinstance(cost_model, str) else cost_model
+        chosen = default_cost_model(self.topology) if cost_model is None else cost_model
+        self.measures = chosen == CALIBRATED and is_of_this_machine(self.topology)
+        self.cost_model = get_cost_model(chosen) if isinstance(chosen, str) else chosen
+        self.progress = progress
+        self.load = OtherLoad()  # while the passes before this one run
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         graph = get_graph(mod)
-        problem = Problem(graph, self.topology, self.cost_model(graph, self.topology))
+        if self.measures and graph.operators:
+            from ..calibration import calibrated_costs
+
+            costs = calibrated_costs(mod, self.topology, self.progress, self.load)
+        else:
+            costs = self.cost_model(graph, self.topology)
+        problem = Problem(graph, self.topology, costs)
         return leave(mod, PROBLEM, problem)

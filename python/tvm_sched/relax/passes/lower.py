@@ -71,9 +71,10 @@ class LowerToKernels:
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             mod, claimed = _claim(mod, libraries, names)
+            mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = _lower(mod)
         mod, constants = _lift(mod, names)
-        del kept
+        del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(KERNELS, documents) if documents else mod

@@ -23,6 +23,9 @@ from .prepare import Prepared
 if TYPE_CHECKING:
     import onnx
 
+STRING = 8
+"""ONNX's number for the type of text."""
+
 FOREIGN = {"com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}}
 """Operators outside the standard domain that TVM's frontend converts; it does not look at the domain itself."""
 
@@ -50,12 +53,23 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
     InputError
         It names the first of them.
     """
-    unknown = [node for node in model.graph.node if not _is_known(node)]
+    for item in model.graph.input:
+        if item.type.tensor_type.elem_type == STRING:
+            raise InputError(
+                f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind what reads text"
+            )
+    unknown = unknown_nodes(model)
     if unknown:
         told = ", ".join(node_text(node) for node in unknown[:5])
         raise InputError(
-            f"{where}: TVM's ONNX frontend does not know the operators {told}{' ...' if len(unknown) > 5 else ''}"
+            f"{where}: TVM's ONNX frontend does not know the operators {told}{' ...' if len(unknown) > 5 else ''}; "
+            "nor does the ONNX standard define them by others: export the model without them, or cut it there"
         )
+
+
+def unknown_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes for whose operators there is no converter."""
+    return [node for node in model.graph.node if not _is_known(node)]
 
 
 def convert(
@@ -128,12 +142,19 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                     super()._construct_nodes(type(graph)(node=[node]))
                 else:
                     self._convert_with(converter, node)
+                self._bind_fields(node)
                 check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
             except UnsupportedNode:
                 raise
             except Exception as error:
                 who = "TVM's ONNX frontend" if converter is None else "its converter"
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
+
+    def _bind_fields(self, node: Any) -> None:
+        """Bind fields of tuples to variables: TVM's arithmetic takes everything else for constants."""
+        for name in node.output:
+            if isinstance(self._nodes.get(name), relax.TupleGetItem):
+                self._nodes[name] = self.bb.emit(self._nodes[name])
 
     def _convert_with(self, converter: Any, node: Any) -> None:
         inputs = tuple(self._nodes[i] if i else None for i in node.input)

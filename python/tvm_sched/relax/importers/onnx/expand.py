@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .operators import UnsupportedNode
+
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
@@ -44,9 +46,17 @@ def expand_functions(model: ir.Model, known: Callable[[ir.Node], bool]) -> bool:
             return changed
         if any(_context_dependent(model, node) for node in found):
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-        if not any([_replace(model, node, number) for number, node in enumerate(found)]):
+        replaced = [_replace(model, node, number) for number, node in enumerate(found)]
+        if not any(replaced):
             return changed
-        common.InlinePass()(model)
+        operators = sorted({node.op_type.rsplit("_", 1)[0] for node in found})
+        try:
+            common.InlinePass()(model)
+        except Exception as error:  # bodies with graphs of the node in them refer to values that a copy does not have
+            raise UnsupportedNode(
+                f"{', '.join(operators)}: the ONNX standard's definition could not be put in place of the operator; export "
+                "the model with simpler operators"
+            ) from error
         changed = True
     return changed
 
@@ -92,6 +102,8 @@ def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
     for name, attribute in schema.attributes.items():
         if name not in node.attributes and attribute.default_value.name:
             node.attributes[name] = ir.from_proto(attribute.default_value)
+    for name in [n for n, a in node.attributes.items() if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)]:
+        del node.attributes[name]  # the body was built with them
     model.functions[function.identifier()] = function
     model.opset_imports[DOMAIN] = 1
     node.domain, node.op_type = DOMAIN, proto.name

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 OPSET = 13
 """Older models are brought up to this opset of the standard domain: from here on, axes and the like are inputs."""
 
+UNLISTED = 4
+"""From this version of ONNX's IR on, initializers need not stand among the inputs."""
+
 INLINE_BYTES = 1024
 """Initializers up to this size stay in the model that `prepare` returns; larger ones are handed on beside it."""
 
@@ -155,6 +158,7 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     if model.opset_imports.get("", OPSET) >= OPSET:
         return model
+    model.ir_version = max(model.ir_version, UNLISTED)
     tensors = {name: value.const_value for name, value in model.graph.initializers.items()}
     inputs = [value.name for value in model.graph.inputs]
     try:

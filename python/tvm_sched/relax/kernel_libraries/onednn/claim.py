@@ -15,6 +15,7 @@ from .chain import Chain, ChainFinder
 from .describe import channels_last, dense, window
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, is_fast, product_of
 
+Describe = Callable[[tuple[int, ...]], dict[str, Any]]
 POOLS = tuple(f"nn.{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
 GLOBAL_POOLS = tuple(f"nn.adaptive_avg_pool{n}d" for n in (1, 2, 3))
 PRODUCTS = ("matmul", *CONVOLUTIONS, *TRANSPOSED)
@@ -130,7 +131,8 @@ class Claimer(Rewriter):
             return None
         if operation(call) == "mean":
             axes = sorted(int(a) % rank for a in call.attrs.axis or [])
-            describe = {1: channels_last, 2: dense}.get(axes[0]) if axes else None
+            known: dict[int, Describe] = {1: channels_last, **({2: dense} if rank > 3 else {})}
+            describe = known.get(axes[0]) if axes else None
             if describe is None or axes != list(range(axes[0], axes[0] + rank - 2)):
                 return None
         else:
@@ -200,7 +202,7 @@ class Claimer(Rewriter):
         return self.kernels.call(kind, kernel, [self.value(a) for a in call.args], call.ty, flops)
 
 
-def _layout(call: Any, rank: int) -> tuple[Callable[[tuple[int, ...]], dict[str, Any]] | None, slice]:
+def _layout(call: Any, rank: int) -> tuple[Describe | None, slice]:
     """How a pool's tensors are described, and where their images are; None for layouts that are not known."""
     plain, last = LAYOUTS[rank]
     layout = str(call.attrs.layout)

@@ -40,6 +40,14 @@ def prelu(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.less(x, scalar(0, x)), relax.op.multiply(x, slope), x)
 
 
+@converter("Elu")
+def elu(node: Node) -> relax.Expr:
+    """Of any floating-point type; TVM's takes float32."""
+    x = node.input(0)
+    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(node.attribute("alpha", 1.0), x))
+    return relax.op.where(relax.op.less(x, scalar(0, x)), below, x)
+
+
 @converter("Softplus")
 def softplus(node: Node) -> relax.Expr:
     """``max(x, 0) + log(1 + exp(-|x|))``, which neither overflows nor loses small values."""

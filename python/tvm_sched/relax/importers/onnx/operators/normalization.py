@@ -39,7 +39,7 @@ def rms_normalization(node: Node) -> relax.Expr:
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
     axes, epsilon = list(range(axis, len(shape))), node.attribute("epsilon", 1e-5)
-    if node.shape(scale, "its scale") == shape[axis:] and dtype_of(x) == "float32":
+    if node.shape(scale, "its scale") == shape[axis:] and axis > 0 and dtype_of(x) == "float32":
         return relax.op.nn.rms_norm(x, scale, axes, epsilon)
     wide = node.emit(_wide(node, x))
     mean = relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True)
@@ -74,7 +74,7 @@ def group_normalization(node: Node) -> relax.Expr:
     normal = relax.op.multiply(centred, _inverse_root(variance, node.attribute("epsilon", 1e-5), wide))
     normal = relax.op.astype(normal, dtype_of(x))
     if node.opset < 21:
-        each = (1, groups, 1)
+        each: tuple[int, ...] = (1, groups, 1)
         scaled = relax.op.add(relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each))
         return relax.op.reshape(scaled, shape)
     each = (1, channels, *[1] * (len(shape) - 2))

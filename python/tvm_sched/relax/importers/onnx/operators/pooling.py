@@ -85,6 +85,14 @@ def _windows(
     return before, sizes
 
 
+@converter("MaxUnpool")
+def max_unpool(node: Node) -> relax.Expr:
+    """The size follows from the pooling; TVM's fails on one that is given."""
+    if node.input(2) is not None:
+        raise node.unsupported("an output_shape is given; leave it out where the pooling's attributes give the size")
+    return convert_upstream(node)
+
+
 @converter("RoiAlign")
 def roi_align(node: Node) -> relax.Expr:
     """The mean of the samples; the standard's maximum is of weighted corners, which TVM's is not."""

@@ -65,12 +65,16 @@ class Node:
         return self.builder.emit(value)
 
     def convert_as(
-        self, operator: str, inputs: Sequence[relax.Expr | None], attributes: Mapping[str, Any]
+        self,
+        operator: str,
+        inputs: Sequence[relax.Expr | None],
+        attributes: Mapping[str, Any],
+        opset: int | None = None,
     ) -> relax.Expr:
         """What TVM's converter makes of a node of the standard domain with these inputs and attributes."""
         from tvm.relax.frontend.onnx import onnx_frontend
 
-        convert = onnx_frontend._get_convert_map()[operator].get_converter(OPSET)
+        convert = onnx_frontend._get_convert_map()[operator].get_converter(opset or OPSET)
         given = onnx_frontend.onnx_input()
         given.extend(inputs)
         return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))

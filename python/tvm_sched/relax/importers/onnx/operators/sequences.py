@@ -19,7 +19,7 @@ def reverse_sequence(node: Node) -> relax.Expr:
     batch, time = axes
     steps = [1, 1]
     steps[time] = shape[time]
-    position = relax.const(np.arange(shape[time], dtype="int64").reshape(steps))
+    position = relax.const(np.arange(shape[time]).reshape(steps), "int64")
     count = [1, 1]
     count[batch] = shape[batch]
     length = node.emit(relax.op.reshape(node.emit(relax.op.astype(lengths, "int64")), count))
@@ -28,3 +28,19 @@ def reverse_sequence(node: Node) -> relax.Expr:
     index = node.emit(relax.op.where(inside, node.emit(relax.op.subtract(last, position)), position))
     index = node.emit(relax.op.reshape(index, [*shape[:2], *[1] * (len(shape) - 2)]))
     return node.emit(relax.op.gather_elements(x, node.emit(relax.op.broadcast_to(index, shape)), time))
+
+
+@converter("SequenceInsert")
+def sequence_insert(node: Node) -> relax.Expr:
+    """Before the element at a position, negative ones counted from the end; TVM's counts these one too far."""
+    sequence, value, given = node.input(0), node.input(1), node.constant(2)
+    if not isinstance(sequence, relax.Tuple):
+        raise node.unsupported("its sequence is no list of tensors that is known when the model is compiled")
+    if node.input(2) is not None and given is None:
+        raise node.unsupported("its position is no constant; give it with --constant NAME=VALUE")
+    items = list(sequence.fields)
+    position = len(items) if given is None else int(given)
+    if not -len(items) <= position <= len(items):
+        raise node.unsupported(f"position {position} lies outside of its sequence of {len(items)}")
+    items.insert(position, value)
+    return relax.Tuple(items)

@@ -106,3 +106,17 @@ def stft(node: Node) -> relax.Expr:
     if window is not None:
         cut = node.emit(relax.op.multiply(cut, relax.op.reshape(window, (1, 1, size, 1))))
     return _transform(node, cut, 2, _dft_matrix(size, size, False, bool(node.attribute("onesided", 1))), real=False)
+
+
+@converter("MelWeightMatrix")
+def mel_weight_matrix(node: Node) -> relax.Expr:
+    """A constant: bins, length of the transform, sampling rate and the edges have to be known."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+    from onnx.reference.ops.op_mel_weight_matrix import MelWeightMatrix
+
+    given = [node.constant(i) for i in range(5)]
+    if any(value is None for value in given):
+        raise node.unsupported("an input is no constant; give it with --constant NAME=VALUE")
+    kind = node.attribute("output_datatype", 1)
+    matrix = MelWeightMatrix.eval(*(np.asarray(v).reshape(()) for v in given), output_datatype=kind)
+    return relax.const(np.asarray(matrix, tensor_dtype_to_np_dtype(kind)))

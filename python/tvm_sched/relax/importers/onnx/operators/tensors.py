@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -34,6 +35,15 @@ def cast(node: Node) -> relax.Expr:
     if known == to:
         return x
     return convert_upstream(node)
+
+
+@converter("Unsqueeze")
+def unsqueeze(node: Node) -> relax.Expr:
+    """The axes may be a single number, as in definitions of the standard."""
+    axes = node.constant(1)
+    if axes is None or isinstance(node.input(0), relax.ShapeExpr):
+        return convert_upstream(node)
+    return relax.op.expand_dims(node.input(0), [int(axis) for axis in np.atleast_1d(axes)])
 
 
 @converter("EyeLike")
@@ -89,7 +99,12 @@ def tensor_scatter(node: Node) -> relax.Expr:
 def col2im(node: Node) -> relax.Expr:
     """Overlapping blocks are summed where they lie in the picture."""
     x = node.input(0)
-    image, block = (tuple(int(v) for v in node.constant(i)) for i in (1, 2))
+    given = [node.constant(i) for i in (1, 2)]
+    if given[0] is None or given[1] is None:
+        raise node.unsupported(
+            "the sizes of the picture and of the blocks are no constants; give them with --constant NAME=VALUE"
+        )
+    image, block = (tuple(int(v) for v in sizes) for sizes in given if sizes is not None)
     batch, rows, _ = node.shape(x, "its input")
     rank = len(image)
     pads = node.attribute("pads", (0,) * (2 * rank))
@@ -117,3 +132,28 @@ def col2im(node: Node) -> relax.Expr:
         return te.compute((batch, rows // taps, *image), element, name="col2im")
 
     return node.builder.emit_te(compute, x, primfunc_name_hint="col2im")
+
+
+@converter("Det")
+def determinant(node: Node) -> relax.Expr:
+    """The sum over all permutations: up to 4 rows, as ONNX models of geometry have them."""
+    x = node.input(0)
+    shape = node.shape(x, "its input X")
+    n = shape[-1]
+    if n > 4:
+        raise node.unsupported(f"a determinant of {n} rows; up to 4 are written")
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            total = tvm.tirx.const(0, a.dtype)
+            for order in itertools.permutations(range(n)):
+                swaps = sum(order[p] > order[q] for p in range(n) for q in range(p + 1, n))
+                term = tvm.tirx.const((-1) ** swaps, a.dtype)
+                for row, column in enumerate(order):
+                    term = term * a[(*i, row, column)]
+                total = total + term
+            return total
+
+        return te.compute(shape[:-2], element, name="determinant")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint="determinant")

@@ -45,8 +45,8 @@ CONSTANTS: dict[str, tuple[int, ...]] = {
     "Expand": (1,),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
-    "OneHot": (1,),
-    "Pad": (1, 3),
+    "OneHot": (1, 2),
+    "Pad": (1, 2, 3),
     "Range": (0, 1, 2),
     "Reshape": (1,),
     "Resize": (1, 2, 3),
@@ -79,12 +79,9 @@ def is_known(node: ir.Node | onnx.NodeProto) -> bool:
 
 def convert_upstream(node: Node, attributes: Mapping[str, Any] | None = None) -> relax.Expr:
     """What TVM's converter makes of a node, for converters of ours that only mend its attributes."""
-    from tvm.relax.frontend.onnx import onnx_frontend
-
-    function = onnx_frontend._get_convert_map()[node.operator].get_converter(node.opset)
-    given = dict(node.attributes if attributes is None else attributes)
-    given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.outputs)}
-    return function(node.builder, onnx_frontend.onnx_input(node.inputs), given, [{}, {}])
+    return node.convert_as(
+        node.operator, node.inputs, node.attributes if attributes is None else attributes, node.opset
+    )
 
 
 def check_constants(

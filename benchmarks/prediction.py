@@ -1,0 +1,174 @@
+"""How well latencies on this machine's cores are predicted: by model, and for each kernel above 50 us.
+
+*Compiled*: what the artifact says of itself (its kernels were measured when it was compiled) against runs in a process of
+its own, kernels traced in some of them. *Graph only*: the kernels of each model predicted from those of all other models
+that the database of measurements holds, as for a graph without kernels. Networks, artifacts and cache are those of
+`cpu_latency` (``--prepare`` there compiles them ahead).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _common import Row, parser, report
+from _cpu_models import HALVES, SETS
+from cpu_latency import HERE, Bench, chosen_cases, fingerprint
+
+METHOD = "ours, one stream"
+FLOOR = 50e-6
+"""Seconds of the kernels that are looked at one by one."""
+MODEL_AIM, KERNEL_AIM = 1.25, 2.0
+RATIO, KERNELS, WITHIN, WORST = "ratio", "kernels", "within 2x", "worst"
+"""Units: predicted / measured of a model; kernels above the floor, the share of them within the aim, the worst ratio."""
+
+
+def measure(folder: Path, file: str, seconds: float, least: bool) -> dict[str, Any]:
+    """Predicted and measured seconds of an artifact and of its kernels; in a process of its own."""
+    from tvm_sched import runtime
+
+    module = runtime.load(file)
+    with np.load(folder / "inputs.npz") as loaded:
+        values = list(loaded.values())
+    plan = module.plans()[0]
+    predicted = {step["name"]: step["duration_ns"] / 1e9 for step in plan["steps"] if step["kind"] == "kernel"}
+    found: dict[str, list[float]] = {name: [] for name in predicted}
+    for _ in range(3):
+        module.run(*values)
+    latencies: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or len(latencies) < 5:
+        begin = time.perf_counter()
+        module.run(*values)
+        latencies.append(time.perf_counter() - begin)
+    module.configure(trace=True)
+    end = time.monotonic() + seconds / 2
+    while time.monotonic() < end or len(found[next(iter(found))]) < 5:
+        module.run(*values)
+        for row in module.timeline()["events"]:
+            if row["event"]["kind"] == "kernel":
+                found[row["event"]["name"]].append((row["end_ns"] - row["start_ns"]) / 1e9)
+    typical = min if least else statistics.median
+    kernels = [[name, predicted[name], typical(times)] for name, times in found.items()]
+    info = module.info()["plans"][0]
+    return {"predicted": info["latency_ns"] / 1e9, "measured": typical(latencies), "kernels": kernels}
+
+
+def rows_of(name: str, found: dict[str, Any]) -> list[Row]:
+    """The rows of a model."""
+    ratios = ratios_of([row[1:] for row in found["kernels"]])
+    rows = [
+        Row(name, "compiled", found["predicted"] * 1e3, "ms", found["measured"] * 1e3, "measured"),
+        Row(name, "compiled", found["predicted"] / found["measured"], RATIO),
+    ]
+    return [*rows, *kernel_rows(name, "compiled", ratios)]
+
+
+def ratios_of(pairs: list[list[float]]) -> list[float]:
+    """Predicted over measured of each kernel above the floor."""
+    return [predicted / measured for predicted, measured in pairs if max(predicted, measured) > FLOOR]
+
+
+def kernel_rows(name: str, method: str, ratios: list[float]) -> list[Row]:
+    """How many kernels above the floor there are, how many of them are right, and the one that is least."""
+    if not ratios:
+        return []
+    within = sum(1 / KERNEL_AIM <= ratio <= KERNEL_AIM for ratio in ratios)
+    worst = max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
+    return [
+        Row(name, method, len(ratios), KERNELS),
+        Row(name, method, within / len(ratios), WITHIN),
+        Row(name, method, worst, WORST),
+    ]
+
+
+def graph_only(threads: int) -> list[Row]:
+    """Each model's kernels in the database, predicted from those of the others."""
+    from tvm_sched.cost_model.calibrated import costs_of_rows
+    from tvm_sched.cost_model.predicted import database_key
+    from tvm_sched.cost_model.profile import Database, this_machine
+    from tvm_sched.cost_model.signature import graph_of
+    from tvm_sched.problem import load_topology
+
+    machine, topology = this_machine(), load_topology("cpu1")
+    known = [row for row in Database().read(machine, database_key(threads)).values() if row.seconds > 0]
+    rows = []
+    for model in dict.fromkeys(row.model for row in known):
+        mine = {row.signature: row.seconds for row in known if row.model == model}
+        others = {row.signature: row for row in known if row.signature not in mine}
+        if not others:
+            continue
+        texts = list(mine)
+        costs = costs_of_rows(graph_of(texts), topology, machine, texts, others)
+        predicted = costs.operator_ns[:, 0] / 1e9
+        total = float(predicted.sum() / sum(mine.values()))
+        rows.append(Row(model, "graph only", total, RATIO))
+        rows += kernel_rows(
+            model, "graph only", ratios_of([[p, mine[t]] for p, t in zip(predicted, texts, strict=True)])
+        )
+    return rows
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Shares of models and kernels that are within the aims."""
+    result = []
+    for method in dict.fromkeys(row.method for row in rows):
+        mine = [row for row in rows if row.method == method]
+        models = [row.figure for row in mine if row.unit == RATIO]
+        right = sum(1 / MODEL_AIM <= ratio <= MODEL_AIM for ratio in models)
+        result.append(Row("all", f"{method}: models within 25 %", right / max(len(models), 1), "share"))
+        counts = {row.case: row.figure for row in mine if row.unit == KERNELS}
+        shares = {row.case: row.figure for row in mine if row.unit == WITHIN}
+        weight = sum(counts.values())
+        if weight:
+            share = sum(shares[case] * counts[case] for case in counts) / weight
+            result.append(Row("all", f"{method}: kernels above 50 us within 2 times", share, "share"))
+    return result
+
+
+def main() -> None:
+    made = parser((__doc__ or "").partition("\n")[0], models=False)
+    made.add_argument("--set", action="append", choices=SETS, help="only these sets")
+    made.add_argument("--half", choices=HALVES, help="only this half of the networks")
+    made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
+    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one compilation")
+    made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
+    made.add_argument("--any-version", action="store_true", help="take artifacts of whatever version of the sources")
+    made.add_argument("--least", action="store_true", help="the least of the runs, not the median: on a busy machine")
+    made.add_argument("--measure", nargs=2, metavar=("FOLDER", "FILE"), help="one artifact only; used by itself")
+    args = made.parse_args()
+    seconds = 1.0 if args.quick else 4.0
+    if args.measure:
+        print(json.dumps(measure(Path(args.measure[0]), args.measure[1], seconds, args.least)))
+        return
+    bench = Bench(args.cache, args.threads, seconds, 1, args.limit, "" if args.any_version else fingerprint())
+    rows: list[Row] = []
+    for case in chosen_cases(args):
+        cell = bench.prepare(case, [METHOD])[METHOD]
+        if "failed" in cell:
+            print(f"{case.name}: left out, {cell['failed']}", flush=True)
+            continue
+        command = [sys.executable, __file__, "--measure", str(bench.folder(case)), cell["file"]]
+        command += ["--quick"] * args.quick + ["--least"] * args.least
+        done = subprocess.run(command, env=bench.environment, capture_output=True, text=True, timeout=args.limit)
+        if done.returncode:
+            print(f"{case.name}: left out, {done.stderr.strip().splitlines()[-1]}", flush=True)
+            continue
+        new = rows_of(case.name, json.loads(done.stdout.splitlines()[-1]))
+        print("; ".join(f"{row.case}: {row.figure:.3g} {row.unit}" for row in new), flush=True)
+        rows += new
+    os.environ["TVM_SCHED_NUM_THREADS"] = str(args.threads)
+    rows += graph_only(args.threads)
+    report(f"Prediction on {args.threads} threads of this machine", [*summary(rows), *rows], args.json, args.markdown)
+
+
+if __name__ == "__main__":
+    main()

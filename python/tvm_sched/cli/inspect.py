@@ -1,0 +1,118 @@
+"""The command `inspect`: what a model or artifact is, before it is compiled or run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from ..errors import InputError
+from .command import Output
+from .models import ModelOptions
+from .shapes import ConstantValues, InputShapes, TokenShape
+
+if TYPE_CHECKING:
+    from ..relax.inspection import Inspection, Tensor
+
+
+def inspect(
+    out: Output,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL|ARTIFACT",
+            help="Model: .onnx, .pt2, .json or .py, a Hugging Face folder; or an artifact (.so).",
+        ),
+    ],
+    input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    constant: ConstantValues = None,
+) -> None:
+    """Say what a model takes, gives and is made of, and what would be refused, without compiling it.
+
+    Where dimensions are open, only its operators are looked up; with --input-shape,
+    --shape or --constant it is imported as `compile` would.
+    """
+    given = ModelOptions(input_shape, shape, constant)
+    sets, constants = given.sets(), given.constants()
+    if model.suffix == ".so":
+        if sets or constants:
+            raise InputError(
+                f"{model} is an artifact, whose shapes are fixed: --input-shape and --constant are for models"
+            )
+        found = _inspect_artifact(model)
+    else:
+        with out.step(f"Inspecting {model.name}"):
+            from ..relax.inspect import inspect_model
+
+            found = inspect_model(model, sets[0] if sets else None, constants)
+    _show(out, found)
+    out.result(found)
+
+
+def _inspect_artifact(path: Path) -> Inspection:
+    """What the artifact says of itself; one input for each shape that a plan takes."""
+    from .. import runtime
+    from ..relax.inspection import Inspection, Tensor
+    from ..runtime.tensors import tensor_bytes
+
+    module = runtime.load(path)
+    info, plans, parameters = module.info(), module.plans(), module.parameters()
+    inside = sum(bool(parameter["embedded"]) for parameter in parameters)
+    about = {key: str(info[key]) for key in ("topology", "scheduler") if info.get(key)}
+    about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
+
+    def tensors(kind: str) -> list[Tensor]:
+        return [Tensor(t["name"], t["dtype"], list(t["shape"])) for plan in plans for t in plan[kind]]
+
+    kernels = Counter(str(step["function"]) for step in plans[0]["steps"] if step.get("function"))
+    return Inspection(
+        model=str(info.get("name", path.stem)),
+        kind="artifact",
+        about=about,
+        inputs=tensors("arguments"),
+        outputs=tensors("outputs"),
+        symbols=[],
+        operators=dict(kernels.most_common()),
+        parameters=len(parameters),
+        parameter_bytes=sum(map(tensor_bytes, parameters)),
+        checked="nothing",
+    )
+
+
+def _show(out: Output, found: Inspection) -> None:
+    from ..report.tables import table
+    from ..report.units import format_bytes
+
+    rows = [("kind", found.kind), *found.about.items()]
+    rows.append(("parameters", f"{found.parameters:,}, {format_bytes(found.parameter_bytes)}"))
+    rows += [("symbols", ", ".join(found.symbols))] if found.symbols else []
+    out.show(table(("model", found.model), rows, text_columns=2))
+    for what, tensors in (("input", found.inputs), ("output", found.outputs)):
+        if tensors:
+            out.show(table((what, "shape", "dtype"), [_row(tensor) for tensor in tensors], text_columns=3))
+    if found.operators:
+        out.show(table(("operator", "count"), [(name, f"{count:,}") for name, count in found.operators.items()]))
+    for note in found.notes:
+        out.say(note)
+    out.show(*map(escape, _verdict(found)))
+
+
+def _row(tensor: Tensor) -> tuple[str, str, str]:
+    shape = "?" if tensor.shape is None else f"[{', '.join('?' if d is None else str(d) for d in tensor.shape)}]"
+    return tensor.name, shape, tensor.dtype or "?"
+
+
+def _verdict(found: Inspection) -> list[str]:
+    """What would be refused, in sentences."""
+    lines = [f"refused: {': '.join(text for text in (each.node, each.reason) if text)}" for each in found.refused]
+    if found.needs:
+        lines.append(f"needs: {found.needs}")
+        if found.kind == "onnx" and not found.refused:
+            lines.append("there is a converter for each operator; with shapes, the import is tried, too")
+    elif found.checked == "import" and not found.refused:
+        lines.append("it can be imported")
+    return lines

@@ -1,0 +1,36 @@
+"""Activations as operators of Relax: TVM's frontend makes some kernels of their own, which no product can take along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .registry import Node, constant_of, converter
+
+
+@converter("Clip")
+def clip(node: Node) -> relax.Expr:
+    """Bounds may be missing, and a NaN is none; from opset 11 they are inputs."""
+    x: Any = node.inputs[0]
+    for name, position, bound in (("min", 1, relax.op.maximum), ("max", 2, relax.op.minimum)):
+        limit = node.input(position)
+        if node.opset < 11:
+            limit = relax.const(node.attributes[name], x.ty.dtype.dtype) if name in node.attributes else None
+        if limit is not None:
+            x = _bounded(node, x, limit, bound)
+    return x
+
+
+def _bounded(node: Node, x: relax.Expr, limit: relax.Expr, bound: Callable[..., relax.Expr]) -> relax.Expr:
+    value = constant_of(limit)
+    if value is not None and value.dtype.kind != "f":
+        return node.emit(bound(x, limit))
+    if value is not None:
+        return x if np.isnan(value).any() else node.emit(bound(x, limit))
+    if "float" in str(limit.ty.dtype.dtype):
+        none = relax.const(-np.inf if bound is relax.op.maximum else np.inf, limit.ty.dtype.dtype)
+        limit = node.emit(relax.op.where(node.emit(relax.op.isnan(limit)), none, limit))
+    return node.emit(bound(x, limit))

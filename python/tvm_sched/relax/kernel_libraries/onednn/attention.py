@@ -1,0 +1,283 @@
+"""Attention, ``softmax(scale * q @ k.T + mask) @ v`` as models write it out: one kernel that reads q, k, v in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..registry import KernelSet
+from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+
+FEWEST_SCORES = 64 * 64
+"""Below so many scores a head the separate kernels are as fast."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A value as a kernel reads it: another value's memory with other dimensions and strides, times a number."""
+
+    base: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    scale: float = 1.0
+
+    def described(self) -> dict[str, Any]:
+        """As an operand."""
+        return {"dims": list(self.shape), "strides": list(self.strides)}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Attention in a graph.
+
+    Attributes
+    ----------
+    query, key, value : View
+        (batch, heads, rows, width) each.
+    mask : View or None
+    safe : bool
+        Whether rows whose mask leaves no key give 0 rather than NaN.
+    end : relax.Var
+        The value that the kernel returns.
+    result : View
+        (batch, heads, rows, width) in that value.
+    """
+
+    query: View
+    key: View
+    value: View
+    mask: View | None
+    safe: bool
+    end: Any
+    result: View
+
+
+class AttentionClaimer(Rewriter):
+    """Replaces attention by kernels; what computed it otherwise is left without users."""
+
+    def __init__(self, mod: Any, kernels: KernelSet) -> None:
+        super().__init__(mod)
+        self.kernels = kernels
+        self.found: dict[Any, Found] | None = None
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """Rewrite one binding."""
+        if self.found is None:
+            each = (self._find(v, c) for v, c in self.definitions.items() if operation(c) == "matmul")
+            self.found = {found.end: found for found in each if found is not None}
+        if variable in self.found:
+            return self.emit(self._call(self.found[variable]))
+        return super().visit(variable, value)
+
+    def _call(self, found: Found) -> Any:
+        views = [v for v in (found.query, found.key, found.value, found.mask) if v is not None]
+        kernel = {
+            "primitive": "attention",
+            "algorithm": "safe" if found.safe else "plain",
+            "numbers": [found.query.scale * found.key.scale],
+            "operands": [view.described() for view in (*views, found.result)],
+        }
+        batch, heads, rows, width = found.query.shape
+        keys, out = found.value.shape[2:]
+        flops = batch * heads * rows * keys * (2 * width + 2 * out + 8)
+        return self.kernels.call("attention", kernel, [self.value(v.base) for v in views], found.end.ty, flops)
+
+    def _find(self, variable: Any, product: Any) -> Found | None:
+        """The attention that a product of probabilities and values ends."""
+        if not all(is_float32(e) for e in (*product.args, product)):
+            return None
+        softmax, safe = self._probabilities(product.args[0])
+        shape = shape_of(softmax) if softmax is not None else None
+        if softmax is None or shape is None or len(shape) not in (2, 3, 4):
+            return None
+        scores = self._scores(softmax.args[0])
+        if scores is None:
+            return None
+        first, mask, scale = scores
+        batch, heads, rows, keys = (*(1,) * (4 - len(shape)), *shape)
+        width, out = (shape_of(first.args[0]) or ())[-1], (shape_of(product) or ())[-1]
+        query = self._view(first.args[0], (batch, heads, rows, width))
+        turned = self._view(first.args[1], (batch, heads, width, keys))
+        value = self._view(product.args[1], (batch, heads, keys, out))
+        if query is None or turned is None or value is None or rows * keys < FEWEST_SCORES:
+            return None
+        key = View(turned.base, _swapped(turned.shape), _swapped(turned.strides), turned.scale * scale)
+        if value.scale != 1.0 or not all(_is_matrix(each) for each in (query, key, value)):
+            return None
+        end, result = self._result(variable, (batch, heads, rows, out))
+        return Found(query, key, value, mask, safe, end, result)
+
+    def _probabilities(self, expr: Any) -> tuple[Any, bool]:
+        """The softmax, and whether rows without a key give 0."""
+        call: Any = self._seen_through(expr)
+        safe = False
+        if operation(call) == "where":
+            softmax: Any = self._seen_through(call.args[2])
+            zeros: Any = self.defined(call.args[1])
+            is_zero = operation(zeros) == "full_like" and _number(self, zeros.args[1]) == 0
+            if not is_zero or operation(softmax) != "nn.softmax" or not self._no_key(call.args[0], softmax.args[0]):
+                return None, False
+            call, safe = softmax, True
+        if operation(call) != "nn.softmax" or not is_float32(call):
+            return None, False
+        rank = len(shape_of(call) or ())
+        return (call, safe) if int(call.attrs.axis) % rank == rank - 1 else (None, False)
+
+    def _no_key(self, expr: Any, scores: Any) -> bool:
+        """Whether it is ``not any(not (scores == -inf))`` of each row, as PyTorch writes it."""
+        names = []
+        call: Any = self.defined(expr)
+        while operation(call) in ("logical_not", "astype", "max"):
+            if operation(call) == "max":
+                rank = len(shape_of(call) or ())
+                if [int(a) % rank for a in call.attrs.axis or []] != [rank - 1] or not call.attrs.keepdims:
+                    return False
+            names.append(operation(call))
+            call = self.defined(call.args[0])
+        order = [name for name in names if name != "astype"]
+        if order != ["logical_not", "max", "logical_not"] or operation(call) != "equal":
+            return False
+        same = self.resolve(call.args[0]).same_as(self.resolve(scores))
+        return same and _number(self, call.args[1]) == -np.inf
+
+    def _scores(self, expr: Any) -> tuple[Any, View | None, float] | None:
+        """The product that the scores come from, the mask that is added, and what the product is multiplied by."""
+        mask, scale = None, 1.0
+        shape = shape_of(expr) or ()
+        call: Any = self._seen_through(expr)
+        while operation(call) in ("add", "multiply", "divide"):
+            positions = (0, 1) if operation(call) != "divide" else (0,)
+            number = next((n for k in (1, 0) if (n := _number(self, call.args[k])) is not None), None)
+            if operation(call) == "add":
+                inner = next((k for k in positions if self._is_product(call.args[k])), None)
+                if mask is not None or scale != 1.0 or inner is None or shape_of(call) != shape:
+                    return None
+                mask = self._mask(call.args[1 - inner], len(shape))
+                if mask is None:
+                    return None
+                call = self._seen_through(call.args[inner])
+                continue
+            if number is None or number == 0 or not np.isfinite(number):
+                return None
+            if operation(call) == "divide" and _number(self, call.args[1]) is None:
+                return None
+            scale *= 1 / number if operation(call) == "divide" else number
+            inner = 0 if _number(self, call.args[0]) is None else 1
+            call = self._seen_through(call.args[inner])
+        return (call, mask, scale) if operation(call) == "matmul" and is_float32(call.args[0]) else None
+
+    def _is_product(self, expr: Any) -> bool:
+        call: Any = self._seen_through(expr)
+        while operation(call) in ("multiply", "divide"):
+            scalar = _number(self, call.args[1]) is not None
+            call = self._seen_through(call.args[0 if scalar else 1])
+        return operation(call) == "matmul"
+
+    def _mask(self, expr: Any, rank: int) -> View | None:
+        shape = shape_of(expr)
+        if shape is None or len(shape) > rank or not is_float32(expr):
+            return None
+        full = (*(1,) * (4 - len(shape)), *shape)
+        return View(self.resolve(expr), full, _strides(full))
+
+    def _seen_through(self, expr: Any) -> Any:
+        """The call that computes a value, reshapes left out."""
+        call = self.defined(expr)
+        while operation(call) == "reshape":
+            call = self.defined(call.args[0])
+        return call
+
+    def _view(self, expr: Any, shape: tuple[int, ...]) -> View | None:
+        """A value as a tensor of a shape, read from the memory of the value that it is a transposition of."""
+        expr = self.resolve(expr)
+        if prod(shape_of(expr) or ()) != prod(shape):
+            return None
+        found = self._memory(expr)
+        if found is not None:
+            base, array, scale = found
+            array = _reshaped(array, shape)
+            if array is not None:
+                return View(base, shape, tuple(array.strides), scale)
+        return View(expr, shape, _strides(shape))
+
+    def _memory(self, expr: Any) -> tuple[Any, Any, float] | None:
+        """The value in whose memory another lies, an array of nothing that says how, and a factor."""
+        expr = self.resolve(expr)
+        call: Any = self.defined(expr)
+        name, shape = operation(call), shape_of(expr) or ()
+        if name == "multiply" and (_number(self, call.args[0]) or _number(self, call.args[1])):
+            left = _number(self, call.args[0])
+            found = self._memory(call.args[0 if left is None else 1])
+            factor = left if left is not None else _number(self, call.args[1])
+            if found is not None and factor is not None and found[1].shape == shape and np.isfinite(factor):
+                return found[0], found[1], found[2] * factor
+        if name in ("permute_dims", "reshape"):
+            found = self._memory(call.args[0])
+            if found is not None:
+                base, array, scale = found
+                if name == "permute_dims":
+                    return base, array.transpose([int(a) for a in call.attrs.axes]), scale
+                array = _reshaped(array, shape)
+                if array is not None:
+                    return base, array, scale
+        return expr, np.empty(shape, np.int8), 1.0
+
+    def _result(self, variable: Any, shape: tuple[int, ...]) -> tuple[Any, View]:
+        """The last value that is the product's in another order, which nothing else reads between, and how it lies."""
+        end, steps = variable, list[Any]()
+        best = (variable, View(None, shape, _strides(shape)))
+        while len(users := self.uses[end]) == 1 and users[0] is not None:
+            end = users[0]
+            call = self.definitions[end]
+            if operation(call) not in ("permute_dims", "reshape") and not isinstance(call, relax.Var):
+                break
+            steps.append(call)
+            array = _undone(np.empty(shape_of(end) or (), np.int8), steps, shape)
+            if array is not None and array.strides[3] == 1:
+                best = (end, View(None, shape, tuple(array.strides)))
+        return best
+
+
+def _undone(array: Any, steps: list[Any], shape: tuple[int, ...]) -> Any:
+    """An array as it was before transpositions and reshapes; None where no strides say that."""
+    for call in reversed(steps):
+        if operation(call) == "permute_dims":
+            array = array.transpose(np.argsort([int(a) for a in call.attrs.axes]))
+        elif operation(call) == "reshape":
+            array = _reshaped(array, shape_of(call.args[0]) or ())
+        if array is None:
+            return None
+    return _reshaped(array, shape)
+
+
+def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """The same memory in another shape; None where it would have to be copied."""
+    result = array.view()
+    try:
+        result.shape = shape
+    except AttributeError:
+        return None
+    return result
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def _swapped(four: tuple[int, ...]) -> tuple[int, ...]:
+    return (*four[:2], four[3], four[2])
+
+
+def _is_matrix(view: View) -> bool:
+    """Whether each head's matrix lies in rows or in columns."""
+    (rows, columns), (row, column) = view.shape[2:], view.strides[2:]
+    return (column == 1 and row >= columns) or (row == 1 and column >= rows)
+
+
+def _number(rewriter: Rewriter, expr: Any) -> float | None:
+    value = constant_value(rewriter.resolve(expr))
+    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None

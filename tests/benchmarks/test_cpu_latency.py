@@ -1,0 +1,67 @@
+"""The benchmark of latencies on CPUs: which networks there are, what a page says, what becomes of a method that fails."""
+
+import _cpu_page
+import cpu_latency
+import pytest
+from _cpu_models import HALVES, Case, cases, image
+
+
+def test_the_halves_are_fixed_and_each_has_all_sorts():
+    known = cases()
+    assert sum(case.group == "architectures" for case in known.values()) >= 30
+    for half in HALVES:
+        kinds = {case.kind for case in known.values() if case.half == half and case.group == "architectures"}
+        assert {"convolutional", "hybrid", "transformer", "language"} <= kinds
+    assert known["tv/resnet18"].half == "looked-at"
+    assert known["tv/vit_b_16"].half == "held-out"
+
+
+def test_a_network_without_its_package_says_so():
+    case = Case("a/b", "files", "recurrent", ("no_such_package",), lambda: (None, image()))
+    assert case.missing == "needs no_such_package"
+
+
+def row(name, half="held-out", **methods):
+    return {"model": name, "set": "onnx", "half": half, "kind": "convolutional", "threads": 1, "methods": methods}
+
+
+def cell(ms, first=1.0):
+    return {"ms": ms, "p10": ms, "p90": 2 * ms, "runs": 10, "first_s": first, "mib": 100.0, "error": 0.0}
+
+
+def test_ratio_is_to_the_best_peer_and_failed_cells_do_not_count():
+    found = row("m", **{"ONNX Runtime": cell(10), "OpenVINO": cell(8), "eager": {"failed": "no"}, "ours": cell(6)})
+    assert _cpu_page.ratio(found) == pytest.approx(0.75)
+    only = row("m", **{"eager": {"failed": "no"}, "ours": cell(6)})
+    assert _cpu_page.ratio(only) is None
+    one = row("m", **{"ONNX Runtime": cell(10), "ours": {"failed": "x"}, "ours, one stream": cell(5)})
+    assert _cpu_page.ratio(one) == pytest.approx(0.5)
+
+
+def test_the_page_marks_the_best_and_lists_what_is_missing():
+    rows = [
+        row("a", **{"ONNX Runtime": cell(10), "ours": cell(5, first=0.5)}),
+        row("b", **{"ONNX Runtime": cell(4), "ours": cell(5)}),
+        row("c", "looked-at", **{"ONNX Runtime": {"failed": "unsupported"}, "ours": cell(5)}),
+    ]
+    text = _cpu_page.page(rows, 1)
+    assert "| a | 10 (10–20) | **5 (5–10)** | 0.50 |" in text
+    assert "| held-out, all sets | 2 | 2 | 0.79 | 1.25 (b) | 1 | 0.71 |" in text
+    assert "- c, ONNX Runtime: unsupported" in text
+
+
+def test_a_preparation_that_fails_is_a_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr(cpu_latency.Bench, "_prepare", lambda self, arguments: f"cannot {arguments[0]}")
+    bench = cpu_latency.Bench(tmp_path, 1, 1.0, 1, 5.0, "v")
+    case = Case("a/b", "files", "recurrent", (), lambda: (None, image()))
+    assert bench.measure(case, ["ONNX Runtime", "ours"]) == {
+        "ONNX Runtime": {"failed": "cannot export"}, "ours": {"failed": "cannot export"},
+    }  # fmt: skip
+
+
+def test_rows_are_kept(tmp_path):
+    file = tmp_path / "rows.json"
+    rows = {"a": row("a", ours=cell(5))}
+    cpu_latency.save_rows(rows, file, None)
+    assert cpu_latency.load_rows(file) == rows
+    assert cpu_latency.load_rows(tmp_path / "none.json") == {}

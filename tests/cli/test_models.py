@@ -1,0 +1,110 @@
+"""Shapes, symbols and constants on the command line; `inspect`; a compiler that crashes; folders of Hugging Face."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tvm_sched.cli.shapes import one_shape, parse_constants, parse_shapes, parse_token_sizes
+from tvm_sched.errors import InputError
+
+pytest.importorskip("onnx")
+from .conftest import write_model
+
+PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
+
+
+def test_sets_of_sizes_and_symbols():
+    assert parse_shapes(["a:b:1,{8,4},3", "batch={1, 8}", "n=3", "s:", "n=4"]) == [
+        {"a:b": (1, frozenset({4, 8}), 3), "batch": frozenset({1, 8}), "n": 3, "s": ()},
+        {"n": 4},
+    ]
+    assert parse_token_sizes(["1x128", "{1,8}x32"]) == [
+        {"batch": 1, "tokens": 128},
+        {"batch": frozenset({1, 8}), "tokens": 32},
+    ]
+
+
+@pytest.mark.parametrize("text", ["x:1,a", "x:{}", "x:{1,}", "x", "=3", "x:-1,2", "batch=-1", "batch={a}"])
+def test_shapes_that_are_none(text):
+    with pytest.raises(InputError, match="expected NAME:DIMS with whole numbers"):
+        parse_shapes([text])
+
+
+def test_commands_for_one_shape():
+    assert one_shape(parse_shapes(["x:1,{2}"]), "") == {"x": (1, 2)}
+    with pytest.raises(InputError, match="two shapes; a problem has one, only `compile` takes several"):
+        one_shape(parse_shapes(["x:1,{2,3}"]), "a problem has one")
+
+
+def test_constants():
+    assert parse_constants(["sr=16000", "size=1,2", "on=True", "m=[[1],[0.5]]", "e=[]"]) == {
+        "sr": 16000, "size": [1, 2], "on": True, "m": [[1], [0.5]], "e": [],
+    }  # fmt: skip
+    for text, message in (
+        ("sr", "expected NAME=VALUE"),
+        ("sr=fast", "'fast' is no number"),
+        ("a=x.npy", "cannot be read"),
+    ):
+        with pytest.raises(InputError, match=message):
+            parse_constants([text])
+
+
+def test_an_artifact_for_several_shapes(run, fails, tmp_path):
+    write_model(tmp_path / "two.onnx", batch="batch")
+    compile_it = ["compile", tmp_path / "two.onnx", "-t", "cpu1", "-s", "single", "-o", tmp_path / "two.so"]
+    plans = run(*compile_it, "--input-shape", "batch={1,3}", "--json").json["plans"]
+    assert len(plans) == 2
+    found = run("inspect", tmp_path / "two.so", "--json").json
+    assert [tensor["shape"] for tensor in found["inputs"]] == [[1, 8], [3, 8]]
+    assert (found["kind"], found["about"]["plans"], found["parameters"]) == ("artifact", "2", 2)
+    assert "symbol 'n', which the model does not have" in fails(2, *compile_it, "--input-shape", "n=1")
+    assert "a constant is given for input 'z'" in fails(2, *compile_it, "--constant", "z=1")
+
+
+def test_inspect_says_what_is_needed_and_what_is_refused(run, tmp_path):
+    import onnx
+
+    write_model(tmp_path / "two.onnx", batch="batch")
+    found = run("inspect", tmp_path / "two.onnx", "--json").json
+    assert (found["format"], found["version"], found["kind"]) == ("tvm_sched.inspection", 1, "onnx")
+    assert found["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", 8]}]
+    assert (found["symbols"], found["operators"]) == (["batch"], {"MatMul": 2, "Relu": 2, "Add": 1})
+    assert (found["parameters"], found["parameter_bytes"]) == (2, 2 * 8 * 8 * 4)
+    assert "dimension 0 ('batch') has no fixed size" in found["needs"]
+    assert run("inspect", tmp_path / "two.onnx", "--input-shape", "batch=2", "--json").json["checked"] == "import"
+    model = onnx.load(tmp_path / "two.onnx")
+    model.graph.node[1].op_type, model.graph.node[1].name = "Frobnicate", "odd"
+    onnx.save(model, tmp_path / "odd.onnx")
+    shown = run("inspect", tmp_path / "odd.onnx").stdout
+    assert "refused: Frobnicate (node 'odd')" in shown
+
+
+def crash(tmp_path, text, **options):
+    (tmp_path / "m.py").write_text(f"import os, signal, time\n{text}\n")
+    command = [*PROGRAM, "compile", tmp_path / "m.py", "-t", "cpu1", "-o", tmp_path / "m.so"]
+    return subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
+def test_a_crash_of_the_compiler_is_a_message(tmp_path):
+    process = crash(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
+    out, error = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert "error: the compiler crashed (SIGSEGV) during 'Compiling m.py" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "m.so").exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
+def test_ctrl_c_reaches_the_child(tmp_path):
+    process = crash(tmp_path, "print('ready', flush=True, file=__import__('sys').stderr)\nwhile True: time.sleep(0.05)")
+    while "ready" not in (line := process.stderr.readline()):
+        assert line
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "interrupted; nothing was saved" in error

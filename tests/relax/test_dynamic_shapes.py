@@ -1,0 +1,138 @@
+"""One artifact for several shapes: symbols, one copy of parameters and kernels, the choice by `main`; frozen inputs."""
+
+import json
+
+import numpy as np
+import pytest
+import tvm
+
+from relax import cases
+from relax.compare import assert_same
+from tvm_sched import runtime
+from tvm_sched.errors import InputError
+from tvm_sched.relax import compile, load_model
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper  # noqa: E402
+
+from relax.onnx_models import small_model  # noqa: E402
+
+W = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
+B = np.linspace(-1, 1, 3, dtype="float32")
+
+
+def expected(x):
+    return np.maximum(x @ W + B, 0)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return compile(small_model(w=W, b=B), "cpu2", "single", input_shapes={"batch": {1, 2, 5}}, parameters="external")
+
+
+def test_parameters_are_there_once(compiled, tmp_path):
+    files = compiled.export(tmp_path / "m.so")
+    assert [file.name for file in files] == ["m.so", "m.safetensors"]
+    assert len(compiled.parameters) == 2
+    module = runtime.load(files[0])
+    assert len(module.plans()) == 3
+    for batch in (5, 1, 2):
+        x = np.random.default_rng(batch).standard_normal((batch, 4)).astype("float32")
+        assert_same(module.run(x), [expected(x)])
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 5), (4,)])
+def test_main_of_the_executable_lists_the_shapes_there_are(tmp_path, shape):
+    """The artifact as TVM's own loader sees it: nothing of this package but its library."""
+    path = compile(small_model(w=W, b=B), "cpu1", "single", input_shapes={"batch": {1, 2}}).export(tmp_path / "m.so")[0]
+    machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+    assert_same(
+        machine["main"](tvm.runtime.tensor(np.ones((2, 4), "float32"))).numpy(), expected(np.ones((2, 4), "f4"))
+    )
+    with pytest.raises(Exception, match=r"(?s)no plan of this module takes.*x: float32\[1, 4\].*x: float32\[2, 4\]"):
+        machine["main"](tvm.runtime.tensor(np.ones(shape, "float32")))
+
+
+def kernels_of(model):
+    return {step["function"] for plan in model.module.plans() for step in plan["steps"] if step["kind"] == "kernel"}
+
+
+def test_equal_kernels_are_compiled_once(monkeypatch):
+    """A branch whose shape does not depend on the symbol is the same kernel in each plan."""
+    monkeypatch.setenv("TVM_SCHED_KERNEL_LIBRARIES", "")
+    model = compile(two_inputs(), "cpu1", "single", input_shapes={"n": {1, 2, 3}})
+    names = [[s["function"] for s in plan["steps"] if s["kind"] == "kernel"] for plan in model.module.plans()]
+    shared = set.intersection(*map(set, names))
+    assert len(shared) == 1
+    assert len(kernels_of(model)) == 1 + 3
+    for n in (1, 2, 3):
+        x, y = np.ones((n, 4), "float32"), np.full((7, 2), 2, "float32")
+        assert_same(model.module.run(x, y), [np.exp(x), np.tanh(y)])
+
+
+def two_inputs():
+    nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Tanh", ["y"], ["b"])]
+    values = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in
+              (("x", ["n", 4]), ("y", [7, 2]), ("a", ["n", 4]), ("b", [7, 2]))}  # fmt: skip
+    graph = helper.make_graph(nodes, "two", [values["x"], values["y"]], [values["a"], values["b"]])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_the_same_shape_twice_is_refused():
+    with pytest.raises(InputError, match="two sets of input shapes are the same"):
+        compile(small_model(), "cpu1", "single", input_shapes=[{"batch": {1, 2}}, {"x": (2, 4)}])
+
+
+def test_load_model_takes_one_shape():
+    with pytest.raises(InputError, match="2 combinations of shapes are given; one is allowed here"):
+        load_model(small_model(), {"batch": {1, 2}})
+
+
+def test_a_frozen_input_of_onnx():
+    model = compile(small_model(w=W, b=B), "cpu1", "single", constants={"x": [[1, 2, 3, 4]]})
+    assert model.module.plans()[0]["arguments"] == []
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])]
+    inputs.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
+    graph = helper.make_graph(nodes, "r", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    reshape = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    imported = load_model(reshape, {"n": 2}, constants={"shape": [3, 4]})
+    assert imported.inputs == {"x": ((2, 6), "float32")}
+    assert [int(d) for d in imported.mod["main"].ret_ty.shape] == [3, 4]
+    with pytest.raises(InputError, match="'shape' is frozen as a constant, so no shape can be given"):
+        load_model(reshape, {"n": 2, "shape": (2,)}, constants={"shape": [3, 4]})
+
+
+def test_a_frozen_input_of_relax():
+    imported = load_model(cases.Symbolic, constants={"y": np.ones((2, 5), "float32")})
+    assert "y" not in imported.inputs
+    assert all(2 in shape or 5 in shape for shape, _ in imported.inputs.values())
+
+
+def test_a_frozen_input_of_torch():
+    torch = pytest.importorskip("torch")
+
+    class Scale(torch.nn.Module):
+        def forward(self, x, factor):
+            return x * factor
+
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(Scale(), (torch.ones(4, 3), torch.ones(1)), dynamic_shapes=({0: batch}, None))
+    model = compile(program, "cpu1", "single", input_shapes={"x": ({2, 4}, 3)}, constants={"factor": 3})
+    assert [a["name"] for a in model.module.plans()[0]["arguments"]] == ["x"]
+    for n in (2, 4):
+        assert_same(model.run(np.ones((n, 3), "float32")), np.full((n, 3), 3, "float32"))
+    assert json.loads(json.dumps(model.module.info()))["plans"][1]["inputs"][0]["shape"] == [4, 3]
+
+
+def test_operands_of_torch_are_promoted():
+    """As in EdgeNeXt and DeBERTa, where TVM's frontend divides a float by an integer, or takes its logarithm."""
+    torch = pytest.importorskip("torch")
+
+    class Mixed(torch.nn.Module):
+        def forward(self, x, n):
+            return x / n + n / 2 + torch.log(n) + n / n
+
+    x, n = torch.randn(2, 3), torch.tensor([1, 2, 5])
+    model = compile(torch.export.export(Mixed(), (x, n)), "cpu1", "single")
+    assert_same(model.run(x.numpy(), n.numpy()), Mixed()(x, n).numpy())

@@ -1,0 +1,180 @@
+"""Attention as one kernel: the forms in which models write it out, masks, and rows that see no key."""
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from relax.test_onednn import module, pytestmark, steps  # noqa: F401
+from tvm_sched.relax import compile
+
+op = relax.op
+BATCH, HEADS, ROWS, KEYS, WIDTH, OUT = 2, 3, 70, 61, 24, 20
+
+
+def number(value):
+    return relax.const(value, "float32")
+
+
+def turned(x):
+    return op.permute_dims(x, [0, 1, 3, 2])
+
+
+def heads_first(b, x, heads):
+    batch, rows, width = (int(d) for d in x.ty.shape)
+    return steps(
+        b,
+        x,
+        lambda v: op.reshape(v, (batch, rows, heads, width // heads)),
+        lambda v: op.permute_dims(v, [0, 2, 1, 3]),
+    )
+
+
+def joined(b, x):
+    batch, heads, rows, width = (int(d) for d in x.ty.shape)
+    return steps(
+        b,
+        x,
+        lambda v: op.permute_dims(v, [0, 2, 1, 3]),
+        lambda v: op.reshape(v, (batch, rows, heads * width)),
+        lambda v: op.multiply(v, v),
+    )
+
+
+def plain(b, q, k, v, mask=None):
+    return steps(
+        b,
+        q,
+        lambda x: op.matmul(x, b.emit(turned(k))),
+        lambda x: op.divide(x, number(4.0)),
+        *([lambda x: op.add(x, mask)] if mask is not None else []),
+        lambda x: op.nn.softmax(x, axis=-1),
+        lambda x: op.matmul(x, v),
+    )
+
+
+def projected(b, q, k, v):
+    """Heads side by side in one row, as projections leave them."""
+    return joined(b, plain(b, *(heads_first(b, x, HEADS) for x in (q, k, v))))
+
+
+def of_pytorch(b, q, k, v, mask):
+    """As torch.export takes scaled_dot_product_attention apart."""
+    flat = [(BATCH * HEADS, *[int(d) for d in x.ty.shape][2:]) for x in (q, k, v)]
+    q = steps(b, q, lambda x: op.multiply(x, number(0.5)), lambda x: op.reshape(x, flat[0]))
+    k = steps(
+        b, k, turned, lambda x: op.multiply(number(0.5), x), lambda x: op.reshape(x, (BATCH * HEADS, WIDTH, KEYS))
+    )
+    scores = steps(
+        b,
+        q,
+        lambda x: op.matmul(x, k),
+        lambda x: op.reshape(x, (BATCH, HEADS, ROWS, KEYS)),
+        lambda x: op.add(mask, x),
+    )
+    found = b.emit(op.nn.softmax(scores, axis=-1))
+    none = steps(
+        b,
+        scores,
+        lambda x: op.equal(x, number(-np.inf)),
+        op.logical_not,
+        lambda x: op.astype(x, "int8"),
+        lambda x: op.max(x, -1, True),
+        lambda x: op.astype(x, "bool"),
+        op.logical_not,
+    )
+    zeros = b.emit(op.full_like(found, number(0.0)))
+    return steps(
+        b,
+        b.emit(op.where(none, zeros, found)),
+        lambda x: op.reshape(x, (BATCH * HEADS, ROWS, KEYS)),
+        lambda x: op.matmul(x, b.emit(op.reshape(v, flat[2]))),
+        lambda x: op.reshape(x, (BATCH, HEADS, ROWS, OUT)),
+    )
+
+
+def reference(q, k, v, scale, mask=None, safe=False):
+    scores = np.einsum("bhrw,bhkw->bhrk", q.astype("float64"), k) * scale + (0 if mask is None else mask)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("bhrk,bhkw->bhrw", np.nan_to_num(weights) if safe else weights, v)
+
+
+def values(*shapes):
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(shape).astype("float32") for shape in shapes]
+
+
+FOUR = [(BATCH, HEADS, ROWS, WIDTH), (BATCH, HEADS, KEYS, WIDTH), (BATCH, HEADS, KEYS, OUT)]
+
+
+def run(make, inputs):
+    compiled = compile(module(make, [x.shape for x in inputs]), "cpu2", "single")
+    kinds = [operator.kind for operator in compiled.problem.graph.operators]
+    return compiled.run(*inputs), kinds
+
+
+@pytest.mark.parametrize("shape", [None, (KEYS,), (1, 1, ROWS, KEYS), (BATCH, 1, 1, KEYS), (HEADS, ROWS, 1)])
+def test_values(shape):
+    inputs = values(*FOUR, *([shape] if shape else []))
+    found, kinds = run(plain, inputs)
+    assert kinds == ["onednn.attention"]
+    np.testing.assert_allclose(found, reference(*inputs[:3], 0.25, *inputs[3:]), rtol=2e-5, atol=2e-6)
+
+
+def test_nothing_is_copied_around_it():
+    inputs = values((BATCH, ROWS, HEADS * WIDTH), (BATCH, KEYS, HEADS * WIDTH), (BATCH, KEYS, HEADS * OUT))
+    found, kinds = run(projected, inputs)
+    assert kinds == ["onednn.attention", "multiply"]
+    q, k, v = (x.reshape(*x.shape[:2], HEADS, -1).transpose(0, 2, 1, 3) for x in inputs)
+    expected = reference(q, k, v, 0.25).transpose(0, 2, 1, 3).reshape(BATCH, ROWS, -1) ** 2
+    np.testing.assert_allclose(found, expected, rtol=4e-5, atol=2e-6)
+
+
+def test_rows_without_keys_as_pytorch_has_them():
+    mask = np.where(np.arange(KEYS) <= np.arange(ROWS)[:, None] - 5, 0, -np.inf).astype("float32")[None, None]
+    inputs = [*values(*FOUR), mask]
+    found, kinds = run(of_pytorch, inputs)
+    assert kinds == ["onednn.attention"]
+    assert (found[:, :, :5] == 0).all()
+    np.testing.assert_allclose(found, reference(*inputs[:3], 0.25, mask, safe=True), rtol=2e-5, atol=2e-6)
+
+
+def test_nan_and_rows_without_keys():
+    """A NaN makes NaN of its row alone; a row without a key is NaN where the model does not say otherwise."""
+    mask = np.zeros((ROWS, KEYS), "float32")
+    mask[3] = -np.inf
+    q, k, v = values(*FOUR)
+    q[1, 2, 5, 0] = np.nan
+    for make, shape in ((plain, mask.shape), (of_pytorch, (1, 1, *mask.shape))):
+        found, _ = run(make, [q, k, v, mask.reshape(shape)])
+        wrong = np.isnan(found).any(-1)
+        assert wrong[1, 2, 5]
+        assert wrong[:, :, 3].all() == (make is plain)
+        assert wrong.sum() == 1 + (BATCH * HEADS if make is plain else 0)
+
+
+def test_scores_that_are_wanted_are_computed_as_well():
+    def make(b, q, k, v):
+        weights = steps(b, q, lambda x: op.matmul(x, b.emit(turned(k))), lambda x: op.nn.softmax(x, axis=-1))
+        return relax.Tuple([b.emit(op.matmul(weights, v)), weights])
+
+    inputs = values(*FOUR)
+    (found, weights), _ = run(make, inputs)
+    np.testing.assert_allclose(found, reference(*inputs, 1.0), rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_another_softmax_is_no_attention(axis):
+    def make(b, q, k, v):
+        return steps(
+            b,
+            q,
+            lambda x: op.matmul(x, b.emit(turned(k))),
+            lambda x: op.nn.softmax(x, axis=axis),
+            lambda x: op.matmul(x, v),
+        )
+
+    _, kinds = run(make, values(*FOUR))
+    assert "onednn.attention" not in kinds

@@ -1,0 +1,43 @@
+"""A sample of ONNX's conformance cases: nothing is wrong, and refusals are messages."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+from _onnx_cases import OURS, load_cases
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "onnx_conformance.py"
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """Results by case, from a process without threads, which the cases' processes are forked from."""
+    path = tmp_path_factory.mktemp("conformance") / "results.json"
+    search = os.pathsep.join([str(BENCHMARK.parents[1] / "python"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(BENCHMARK), "--sample", "--system", OURS, "--json", str(path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {name: answer[OURS] for name, answer in json.loads(path.read_text()).items()}
+
+
+def test_no_case_is_wrong(answers):
+    wrong = {name: answer for name, answer in answers.items() if answer["status"] in ("wrong", "failed")}
+    assert not wrong
+
+
+def test_most_cases_of_fixed_shapes_are_right(answers):
+    cases = load_cases()
+    fixed = [name for name in answers if cases[name].fixed and not cases[name].training]
+    right = [name for name in fixed if answers[name]["status"] == "right"]
+    assert len(fixed) > 50
+    assert len(right) >= 0.8 * len(fixed), sorted(set(fixed) - set(right))
+
+
+def test_refusals_name_node_and_operator(answers):
+    refused = {name: answer["reason"] for name, answer in answers.items() if answer["status"] == "refused"}
+    assert not {name: reason for name, reason in refused.items() if "Traceback" in reason or not reason.strip()}
