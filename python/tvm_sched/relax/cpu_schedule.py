@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 
 from .loops import depends_on
 from .parallel import parallelise, parallelise_block
+from .transposes import tile_transposes
 
 MAX_LANES = 32
 """Longest vector, in elements: two registers of AVX-512 in float32."""
@@ -48,7 +49,10 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
         changed = [_compute_in_reader(schedule, block) for block in schedule.get_child_blocks(root)]
         for block in schedule.get_child_blocks(root):
             changed.append(
-                _schedule_block(schedule, block) or _add_along_memory(schedule, block) or _cut_loop(schedule, block)
+                _schedule_block(schedule, block)
+                or _add_along_memory(schedule, block)
+                or _cut_loop(schedule, block)
+                or (_spatial(schedule, block) and tile_transposes(schedule, block))
             )
         changed.append(parallelise(schedule))
     except (RuntimeError, ValueError):  # what a primitive refuses stays unscheduled

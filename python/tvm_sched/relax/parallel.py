@@ -26,7 +26,8 @@ _SPATIAL = 0
 
 def parallelise(schedule: s_tir.Schedule) -> bool:
     """Make the outermost loops of the large steps of a kernel parallel, and say whether there are any."""
-    return any([parallelise_block(schedule, block) for block in _blocks(schedule, schedule.get_sblock("root"))])
+    changed = [parallelise_block(schedule, block) for block in _blocks(schedule, schedule.get_sblock("root"))]
+    return any(changed)
 
 
 def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = None) -> bool:
@@ -54,7 +55,7 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
 
 
 def worth_threads(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel whose loops nobody estimates (a sort, a cumulative sum) moves enough to keep its own parallel loops."""
+    """Whether a kernel that is not scheduled here (a sort) moves enough to keep its own parallel loops."""
     shapes = [list(param.shape) for param in function.params if isinstance(param.ty, tirx.buffer.BufferType)]
     if not all(isinstance(size, tirx.IntImm) for shape in shapes for size in shape):
         return True

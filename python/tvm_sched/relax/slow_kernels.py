@@ -108,7 +108,7 @@ def _library_call(value: Any) -> str:
 
 
 def _scattered(realize: Any, variable: Any) -> bool:
-    """Whether a step reads or writes with a stride, or at places that are computed, as the innermost loop goes on."""
+    """Whether a step, tiles apart, does not read or write along memory as the innermost loop goes on."""
     moving = [
         item.var
         for item, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -122,7 +122,7 @@ def _scattered(realize: Any, variable: Any) -> bool:
         return last is not None and any(depends_on(last, v) and not runs_along(last, v, (1,)) for v in moving)
 
     def wrong(part: Any) -> bool:
-        return isinstance(part, tvm.ir.TensorLoad) and jumps(part.indices)
+        return isinstance(part, tvm.ir.TensorLoad) and part.source.scope() != "local" and jumps(part.indices)
 
     body = realize.block.body
-    return jumps(body.indices) or any_expression(body.value, wrong)
+    return (body.buffer.scope() != "local" and jumps(body.indices)) or any_expression(body.value, wrong)
