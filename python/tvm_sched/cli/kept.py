@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from ..errors import InputError
 from ..file_cache import FileCache, file_digest
@@ -170,7 +169,10 @@ def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
 
 def _plain(value: Any) -> Any:
     """The same as JSON: arrays and files by their content, sets in order."""
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "__array__"):
+        import numpy as np
+
+        value = np.asarray(value)
         return [str(value.dtype), list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     if isinstance(value, msgspec.Struct):
         return _plain(msgspec.to_builtins(value))
