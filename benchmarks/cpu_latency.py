@@ -15,6 +15,7 @@ models, artifacts and caches of the peers are kept (``--cache``), so that a seco
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib.util
 import json
@@ -242,6 +243,17 @@ class Process:
         self.process.wait()
 
 
+def add_sample(made: argparse.ArgumentParser) -> None:
+    """The argument that says how many networks; all take a day."""
+    made.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="only N of them, by a fixed rule (`_cpu_models.sample`); 0: all; without it 16, with --quick 8, and all of "
+        "those that --case names",
+    )
+
+
 def chosen_cases(args: Any) -> list[Case]:
     """The networks that the arguments ask for; one that cannot be made is said and left out."""
     known = cases()
@@ -256,6 +268,7 @@ def chosen_cases(args: Any) -> list[Case]:
             print(f"{case.name}: left out, {case.missing}", flush=True)
         else:
             found.append(case)
+    args.sample = 0 if args.case else (8 if args.quick else 16) if args.sample is None else args.sample
     return sample(found, args.sample) if args.sample else found
 
 
@@ -278,7 +291,7 @@ def arguments() -> Any:
     made.add_argument("--set", action="append", choices=SETS, help="only these sets")
     made.add_argument("--half", choices=HALVES, help="only this half of the networks")
     made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
-    made.add_argument("--sample", type=int, metavar="N", help="only N of them, by a fixed rule: `_cpu_models.sample`")
+    add_sample(made)
     made.add_argument("--method", action="append", choices=list(METHODS), help="only these methods")
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every method")
     made.add_argument("--seconds", type=float, help="measured a method and network; default 6, with --quick 1.5")

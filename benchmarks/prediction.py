@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from _common import Row, parser, report
 from _cpu_models import HALVES, SETS
-from cpu_latency import HERE, Bench, chosen_cases, fingerprint
+from cpu_latency import HERE, Bench, add_sample, chosen_cases, fingerprint
 
 METHOD = "ours, one stream"
 FLOOR = 50e-6
@@ -139,7 +139,7 @@ def main() -> None:
     made.add_argument("--set", action="append", choices=SETS, help="only these sets")
     made.add_argument("--half", choices=HALVES, help="only this half of the networks")
     made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
-    made.add_argument("--sample", type=int, metavar="N", help="only N of them, by the rule of `cpu_latency`")
+    add_sample(made)
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one compilation")
     made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")

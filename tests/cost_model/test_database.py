@@ -67,6 +67,16 @@ def test_processes_write_one_database_at_once(tmp_path):
     assert len(Database(file).read(machine, "cpu")) == 30
 
 
+def test_a_database_is_cleared(tmp_path):
+    database = Database(tmp_path / "m.sqlite")
+    assert not database.clear()
+    database.write(Machine("x", 2), "cpu", [Measurement(SMALL)])
+    assert database.size() > 0
+    (tmp_path / "m.sqlite.damaged").touch()
+    assert database.clear()
+    assert not list(tmp_path.iterdir())
+
+
 def test_kernels_are_forgotten_by_signature(tmp_path):
     database, machine = Database(tmp_path / "m.sqlite"), Machine("x", 2)
     rows = [Measurement(SMALL), Measurement(SMALL, content="12ab"), Measurement(f"{SMALL} 2", content="12ab")]

@@ -18,13 +18,14 @@ app = typer.Typer(help="What was compiled and measured before, on disk.", no_arg
 @command(app, "show", ("tvm-sched cache show", "tvm-sched cache show --json"))
 def show(out: Output) -> None:
     """List compiled models and measurements that are kept, the last used first."""
+    from ..cost_model.database import Database
     from ..report.tables import table
     from ..report.units import format_bytes
 
     cache = compiled_cache()
     entries = cache.entries()
-    measured = cache_directory() / "measurements.sqlite"
-    size = measured.stat().st_size if measured.is_file() else 0
+    database = Database()
+    size = database.size()
     rows = [
         (str(entry.about.get("model", "?")), format_bytes(entry.size), _ago(entry.used), entry.key[:12])
         for entry in entries
@@ -38,7 +39,7 @@ def show(out: Output) -> None:
             ("what", "size", "limit"),
             [
                 (f"{len(entries)} compiled models", format_bytes(used), format_bytes(cache.limit)),
-                ("measured kernels", format_bytes(size), "none"),
+                ("measured kernels", format_bytes(size), f"{database.entries:,} kernels"),
             ],
         ),
     )
@@ -64,12 +65,10 @@ def clear(
     ] = False,
 ) -> None:
     """Remove all compiled models that are kept."""
+    from ..cost_model.database import Database
+
     count = compiled_cache().clear()
-    forgotten = False
-    database = cache_directory() / "measurements.sqlite"
-    if measurements and database.is_file():
-        database.unlink()
-        forgotten = True
+    forgotten = measurements and Database().clear()
     out.say(f"{count} compiled models removed{', measurements forgotten' if forgotten else ''}")
     out.result({"compiled_removed": count, "measurements_removed": forgotten})
 

@@ -60,6 +60,17 @@ class Database:
         """Add measurements, in place of those of the same key."""
         self._write(machine, device, {each.key: msgspec.json.encode(each) for each in measurements})
 
+    def size(self) -> int:
+        """Bytes of the file; 0 where there is none."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def clear(self) -> bool:
+        """Remove the file, and a damaged one that was put aside; returns whether there was one."""
+        found = self.path.is_file()
+        for ending in ("", "-journal", ".damaged"):
+            self.path.with_name(f"{self.path.name}{ending}").unlink(missing_ok=True)
+        return found
+
     def forget(self, machine: Machine, device: str, signatures: Iterable[str]) -> None:
         """Remove measurements of kernels by their signatures, whatever computed these."""
         remove = (
