@@ -186,6 +186,14 @@ class ScheduledModule:
         except ValueError as error:
             raise InputError(str(error)) from None
 
+    def prepare(self) -> None:
+        """Lay out parameters as kernels want them, now rather than in the first run.
+
+        Plans whose parameters do not all have values yet are left for their first run; so are those whose parameters
+        change after this. :func:`load` does it.
+        """
+        self._module["prepare"]()
+
     def parameters(self) -> list[dict[str, Any]]:
         """Return ``name, shape, dtype, embedded, loaded`` of each parameter."""
         return list(json.loads(self._module["parameters"]()))
@@ -350,6 +358,7 @@ def load(
     source = _parameters_file(loaded, file, parameters)
     if source is not None:
         loaded.load_parameters(source)
+    loaded.prepare()
     return loaded
 
 
