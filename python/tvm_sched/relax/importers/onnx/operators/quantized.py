@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import onnx
 from tvm import relax
@@ -84,6 +85,15 @@ def integer_matmul(
     rows = None if a_zero is None else per_matrix(node, a_zero, a, -2)
     columns = None if b_zero is None else per_matrix(node, b_zero, b, -1)
     return node.emit(relax.op.matmul(centred(node, a, rows, dtype), centred(node, b, columns, dtype)))
+
+
+def float_product(node: Node, left: tuple[Any, ...], right: tuple[Any, ...], bias: relax.Expr | None) -> relax.Expr:
+    """The product of two quantised matrices, each with its scale and zero point, as floats."""
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
+    product = cast(node, integer_matmul(node, a, b, a_zero, b_zero), "float32")
+    scale = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
+    result = node.emit(relax.op.multiply(product, scale))
+    return result if bias is None else node.emit(relax.op.add(result, bias))
 
 
 @converter("QLinearMatMul")
