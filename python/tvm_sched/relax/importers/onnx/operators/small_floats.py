@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm import relax, te
 
@@ -124,7 +125,7 @@ def _power_of_two(bits: tvm.tirx.Expr, saturate: bool, rounding: str) -> tvm.tir
 
 
 @cache
-def _values(dtype: str) -> np.ndarray:
+def _values(dtype: str) -> npt.NDArray[np.float32]:
     """The value of each code."""
     import ml_dtypes
 
