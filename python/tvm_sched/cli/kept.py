@@ -42,12 +42,15 @@ class Made:
         What is said of each schedule (`plan.describe`).
     written : list of Path
         The artifact, then its parameters where they are not in it.
+    slow_kernels : list of dict
+        Generated kernels that are far from their roofline.
     """
 
     problems: tuple[Problem, ...]
     schedules: tuple[Schedule, ...]
     plans: list[dict[str, Any]]
     written: list[Path]
+    slow_kernels: list[dict[str, Any]]
 
 
 def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
@@ -91,7 +94,9 @@ def keep(cache: FileCache, key: str, name: str, made: Made, said: Sequence[warni
                 files[f"{kind}-{position}.json"] = path = Path(folder) / f"{kind}-{position}.json"
                 document.save(path)
         told = [[warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in said]
-        cache.keep(key, files, {"model": name, "plans": made.plans, "warnings": told})
+        cache.keep(
+            key, files, {"model": name, "plans": made.plans, "warnings": told, "slow_kernels": made.slow_kernels}
+        )
 
 
 def restore(cache: FileCache, key: str, output: Path) -> Made | None:
@@ -112,7 +117,7 @@ def restore(cache: FileCache, key: str, output: Path) -> Made | None:
         return None
     for module, name, text in about["warnings"]:
         warnings.warn(text, getattr(sys.modules.get(module), name, UserWarning), stacklevel=2)
-    return Made(problems, schedules, about["plans"], written)
+    return Made(problems, schedules, about["plans"], written, about["slow_kernels"])
 
 
 def _copy(folder: Path, output: Path) -> list[Path]:

@@ -20,8 +20,9 @@ import tvm_ffi
 from .._library import library_path
 from ..cost_model import CostWarning
 from ..cost_model.calibrated import costs_of_rows, threads_of
+from ..cost_model.database import Database
 from ..cost_model.predicted import database_key
-from ..cost_model.profile import Database, Measurement, this_machine
+from ..cost_model.profile import Measurement, this_machine
 from ..cost_model.signature import signatures
 from ..errors import InputError, TvmSchedError
 from ..problem import Costs, Problem, Topology, cpu_topology
