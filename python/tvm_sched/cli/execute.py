@@ -324,7 +324,7 @@ def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
 
 def tail_text(info: dict[str, Any]) -> str:
     """What TVM's virtual machine runs after the schedule."""
-    return f"{sum(info['tail'].values())} operators ({', '.join(info['tail'])}), not scheduled and not in the latency"
+    return f"{sum(info['tail'].values())} operators, not scheduled, not in the latency"
 
 
 def lower_bound_ns(info: dict[str, Any], plan: dict[str, Any]) -> int | None:

@@ -67,7 +67,7 @@ def _inspect_artifact(path: Path) -> Inspection:
     about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
 
     if info.get("tail"):
-        about["dynamic tail"] = f"{tail_text(info)}; the outputs are what it is given"
+        about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
 
     def tensors(kind: str) -> list[Tensor]:
         return [Tensor(t["name"], t["dtype"], list(t["shape"])) for plan in plans for t in plan[kind]]
