@@ -46,7 +46,7 @@ def test_the_page_marks_the_best_and_lists_what_is_missing():
     ]
     text = _cpu_page.page(rows, 1)
     assert "| a | 10 (10–20) | **5 (5–10)** | 0.50 |" in text
-    assert "| held-out, all sets | 2 | 2 | 0.79 | 1.25 (b) | 1 | 0.71 |" in text
+    assert "| held-out, all sets | 2 | 2 | 0.79 | 1.25 (b) | 1 | 1 | 0.71 | 1.00 |" in text
     assert "- c, ONNX Runtime: unsupported" in text
 
 

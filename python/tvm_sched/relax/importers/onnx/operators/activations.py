@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -13,7 +14,7 @@ from .registry import Node, constant_of, converter
 @converter("Clip")
 def clip(node: Node) -> relax.Expr:
     """Bounds may be missing, and a NaN is none; from opset 11 they are inputs."""
-    x = node.inputs[0]
+    x: Any = node.inputs[0]
     for name, position, bound in (("min", 1, relax.op.maximum), ("max", 2, relax.op.minimum)):
         limit = node.input(position)
         if node.opset < 11:
