@@ -38,7 +38,9 @@ def dequantize_linear(node: Node) -> relax.Expr:
         factor = cast(node, _spread(node, x, scale), "float32")
         return cast(node, node.emit(relax.op.multiply(decode(node, x), factor)), dtype_of(scale))
     if dtype_of(x) not in ("int8", "uint8", "int16", "uint16", "int32"):
-        raise node.unsupported(f"its input is {dtype_of(x)}; integers of 8, 16 or 32 bits and floating point of 8 bits are allowed")
+        raise node.unsupported(
+            f"its input is {dtype_of(x)}; integers of 8, 16 or 32 bits and floating point of 8 bits are allowed"
+        )
     dtype = dtype_of(scale)
     scale, zero = (_spread(node, x, value) for value in (scale, node.input(2)))
     return cast(node, dequantize(node, x, scale, zero), dtype)
