@@ -5,7 +5,13 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 namespace tvm_sched::threads {
 
@@ -37,6 +43,32 @@ void Loop(int threads, int count, Callback<int> body) {
   }
   Enter(threads,
         [&] { tbb::parallel_for(0, count, [&](int k) { body(k); }, tbb::simple_partitioner()); });
+}
+
+void LoopOnNewThreads(int threads, int count, Callback<int> body) {
+  std::atomic<int> next{0};
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto work = [&] {
+    try {
+      for (int k = next++; k < count; k = next++) body(k);
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> helpers;
+  for (int k = 1; k < std::min(threads, count); ++k) {
+    try {
+      helpers.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // no more threads here: the others do it
+    }
+  }
+  work();
+  helpers.clear();
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace tvm_sched::threads

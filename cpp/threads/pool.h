@@ -36,6 +36,11 @@ __attribute__((visibility("default"))) void Enter(int threads, Callback<> work);
 /// exception goes on to the caller; calls that have not begun by then are left out.
 __attribute__((visibility("default"))) void Loop(int threads, int count, Callback<int> body);
 
+/// The same on threads that end with the call, for work when something is loaded: the pool's, once
+/// begun, would be missing in processes that are forked after that.
+__attribute__((visibility("default"))) void LoopOnNewThreads(int threads, int count,
+                                                             Callback<int> body);
+
 }  // namespace tvm_sched::threads
 
 #endif  // TVM_SCHED_THREADS_POOL_H_

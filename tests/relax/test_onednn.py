@@ -162,6 +162,16 @@ CASES = {
     "transposed, one channel": (
         [IMAGE],
         [lambda x: transposed(x, 1, 2, strides=2), op.sigmoid],
+        "matmul",
+    ),
+    "transposed, few channels in an oblong": (
+        [IMAGE],
+        [convolution, lambda x: op.nn.conv2d_transpose(x, constant(8, 3, 2, 4), strides=(2, 4)), op.nn.relu],
+        "matmul",
+    ),
+    "transposed, one channel, windows overlap": (
+        [IMAGE],
+        [lambda x: transposed(x, 1, 4, strides=2, padding=1), op.sigmoid],
         "conv2d_transpose_sigmoid",
     ),
     "transposed, dilated": ([IMAGE], [lambda x: transposed(x, 4, 3, dilation=2)], "conv2d_transpose"),
@@ -173,7 +183,7 @@ CASES = {
     "transposed in three dimensions": (
         [(1, 3, 4, 5, 6)],
         [lambda x: op.nn.conv3d_transpose(x, constant(3, 4, 2, 2, 2), strides=2)],
-        "conv3d_transpose",
+        "matmul",
     ),
     "slopes": (
         [IMAGE],

@@ -10,6 +10,7 @@
 
 #include "ffi/runtime/errors.h"
 #include "ffi/runtime/parallel_loops.h"
+#include "ffi/runtime/prepare.h"
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
@@ -77,6 +78,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
     lacking_ = WhyNotHere(JsonCursor::Parse(metadata_json_, "metadata"));
   }
   skipped_.resize(plans_.size());
+  prepared_.resize(plans_.size());
   parameters_ = std::make_unique<ParameterStore>(plans_, embedded);
 }
 
@@ -115,6 +117,7 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"load_parameters", &ScheduledModule::LoadParameters},
       {"set_parameter", &ScheduledModule::SetParameter},
       {"configure", &ScheduledModule::Configure},
+      {"prepare", &ScheduledModule::Prepare},
       {"timeline", &ScheduledModule::Timeline},
       {"latency", &ScheduledModule::Latency},
       {"info", &ScheduledModule::Info},
@@ -213,6 +216,7 @@ void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* res
   last_run_.reset();
   instance.Prepare(request, elsewhere_, *parameters_,
                    [this](const std::string& name) { return FindKernel(name); });
+  PrepareKernels(static_cast<std::size_t>(plan));
   request.parameters_version = parameters_->version();
   lock.unlock();
   std::vector<Tensor> outputs;
@@ -293,6 +297,24 @@ void ScheduledModule::AnnounceParameters() const {
     auto module = import.cast<ffi::Module>();
     if (auto function = module->GetFunction("tvm_sched.parameters_changed")) (*function)();
   }
+}
+
+void ScheduledModule::Prepare(ffi::PackedArgs args, ffi::Any*) {
+  ExpectArguments(args, 0, "prepare()");
+  CheckProcessor();
+  for (std::size_t plan = 0; plan < plans_.size(); ++plan) PrepareKernels(plan);
+}
+
+void ScheduledModule::PrepareKernels(std::size_t plan) {
+  const bool known = prepared_[plan] == parameters_->version();
+  if (known || plans_[plan]->backend != BackendKind::kCpu) return;
+  if (!parameters_->Complete(*plans_[plan])) return;
+  const ParameterInputs inputs = ParametersOfKernels(*plans_[plan], *parameters_);
+  for (const ffi::Any& import : imports()) {
+    auto module = import.cast<ffi::Module>();
+    if (auto function = module->GetFunction("tvm_sched.prepare")) (*function)(inputs);
+  }
+  prepared_[plan] = parameters_->version();
 }
 
 void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {

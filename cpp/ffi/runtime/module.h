@@ -47,6 +47,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void LoadParameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void SetParameter(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Configure(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Prepare(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Timeline(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Latency(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Info(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -75,6 +76,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   int Acquire();
   /// Tell kernel modules, which may hold parameters in layouts of their own, that values changed.
   void AnnounceParameters() const;
+  /// Let them lay out the parameters of a plan, where values are new since that was done last.
+  void PrepareKernels(std::size_t plan);
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;
@@ -82,6 +85,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::string lacking_;  // why the kernels cannot run here
   PlanList plans_;
   std::unique_ptr<ParameterStore> parameters_;
+  std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels
   RunOptions options_;
   std::vector<std::vector<bool>> skipped_;  // of each plan: its steps that a warm run skips
   Instance::Elsewhere elsewhere_;           // parameters that instances share on GPUs

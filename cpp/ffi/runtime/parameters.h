@@ -45,6 +45,8 @@ class ParameterStore {
   /// holds it, also when the parameter has got another value.
   std::shared_ptr<std::byte> GetOnGpu(const std::string& name, const cuda::Devices& devices,
                                       int device);
+  /// Whether all parameters of a plan have values.
+  bool Complete(const Plan& plan) const { return Missing(plan).empty(); }
   bool Has(const std::string& name) const { return entries_.count(name) > 0; }
   /// Changes with every change of a value.
   std::uint64_t version() const { return version_; }

@@ -39,11 +39,11 @@ std::string ImplementationOf(const Description& description, int cores) {
 }
 
 Kernel::Kernel(std::string name, Description description, int cores,
-               std::shared_ptr<const std::atomic<std::uint64_t>> generation)
+               std::shared_ptr<Shared> shared)
     : name_(std::move(name)),
       description_(std::move(description)),
       threads_(description_.cores.Of(cores)),
-      generation_(std::move(generation)) {
+      shared_(std::move(shared)) {
   try {
     // oneDNN cuts the work for as many threads as there are when a primitive is made.
     threads::Enter(threads_, [&] { Build(); });
@@ -59,7 +59,10 @@ void Kernel::Fail(const dnnl::error& error) const {
 }
 
 void Kernel::Call(ffi::PackedArgs args) {
-  const std::vector<void*> data = Addresses(args);
+  CheckCount(static_cast<std::size_t>(args.size()), description_.operands.size());
+  std::vector<void*> data;
+  data.reserve(args.size());
+  for (int i = 0; i < args.size(); ++i) data.push_back(AddressOf(i, args[i].cast<DLTensor*>()));
   // Two devices, or two instances of the executor, may call one kernel at once; its memory handles
   // are its own.
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -70,37 +73,51 @@ void Kernel::Call(ffi::PackedArgs args) {
   }
 }
 
+void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
+  CheckCount(inputs.size(), description_.operands.size() - 1);
+  std::vector<void*> data(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] != nullptr) data[i] = AddressOf(static_cast<int>(i), inputs[i]);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    threads::Enter(1, [&] { LayOutParameters(data); });
+  } catch (const dnnl::error& error) {
+    Fail(error);
+  }
+}
+
 void Kernel::Execute(const std::vector<void*>& data) {
   if (attention_ != nullptr) return attention_->Run(data);
-  LayOut(data);
+  LayOutParameters(data);
+  for (Copy& copy : copies_) {
+    if (description_.operands[copy.operand].parameter) continue;
+    dnnl::memory given(LayoutOf(description_.operands[copy.operand]), Engine(), data[copy.operand]);
+    copy.reorder.execute(Stream(), given, copy.memory);
+  }
   for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
   if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
   primitive_.execute(Stream(), arguments_);
   Stream().wait();
 }
 
-std::vector<void*> Kernel::Addresses(const ffi::PackedArgs& args) const {
-  const std::vector<Operand>& operands = description_.operands;
-  if (args.size() != static_cast<int>(operands.size())) {
-    TVM_FFI_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << operands.size()
-                             << " tensors, got " << args.size();
+void Kernel::CheckCount(std::size_t given, std::size_t wanted) const {
+  if (given == wanted) return;
+  TVM_FFI_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << wanted << " tensors, got "
+                           << given;
+}
+
+void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
+  const std::int64_t wanted = description_.operands[argument].elements();
+  std::int64_t elements = 1;
+  for (int d = 0; d < tensor->ndim; ++d) elements *= tensor->shape[d];
+  const bool fits = elements == wanted && tensor->dtype.code == kDLFloat &&
+                    tensor->dtype.bits == 32 && tensor->dtype.lanes == 1;
+  if (!fits) {
+    TVM_FFI_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
+                              << "\" is no float32 tensor of " << wanted << " elements";
   }
-  std::vector<void*> data;
-  data.reserve(operands.size());
-  for (int i = 0; i < args.size(); ++i) {
-    const auto tensor = args[i].cast<DLTensor*>();
-    std::int64_t elements = 1;
-    for (int d = 0; d < tensor->ndim; ++d) elements *= tensor->shape[d];
-    const bool fits = elements == operands[i].elements() && tensor->dtype.code == kDLFloat &&
-                      tensor->dtype.bits == 32 && tensor->dtype.lanes == 1;
-    if (!fits) {
-      TVM_FFI_THROW(ValueError) << "argument " << i << " of the kernel \"" << name_
-                                << "\" is no float32 tensor of " << operands[i].elements()
-                                << " elements";
-    }
-    data.push_back(static_cast<char*>(tensor->data) + tensor->byte_offset);
-  }
-  return data;
+  return static_cast<char*>(tensor->data) + tensor->byte_offset;
 }
 
 void Kernel::Build() {
@@ -114,9 +131,11 @@ void Kernel::Build() {
     const dnnl::memory::desc given = LayoutOf(operand);
     if (binding.expected != given) {
       const dnnl::reorder::primitive_desc reorder(Engine(), given, Engine(), binding.expected);
-      copies_.push_back(
-          {binding.operand, dnnl::memory(binding.expected, Engine()), dnnl::reorder(reorder)});
-      arguments_.emplace(binding.execution_argument, copies_.back().memory);
+      Copy copy{binding.operand, {}, dnnl::reorder(reorder)};
+      copy.memory = operand.parameter ? dnnl::memory(binding.expected, Engine(), nullptr)
+                                      : Allocate(binding.expected, Engine(), &copy.owner);
+      arguments_.emplace(binding.execution_argument, copy.memory);
+      copies_.push_back(std::move(copy));
     } else {
       slots_.push_back({binding.operand, dnnl::memory(binding.expected, Engine(), nullptr)});
       arguments_.emplace(binding.execution_argument, slots_.back().memory);
@@ -130,16 +149,29 @@ void Kernel::Build() {
   primitive_ = prepared.primitive;
 }
 
-void Kernel::LayOut(const std::vector<void*>& data) {
-  const std::uint64_t generation = generation_->load(std::memory_order_acquire);
+void Kernel::LayOutParameters(const std::vector<void*>& data) {
+  const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
   for (Copy& copy : copies_) {
     const Operand& operand = description_.operands[copy.operand];
     void* source = data[copy.operand];
-    if (operand.parameter && copy.generation == generation && copy.source == source) continue;
-    dnnl::memory given(LayoutOf(operand), Engine(), source);
-    copy.reorder.execute(Stream(), given, copy.memory);
-    Stream().wait();
-    copy.generation = generation;
+    if (!operand.parameter || source == nullptr) continue;
+    if (copy.packed && copy.packed->generation == generation && copy.source == source) continue;
+    copy.packed.reset();  // first, for the copy of the former value is as large
+    const dnnl::memory::desc given = LayoutOf(operand);
+    const dnnl::memory::desc layout = copy.memory.get_desc();
+    copy.packed = shared_->packed.Find(source, given, layout, generation);
+    if (!copy.packed) {
+      auto packed = std::make_shared<Packed>();
+      packed->memory = Allocate(layout, Engine(), &packed->owner);
+      packed->given = given;
+      packed->generation = generation;
+      dnnl::memory from(given, Engine(), source);
+      copy.reorder.execute(Stream(), from, packed->memory);
+      Stream().wait();
+      copy.packed = packed;
+      shared_->packed.Add(source, copy.packed);
+    }
+    copy.memory.set_data_handle(copy.packed->memory.get_data_handle());
     copy.source = source;
   }
 }

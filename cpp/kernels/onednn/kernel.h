@@ -15,6 +15,7 @@
 
 #include "kernels/onednn/attention.h"
 #include "kernels/onednn/description.h"
+#include "kernels/onednn/packed.h"
 
 namespace tvm_sched::onednn {
 
@@ -44,26 +45,37 @@ dnnl::memory::desc LayoutOf(const Operand& operand);
 
 class Kernel {
  public:
-  /// Makes the primitive, for its share of so many cores. `generation` is counted up when the
-  /// values of parameters change; their layout is made anew at the next call.
-  Kernel(std::string name, Description description, int cores,
-         std::shared_ptr<const std::atomic<std::uint64_t>> generation);
+  /// What the kernels of a module share.
+  struct Shared {
+    /// Counted up when the values of parameters change: they are laid out anew at the next call.
+    std::atomic<std::uint64_t> generation{1};
+    PackedParameters packed;
+  };
+
+  /// Makes the primitive, for its share of so many cores.
+  Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared);
 
   /// Inputs, then the result: compact float32 tensors in CPU memory. One caller at a time.
   void Call(tvm::ffi::PackedArgs args);
+
+  /// Lay out parameters before the first call: of each input its tensor, null for those that are no
+  /// parameters.
+  void Prepare(const std::vector<const DLTensor*>& inputs);
 
  private:
   void Build();
   void Execute(const std::vector<void*>& data);
   [[noreturn]] void Fail(const dnnl::error& error) const;
-  /// Lay out the arguments as the primitive wants them: parameters where they are new.
-  void LayOut(const std::vector<void*>& data);
-  std::vector<void*> Addresses(const tvm::ffi::PackedArgs& args) const;
+  /// Lay out the parameters among the arguments as the primitive wants them, where they are new.
+  void LayOutParameters(const std::vector<void*>& data);
+  /// The address of an argument. Throws ffi::Error (ValueError) where it is not as described.
+  void* AddressOf(int argument, const DLTensor* tensor) const;
+  void CheckCount(std::size_t given, std::size_t wanted) const;
 
   std::string name_;
   Description description_;
   int threads_;
-  std::shared_ptr<const std::atomic<std::uint64_t>> generation_;
+  std::shared_ptr<Shared> shared_;
 
   std::unique_ptr<Attention> attention_;  // instead of a primitive
   dnnl::primitive primitive_;
@@ -78,10 +90,11 @@ class Kernel {
   std::vector<Slot> slots_;  // memories whose address a call sets
   struct Copy {
     int operand;
-    dnnl::memory memory;  // of our own, in the primitive's layout
+    dnnl::memory memory;  // in the primitive's layout
     dnnl::reorder reorder;
-    std::uint64_t generation = 0;  // of the parameter's value in it
-    void* source = nullptr;
+    std::shared_ptr<void> owner;           // of the memory; or, of a parameter,
+    std::shared_ptr<const Packed> packed;  // the copy whose address it has,
+    const void* source = nullptr;          // and of which tensor that is one
   };
   std::vector<Copy> copies_;
 };

@@ -1,16 +1,20 @@
 // The runtime module of kind "tvm_sched_onednn": kernels by name. Its bytes are their descriptions.
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <atomic>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ffi/runtime/errors.h"
 #include "kernels/onednn/kernel.h"
+#include "threads/pool.h"
 
 namespace tvm_sched::onednn {
 
@@ -27,9 +31,14 @@ class KernelModule final : public ffi::ModuleObj {
   explicit KernelModule(std::string json) : json_(std::move(json)) {
     Document document = ReadDocument(json_);
     const int cores = CoresOf(document);
-    for (auto& [name, description] : document.kernels) {
-      kernels_.emplace(name,
-                       std::make_shared<Kernel>(name, std::move(description), cores, generation_));
+    std::vector<std::shared_ptr<Kernel>> made(document.kernels.size());
+    cores_ = cores;
+    threads::LoopOnNewThreads(cores, static_cast<int>(made.size()), [&](int k) {
+      auto& [name, description] = document.kernels[k];
+      made[k] = std::make_shared<Kernel>(name, std::move(description), cores, shared_);
+    });
+    for (std::size_t k = 0; k < made.size(); ++k) {
+      kernels_.emplace(std::move(document.kernels[k].first), std::move(made[k]));
     }
   }
 
@@ -41,7 +50,14 @@ class KernelModule final : public ffi::ModuleObj {
 
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     if (name == "tvm_sched.parameters_changed") {
-      return ffi::Function::FromTyped([generation = generation_] { generation->fetch_add(1); });
+      return ffi::Function::FromTyped([shared = shared_] { shared->generation.fetch_add(1); });
+    }
+    if (name == "tvm_sched.prepare") {
+      // The function keeps the module alive.
+      auto self = ffi::detail::ObjectUnsafe::ObjectPtrFromUnowned<KernelModule>(this);
+      return ffi::Function::FromTyped([self](ffi::Map<ffi::String, Inputs> calls) {
+        runtime::TranslateErrors([&] { self->Prepare(calls); });
+      });
     }
     const auto found = kernels_.find(name);
     if (found == kernels_.end()) return std::nullopt;
@@ -51,9 +67,35 @@ class KernelModule final : public ffi::ModuleObj {
   }
 
  private:
+  using Inputs = ffi::Array<ffi::Optional<ffi::Tensor>>;
+
+  void Prepare(const ffi::Map<ffi::String, Inputs>& calls) const {
+    struct Call {
+      Kernel* kernel;
+      std::vector<const DLTensor*> inputs;
+      std::size_t bytes;  // of parameters
+    };
+    std::vector<Call> found;
+    for (const auto& [name, inputs] : calls) {
+      const auto kernel = kernels_.find(name);
+      if (kernel == kernels_.end()) continue;
+      Call call{kernel->second.get(), {}, 0};
+      for (const ffi::Optional<ffi::Tensor>& input : inputs) {
+        call.inputs.push_back(input ? input->operator->() : nullptr);
+        if (input) call.bytes += ffi::GetDataSize(*call.inputs.back());
+      }
+      found.push_back(std::move(call));
+    }
+    // The largest first, so that none of them is begun last.
+    std::sort(found.begin(), found.end(),
+              [](const Call& a, const Call& b) { return a.bytes > b.bytes; });
+    threads::LoopOnNewThreads(cores_, static_cast<int>(found.size()),
+                              [&](int k) { found[k].kernel->Prepare(found[k].inputs); });
+  }
+
   std::string json_;
-  std::shared_ptr<std::atomic<std::uint64_t>> generation_ =
-      std::make_shared<std::atomic<std::uint64_t>>(1);
+  int cores_ = 1;
+  std::shared_ptr<Kernel::Shared> shared_ = std::make_shared<Kernel::Shared>();
   std::map<std::string, std::shared_ptr<Kernel>> kernels_;
 };
 

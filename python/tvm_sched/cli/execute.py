@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,7 +153,8 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Ma
     written = compiled.export(output)
     pairs = zip(compiled.problems, compiled.schedules, strict=True)
     plans = [describe(problem, schedule, simulate(problem, schedule)) for problem, schedule in pairs]
-    return Made(compiled.problems, compiled.schedules, plans, written)
+    slow = [asdict(kernel) for kernel in compiled.slow_kernels]
+    return Made(compiled.problems, compiled.schedules, plans, written, slow)
 
 
 def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str) -> None:
@@ -196,7 +198,13 @@ def _show_compiled(out: Output, made: Made, files: dict[str, Any]) -> None:
         out.show(escape(f"{_plan_title(problem)} on {problem.topology.name}"), certificate_table(schedule))
         if "measured" in schedule.notes:
             out.show(_measured_table(schedule.notes["measured"]))
-    out.result({"plans": made.plans, "files": {name: value for name, value in files.items() if value}})
+    if made.slow_kernels:
+        slow = made.slow_kernels
+        names = ", ".join(f"{kernel['name']} ({kernel['reason']})" for kernel in slow[:3])
+        more = f" and {len(slow) - 3} more (--json lists all)" if len(slow) > 3 else ""
+        out.say(f"Generated kernels far from their roofline: {names}{more}")
+    written = {name: value for name, value in files.items() if value}
+    out.result({"plans": made.plans, "files": written, "slow_kernels": made.slow_kernels})
 
 
 def run(
@@ -308,9 +316,15 @@ def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
     plan, others = measured.plan, len(info.get("plans", ())) - 1
     rows = [(what, str(info[what])) for what in ("topology", "scheduler") if info.get(what)]
     rows += [("plans for other shapes", str(others))] if others > 0 else []
+    rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
     rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
     outputs = enumerate(measured.outputs)
     return rows + [("output", f"output_{n} {list(value.shape)} {value.dtype.name}") for n, value in outputs]
+
+
+def tail_text(info: dict[str, Any]) -> str:
+    """What TVM's virtual machine runs after the schedule."""
+    return f"{sum(info['tail'].values())} operators, not scheduled, not in the latency"
 
 
 def lower_bound_ns(info: dict[str, Any], plan: dict[str, Any]) -> int | None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from ..errors import InputError
 from ..file_cache import FileCache, file_digest
@@ -42,12 +41,15 @@ class Made:
         What is said of each schedule (`plan.describe`).
     written : list of Path
         The artifact, then its parameters where they are not in it.
+    slow_kernels : list of dict
+        Generated kernels that are far from their roofline.
     """
 
     problems: tuple[Problem, ...]
     schedules: tuple[Schedule, ...]
     plans: list[dict[str, Any]]
     written: list[Path]
+    slow_kernels: list[dict[str, Any]]
 
 
 def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
@@ -91,7 +93,9 @@ def keep(cache: FileCache, key: str, name: str, made: Made, said: Sequence[warni
                 files[f"{kind}-{position}.json"] = path = Path(folder) / f"{kind}-{position}.json"
                 document.save(path)
         told = [[warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in said]
-        cache.keep(key, files, {"model": name, "plans": made.plans, "warnings": told})
+        cache.keep(
+            key, files, {"model": name, "plans": made.plans, "warnings": told, "slow_kernels": made.slow_kernels}
+        )
 
 
 def restore(cache: FileCache, key: str, output: Path) -> Made | None:
@@ -112,7 +116,7 @@ def restore(cache: FileCache, key: str, output: Path) -> Made | None:
         return None
     for module, name, text in about["warnings"]:
         warnings.warn(text, getattr(sys.modules.get(module), name, UserWarning), stacklevel=2)
-    return Made(problems, schedules, about["plans"], written)
+    return Made(problems, schedules, about["plans"], written, about["slow_kernels"])
 
 
 def _copy(folder: Path, output: Path) -> list[Path]:
@@ -165,7 +169,10 @@ def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
 
 def _plain(value: Any) -> Any:
     """The same as JSON: arrays and files by their content, sets in order."""
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "__array__"):
+        import numpy as np
+
+        value = np.asarray(value)
         return [str(value.dtype), list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     if isinstance(value, msgspec.Struct):
         return _plain(msgspec.to_builtins(value))

@@ -121,7 +121,7 @@ class Claimer(Rewriter):
             **found,
             "operands": [describe(shape), describe(out)],
         }
-        return self._plain(name, kernel, call, prod(out) * prod(size))
+        return self._plain(name, kernel, call, prod(out) * prod(size)) if is_fast(kernel) else None
 
     def _mean(self, call: Any) -> Any:
         """The mean over an image is an average pool."""
@@ -152,7 +152,7 @@ class Claimer(Rewriter):
             "padding_high": zeros,
             "operands": [describe(shape), describe(one)],
         }
-        return self._plain("mean", kernel, call, prod(shape))
+        return self._plain("mean", kernel, call, prod(shape)) if is_fast(kernel) else None
 
     def _softmax(self, call: Any) -> Any:
         shape = shape_of(call) or ()

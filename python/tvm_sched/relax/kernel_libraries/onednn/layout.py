@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -23,6 +24,8 @@ UNARY = {
 BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}
 POOLS = {f"nn.{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg") for n in (1, 2, 3)}
 REDUCTIONS = {"mean", "sum", "max", "min"}
+FEW_CHANNELS = 8
+"""From so many on, a transposed convolution to channels last fills vectors well enough."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,35 @@ class ChannelsLast(Rewriter):
     def _convolution(self, call: Any) -> Any:
         if not convolution_fits(call):
             return None
+        made = self._upsampled(call) if operation(call) in TRANSPOSED else None
+        if made is not None:
+            return made
         layout = LAYOUTS[len(shape_of(call) or ())][1]
         arguments = [self._to_last(call.args[0]), self.value(self.resolve(call.args[1]))]
         return self.emit(_with(call, arguments, data_layout=layout, out_layout=layout))
+
+    def _upsampled(self, call: Any) -> Any:
+        """A transposed convolution to few channels whose windows do not overlap: a matrix product, whose columns move.
+
+        oneDNN's own computes whole vectors of output channels for each place of the window.
+        """
+        attrs, weights = call.attrs, self.resolve(call.args[1])
+        value, source = constant_value(weights), shape_of(call.args[0]) or ()
+        if value is None or value.shape[1] >= FEW_CHANNELS or int(attrs.groups) != 1:
+            return None
+        kernel, image, count = value.shape[2:], source[2:], len(source) - 2
+        grown = tuple(size * step for size, step in zip(image, kernel, strict=True))
+        given = tuple(int(s) for s in attrs.strides)
+        if given != kernel or (shape_of(call) or ())[2:] != grown or any(int(p) for p in attrs.padding):
+            return None
+        columns = np.moveaxis(value, 1, -1).reshape(value.shape[0], -1)
+        name = self.names.get(data_address(weights))
+        packed = self.kernels.constant(columns, None if name is None else f"{name}.columns", self.names)
+        made = self.emit(relax.op.matmul(self._to_last(call.args[0]), packed))
+        made = self.emit(relax.op.reshape(made, (source[0], *image, *kernel, value.shape[1])))
+        pairs = [axis for k in range(count) for axis in (1 + k, 1 + k + count)]
+        made = self.emit(relax.op.permute_dims(made, [0, *pairs, 1 + 2 * count]))
+        return self.emit(relax.op.reshape(made, (source[0], *grown, value.shape[1])))
 
     def _image(self, call: Any) -> Any:
         """Pooling and resizing, which know both layouts."""
