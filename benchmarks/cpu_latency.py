@@ -120,7 +120,7 @@ class Bench:
         if done.returncode == 0:
             return ""
         lines = done.stderr.strip().splitlines()
-        errors = [line for line in lines if not line.startswith(" ")]
+        errors = [line for line in lines if not line.startswith((" ", "["))]
         return (errors or [f"ended with status {done.returncode}"])[-1][:200]
 
     def prepare(self, case: Case, methods: list[str]) -> dict[str, Cell]:
