@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -169,8 +170,18 @@ def circumstances(predicted: bool = False) -> list[str]:
         cpu = names[0] if names else cpu
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_elsewhere, sys.argv[1:])])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
-    made = f"Made by `{command}` on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores of {cpu}; {packages}."
+    date = f"{time.strftime('%Y-%m-%d')}{_commit()}"
+    made = f"Made by `{command}` on {date}, {os.cpu_count()} cores of {cpu}; {packages}."
     return [made, PREDICTED] if predicted else [made]
+
+
+def _commit() -> str:
+    """Which version of the sources this is, in words; nothing where there is no git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return f", commit {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}"
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _elsewhere(argument: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ Made = tuple[Any, Arrays]
 TOKENS = 128
 SETS = ("onnx", "files", "architectures")
 HALVES = ("looked-at", "held-out")
+LARGE = frozenset({"onnx/zfnet512", "tv/vgg11", "tv/vit_b_16", "hf/distilbert", "hf/gpt2-prompt", "hf/gpt2-decode"})
+"""Networks of more than 64 million parameters, which samples leave out."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,28 @@ class Case:
     @property
     def half(self) -> str:
         """``"looked-at"`` or ``"held-out"``."""
-        return HALVES[hashlib.sha256(self.name.encode()).digest()[0] % 2]
+        return HALVES[_hash(self.name)[0] % 2]
 
     @property
     def missing(self) -> str:
         """Why it cannot be made here; empty where it can."""
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
         return f"needs {', '.join(absent)}" if absent else ""
+
+
+def sample(known: Iterable[Case], count: int) -> list[Case]:
+    """At most ``count`` networks: from each set and kind in turns, in the order of their names' hashes, no `LARGE` ones."""
+    small = [case for case in known if case.name not in LARGE]
+    turns: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for place, case in enumerate(sorted(small, key=lambda case: _hash(case.name))):
+        ranked.append((turns[case.group, case.kind], place, case))
+        turns[case.group, case.kind] += 1
+    return [case for *_, case in sorted(ranked, key=lambda each: each[:2])][:count]
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
 
 
 def image(size: int = 224, name: str = "x") -> Arrays:

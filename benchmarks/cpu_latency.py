@@ -15,6 +15,7 @@ models, artifacts and caches of the peers are kept (``--cache``), so that a seco
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib.util
 import json
@@ -29,17 +30,21 @@ from pathlib import Path
 from typing import Any
 
 from _common import parser
-from _cpu_models import HALVES, SETS, Case, cases
+from _cpu_models import HALVES, SETS, Case, cases, sample
 from _cpu_page import MINE, page, word
-from _cpu_worker import METHODS
+from _cpu_worker import KERNELS, METHODS
 
 HERE = Path(__file__).parent
 NEEDS = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino", "eager": "torch", "Inductor": "torch"}
 FILES = {"ONNX Runtime": "onnx", "OpenVINO": "onnx", "eager": "torch", "Inductor": "torch"}
 TOPOLOGIES = {"ours": "cpu", "ours, one stream": "cpu1"}
+CACHES = {"OpenVINO": "openvino", "Inductor": "inductor"}
+"""Folders that peers keep what they compiled in."""
 QUICK = ("ONNX Runtime", "OpenVINO", "eager", "ours, one stream")
 TOLERANCE = 1e-3
 Cell = dict[str, Any]
+_SAMPLED = """Of the networks asked for, {} are measured: from each set and kind in turns, in the order of a hash of their
+names, none of more than 64 million parameters (`_cpu_models.sample`)."""
 
 
 def fingerprint() -> str:
@@ -115,7 +120,7 @@ class Bench:
         if done.returncode == 0:
             return ""
         lines = done.stderr.strip().splitlines()
-        errors = [line for line in lines if not line.startswith(" ")]
+        errors = [line for line in lines if not line.startswith((" ", "["))]
         return (errors or [f"ended with status {done.returncode}"])[-1][:200]
 
     def prepare(self, case: Case, methods: list[str]) -> dict[str, Cell]:
@@ -131,6 +136,10 @@ class Bench:
                 file, reason = self.artifact(case, method)
                 if not reason:
                     cells[method] = {"file": str(file), **json.loads(file.with_suffix(".json").read_text())}
+            if not reason and method in CACHES and not (self.folder(case) / CACHES[method]).exists():
+                process = Process(self, case, method, "")
+                reason = process.first().get("failed", "")
+                process.end()
             if reason:
                 cells[method] = {"failed": reason}
         return cells
@@ -150,6 +159,9 @@ class Bench:
             for _ in range(self.rounds):
                 for process in [each for each in running if "failed" not in cells[each.method]]:
                     cells[process.method] |= process.turn(self.seconds / self.rounds)
+            for process in running:
+                if process.method in MINE and "failed" not in cells[process.method]:
+                    cells[process.method] |= process.kernels()
         finally:
             for process in running:
                 process.end()
@@ -162,7 +174,7 @@ class Process:
     def __init__(self, bench: Bench, case: Case, method: str, file: str) -> None:
         self.method, self.limit, self.times = method, bench.limit, []
         folder = bench.folder(case)
-        environment = bench.environment | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+        environment = bench.environment | {"TORCHINDUCTOR_CACHE_DIR": str(folder / CACHES["Inductor"])}
         if method in MINE:
             environment |= {"TVM_USE_RUNTIME_LIB": "1"}
         command = [sys.executable, str(HERE / "_cpu_worker.py"), method, str(folder), str(bench.threads), file]
@@ -185,14 +197,9 @@ class Process:
 
     def turn(self, seconds: float) -> Cell:
         """Measure for a while."""
-        assert self.process.stdin is not None
-        os.kill(self.process.pid, signal.SIGCONT)
-        self.process.stdin.write(f"{seconds}\n".encode())
-        self.process.stdin.flush()
-        found = self._receive()
+        found = self._ask(str(seconds))
         if "failed" in found:
             return found
-        self._stop()
         self.times += found["times"]
         tenths = statistics.quantiles(self.times, n=10)
         return {
@@ -203,6 +210,21 @@ class Process:
             "runs": len(self.times),
             "mib": found["mib"],
         }
+
+    def kernels(self) -> Cell:
+        """The times of our kernels."""
+        return self._ask(KERNELS)
+
+    def _ask(self, line: str) -> Cell:
+        """Let the process go on until it has answered."""
+        assert self.process.stdin is not None
+        os.kill(self.process.pid, signal.SIGCONT)
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+        found = self._receive()
+        if "failed" not in found:
+            self._stop()
+        return found
 
     def _stop(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -221,6 +243,17 @@ class Process:
         self.process.wait()
 
 
+def add_sample(made: argparse.ArgumentParser) -> None:
+    """The argument that says how many networks; all take a day."""
+    made.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="only N of them, by a fixed rule (`_cpu_models.sample`); 0: all; without it 16, with --quick 8, and all of "
+        "those that --case names",
+    )
+
+
 def chosen_cases(args: Any) -> list[Case]:
     """The networks that the arguments ask for; one that cannot be made is said and left out."""
     known = cases()
@@ -235,7 +268,8 @@ def chosen_cases(args: Any) -> list[Case]:
             print(f"{case.name}: left out, {case.missing}", flush=True)
         else:
             found.append(case)
-    return found
+    args.sample = 0 if args.case else (8 if args.quick else 16) if args.sample is None else args.sample
+    return sample(found, args.sample) if args.sample else found
 
 
 def load_rows(file: Path | None) -> dict[str, Any]:
@@ -257,6 +291,7 @@ def arguments() -> Any:
     made.add_argument("--set", action="append", choices=SETS, help="only these sets")
     made.add_argument("--half", choices=HALVES, help="only this half of the networks")
     made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
+    add_sample(made)
     made.add_argument("--method", action="append", choices=list(METHODS), help="only these methods")
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every method")
     made.add_argument("--seconds", type=float, help="measured a method and network; default 6, with --quick 1.5")
@@ -295,7 +330,7 @@ def main() -> None:
             print(f"{case.name}: " + "; ".join(f"{m} {word(c)}" for m, c in cells.items()), flush=True)
     if not args.prepare:
         save_rows(rows, args.json)
-        text = page(list(rows.values()), args.threads)
+        text = page(list(rows.values()), args.threads, _SAMPLED.format(args.sample) if args.sample else "")
         print(text)
         if args.markdown:
             args.markdown.parent.mkdir(parents=True, exist_ok=True)

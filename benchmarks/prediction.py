@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from _common import Row, parser, report
 from _cpu_models import HALVES, SETS
-from cpu_latency import HERE, Bench, chosen_cases, fingerprint
+from cpu_latency import HERE, Bench, add_sample, chosen_cases, fingerprint
 
 METHOD = "ours, one stream"
 FLOOR = 50e-6
@@ -92,8 +92,9 @@ def kernel_rows(name: str, method: str, ratios: list[float]) -> list[Row]:
 def graph_only(threads: int) -> list[Row]:
     """Each model's kernels in the database, predicted from those of the others."""
     from tvm_sched.cost_model.calibrated import costs_of_rows
+    from tvm_sched.cost_model.database import Database
     from tvm_sched.cost_model.predicted import database_key
-    from tvm_sched.cost_model.profile import Database, this_machine
+    from tvm_sched.cost_model.profile import this_machine
     from tvm_sched.cost_model.signature import graph_of
     from tvm_sched.problem import load_topology
 
@@ -138,6 +139,7 @@ def main() -> None:
     made.add_argument("--set", action="append", choices=SETS, help="only these sets")
     made.add_argument("--half", choices=HALVES, help="only this half of the networks")
     made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
+    add_sample(made)
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one compilation")
     made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")

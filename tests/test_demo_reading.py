@@ -7,15 +7,12 @@ from tvm_sched import demo_reading
 
 def test_boxes_of_connected_regions():
     probabilities = np.zeros((64, 96), np.float32)
-    probabilities[40:48, 10:60] = 0.9
-    probabilities[8:16, 20:90] = 0.8
+    probabilities[40:48, 20:44] = 0.9  # 8 x 24: 1.6 * 192 / 64 = 4.8
+    probabilities[8:16, 20:92] = 0.8  # 8 x 72: 1.6 * 576 / 160 = 5.76
     probabilities[30, 5] = 1.0  # a pixel is noise
     probabilities[56:62, 70:80] = demo_reading.THRESHOLD - 0.1
-    m = demo_reading.MARGIN
-    assert demo_reading.find_boxes(probabilities) == [
-        (20 - m, 8 - m, 96, 16 + m),
-        (10 - m, 40 - m, 60 + m, 48 + m),
-    ]
+    probabilities[56:62, 50:60] = demo_reading.SCORE - 0.1
+    assert demo_reading.find_boxes(probabilities) == [(14, 2, 96, 22), (15, 35, 49, 53)]
 
 
 def test_a_line_is_decoded():

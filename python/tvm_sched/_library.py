@@ -64,12 +64,20 @@ def ffi() -> Any:
     That takes seconds, for types that we don't use; tensors of PyTorch come by DLPack. Where PyTorch or tvm_ffi are imported
     already, nothing is different.
     """
-    if "torch" in sys.modules:
+    with without_torch():
         return importlib.import_module("tvm_ffi")
+
+
+@contextlib.contextmanager
+def without_torch() -> Iterator[None]:
+    """Within it, this thread's imports find no PyTorch, unless it is imported already."""
+    if "torch" in sys.modules:
+        yield
+        return
     hides = _WithoutTorch()
     sys.meta_path.insert(0, hides)
     try:
-        return importlib.import_module("tvm_ffi")
+        yield
     finally:
         sys.meta_path.remove(hides)
 

@@ -3,7 +3,7 @@
 import _cpu_page
 import cpu_latency
 import pytest
-from _cpu_models import HALVES, Case, cases, image
+from _cpu_models import HALVES, LARGE, Case, cases, image
 
 
 def test_the_halves_are_fixed_and_each_has_all_sorts():
@@ -46,7 +46,7 @@ def test_the_page_marks_the_best_and_lists_what_is_missing():
     ]
     text = _cpu_page.page(rows, 1)
     assert "| a | 10 (10–20) | **5 (5–10)** | 0.50 |" in text
-    assert "| held-out, all sets | 2 | 2 | 0.79 | 1.25 (b) | 1 | 0.71 |" in text
+    assert "| held-out, all sets | 2 | 2 | 0.79 | 1.25 (b) | 1 | 1 | 0.71 | 1.00 |" in text
     assert "- c, ONNX Runtime: unsupported" in text
 
 
@@ -65,3 +65,19 @@ def test_rows_are_kept(tmp_path):
     cpu_latency.save_rows(rows, file, None)
     assert cpu_latency.load_rows(file) == rows
     assert cpu_latency.load_rows(tmp_path / "none.json") == {}
+
+
+def test_how_many_networks_are_measured(monkeypatch):
+    def count(*words):
+        monkeypatch.setattr("sys.argv", ["cpu_latency.py", *words])
+        monkeypatch.setattr(Case, "missing", "")
+        return [case.name for case in cpu_latency.chosen_cases(cpu_latency.arguments())]
+
+    assert len(count()) == 16
+    assert len(count("--quick")) == 8
+    assert len(count("--sample", "0")) == len(cases())
+    assert count("--case", "tv/vgg11") == ["tv/vgg11"]
+    held = [cases()[name] for name in count("--half", "held-out", "--sample", "9")]
+    assert {case.half for case in held} == {"held-out"}
+    assert {case.kind for case in held} == {"convolutional", "hybrid", "transformer", "language", "recurrent"}
+    assert not {case.name for case in held} & LARGE

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from tvm_sched.cost_model import CostWarning, costs
+from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.devices import properties
-from tvm_sched.cost_model.profile import Copies, Database, Machine, Measurement, Pair, Profile, this_machine
+from tvm_sched.cost_model.profile import Copies, Machine, Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import FormatError, InputError
 from tvm_sched.problem import load_topology
@@ -91,22 +92,6 @@ def test_a_profile_of_another_machine_or_version_is_flagged(profile, tmp_path):
     texts = [str(warning.message) for warning in caught]
     assert any("measured on 'another'" in text for text in texts)
     assert any("with apache-tvm 0.1.0" in text for text in texts)
-
-
-def test_database(tmp_path):
-    database, machine = Database(tmp_path / "sub" / "m.sqlite"), Machine("x", 2, versions={"apache-tvm": "0.27.0"})
-    assert database.read(machine, "cpu") == {}
-    row = Measurement(SMALL, "m", 3e-6)
-    database.write(machine, "cpu", [row])
-    assert database.read(machine, "cpu") == {SMALL: row}
-    assert database.read(machine, "other") == {}
-    newer = msgspec.structs.replace(machine, versions={"apache-tvm": "0.28.0"})
-    assert database.read(newer, "cpu") == {}, "another version's kernels are measured anew"
-    patched = msgspec.structs.replace(machine, versions={"apache-tvm": "0.27.1"})
-    assert database.read(patched, "cpu") == {SMALL: row}
-    (tmp_path / "m.sqlite").write_bytes(b"no database at all, but text" * 9)
-    with pytest.raises(InputError, match="TVM_SCHED_CACHE"):
-        Database(tmp_path / "m.sqlite").read(machine, "cpu")
 
 
 def test_measured_reads_the_users_database(tmp_path, monkeypatch):

@@ -7,8 +7,9 @@ import tvm
 from tvm import relax
 
 from fake_cupy import BUS_SECONDS, HOST_RATE, KERNEL_SECONDS, PEER_RATE, FakeCupy
+from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.occupancy import KernelResources
-from tvm_sched.cost_model.profile import Database, Measurement
+from tvm_sched.cost_model.profile import Measurement
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Topology, load_topology

@@ -1,10 +1,14 @@
 """Kernels that are measured when a model is compiled: with times of the test's own, so that no timing decides."""
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 
 from tvm_sched.cost_model import CostWarning, calibrated, default_cost_model, roofline
-from tvm_sched.cost_model.profile import Database, this_machine
+from tvm_sched.cost_model.database import Database
+from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
 from tvm_sched.relax import calibration, compile, make_problem
@@ -129,7 +133,8 @@ def test_code_for_another_processor_is_measured_by_itself(networks, timer):
 
 
 def test_a_database_that_cannot_be_used_is_said_and_does_no_harm(networks, timer, tmp_path):
-    (tmp_path / "measurements.sqlite").write_bytes(b"no database at all, but long enough to be read as one" * 50)
+    with closing(sqlite3.connect(tmp_path / "measurements.sqlite")) as connection:
+        connection.execute("create table measurement (foreign_column text)")
     with pytest.warns(CostWarning, match="cannot be used"):
         problem = problem_of(networks["convolutional0"])
     assert problem.costs.operator_ns.sum() > 0

@@ -192,5 +192,5 @@ def test_a_damaged_torch_program_is_one_error(tmp_path, caplog):
 def test_a_wrong_onnx_model():
     model = small_model()
     model.graph.node[0].input[0] = "nowhere"
-    with pytest.raises(InputError, match=r"MatMul \(node 'm'\) reads 'nowhere', which nothing before it writes"):
+    with pytest.raises(InputError, match=r"MatMul \(node 'm'\) reads 'nowhere', which nothing writes"):
         load_model(model, {"x": (1, 4)})

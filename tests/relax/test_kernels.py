@@ -53,6 +53,11 @@ KERNELS = {
     "broadcast": (lambda a, b: op.add(op.negative(a), b), (1, 33), (6, 33)),
     "pad": (lambda a: op.nn.pad(a, (1, 2, 0, 3)), (5, 7)),
     "cumsum": (lambda a: op.cumsum(a, axis=1), (17, 40)),
+    "transpose": (lambda a: op.permute_dims(a, (1, 0)), (66, 51)),
+    "transpose of channels": (lambda a: op.permute_dims(a, (0, 2, 3, 1)), (2, 24, 9, 20)),
+    "transpose of a long odd side": (lambda a: op.permute_dims(a, (0, 2, 1)), (2, 263, 48)),
+    "two transposes": (lambda a, b: op.add(op.permute_dims(a, (1, 0)), op.permute_dims(b, (1, 0))), (40, 23), (40, 23)),
+    "transpose and itself": (lambda a: op.multiply(a, op.abs(op.permute_dims(a, (0, 2, 1)))), (3, 32, 32)),
 }
 
 

@@ -207,5 +207,34 @@ def test_what_decides_a_shape_is_asked_for():
 
 
 def test_casts_that_are_refused():
-    with pytest.raises(InputError, match=r"Cast \(node 'n'\): a cast from float32 to float8_e4m3fn"):
-        compile(model("Cast", [X], to=TensorProto.FLOAT8E4M3FN), "cpu1", "single")
+    with pytest.raises(InputError, match=r"Cast \(node 'n'\): a cast from float32 to int4"):
+        compile(model("Cast", [X], to=TensorProto.INT4), "cpu1", "single")
+
+
+@pytest.mark.parametrize(
+    "kind", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+)
+@pytest.mark.parametrize("saturate", [0, 1])
+def test_eight_bit_floating_point_rounds_and_saturates(kind, saturate):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    dtype = np.dtype(getattr(ml_dtypes, kind))
+    codes = np.arange(256, dtype="uint8").view(dtype).astype("float32")
+    with np.errstate(invalid="ignore", over="ignore"):
+        halfway = (codes[1:] + codes[:-1]) / 2  # ties, and both of their neighbours
+        x = np.concatenate([codes, halfway, np.nextafter(halfway, INF), np.nextafter(halfway, -INF), [INF, -INF, 1e6]])
+    x = x.astype("float32")
+    to = helper.np_dtype_to_tensor_dtype(dtype)
+    proto = model("Cast", [x], to=to, saturate=saturate, opset=24)
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x0": x})
+    found = compile(proto, "cpu1", "single").run(x)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.astype("float32"), expected.astype("float32"))
+
+
+def test_whole_numbers_divided_by_zero_do_not_end_the_process():
+    least = np.iinfo("int32").min
+    x, y = np.array([-7, 7, least, 5], "int32"), np.array([2, -2, -1, 0], "int32")
+    found = compile(model("Div", [x, y]), "cpu1", "single").run(x, y)
+    assert found[:2].tolist() == [-3, -3]
+    found = compile(model("Mod", [x, y]), "cpu1", "single").run(x, y)
+    assert found[:3].tolist() == [1, -1, 0]

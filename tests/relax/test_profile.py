@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.features import describe, footprint_of
-from tvm_sched.cost_model.profile import Database
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.errors import InputError
 from tvm_sched.relax import make_problem, profile

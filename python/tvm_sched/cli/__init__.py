@@ -10,6 +10,7 @@ import typer
 
 from .. import __version__
 from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluster`
+    cache,
     cluster,
     cluster_changes,
     cluster_deploy,
@@ -185,6 +186,7 @@ command(
 )(costs.learn)
 app.add_typer(machine.topology, name="topology")
 app.add_typer(cluster_inputs.cluster, name="cluster")
+app.add_typer(cache.app, name="cache")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
 

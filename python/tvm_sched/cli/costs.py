@@ -56,7 +56,8 @@ def profile(
     What was measured once, with the same versions, is taken from a database in
     the user's cache directory.
     """
-    from ..cost_model.profile import ENDINGS, Database
+    from ..cost_model.database import Database
+    from ..cost_model.profile import ENDINGS
 
     check_outputs({"--output": (output, ENDINGS)}, [Path(each) for each in source if each != KERNELS])
     if networks < 1 or seed < 0 or pairs < 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
+from ..file_cache import compiled_models
 from .command import Output
 from .inputs import (
     CostsName,
@@ -26,15 +29,16 @@ from .inputs import (
     scheduler_options,
 )
 from .interrupt import interruptible
-from .models import ModelOptions, model_warnings
+from .kept import Made, compilation_key, keep, restore
+from .models import ModelOptions, model_warnings, packages_for
 from .shapes import ConstantValues, InputShapes, TokenShape
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:
     from ..problem import Problem
-    from ..relax import CompiledModel
     from ..runtime import ScheduledModule
     from .measure import Measured
+    from .progress import Step
 
 Threads = Annotated[
     int | None,
@@ -91,8 +95,18 @@ def compile_model(
         ),
     ] = "native",
     report: ReportFile = None,
+    no_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-cache", help="Compile and measure anew, also where the cache has the result; see `tvm-sched cache`."
+        ),
+    ] = False,
 ) -> None:
-    """Compile a model for a machine into an artifact that runs its schedule."""
+    """Compile a model for a machine into an artifact that runs its schedule.
+
+    The same model, options, machine and versions again give the same artifact,
+    from the cache.
+    """
     if parameters not in ("auto", "embed", "file"):
         raise InputError(f"--parameters {parameters}: allowed are auto, embed and file")
     check_outputs({"--output": (output, LIBRARY), "--report": (report, HTML)}, [model])
@@ -101,45 +115,65 @@ def compile_model(
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     machine = load_topology(topology)
     from ..cost_model import get_cost_model
+    from ..problem import MEASURED
 
     if costs is not None:
         get_cost_model(costs)  # a wrong name is said before the long work
+    asked = {
+        "topology": machine, "scheduler": scheduler, "options": options, "input_shapes": sets or None,
+        "constants": constants, "parameters": "external" if parameters == "file" else parameters, "backend": backend,
+        "cost_model": costs, "processor": processor, "threads": threads,
+        "measure": topology == MEASURED and backend in (None, "cpu") if measure is None else measure,
+    }  # fmt: skip
+    cache = None if no_cache else compiled_models()
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
-        from ..relax import compile as compile_scheduled
-        from ..relax.pipelines import wants_measuring
+        key = compilation_key(model, asked) if cache else None
+        made = restore(cache, key, output) if cache and key else None
+        if made:
+            out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
+        else:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("default")
+                made = _compile(model, output, asked, step)
+            for warning in said:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            if cache and key:
+                keep(cache, key, str(model), made, said)
+    _tell(out, model, made, output, report, parameters)
 
-        where = "external" if parameters == "file" else parameters
-        compiled = compile_scheduled(
-            model,
-            machine,
-            scheduler,
-            options,
-            input_shapes=sets or None,
-            constants=constants,
-            parameters=where,
-            backend=backend,
-            cost_model=costs,
-            measure=wants_measuring(topology, backend, measure),
-            progress=step,
-            processor=processor,
-            threads=threads,
-        )
+
+def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
+    with packages_for(model):
+        from ..relax import compile as compile_scheduled
+    from ..schedule.simulate import simulate
+    from .plan import describe
+
+    compiled = compile_scheduled(model, progress=step, **asked)
+    step("writing the artifact", 0, 0)
     written = compiled.export(output)
-    for path in written:
+    pairs = zip(compiled.problems, compiled.schedules, strict=True)
+    plans = [describe(problem, schedule, simulate(problem, schedule)) for problem, schedule in pairs]
+    slow = [asdict(kernel) for kernel in compiled.slow_kernels]
+    return Made(compiled.problems, compiled.schedules, plans, written, slow)
+
+
+def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str) -> None:
+    """Say what was made, and write the report."""
+    for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
-    if not any(made.graph.operators for made in compiled.problems):
+    if not any(problem.graph.operators for problem in made.problems):
         out.say(
             f"{model} computes nothing: TVM's virtual machine can run the artifact, `tvm-sched run` has nothing to do"
         )
     if report:
         from ..report.html import Entry, write_report
 
-        entries = [Entry(_plan_title(p), s, (), p) for p, s in zip(compiled.problems, compiled.schedules, strict=True)]
-        write_report(report, compiled.problem, entries, options={"model": str(model), "parameters": parameters})
+        entries = [Entry(_plan_title(p), s, (), p) for p, s in zip(made.problems, made.schedules, strict=True)]
+        options = {"model": str(model), "parameters": parameters}
+        write_report(report, made.problems[0], entries, options=options)
         out.wrote(report, "report")
-    _show_compiled(
-        out, compiled, {"artifact": str(output), "parameters": list(map(str, written[1:])), "report": str(report or "")}
-    )
+    files = {"artifact": str(output), "parameters": list(map(str, made.written[1:])), "report": str(report or "")}
+    _show_compiled(out, made, files)
 
 
 def _plan_title(problem: Problem) -> str:
@@ -157,18 +191,20 @@ def _measured_table(notes: dict[str, Any]) -> Any:
     return table(("schedule", "measured latency", "in turns with"), [*rows, (f"chosen: {notes['chosen']}", "", "")])
 
 
-def _show_compiled(out: Output, compiled: CompiledModel, files: dict[str, Any]) -> None:
+def _show_compiled(out: Output, made: Made, files: dict[str, Any]) -> None:
     from ..report.tables import certificate_table
-    from ..schedule.simulate import simulate
-    from .plan import describe
 
-    plans = []
-    for problem, schedule in zip(compiled.problems, compiled.schedules, strict=True):
+    for problem, schedule in zip(made.problems, made.schedules, strict=True):
         out.show(escape(f"{_plan_title(problem)} on {problem.topology.name}"), certificate_table(schedule))
         if "measured" in schedule.notes:
             out.show(_measured_table(schedule.notes["measured"]))
-        plans.append(describe(problem, schedule, simulate(problem, schedule)))
-    out.result({"plans": plans, "files": {name: value for name, value in files.items() if value}})
+    if made.slow_kernels:
+        slow = made.slow_kernels
+        names = ", ".join(f"{kernel['name']} ({kernel['reason']})" for kernel in slow[:3])
+        more = f" and {len(slow) - 3} more (--json lists all)" if len(slow) > 3 else ""
+        out.say(f"Generated kernels far from their roofline: {names}{more}")
+    written = {name: value for name, value in files.items() if value}
+    out.result({"plans": made.plans, "files": written, "slow_kernels": made.slow_kernels})
 
 
 def run(
@@ -280,9 +316,15 @@ def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
     plan, others = measured.plan, len(info.get("plans", ())) - 1
     rows = [(what, str(info[what])) for what in ("topology", "scheduler") if info.get(what)]
     rows += [("plans for other shapes", str(others))] if others > 0 else []
+    rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
     rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
     outputs = enumerate(measured.outputs)
     return rows + [("output", f"output_{n} {list(value.shape)} {value.dtype.name}") for n, value in outputs]
+
+
+def tail_text(info: dict[str, Any]) -> str:
+    """What TVM's virtual machine runs after the schedule."""
+    return f"{sum(info['tail'].values())} operators, not scheduled, not in the latency"
 
 
 def lower_bound_ns(info: dict[str, Any], plan: dict[str, Any]) -> int | None:

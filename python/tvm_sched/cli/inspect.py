@@ -58,12 +58,16 @@ def _inspect_artifact(path: Path) -> Inspection:
     from .. import runtime
     from ..relax.inspection import Inspection, Tensor
     from ..runtime.tensors import tensor_bytes
+    from .execute import tail_text
 
     module = runtime.load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()
     inside = sum(bool(parameter["embedded"]) for parameter in parameters)
     about = {key: str(info[key]) for key in ("topology", "scheduler") if info.get(key)}
     about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
+
+    if info.get("tail"):
+        about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
 
     def tensors(kind: str) -> list[Tensor]:
         return [Tensor(t["name"], t["dtype"], list(t["shape"])) for plan in plans for t in plan[kind]]

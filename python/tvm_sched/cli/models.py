@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._library import without_torch
 from ..errors import InputError
 from .command import Output
 from .inputs import is_problem, load_topology
@@ -178,6 +179,12 @@ def _load_file(
         return Problem(problem.graph, machine, get_cost_model(chosen)(problem.graph, machine))
 
 
+def packages_for(model: Path) -> AbstractContextManager[None]:
+    """Within it, tvm is imported without PyTorch, which takes seconds, where the model is nothing of PyTorch's."""
+    needed = model.is_dir() or model.suffix.lower() in (".pt2", ".py")
+    return nullcontext() if needed else without_torch()
+
+
 @contextmanager
 def model_warnings(out: Output) -> Iterator[None]:
     """Say what the importers and a cost model warn of, as plain messages, each once."""
@@ -208,6 +215,7 @@ def import_problem(
     if costs is not None:
         get_cost_model(costs)  # a wrong name is said before the long work
     with out.step(f"Importing {path.name}"), model_warnings(out):
-        from ..relax import make_problem
+        with packages_for(path):
+            from ..relax import make_problem
 
         return make_problem(path, topology, input_shapes=shapes, constants=constants, cost_model=costs)

@@ -14,9 +14,10 @@ from ..errors import InputError
 from ..presets import did_you_mean
 from ..problem import Costs, OpGraph, Topology
 from .calibrated import calibrated, default_cost_model
+from .database import CostWarning
 from .learned import load_learned
 from .occupancy import occupancy
-from .predicted import CostWarning, costs_of, costs_of_profile, learned, measured
+from .predicted import costs_of, costs_of_profile, learned, measured
 from .profile import Profile
 from .roofline import roofline
 from .table import costs_of_table

@@ -15,11 +15,12 @@ import numpy as np
 from ..errors import InputError
 from ..problem import Costs, OpGraph, Topology, load_topology
 from ..problem.cpu import cpu_count_of
+from .database import CostWarning, Database
 from .devices import DeviceProperties, properties
 from .features import Workload
 from .learned import Prediction, load_learned
-from .predicted import CostWarning, Predict, costs_of, database_key, refined
-from .profile import Database, Machine, Measurement, Profile, this_machine
+from .predicted import Predict, costs_of, database_key, refined
+from .profile import Machine, Measurement, Profile, this_machine
 from .signature import signatures
 
 NAME = "calibrated"

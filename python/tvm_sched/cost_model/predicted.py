@@ -11,18 +11,14 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty
+from .database import CostWarning, Database
 from .devices import DeviceProperties, properties
 from .features import Workload, describe
 from .learned import LearnedModel, Prediction, alike, load_learned
-from .profile import Database, Measurement, Profile, describe_measured, this_machine
+from .profile import Measurement, Profile, describe_measured, this_machine
 from .refine import refine
 from .side_by_side import concurrency_of
 from .signature import signatures
-
-
-class CostWarning(UserWarning):
-    """Latencies that are less than what was asked for: a profile of another machine, operators not measured."""
-
 
 _LISTED = 20  # names of operators in a warning
 

@@ -1,13 +1,11 @@
-"""Measurements of one machine: the file that `tvm-sched profile` writes, and the database of all that it ever measured."""
+"""Measurements of one machine, and the file that `tvm-sched profile` writes."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import platform
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import msgspec
 
 from ..cores import cores
 from ..errors import FormatError, InputError
-from ..files import cache_directory, convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .data import Samples
 from .devices import DeviceProperties, guess_processors
 from .features import Workload, describe
@@ -238,7 +236,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.device.kind == "cpu" and here.processor != self.machine.processor:
             found.append(f"it was measured on {self.machine.processor!r}, this is {here.processor!r}")
         for package, version in self.machine.versions.items():
-            if package in here.versions and _minor(here.versions[package]) != _minor(version):
+            if package in here.versions and minor(here.versions[package]) != minor(version):
                 found.append(f"it was measured with {package} {version}, here is {here.versions[package]}")
         return found
 
@@ -248,7 +246,8 @@ def describe_measured(rows: Sequence[Measurement]) -> Workload:
     return describe(graph_of([row.signature for row in rows]), [row.footprint for row in rows])
 
 
-def _minor(version: str) -> list[str]:
+def minor(version: str) -> list[str]:
+    """Major and minor number."""
     return version.split(".")[:2]
 
 
@@ -314,75 +313,6 @@ def _read_parquet(path: str | os.PathLike[str]) -> tuple[bytes, list[dict[str, A
     if head is None:
         raise FormatError(f"{os.fspath(path)}: a Parquet file, but no profile of tvm_sched")
     return head, table.to_pylist()
-
-
-class Database:
-    """Every measurement of this user, so that no kernel is measured twice on one machine with the same versions.
-
-    Parameters
-    ----------
-    path : path, optional
-        Default: ``$TVM_SCHED_CACHE``, or ``tvm_sched`` in the user's cache directory, and there ``measurements.sqlite``.
-    """
-
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = Path(path) if path is not None else cache_directory() / "measurements.sqlite"
-
-    def read(self, machine: Machine, device: str) -> dict[str, Measurement]:
-        """Measurements by their `Measurement.key`; empty where there are none."""
-        rows = self._read(machine, device)
-        return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows.items()}
-
-    def read_pairs(self, machine: Machine, device: str) -> dict[tuple[str, str], Pair]:
-        """Pairs measured side by side, by their signatures."""
-        rows = self._read(machine, f"{device}, pairs")
-        pairs = [msgspec.json.decode(content, type=Pair) for content in rows.values()]
-        return {(pair.first, pair.second): pair for pair in pairs}
-
-    def write_pairs(self, machine: Machine, device: str, pairs: Iterable[Pair]) -> None:
-        """Add pairs, in place of those of the same signatures."""
-        documents = {f"{pair.first} beside {pair.second}": msgspec.json.encode(pair) for pair in pairs}
-        self._write(machine, f"{device}, pairs", documents)
-
-    def write(self, machine: Machine, device: str, measurements: Iterable[Measurement]) -> None:
-        """Add measurements, in place of those of the same key."""
-        self._write(machine, device, {each.key: msgspec.json.encode(each) for each in measurements})
-
-    def _read(self, machine: Machine, device: str) -> dict[str, bytes]:
-        if not self.path.is_file():
-            return {}
-        with closing(self._open()) as connection:
-            return dict(
-                connection.execute(
-                    "select signature, content from measurement where machine = ? and device = ?",
-                    (_key(machine), device),
-                ).fetchall()
-            )
-
-    def _write(self, machine: Machine, device: str, documents: Mapping[str, bytes]) -> None:
-        rows = [(_key(machine), device, name, content) for name, content in documents.items()]
-        with closing(self._open()) as connection, connection:
-            connection.executemany("insert or replace into measurement values (?, ?, ?, ?)", rows)
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=30)
-            connection.execute(
-                "create table if not exists measurement "
-                "(machine text, device text, signature text, content blob, primary key (machine, device, signature))"
-            )
-        except (OSError, sqlite3.Error) as error:
-            raise InputError(
-                f"{self.path}: the database of measurements cannot be used ({error}); remove the file, or name another "
-                "directory with TVM_SCHED_CACHE"
-            ) from None
-        return connection
-
-
-def _key(machine: Machine) -> str:
-    versions = sorted((package, _minor(version)) for package, version in machine.versions.items())
-    return msgspec.json.encode([machine.processor, machine.cores, versions]).decode()
 
 
 def merge(profiles: Sequence[Profile]) -> dict[str, Measurement]:

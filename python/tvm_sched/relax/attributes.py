@@ -23,6 +23,8 @@ SUBMODELS = "tvm_sched.submodels"
 """A JSON list of lists of operators' names, left by SplitByDominators."""
 NAME = "tvm_sched.name"
 """Name of the model."""
+TAIL = "tvm_sched.tail"
+"""A module of what is not scheduled because its sizes depend on data, left by SplitTail."""
 
 __all__ = [
     "NAME",
@@ -31,6 +33,7 @@ __all__ = [
     "PROBLEM",
     "SCHEDULE",
     "SUBMODELS",
+    "TAIL",
     "get_attribute",
     "get_graph",
     "get_pipeline_plan",

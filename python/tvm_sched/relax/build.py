@@ -27,6 +27,7 @@ from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, problem_passes, schedule_passes, wants_measuring
 from .processor import NATIVE, compiling_for, host_target
 from .shared_values import SharedValues
+from .slow_kernels import SlowKernel, slow_kernels
 
 BACKENDS = ("cpu", "emulated", "cuda")
 
@@ -44,12 +45,15 @@ class CompiledModel:
         One for each set of input shapes.
     parameters : dict of str to numpy.ndarray
         Values that are not in the executable; `export` writes them beside it.
+    slow_kernels : tuple of SlowKernel
+        Kernels that were generated for a CPU and are far from their roofline.
     """
 
     executable: Any
     problems: tuple[Problem, ...]
     schedules: tuple[Schedule, ...]
     parameters: dict[str, Any]
+    slow_kernels: tuple[SlowKernel, ...] = ()
     _turn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
@@ -201,9 +205,9 @@ def compile(
         mod = attach_executor(mods[0], executor.modules, executor.main)
         executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
-    return CompiledModel(
-        executable, tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods), external
-    )
+    problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
+    slow = () if backend == "cuda" else tuple(dict.fromkeys(kernel for mod in mods for kernel in slow_kernels(mod)))
+    return CompiledModel(executable, problems, schedules, external, slow)
 
 
 def make_problem(

@@ -20,8 +20,9 @@ import tvm_ffi
 from .._library import library_path
 from ..cost_model import CostWarning
 from ..cost_model.calibrated import costs_of_rows, threads_of
+from ..cost_model.database import Database
 from ..cost_model.predicted import database_key
-from ..cost_model.profile import Database, Measurement, this_machine
+from ..cost_model.profile import Measurement, this_machine
 from ..cost_model.signature import signatures
 from ..errors import InputError, TvmSchedError
 from ..problem import Costs, Problem, Topology, cpu_topology
@@ -167,7 +168,7 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
     def one(arguments: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.float64]:
         module.run(*arguments)
         times = np.zeros(len(operators))
-        rows = [row for row in module.timeline()["events"] if row["event"]["kind"] == "kernel"]
+        rows = [row for row in module.timeline()["events"] if (row["event"] or {}).get("kind") == "kernel"]
         begin = min((row["start_ns"] for row in rows), default=0)
         for row in sorted(rows, key=lambda row: row["end_ns"]):
             times[position[row["event"]["name"]]] = (row["end_ns"] - begin) / 1e9

@@ -1,4 +1,4 @@
-"""Loops that suit one core of a CPU: sums over a tile of accumulators in registers, vectorised along memory.
+"""Loops that suit the cores of a CPU: sums over a tile of accumulators in registers, vectorised along memory.
 
 TVM's default for the CPU computes one output at a time, with a stride through memory: 2 GFLOP/s where the core can do
 50 times as many. One rule covers convolutions, matrix products and pooling. Elementwise steps become one loop, and a
@@ -14,6 +14,10 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
+
+from .loops import depends_on
+from .parallel import parallelise, parallelise_block
+from .transposes import tile_transposes
 
 MAX_LANES = 32
 """Longest vector, in elements: two registers of AVX-512 in float32."""
@@ -32,7 +36,7 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
     reduction is rearranged if its output's last dimension is also the last dimension, with whatever step, of one of its
     inputs and occurs in no other: the vector then runs along memory. The order in which terms are added stays the same.
     The loop of a step that asks on which side of a constant it is (a concatenation) is cut at these constants, so that
-    it asks no more.
+    it asks no more. The outer loops of large steps are parallel (`parallelise`).
 
     Returns
     -------
@@ -45,8 +49,12 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
         changed = [_compute_in_reader(schedule, block) for block in schedule.get_child_blocks(root)]
         for block in schedule.get_child_blocks(root):
             changed.append(
-                _schedule_block(schedule, block) or _add_along_memory(schedule, block) or _cut_loop(schedule, block)
+                _schedule_block(schedule, block)
+                or _add_along_memory(schedule, block)
+                or _cut_loop(schedule, block)
+                or (_spatial(schedule, block) and tile_transposes(schedule, block))
             )
+        changed.append(parallelise(schedule))
     except (RuntimeError, ValueError):  # what a primitive refuses stays unscheduled
         return function
     return schedule.mod["main"] if any(changed) else function
@@ -82,11 +90,12 @@ def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
         return False
     if not _spatial(schedule, block) or not _constant(schedule, loops):
         return False
-    for item, loop in zip(found.iter_vars, loops, strict=True):
+    for position, (item, loop) in enumerate(zip(found.iter_vars, loops, strict=True)):
         extent = _extent(schedule, loop)
         cuts = sorted(cut for cut in set(_thresholds(found.body.value, item.var)) if 0 < cut < extent)
         if cuts and len(cuts) < MAX_PARTS:
             sizes = [after - before for before, after in pairwise([0, *cuts, extent])]
+            parallelise_block(schedule, block, most=position)
             schedule.loop_partition(loop, [*sizes[:-1], None])
             return True
     return False
@@ -149,6 +158,7 @@ def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
     schedule.vectorize(lane)
     if rows is not None:
         schedule.unroll(rows)
+    parallelise_block(schedule, block)
     schedule.decompose_reduction(block, reductions[0])
     return True
 
@@ -165,7 +175,9 @@ def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
         return False
     if _SPATIAL in kinds[first:] or any(kind not in (_SPATIAL, _REDUCTION) for kind in kinds):
         return False
-    schedule.decompose_reduction(block, loops[first])
+    parallelise_block(schedule, block)
+    loops = schedule.get_loops(block)
+    schedule.decompose_reduction(block, loops[-kinds.count(_REDUCTION)])
     count = _together(found, [item.var for item in found.iter_vars[first:]])
     if count > 1:
         schedule.fuse(*loops[-count:])
@@ -203,18 +215,14 @@ def _vector_axis(block: Any, variables: list[Any], kinds: list[int]) -> tuple[in
     for read in block.reads:
         if read.source.same_as(block.writes[0].source) or not _occurs(variables[axis], read):
             continue
-        if along is not None or any(_in(variables[axis], entry.min) for entry in read.region[:-1]):
+        if along is not None or any(depends_on(entry.min, variables[axis]) for entry in read.region[:-1]):
             return None, None
         along = read
     return (axis, along) if along is not None else (None, None)
 
 
 def _occurs(variable: Any, region: Any) -> bool:
-    return any(_in(variable, entry.min) for entry in region.region)
-
-
-def _in(variable: Any, expression: Any) -> bool:
-    return any(variable.same_as(other) for other in tirx.analysis.undefined_vars(expression))
+    return any(depends_on(entry.min, variable) for entry in region.region)
 
 
 def _constant(schedule: s_tir.Schedule, loops: list[Any]) -> bool:

@@ -13,21 +13,25 @@ from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .elementwise import vectorise_functions
 from .flops import FLOPS, count_flops
+from .parallel import worth_threads
 from .reductions import vectorise_reductions
 from .statements import map_statement
 
 
 def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimFunc:
-    """Make a kernel fit to run beside others, in one thread, and note its floating-point operations.
+    """Make a kernel fit to run beside others, and note its floating-point operations.
+
+    Parallel loops remain where the work is worth it: the executor runs them on the threads of the kernel's operator.
 
     Parameters
     ----------
     function : tvm.tirx.PrimFunc
     schedule : bool
-        Whether its loops are rearranged for a CPU (`schedule_for_cpu`).
+        Whether its loops are rearranged for a CPU (`schedule_for_cpu`); without it no loop is parallel.
     """
     function = function.with_attr(FLOPS, tirx.IntImm("int64", count_flops(function)))
-    function = function.with_body(map_statement(function.body, kinds=_serial))
+    if not schedule or not worth_threads(function):
+        function = function.with_body(map_statement(function.body, kinds=_serial))
     return schedule_for_cpu(function) if schedule else function
 
 
@@ -88,5 +92,5 @@ def _replace_calls(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transfor
 
 
 def _serial(loop: tirx.For) -> tirx.ForKind:
-    """Parallel loops become serial: each device is one thread, and TVM's thread pool would take the others' cores."""
+    """Small parallel loops become serial: waking a thread takes longer."""
     return tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.PARALLEL else tirx.ForKind(loop.kind)

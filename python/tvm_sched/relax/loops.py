@@ -8,9 +8,14 @@ from typing import Any
 from tvm import sym, tirx
 
 
+def depends_on(expr: Any, variable: Any) -> bool:
+    """Whether a variable occurs in an expression."""
+    return any(variable.same_as(other) for other in tirx.analysis.undefined_vars(expr))
+
+
 def runs_along(index: Any, variable: Any, steps: tuple[int, ...] = (0, 1)) -> bool:
     """Whether an index moves with a loop by one of some steps."""
-    if not any(variable.same_as(other) for other in tirx.analysis.undefined_vars(index)):
+    if not depends_on(index, variable):
         return 0 in steps
     linear = sym.detect_linear_equation(index, [variable])
     return len(linear) == 2 and isinstance(linear[0], tirx.IntImm) and int(linear[0]) in steps

@@ -135,7 +135,7 @@ class _Choice:
 
         def collect() -> None:
             for row in module.timeline()["events"]:
-                if row["event"]["kind"] == "kernel":
+                if (row["event"] or {}).get("kind") == "kernel":
                     times[row["event"]["name"]].append(row["end_ns"] - row["start_ns"])
 
         _run(module, self.seconds / 2, collect)

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
+from ..cost_model.database import Database
 from ..cost_model.devices import DeviceProperties
 from ..cost_model.features import describe, footprint_of
-from ..cost_model.profile import Copies, Database, Machine, Measurement, Pair, Profile
+from ..cost_model.profile import Copies, Machine, Measurement, Pair, Profile
 from ..cost_model.signature import graph_of, signatures
 from ..problem import Topology
 from ..progress import Progress
@@ -108,7 +109,7 @@ def profile_models(
     database : Database, optional
         Kernels that it knows are not measured again, and what is measured goes there.
     again : bool
-        Measure all kernels all the same.
+        Measure all kernels all the same, and forget what compilations measured of them: the next one measures anew.
     alone : bool
         Whether to measure kernels outside of their model, too.
     pairs : int
@@ -132,6 +133,8 @@ def profile_models(
         asked = list(dict.fromkeys(signatures(extraction.graph)))
         if missing := set(asked) - known.keys():
             tell(f"measuring {name}", position, len(models))
+            if database and again:
+                database.forget(bench.machine, bench.key, missing)
             compiled = compile(
                 model,
                 bench.topology,

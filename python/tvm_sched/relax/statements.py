@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
@@ -35,6 +35,23 @@ def map_statement(stmt: Any, expressions: Expressions | None = None, kinds: Loop
 def map_loops(stmt: Any, loops: Loops) -> Any:
     """A statement with others in place of its loops, from the innermost outwards."""
     return _Mapper(lambda e: ([], e), lambda loop: loop.kind, loops).visit(stmt)
+
+
+def realizations_in_loops(stmt: Any, loops: tuple[tirx.For, ...] = ()) -> Iterator[tuple[Any, tuple[tirx.For, ...]]]:
+    """Blocks with the values of their variables, each before those in it, and all loops around it."""
+    if isinstance(stmt, s_tir.SBlockRealize):
+        yield stmt, loops
+        yield from realizations_in_loops(stmt.block.body, loops)
+    elif isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from realizations_in_loops(part, loops)
+    elif isinstance(stmt, tirx.For):
+        yield from realizations_in_loops(stmt.body, (*loops, stmt))
+    elif isinstance(stmt, (tirx.AttrStmt, tirx.While)):
+        yield from realizations_in_loops(stmt.body, loops)
+    elif isinstance(stmt, tirx.IfThenElse):
+        for part in (stmt.then_case, stmt.else_case):
+            yield from realizations_in_loops(part, loops)
 
 
 def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:

@@ -18,6 +18,7 @@ from .artifact import check_library, load_library
 from .machine import MachineWarning, check_threads, differences
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
+from .virtual_machine import VirtualMachine
 
 _KIND = "tvm_sched"
 _PARAMETERS_VARIABLE = "TVM_SCHED_PARAMETERS"
@@ -82,6 +83,8 @@ class ScheduledModule:
             self._module["plan_of"](*tensors)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
+        if self._virtual_machine is not None:
+            return self._virtual_machine.run(*tensors)
         try:
             result = self._module["main"](*tensors)
         except Exception as error:
@@ -90,6 +93,11 @@ class ScheduledModule:
         if self._results is None:
             return outputs
         return [outputs[r["output"]] if "output" in r else tensors[r["argument"]] for r in self._results]
+
+    @cached_property
+    def _virtual_machine(self) -> VirtualMachine | None:
+        """What runs the whole model where a part of it has sizes that are known only at run time: the dynamic tail."""
+        return VirtualMachine(self._root[0]) if self.info().get("tail") else None
 
     @cached_property
     def _results(self) -> list[dict[str, int]] | None:

@@ -12,7 +12,7 @@ from .. import _library
 
 
 def _numpy_knows(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biufc"
+    return dtype.kind in "biufc" and dtype.isbuiltin == 1  # ml_dtypes gives some of its types the kind f
 
 
 def to_tensor(value: Any) -> Any:

@@ -160,3 +160,23 @@ def test_activation_without_default_is_refused() -> None:
 def test_unknown_activation_is_refused() -> None:
     with pytest.raises(ValueError, match="'Swish' is none of relu, tanh"):
         make_activation("Swish")
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_dynamically_quantized(direction: str) -> None:
+    """ONNX Runtime rounds the state to 8 bits before each step, and we do not: two such steps at most lie between."""
+    random = np.random.default_rng(1)
+    directions = 2 if direction == "bidirectional" else 1
+    steps, batch, size, hidden = 6, 2, 10, 16
+    x = random.standard_normal((steps, batch, size)).astype("float32")
+    weights = [random.integers(-127, 128, (directions, k, 4 * hidden)).astype("int8") for k in (size, hidden)]
+    bias = (0.1 * random.standard_normal((directions, 8 * hidden))).astype("float32")
+    state = (0.5 * random.standard_normal((2, directions, batch, hidden))).astype("float32")
+    scales = []
+    for _ in range(2):
+        scales += [random.uniform(0.001, 0.003, (directions, 4 * hidden)).astype("float32")]
+        scales += [np.zeros((directions, 4 * hidden), "int8")]
+    values = [x, *weights, bias, None, *state, None, *scales]
+    attributes = {"domain": "com.microsoft", "direction": direction, "hidden_size": hidden}
+    mine, right, _ = run_both("DynamicQuantizeLSTM", values, [0, 5, 6], 3, **attributes)
+    check_close(mine, right, 2 / 255)

@@ -6,6 +6,6 @@ bits, with no branch and no call, so that loops around it become vectors on any 
 """
 
 from .replace import is_replaced, replace_calls
-from .table import LARGEST_ANGLE, MOST_ULP
+from .table import FUNCTIONS, MOST_ULP
 
-__all__ = ["LARGEST_ANGLE", "MOST_ULP", "is_replaced", "replace_calls"]
+__all__ = ["FUNCTIONS", "MOST_ULP", "is_replaced", "replace_calls"]

@@ -10,38 +10,45 @@ from tvm import tirx
 from .arithmetic import (
     Bindings,
     absolute,
-    at_least,
-    at_most,
     cast,
     integer,
     polynomial,
     real,
-    reinterpret,
     same,
     with_sign,
 )
 
-LARGEST_ANGLE = 2.0**28
-"""Up to here, in radians, sine, cosine and tangent have the error of `MOST_ULP`; beyond, the angle itself loses digits."""
 _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 _ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
-_PI_2_HIGH, _PI_2_LOW = 1.57079631090164184570, 1.58932547735281966916e-8
-"""Their sum is pi / 2; the first has 25 bits (as in fdlibm)."""
-_ROUND64 = 1.5 * 2.0**52
+_TURNS = (85445659, 240010261, 88048874, 524801235, 249589169, 156865476, 119571452)
+"""The first 203 bits of 1 / (2 pi) behind the point, 29 in each: times a float32, each is exact in float64."""
 
 
 def _angle(let: Bindings, x: Any) -> tuple[Any, Any]:
-    """The rest of an angle after whole quarters of a turn, from -pi/4 to pi/4, and the number of the quarter."""
-    wide = let(cast("float64", x))
-    wide = let(at_most(let(at_least(wide, -3e9)), 3e9))
-    shifted = let(wide * real(2 / math.pi, wide) + real(_ROUND64, wide))
-    whole = let(shifted - real(_ROUND64, wide))
-    rest = wide - whole * real(_PI_2_HIGH, wide) - whole * real(_PI_2_LOW, wide)
-    quarter = cast("int32", tirx.bitwise_and(reinterpret("int64", shifted), tirx.IntImm("int64", 3)))
+    """The rest of an angle after whole quarters of a turn, from -pi/4 to pi/4, and the number of the quarter.
+
+    Right for all angles (Payne and Hanek, 1983): whole turns are dropped from each product before they are added up.
+    """
+    finite = tirx.Select(absolute(x) < real(math.inf, x), x, real(0, x))
+    wide = let(cast("float64", finite))
+    turns, lost = None, None
+    for position, bits in enumerate(_TURNS):
+        product = let(wide * real(math.ldexp(bits, -29 * (position + 1)), wide))
+        part = let(product - tirx.nearbyint(product))
+        if turns is None:
+            turns, lost = part, real(0, wide)
+            continue
+        total = let(turns + part)  # and what that rounds away, which counts where the rest is small
+        taken = let(total - turns)
+        lost = let(lost + ((turns - (total - taken)) + (part - taken)))
+        turns = total
+    quarters = let(turns * real(4, wide))
+    whole = let(tirx.nearbyint(quarters))
+    rest = ((quarters - whole) + lost * real(4, wide)) * real(math.pi / 2, wide)
     infinite = let(x - x)  # NaN for infinities
-    return let(cast("float32", rest) + infinite), let(quarter)
+    return let(cast("float32", rest) + infinite), let(cast("int32", whole))
 
 
 def _sin_and_cos(let: Bindings, r: Any) -> tuple[Any, Any]:

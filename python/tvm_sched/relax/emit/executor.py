@@ -18,13 +18,15 @@ from ...problem import Problem, Topology
 from ...runtime.machine import describe
 from ...schedule import Schedule
 from ...streams import core_shares
-from ..attributes import PARAMETERS, get_problem, get_schedule
+from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS, make_modules
 from ..kernels import compile_kernels
 from ..processor import host_target, needs_of, threads_in_artifact
 from ..shared_values import same_bits
+from ..tail import ENTRY as TAIL_ENTRY
+from ..tail import refuse_tail, tail_operators
 from .kernel_table import KernelTable
 
 ENTRY = "tvm_sched.main"
@@ -93,7 +95,12 @@ def make_executor(
         Further fields for what the module says of itself (its function ``info``).
     """
     library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
+    if len(mods) > 1:
+        refuse_tail(mods, "an artifact for several input shapes")
     variants = [_variant(mod, k, len(mods)) for k, mod in enumerate(mods)]
+    chosen = backend or choose_backend(variants[0].problem)
+    if chosen != "cpu":
+        refuse_tail(mods, f"the backend {chosen!r}")
     _check_alike(variants)
     if backend == "cuda":
         for variant in variants:
@@ -260,7 +267,9 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 **({"measured": variant.schedule.notes["measured"]} if "measured" in variant.schedule.notes else {}),
             }
         )
+    tail = tail_operators(first.mod)
     return {
+        **({"tail": tail} if tail else {}),
         "name": first.extraction.graph.name,
         "topology": first.problem.topology.name,
         "scheduler": first.schedule.scheduler,
@@ -309,7 +318,11 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
             types = [_output_type(variants, k) for k in range(len(outputs))]
             results = emit_call(builder, ENTRY, [values[name] for name in arguments], types)
             values.update(zip(outputs, results, strict=True))
-        builder.emit_func_output(rebuild(first.extraction.result, values))
+        result = rebuild(first.extraction.result, values)
+        if TAIL in first.mod.attrs:
+            tail = first.mod.attrs[TAIL]
+            result = builder.emit(relax.Call(tail.get_global_var(TAIL_ENTRY), list(result.fields)))
+        builder.emit_func_output(result)
     function = builder.get()["main"]
     return function.with_attr("num_input", len(params) - len(unset))
 

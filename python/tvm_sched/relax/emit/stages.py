@@ -21,6 +21,7 @@ from ...schedulers import solve
 from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
 from ..export import EMBED_LIMIT
 from ..graph import Extraction, extract
+from ..tail import refuse_tail
 from .executor import ENTRY, check_runs_on_gpus, choose_backend, element, emit_call, rebuild
 from .runnable import compile_calls, make_plan_module
 
@@ -84,6 +85,7 @@ def make_stages(mod: tvm.IRModule, backend: str | None = None, together: bool = 
     InfeasibleError
         A stage's activations do not fit into its device.
     """
+    refuse_tail([mod], "a pipeline")
     problem, plan, extraction = get_problem(mod), get_pipeline_plan(mod), extract(mod)
     verify(problem, plan)
     _check_parameters(mod, problem)

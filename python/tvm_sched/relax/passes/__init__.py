@@ -10,6 +10,7 @@ from .order_launches import OrderLaunches
 from .partition_pipeline import PartitionPipeline
 from .place import Place
 from .split import SplitByDominators
+from .split_tail import SplitTail
 
 __all__ = [
     "AllocateStreams",
@@ -22,4 +23,5 @@ __all__ = [
     "PartitionPipeline",
     "Place",
     "SplitByDominators",
+    "SplitTail",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from ..attributes import PARAMETERS, get_problem, get_schedule
+from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..emit import make_executor
 from ..processor import host_target
 
@@ -42,6 +42,9 @@ class EmitExecutor:
 def attach_executor(mod: tvm.IRModule, modules: Sequence[tvm.runtime.Module], main: relax.Function) -> tvm.IRModule:
     """Put ``main`` and what it calls into a module, and drop the kernels that nothing calls any more."""
     result = mod.clone()
+    if TAIL in mod.attrs:
+        result.update(mod.attrs[TAIL])
+        result = result.without_attr(TAIL)
     result["main"] = main.with_attr("global_symbol", "main")
     result = relax.transform.DeadCodeElimination()(result)
     for variable, function in list(result.functions_items()):

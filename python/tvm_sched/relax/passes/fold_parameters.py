@@ -96,8 +96,33 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relax.sqrt": lambda call, x: np.sqrt(x),
     "relax.rsqrt": lambda call, x: 1 / np.sqrt(x),
     "relax.exp": lambda call, x: np.exp(x),
+    "relax.log": lambda call, x: np.log(x),
+    "relax.tanh": lambda call, x: np.tanh(x),
+    "relax.sin": lambda call, x: np.sin(x),
+    "relax.cos": lambda call, x: np.cos(x),
+    "relax.floor": lambda call, x: np.floor(x),
+    "relax.ceil": lambda call, x: np.ceil(x),
+    "relax.abs": lambda call, x: np.abs(x),
+    "relax.square": lambda call, x: x * x,
+    "relax.isnan": lambda call, x: np.isnan(x),
+    "relax.isinf": lambda call, x: np.isinf(x),
+    "relax.isfinite": lambda call, x: np.isfinite(x),
+    "relax.equal": lambda call, x, y: x == y,
+    "relax.not_equal": lambda call, x, y: x != y,
+    "relax.less": lambda call, x, y: x < y,
+    "relax.less_equal": lambda call, x, y: x <= y,
+    "relax.greater": lambda call, x, y: x > y,
+    "relax.greater_equal": lambda call, x, y: x >= y,
+    "relax.logical_and": lambda call, x, y: np.logical_and(x, y),
+    "relax.logical_or": lambda call, x, y: np.logical_or(x, y),
+    "relax.logical_not": lambda call, x: np.logical_not(x),
+    "relax.where": lambda call, condition, x, y: np.where(condition, x, y),
+    "relax.full": lambda call, value: np.full([int(d) for d in call.ty.shape], value),
 }
-_FLOAT_ONLY = {"relax.divide", "relax.sqrt", "relax.rsqrt", "relax.exp"}
+_FLOAT_ONLY = {
+    *(f"relax.{name}" for name in ("divide", "sqrt", "rsqrt", "exp", "log", "tanh", "sin", "cos", "floor", "ceil")),
+    *(f"relax.{name}" for name in ("isnan", "isinf", "isfinite")),
+}
 _GROWTH = 1 << 20
 """A result may be this many bytes larger than its arguments; larger ones are cheaper to compute than to carry."""
 
@@ -110,6 +135,7 @@ class _Folder(relax.PyExprMutator):
         super().__init__(mod)
         self.names = names
         self.constants: list[Any] = []  # kept alive: an address names a constant only while the constant lives
+        self.filled: dict[Any, relax.Expr] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
@@ -140,7 +166,12 @@ class _Folder(relax.PyExprMutator):
         result = result.reshape([int(d) for d in call.ty.shape])
         if result.nbytes > sum(v.nbytes for v in values) + _GROWTH:
             return call
+        filled = (values[0].tobytes(), str(dtype), result.shape) if operator == "relax.full" else None
+        if filled in self.filled:
+            return self.filled[filled]
         folded = relax.const(tvm.runtime.tensor(result))
+        if filled is not None:
+            self.filled[filled] = folded
         name = next((self.names[data_address(a)] for a in arguments if data_address(a) in self.names), None)
         if name is not None:
             self.names[data_address(folded)] = f"{name}.{operator.removeprefix('relax.')}"

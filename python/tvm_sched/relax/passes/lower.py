@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import tvm
 from tvm import relax
 
 from ...errors import InputError
-from ..importers.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
+from ..tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
+from .split_tail import split_tail
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.LowerToKernels")
@@ -25,6 +28,8 @@ class LowerToKernels:
 
     Parameters whose values the attribute holds already (an imported model's) keep their names; what was folded is named
     after the parameter it comes from (``conv1.bias.reshape``).
+
+    What depends on sizes that are known only at run time leaves ``main`` before that, with a `ModelWarning` (`SplitTail`).
 
     Parameters
     ----------
@@ -67,17 +72,30 @@ class LowerToKernels:
             mod = _bind(mod, values, names)
             values = {}
         with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
-            mod = simplify(mod)
+            mod = split_tail(simplify(mod))
+            _tell_tail(mod)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             mod, claimed = _claim(mod, libraries, names)
+            mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = _lower(mod)
         mod, constants = _lift(mod, names)
-        del kept
+        del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
+
+
+def _tell_tail(mod: tvm.IRModule) -> None:
+    kinds = tail_operators(mod)
+    if kinds:
+        warnings.warn(
+            f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: "
+            "TVM's virtual machine runs them after the schedule, which does not have them, nor does its latency",
+            ModelWarning,
+            stacklevel=2,
+        )
 
 
 def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names) -> tvm.IRModule:

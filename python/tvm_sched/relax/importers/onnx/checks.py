@@ -41,14 +41,13 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str
     _once(inputs, f"as an input of {place}", where)
     initializers = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
     _once(initializers, f"as an initializer of {place}", where)
-    known = outer | set(inputs) | set(initializers)
+    known = outer | set(inputs) | set(initializers) | {name for node in graph.node for name in node.output if name}
     written = dict.fromkeys((*inputs, *initializers), "an input or an initializer")
     for node in graph.node:
         for name in node.input:
             if name and name not in known:
                 raise InputError(
-                    f"{where}: {node_text(node)} reads {name!r}, which nothing before it writes; the file is broken or its "
-                    "nodes are not in order: export it again"
+                    f"{where}: {node_text(node)} reads {name!r}, which nothing writes; the file is broken: export it again"
                 )
         for attribute in node.attribute:
             for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
@@ -61,7 +60,6 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str
                 )
             if name:
                 written[name] = node_text(node)
-                known.add(name)
     for item in graph.output:
         if item.name not in known:
             raise InputError(f"{where}: output {item.name!r} of {place} is written by no node")

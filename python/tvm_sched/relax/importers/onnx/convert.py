@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 STRING = 8
 """ONNX's number for the type of text."""
 
-FOREIGN = {"com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu", "SkipLayerNormalization"}}
-"""Operators outside the standard domain that TVM's frontend converts; it does not look at the domain itself."""
+LAYOUT = "com.microsoft.nchwc"
+"""Domain of operators on blocked layouts, whose width is that of the vectors of the machine that saved the model."""
 
 BLIND: dict[str, tuple[int, ...]] = {
     "Add": (0, 1),
@@ -59,6 +59,11 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
                 f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind what reads text"
             )
     unknown = unknown_nodes(model)
+    if any(node.domain == LAYOUT for node in unknown):
+        raise InputError(
+            f"{where}: ONNX Runtime saved it with layouts of one kind of processor ({node_text(unknown[0])}); save it at "
+            "the level ORT_ENABLE_EXTENDED or below, or give the model that it was made from"
+        )
     if unknown:
         told = ", ".join(node_text(node) for node in unknown[:5])
         raise InputError(
@@ -120,6 +125,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self.arguments = _arguments(prepared)
         self.opsets = {("" if i.domain in STANDARD else i.domain): i.version for i in prepared.model.opset_import}
         self.inferred = {item.name: item for item in (*prepared.model.graph.value_info, *prepared.model.graph.output)}
+        self.read = {name for node in prepared.model.graph.node for name in node.input}
+        self.read |= {item.name for item in prepared.model.graph.output}
         self.addresses: dict[str, int] = {}
         self.kept: list[Any] = []
 
@@ -159,7 +166,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _convert_with(self, converter: Any, node: Any) -> None:
         inputs = tuple(self._nodes[i] if i else None for i in node.input)
         attributes, version = self._parse_attr(node.attribute), self.opsets.get(node.domain, self.opsets.get("", 1))
-        made = converter(Node(node.op_type, node.name, inputs, attributes, tuple(node.output), version, self.bb))
+        outputs = tuple(name if name in self.read or not k else "" for k, name in enumerate(node.output))
+        made = converter(Node(node.op_type, node.name, inputs, attributes, outputs, version, self.bb))
         values = [made] if isinstance(made, relax.Expr) else list(made)
         for name, value in zip(node.output, values, strict=False):
             self._nodes[name] = self.bb.normalize(value)
@@ -191,6 +199,5 @@ def _arguments(prepared: Prepared) -> list[str]:
 def _is_known(node: onnx.NodeProto) -> bool:
     if find(node.op_type, node.domain) is not None:
         return True
-    if node.domain in STANDARD:
-        return node.op_type in onnx_frontend._get_convert_map() or node.op_type in ("Constant", "If")
-    return node.op_type in FOREIGN.get(node.domain, ())
+    known = node.op_type in onnx_frontend._get_convert_map() or node.op_type in ("Constant", "If")
+    return node.domain in STANDARD and known

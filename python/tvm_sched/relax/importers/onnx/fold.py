@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .branches import check_control_flow, select_branches
+from .contributed import infer_shapes
 from .loops import unroll_loops
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def fold_model(model: ir.Model) -> None:
             result: Any = optimizer.fold_constants_ir(model, onnx_shape_inference=True, should_fold=_should_fold)
         common.LiftSubgraphInitializersToMainGraphPass()(model)
         changed = result.modified
+        changed |= infer_shapes(model)
         changed |= _fold_several_outputs(model)
         changed |= unroll_loops(model)
         common.RemoveUnusedNodesPass()(model)

@@ -81,6 +81,11 @@ def prepare(
         graph = ir.from_proto(model)
     except Exception as error:
         raise InputError(f"{where}: not a right ONNX model: {_cause(error)}") from None
+    try:
+        for each in graph.graphs():
+            each.sort()  # converters of float16 append nodes at the end; ONNX Runtime sorts such files, too
+    except ValueError:
+        raise InputError(f"{where}: its nodes read each other's outputs in a circle; export the model again") from None
     _freeze(graph, shapes, constants or {}, where)
     try:
         graph = _normalise(graph, where)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .registry import Node, constant_of, converter
+from .registry import Node, constant_of, converter, dtype_of
+from .upstream import convert_upstream
 
 
 @converter("Clip")
@@ -18,7 +19,7 @@ def clip(node: Node) -> relax.Expr:
     for name, position, bound in (("min", 1, relax.op.maximum), ("max", 2, relax.op.minimum)):
         limit = node.input(position)
         if node.opset < 11:
-            limit = relax.const(node.attributes[name], x.ty.dtype.dtype) if name in node.attributes else None
+            limit = relax.const(node.attributes[name], dtype_of(x)) if name in node.attributes else None
         if limit is not None:
             x = _bounded(node, x, limit, bound)
     return x
@@ -34,3 +35,14 @@ def _bounded(node: Node, x: relax.Expr, limit: relax.Expr, bound: Callable[..., 
         none = relax.const(-np.inf if bound is relax.op.maximum else np.inf, limit.ty.dtype.dtype)
         limit = node.emit(relax.op.where(node.emit(relax.op.isnan(limit)), none, limit))
     return node.emit(bound(x, limit))
+
+
+@converter("Softmax")
+def softmax(node: Node) -> relax.Expr:
+    """Of half precision in float32: sums of many small terms lose most digits in 16 bits."""
+    x = node.inputs[0]
+    kind = dtype_of(x)
+    if kind not in ("float16", "bfloat16"):
+        return convert_upstream(node)
+    wide = node.convert_as("Softmax", [node.emit(relax.op.astype(x, "float32"))], node.attributes, node.opset)
+    return relax.op.astype(wide, kind)

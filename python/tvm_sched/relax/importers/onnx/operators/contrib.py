@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from .integers import cast, dequantize, quantize
-from .quantized import dynamically_quantized, integer_matmul, per_matrix, requantize
+from .quantized import dynamically_quantized, float_product, integer_matmul, per_matrix, requantize
 from .registry import Node, constant_of, converter, dtype_of
 
 _DOMAIN = "com.microsoft"
@@ -20,22 +21,14 @@ def dynamic_quantize_matmul(node: Node) -> relax.Expr:
     """Inputs A (float), B, its scale, its zero point, a bias: A is quantised by its range, the result is float."""
     a, b, b_scale, b_zero, bias = (node.input(k) for k in range(5))
     quantized, a_scale, a_zero = dynamically_quantized(node, a)
-    return _float_product(node, (quantized, a_scale, a_zero), (b, b_scale, b_zero), bias)
+    return float_product(node, (quantized, a_scale, a_zero), (b, b_scale, b_zero), bias)
 
 
 @converter("MatMulIntegerToFloat", domain=_DOMAIN)
 def matmul_integer_to_float(node: Node) -> relax.Expr:
     """Inputs A, B, their scales, their zero points, a bias; the result is float."""
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (node.input(k) for k in range(7))
-    return _float_product(node, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
-
-
-def _float_product(node: Node, left: tuple[Any, ...], right: tuple[Any, ...], bias: relax.Expr | None) -> relax.Expr:
-    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
-    product = cast(node, integer_matmul(node, a, b, a_zero, b_zero), "float32")
-    scale = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
-    result = node.emit(relax.op.multiply(product, scale))
-    return result if bias is None else node.emit(relax.op.add(result, bias))
+    return float_product(node, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
 
 
 @converter("QLinearAdd", "QLinearMul", domain=_DOMAIN)
@@ -56,6 +49,22 @@ def qlinear_activation(node: Node) -> relax.Expr:
         result = node.emit(relax.op.sigmoid(value))
     else:
         result = node.emit(relax.op.nn.leakyrelu(value, float(node.attribute("alpha", 0.01))))
+    return quantize(node, result, scale, zero, dtype_of(x))
+
+
+@converter("QLinearSoftmax", domain=_DOMAIN)
+def qlinear_softmax(node: Node) -> relax.Expr:
+    """Inputs as of QLinearSigmoid; the attribute ``opset`` is that of the Softmax which it was."""
+    x, x_scale, x_zero, scale, zero = (node.input(k) for k in range(5))
+    opset = int(node.attribute("opset", 13))
+    axis = int(node.attribute("axis", -1 if opset >= 13 else 1))
+    value = dequantize(node, x, x_scale, x_zero)
+    shape = node.shape(x, "its input X")
+    if opset < 13:  # all axes from this one on are one
+        start = axis % len(shape)
+        value = node.emit(relax.op.reshape(value, (math.prod(shape[:start]), math.prod(shape[start:]))))
+        axis = -1
+    result = node.emit(relax.op.reshape(node.emit(relax.op.nn.softmax(value, axis)), shape))
     return quantize(node, result, scale, zero, dtype_of(x))
 
 

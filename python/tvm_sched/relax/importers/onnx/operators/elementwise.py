@@ -6,7 +6,8 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-from .registry import Node, converter, dtype_of
+from .registry import Node, constant_of, converter, dtype_of
+from .upstream import convert_upstream
 
 WHOLE = ("int", "uint")
 
@@ -66,13 +67,39 @@ def softplus(node: Node) -> relax.Expr:
     return node.builder.emit_te(compute, x, primfunc_name_hint="softplus")
 
 
+@converter("Div")
+def divide(node: Node) -> relax.Expr:
+    """Division by zero of whole numbers is undefined, and must not end the process, as a processor's own may."""
+    x, y = node.input(0), node.input(1)
+    if isinstance(x, relax.ShapeExpr) or isinstance(y, relax.ShapeExpr) or not dtype_of(y).startswith(WHOLE):
+        return convert_upstream(node)
+    by, negated = _safe_divisor(node, y)
+    quotient = node.emit(node.convert_as("Div", [x, by], node.attributes, node.opset))
+    if negated is None:
+        return quotient
+    return relax.op.where(negated, relax.op.negative(quotient), quotient)
+
+
+def _safe_divisor(node: Node, y: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
+    """1 for 0 and -1, by which processors trap (-1 for the least number), and where -1 stood; constants as they are."""
+    known = constant_of(y)
+    if known is not None and not np.isin(known, (0, -1)).any():
+        return y, None
+    traps, negated = relax.op.equal(y, scalar(0, y)), None
+    if dtype_of(y).startswith("int"):
+        negated = node.emit(relax.op.equal(y, scalar(-1, y)))
+        traps = relax.op.logical_or(traps, negated)
+    return node.emit(relax.op.where(traps, scalar(1, y), y)), negated
+
+
 @converter("Mod")
 def mod(node: Node) -> relax.Expr:
     """The sign of the divisor, or with ``fmod`` that of the dividend; TVM's gives NaN for some floating point."""
     x, y = node.input(0), node.input(1)
     truncate = bool(node.attribute("fmod", 0))
     if dtype_of(x).startswith(WHOLE):
-        return relax.op.mod(x, y) if truncate else relax.op.floor_mod(x, y)
+        by, _ = _safe_divisor(node, y)
+        return relax.op.mod(x, by) if truncate else relax.op.floor_mod(x, by)
     if dtype_of(x) not in ("float16", "float32", "float64"):
         raise node.unsupported(f"a remainder of {dtype_of(x)} is not written; cast to float32 before it")
 
@@ -163,8 +190,6 @@ def dropout(node: Node) -> list[relax.Expr]:
 
 
 def _is_false(value: relax.Expr) -> bool:
-    from .registry import constant_of
-
     known = constant_of(value)
     return known is not None and not bool(known)
 

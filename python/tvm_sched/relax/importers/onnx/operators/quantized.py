@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import onnx
 from tvm import relax
 
 from .integers import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
 from .registry import Node, converter, dtype_of
+from .small_floats import SMALL_FLOATS, decode, encode
 
 _UINT8 = onnx.TensorProto.UINT8
 
@@ -20,6 +22,10 @@ def quantize_linear(node: Node) -> relax.Expr:
     x, zero = node.inputs[0], node.input(2)
     dtype = dtype_of(zero) if zero is not None else _output_dtype(node)
     scale, zero = (_spread(node, x, value) for value in (node.inputs[1], zero))
+    if dtype in SMALL_FLOATS:
+        # Zero points of floating point are 0.
+        quotient = node.emit(relax.op.divide(cast(node, x, "float32"), cast(node, scale, "float32")))
+        return encode(node, quotient, dtype, bool(node.attribute("saturate", 1)))
     return quantize(node, x, scale, zero, dtype)
 
 
@@ -28,8 +34,13 @@ def quantize_linear(node: Node) -> relax.Expr:
 def dequantize_linear(node: Node) -> relax.Expr:
     """The numbers that a quantised tensor stands for, in the type of the scale."""
     x, scale = node.inputs[0], node.inputs[1]
+    if dtype_of(x) in SMALL_FLOATS:
+        factor = cast(node, _spread(node, x, scale), "float32")
+        return cast(node, node.emit(relax.op.multiply(decode(node, x), factor)), dtype_of(scale))
     if dtype_of(x) not in ("int8", "uint8", "int16", "uint16", "int32"):
-        raise node.unsupported(f"its input is {dtype_of(x)}; integers of 8, 16 or 32 bits are allowed")
+        raise node.unsupported(
+            f"its input is {dtype_of(x)}; integers of 8, 16 or 32 bits and floating point of 8 bits are allowed"
+        )
     dtype = dtype_of(scale)
     scale, zero = (_spread(node, x, value) for value in (scale, node.input(2)))
     return cast(node, dequantize(node, x, scale, zero), dtype)
@@ -74,6 +85,15 @@ def integer_matmul(
     rows = None if a_zero is None else per_matrix(node, a_zero, a, -2)
     columns = None if b_zero is None else per_matrix(node, b_zero, b, -1)
     return node.emit(relax.op.matmul(centred(node, a, rows, dtype), centred(node, b, columns, dtype)))
+
+
+def float_product(node: Node, left: tuple[Any, ...], right: tuple[Any, ...], bias: relax.Expr | None) -> relax.Expr:
+    """The product of two quantised matrices, each with its scale and zero point, as floats."""
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
+    product = cast(node, integer_matmul(node, a, b, a_zero, b_zero), "float32")
+    scale = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
+    result = node.emit(relax.op.multiply(product, scale))
+    return result if bias is None else node.emit(relax.op.add(result, bias))
 
 
 @converter("QLinearMatMul")
@@ -127,8 +147,9 @@ def _integer_conv(
 
 def _output_dtype(node: Node) -> str:
     number = node.attribute("output_dtype", 0) or _UINT8
-    dtype = str(onnx.TensorProto.DataType.Name(number)).lower()
-    range_of(node, dtype)
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(number))
+    if dtype not in SMALL_FLOATS:
+        range_of(node, dtype)
     return dtype
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from ....recurrent import GATES, Activation, Cell, Weights, emit_direction, make_activation, takes_alpha, takes_beta
+from .integers import dequantize
+from .quantized import dynamically_quantized
 from .registry import Node, converter, dtype_of
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
@@ -31,6 +35,35 @@ def recurrent(node: Node) -> list[relax.Expr]:
     if not swapped:
         return [*y, *last]
     return [node.emit(relax.op.permute_dims(y[0], [2, 0, 1, 3])), *(_swap(node, value) for value in last)]
+
+
+@converter("DynamicQuantizeLSTM", domain="com.microsoft")
+def dynamic_quantize_lstm(node: Node) -> list[relax.Expr]:
+    """Inputs of LSTM, then scale and zero point of W and of R, which are 8-bit and transposed.
+
+    X is quantised by its range as ONNX Runtime does. The state is not: it stays float32, where ONNX Runtime rounds it to
+    8 bits before each step, so that results differ from its by less than these steps of 1/255 of the state's range make.
+    """
+    x = node.input(0)
+    inputs = [dequantize(node, *dynamically_quantized(node, x)), *(node.input(k) for k in range(1, 8))]
+    for position, scale in ((1, 8), (2, 10)):
+        inputs[position] = _dequantized_weights(node, position, scale)
+    return list(recurrent(replace(node, operator="LSTM", inputs=tuple(inputs))))
+
+
+def _dequantized_weights(node: Node, position: int, scale: int) -> relax.Expr:
+    """8-bit weights (directions, inputs, gates) as float32 (directions, gates, inputs)."""
+    name = "WR"[position - 1]
+    whole, scales, zeros = (node.constant(k) for k in (position, scale, scale + 1))
+    if whole is None or scales is None or (zeros is None and node.input(scale + 1) is not None):
+        raise node.unsupported(
+            f"its weights {name}, their scale or their zero point are known only when the model runs"
+        )
+    wide = whole.astype(np.int32)
+    if zeros is not None:
+        wide = wide - zeros.reshape(len(whole), 1, -1).astype(np.int32)
+    values = wide.astype(np.float32) * scales.reshape(len(whole), 1, -1)
+    return relax.const(np.ascontiguousarray(values.transpose(0, 2, 1)))
 
 
 def _directions(node: Node) -> tuple[bool, ...]:

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, te
 
 from .registry import Node, converter, dtype_of
+from .small_floats import SMALL_FLOATS, decode, encode
 from .upstream import convert_upstream
 
 NUMBERS = {
@@ -21,20 +22,28 @@ NUMBERS = {
 
 @converter("Cast")
 def cast(node: Node) -> relax.Expr:
-    """Between the types that the kernels compute in; the small ones are packed or saturate, which TVM's ignores."""
+    """Between the types that the kernels compute in, and 8-bit floating point; TVM's neither saturates nor unpacks."""
     from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
     to = get_type(node.attribute("to"))
     x = node.input(0)
-    known = None if isinstance(x, relax.ShapeExpr) else dtype_of(x)
+    if isinstance(x, relax.ShapeExpr):
+        return convert_upstream(node)
+    known = dtype_of(x)
     for kind in (to, known):
-        if kind is not None and kind not in NUMBERS:
+        if kind not in NUMBERS | SMALL_FLOATS:
             raise node.unsupported(
-                f"a cast from {known} to {to}; types are {', '.join(sorted(NUMBERS))}: export the model with one of these"
+                f"a cast from {known} to {to}; types are {', '.join(sorted(NUMBERS | SMALL_FLOATS))}: export the model "
+                "with one of these"
             )
     if known == to:
         return x
-    return convert_upstream(node)
+    if known in SMALL_FLOATS:
+        x = decode(node, x)
+    if to in SMALL_FLOATS:
+        wide = node.emit(relax.op.astype(x, "float32"))
+        return encode(node, wide, to, bool(node.attribute("saturate", 1)), node.attribute("round_mode", "up"))
+    return relax.op.astype(x, to) if known in SMALL_FLOATS else convert_upstream(node)
 
 
 @converter("Unsqueeze")

@@ -1,0 +1,143 @@
+"""The database of all that was ever measured on this user's machines."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ..errors import InputError
+from ..files import cache_directory
+from .profile import Machine, Measurement, Pair, minor
+
+T = TypeVar("T")
+ENTRIES = 50_000
+"""How many measurements a database keeps; one takes about 600 bytes."""
+
+
+class CostWarning(UserWarning):
+    """Latencies that are less than what was asked for: a profile of another machine, operators not measured."""
+
+
+class Database:
+    """Every measurement of this user, so that no kernel is measured twice on one machine with the same versions.
+
+    Parameters
+    ----------
+    path : path, optional
+        Default: ``$TVM_SCHED_CACHE``, or ``tvm_sched`` in the user's cache directory, and there ``measurements.sqlite``.
+    entries : int
+        How many measurements it keeps at most; when more are written, the oldest are dropped.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, entries: int = ENTRIES) -> None:
+        self.entries = entries
+        self.path = Path(path) if path is not None else cache_directory() / "measurements.sqlite"
+
+    def read(self, machine: Machine, device: str) -> dict[str, Measurement]:
+        """Measurements by their `Measurement.key`; empty where there are none."""
+        rows = self._read(machine, device)
+        return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows.items()}
+
+    def read_pairs(self, machine: Machine, device: str) -> dict[tuple[str, str], Pair]:
+        """Pairs measured side by side, by their signatures."""
+        rows = self._read(machine, f"{device}, pairs")
+        pairs = [msgspec.json.decode(content, type=Pair) for content in rows.values()]
+        return {(pair.first, pair.second): pair for pair in pairs}
+
+    def write_pairs(self, machine: Machine, device: str, pairs: Iterable[Pair]) -> None:
+        """Add pairs, in place of those of the same signatures."""
+        documents = {f"{pair.first} beside {pair.second}": msgspec.json.encode(pair) for pair in pairs}
+        self._write(machine, f"{device}, pairs", documents)
+
+    def write(self, machine: Machine, device: str, measurements: Iterable[Measurement]) -> None:
+        """Add measurements, in place of those of the same key."""
+        self._write(machine, device, {each.key: msgspec.json.encode(each) for each in measurements})
+
+    def size(self) -> int:
+        """Bytes of the file; 0 where there is none."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def clear(self) -> bool:
+        """Remove the file, and a damaged one that was put aside; returns whether there was one."""
+        found = self.path.is_file()
+        for ending in ("", "-journal", ".damaged"):
+            self.path.with_name(f"{self.path.name}{ending}").unlink(missing_ok=True)
+        return found
+
+    def forget(self, machine: Machine, device: str, signatures: Iterable[str]) -> None:
+        """Remove measurements of kernels by their signatures, whatever computed these."""
+        remove = (
+            "delete from measurement where machine = ? and device = ? "
+            "and (signature = ? or (signature >= ? and signature < ?))"
+        )
+        rows = [(_key(machine), device, text, f"{text}#", f"{text}$") for text in signatures]  # "$" follows "#"
+        self._use(lambda connection: connection.executemany(remove, rows))
+
+    def _read(self, machine: Machine, device: str) -> dict[str, bytes]:
+        query = "select signature, content from measurement where machine = ? and device = ?"
+        if not self.path.is_file():
+            return {}
+        return dict(self._use(lambda connection: connection.execute(query, (_key(machine), device)).fetchall()))
+
+    def _write(self, machine: Machine, device: str, documents: Mapping[str, bytes]) -> None:
+        rows = [(_key(machine), device, name, content) for name, content in documents.items()]
+        oldest = (
+            "select rowid from measurement order by rowid desc limit -1 offset ?"  # SQLite numbers them as they come
+        )
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.executemany("insert or replace into measurement values (?, ?, ?, ?)", rows)
+            connection.execute(f"delete from measurement where rowid in ({oldest})", (self.entries,))
+
+        self._use(write)
+
+    def _use(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Work on the open database in one transaction; a damaged one is put aside with a `CostWarning` and made anew."""
+        try:
+            try:
+                return self._open(work)
+            except sqlite3.DatabaseError as error:
+                if type(error) is not sqlite3.DatabaseError:  # not damaged, but locked, full, or forbidden
+                    raise
+                aside = self._put_aside()
+                warnings.warn(
+                    f"{self.path}: the database of measurements is damaged ({error}); it is {aside.name} now, and a new "
+                    "one is made",
+                    CostWarning,
+                    stacklevel=2,
+                )
+                return self._open(work)
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(
+                f"{self.path}: the database of measurements cannot be used ({error}); remove the file, or name another "
+                "directory with TVM_SCHED_CACHE"
+            ) from None
+
+    def _open(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
+            connection.execute(
+                "create table if not exists measurement "
+                "(machine text, device text, signature text, content blob, primary key (machine, device, signature))"
+            )
+            return work(connection)
+
+    def _put_aside(self) -> Path:
+        """Rename the file, and remove the journal, which another database must not take for its own."""
+        aside = self.path.with_name(f"{self.path.name}.damaged")
+        with suppress(FileNotFoundError):  # another process did it
+            os.replace(self.path, aside)
+        self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
+        return aside
+
+
+def _key(machine: Machine) -> str:
+    versions = sorted((package, minor(version)) for package, version in machine.versions.items())
+    return msgspec.json.encode([machine.processor, machine.cores, versions]).decode()

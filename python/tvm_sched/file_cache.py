@@ -1,0 +1,205 @@
+"""A cache of sets of files on disk: by content, bounded in size, for several processes at once.
+
+An entry is a folder, named by its key, with the files and a manifest that has their digests. It is written under another
+name and renamed when it is whole, so nobody sees half of one and nobody waits for a lock. A process whose entry is removed
+while it reads takes that for a miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .errors import InputError
+from .files import cache_directory
+
+DEFAULT_LIMIT = 4 << 30
+"""Bytes of a cache where ``TVM_SCHED_CACHE_LIMIT`` says nothing else."""
+_MANIFEST = "manifest.json"
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_ABANDONED = 24 * 3600.0
+"""Seconds after which what a process began to write is taken for left behind."""
+
+
+class _Manifest(msgspec.Struct):
+    about: dict[str, Any]
+    files: dict[str, str]
+    """SHA-256 of each file by its name."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``size`` in bytes; ``used`` in seconds since the epoch; ``about`` is what was said when it was kept."""
+
+    key: str
+    size: int
+    used: float
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FileCache:
+    """Entries under one folder.
+
+    Attributes
+    ----------
+    folder : Path
+        Made when the first entry is kept.
+    limit : int
+        Bytes of all entries together. Those that were not used for longest go first.
+    """
+
+    folder: Path
+    limit: int
+
+    def find(self, key: str) -> tuple[Path, dict[str, Any]] | None:
+        """The folder of an entry and what was said of it; None where there is none. A damaged one is removed."""
+        folder = self.folder / key
+        manifest = _read_manifest(folder)
+        if manifest is None:
+            if folder.is_dir():
+                self._remove(folder)
+            return None
+        try:
+            whole = all(file_digest(folder / name) == digest for name, digest in manifest.files.items())
+            os.utime(folder)
+        except OSError:  # a file is missing, or another process removes the entry just now
+            whole = False
+        if not whole:
+            self._remove(folder)
+            return None
+        return folder, manifest.about
+
+    def keep(self, key: str, files: Mapping[str, Path], about: Mapping[str, Any]) -> bool:
+        """Keep copies of files, by name, unless they are larger than all that may be kept.
+
+        Returns
+        -------
+        bool
+            Whether they are kept. A folder that cannot be written keeps nothing: it is only a cache.
+        """
+        if sum(path.stat().st_size for path in files.values()) > self.limit:
+            return False
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = Path(tempfile.mkdtemp(prefix=".", suffix=".new", dir=self.folder))
+        except OSError:
+            return False
+        try:
+            for name, path in files.items():
+                shutil.copyfile(path, made / name)
+            digests = {name: file_digest(made / name) for name in files}
+            (made / _MANIFEST).write_bytes(msgspec.json.encode(_Manifest(dict(about), digests)))
+            os.rename(made, self.folder / key)
+        except OSError:  # no room; or another process was faster, and its entry is as good
+            shutil.rmtree(made, ignore_errors=True)
+            return (self.folder / key).is_dir()
+        self._evict()
+        return True
+
+    def entries(self) -> list[Entry]:
+        """All entries, the last used first."""
+        found = []
+        for folder in self._folders():
+            manifest = _read_manifest(folder)
+            try:
+                size, used = sum(file.stat().st_size for file in folder.iterdir()), folder.stat().st_mtime
+            except OSError:
+                continue
+            found.append(Entry(folder.name, size, used, manifest.about if manifest else {}))
+        return sorted(found, key=lambda entry: -entry.used)
+
+    def clear(self) -> int:
+        """Remove all entries; returns how many there were."""
+        folders = self._folders()
+        for folder in folders:
+            self._remove(folder)
+        return len(folders)
+
+    def _folders(self) -> list[Path]:
+        try:
+            return [path for path in self.folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        except OSError:
+            return []
+
+    def _evict(self) -> None:
+        total = 0
+        for entry in self.entries():
+            total += entry.size
+            if total > self.limit:
+                self._remove(self.folder / entry.key)
+        for path in self.folder.glob(".*"):
+            try:
+                if path.stat().st_mtime < time.time() - _ABANDONED:
+                    shutil.rmtree(path, ignore_errors=True)
+            except OSError:
+                continue
+
+    def _remove(self, folder: Path) -> None:
+        """Take it out of sight at once, so that nobody finds half of it."""
+        try:
+            gone = Path(tempfile.mkdtemp(prefix=".", suffix=".old", dir=self.folder))
+            os.rename(folder, gone / folder.name)
+        except OSError:
+            return
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def compiled_models() -> FileCache | None:
+    """The cache of what `tvm-sched compile` made; None where ``TVM_SCHED_NO_CACHE`` is set.
+
+    Raises
+    ------
+    InputError
+        ``TVM_SCHED_CACHE_LIMIT`` is no size.
+    """
+    if os.environ.get("TVM_SCHED_NO_CACHE", "0") not in ("", "0"):
+        return None
+    return compiled_cache()
+
+
+def compiled_cache() -> FileCache:
+    """The same cache, also where it is not to be used."""
+    return FileCache(cache_directory() / "compiled", _limit())
+
+
+def _limit() -> int:
+    said = os.environ.get("TVM_SCHED_CACHE_LIMIT")
+    if not said:
+        return DEFAULT_LIMIT
+    text = said.strip().lower().removesuffix("b").removesuffix("i")
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
+    try:
+        size = int(float(number) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        size = -1
+    if size < 0:
+        raise InputError(
+            f"TVM_SCHED_CACHE_LIMIT is {said!r}; a number of bytes is allowed, with K, M, G or T, such as 4G"
+        )
+    return size
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _read_manifest(folder: Path) -> _Manifest | None:
+    try:
+        return msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=_Manifest)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,19 @@
+"""Operators whose result has a size that only the values decide: kernels that fill a buffer of the largest size.
+
+Each kernel also writes how many entries there are. `leading_part` is the kernel that copies these out of the buffer.
+"""
+
+from .leading import emit_count, emit_leading
+from .selection import compress_kernel, nonzero_kernel
+from .suppression import Suppression, suppression_kernel
+from .unique import unique_kernel
+
+__all__ = [
+    "Suppression",
+    "compress_kernel",
+    "emit_count",
+    "emit_leading",
+    "nonzero_kernel",
+    "suppression_kernel",
+    "unique_kernel",
+]

@@ -1,0 +1,59 @@
+"""Kernels that select elements by a condition."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from .writing import Kernel, add_one, counter, long, loops, when
+
+
+def nonzero_kernel(shape: tuple[int, ...], dtype: str) -> tirx.PrimFunc:
+    """Positions of the elements that are not zero, in the order of memory.
+
+    It takes the tensor, and writes positions ``(rank, elements)`` and their count ``(1,)``, both int64. A scalar has one
+    position, 0.
+    """
+    rank, elements = max(len(shape), 1), math.prod(shape)
+    kernel = Kernel()
+    with kernel.write("nonzero"):
+        x = kernel.argument("x", shape, dtype)
+        places = kernel.argument("places", (rank, elements), "int64")
+        count = kernel.argument("count", (1,), "int64")
+        found = counter()
+        with loops(shape) as place, when(_is_true(x[tuple(place)], dtype)):
+            for axis, position in enumerate(place or [0]):
+                T.buffer_store(places, long(position), [long(axis), found[0]])
+            add_one(found)
+        T.buffer_store(count, found[0], [0])
+    return kernel.function
+
+
+def compress_kernel(shape: tuple[int, ...], dtype: str, axis: int, conditions: int) -> tirx.PrimFunc:
+    """The slices of a tensor along an axis for which a condition holds.
+
+    It takes the tensor and the conditions ``(conditions,)`` (bool; none is left for the slices after the last one), and
+    writes the slices, the selected ones first, and their count.
+    """
+    kept = min(conditions, shape[axis])
+    others = [d for k, d in enumerate(shape) if k != axis]
+    kernel = Kernel()
+    with kernel.write("compress"):
+        x = kernel.argument("x", shape, dtype)
+        condition = kernel.argument("condition", (conditions,), "bool")
+        y = kernel.argument("y", [kept if k == axis else d for k, d in enumerate(shape)], dtype)
+        count = kernel.argument("count", (1,), "int64")
+        found = counter()
+        with loops([kept]) as (k,), when(condition[k]):
+            with loops(others) as place:
+                source, target = ([*place[:axis], at, *place[axis:]] for at in (k, found[0]))
+                T.buffer_store(y, x[tuple(source)], target)
+            add_one(found)
+        T.buffer_store(count, found[0], [0])
+    return kernel.function
+
+
+def _is_true(value: tirx.Expr, dtype: str) -> tirx.Expr:
+    return value if dtype == "bool" else value != tirx.const(0, dtype)

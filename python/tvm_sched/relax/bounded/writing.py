@@ -1,0 +1,69 @@
+"""What the writers of these kernels share: the function's frame, its arguments, counters, loops over many axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T  # noqa: N812
+
+
+class Kernel:
+    """A function while it is written; afterwards `function` holds it."""
+
+    function: tirx.PrimFunc
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[None]:
+        """Write the function's body inside of this."""
+        with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
+            T.func_name(name)
+            T.func_attr({"op_pattern": 8, "tirx.noalias": True})  # opaque: nothing is fused into it
+            yield
+        self.function = builder.get()
+
+    def argument(self, name: str, shape: Sequence[Any], dtype: str) -> Any:
+        """A tensor that the function takes or writes."""
+        return T.arg(name, T.buffer(tuple(shape), dtype))
+
+
+def counter(start: int = 0) -> Any:
+    """A whole number that changes."""
+    made = T.alloc_buffer((1,), "int64", scope="local")
+    assign(made, start)
+    return made
+
+
+def assign(target: Any, value: Any) -> None:
+    """Give a counter a value."""
+    T.buffer_store(target, long(value), [0])
+
+
+def add_one(target: Any) -> None:
+    """Increase a counter."""
+    assign(target, target[0] + long(1))
+
+
+def long(value: Any) -> Any:
+    """A whole number as int64."""
+    return tirx.const(value, "int64") if isinstance(value, int) else tirx.Cast("int64", value)
+
+
+@contextmanager
+def when(condition: Any) -> Iterator[None]:
+    """Do what follows only where the condition holds."""
+    with T.If(condition), T.Then():
+        yield
+
+
+@contextmanager
+def loops(extents: Sequence[Any]) -> Iterator[list[Any]]:
+    """A loop over each axis; one step where there is none."""
+    if not extents:
+        yield []
+        return
+    with T.grid(*(long(extent) if isinstance(extent, int) else extent for extent in extents)) as variables:
+        yield [variables] if isinstance(variables, tirx.Var) else list(variables)

@@ -1,0 +1,204 @@
+"""Attention as ONNX Runtime's optimiser fuses it (domain com.microsoft), written out as products and softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .integers import cast
+from .quantized import float_product
+from .registry import Node, converter, dtype_of
+
+_DOMAIN = "com.microsoft"
+_REFUSED = ("do_rotary", "past_present_share_buffer")
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """Queries, keys and values as (batch, heads, tokens, size of a head), and how many of the keys are past."""
+
+    query: relax.Expr
+    key: relax.Expr
+    value: relax.Expr
+    past: int = 0
+
+
+@converter("Attention", domain=_DOMAIN)
+def attention(node: Node) -> list[relax.Expr]:
+    """Inputs X, weights of q, k and v beside each other, their bias, a mask, past keys and values, a bias of scores."""
+    x, weights, bias, mask, past, added = (node.input(k) for k in range(6))
+    product = node.emit(relax.op.matmul(x, weights))
+    return _self_attention(node, product, bias, mask, past, added)
+
+
+@converter("QAttention", domain=_DOMAIN)
+def quantized_attention(node: Node) -> list[relax.Expr]:
+    """Attention of which X and the weights are quantised."""
+    x, weights, bias, x_scale, scale, mask, x_zero, zero, past = (node.input(k) for k in range(9))
+    product = float_product(node, (x, x_scale, x_zero), (weights, scale, zero), None)
+    return _self_attention(node, product, bias, mask, past, None)
+
+
+def _self_attention(node: Node, product: relax.Expr, bias: Any, mask: Any, past: Any, added: Any) -> list[relax.Expr]:
+    _check(node)
+    if bias is not None:
+        product = node.emit(relax.op.add(product, bias))
+    width = node.shape(product, "its input")[-1]
+    sizes = node.attribute("qkv_hidden_sizes") or (width // 3,) * 3
+    ends = [sizes[0], sizes[0] + sizes[1]]
+    parts = node.emit(relax.op.split(product, ends, axis=-1))
+    query, key, value = (_heads(node, node.emit(relax.TupleGetItem(parts, k))) for k in range(3))
+    length = 0
+    if past is not None:
+        length = node.shape(past, "its input past")[3]
+        key, value = (_after_past(node, past, k, now) for k, now in enumerate((key, value)))
+    heads = _Heads(query, key, value, length)
+    results = [_attend(node, heads, mask, added)]
+    if node.wants(1):
+        pair = [node.emit(relax.op.expand_dims(each, 0)) for each in (key, value)]
+        results.append(node.emit(relax.op.concat(pair, 0)))
+    return results
+
+
+def _after_past(node: Node, past: relax.Expr, which: int, now: relax.Expr) -> relax.Expr:
+    """Keys (0) or values (1) of the past, then those of now."""
+    shape = node.shape(past, "its input past")
+    part = node.emit(relax.op.strided_slice(past, [0], [which], [which + 1]))
+    return node.emit(relax.op.concat([node.emit(relax.op.reshape(part, shape[1:])), now], 2))
+
+
+@converter("MultiHeadAttention", domain=_DOMAIN)
+def multi_head_attention(node: Node) -> list[relax.Expr]:
+    """Inputs q, k, v (k and v may stand packed in others), bias, a mask of keys, what is added to scores, past k and v."""
+    _check(node)
+    query, key, value, bias, mask, added, past_key, past_value = (node.input(k) for k in range(8))
+    if node.input(8) is not None or node.input(9) is not None or node.wants(3):
+        raise node.unsupported("it shares a buffer with its past or gives its scores; export the model without that")
+    query, key, value = _unpacked(node, query, key, value)
+    if bias is not None:
+        query, key, value = _with_bias(node, bias, [query, key, value])
+    query, key, value = (_heads(node, each) for each in (query, key, value))
+    length = 0
+    if past_key is not None:
+        length = node.shape(past_key, "its input past_key")[2]
+        key = node.emit(relax.op.concat([past_key, key], 2))
+        value = node.emit(relax.op.concat([past_value, value], 2))
+    result = _attend(node, _Heads(query, key, value, length), mask, added)
+    return [result, key, value]
+
+
+def _check(node: Node) -> None:
+    for name in _REFUSED:
+        if node.attribute(name, 0):
+            raise node.unsupported(f"its attribute {name} is set; export the model without it")
+
+
+def _unpacked(node: Node, query: Any, key: Any, value: Any) -> list[relax.Expr]:
+    """Q, k and v by themselves; packed are (batch, tokens, heads, 3, size) and (batch, tokens, heads, 2, size)."""
+    packed = query if key is None else key
+    if value is not None or packed is None:
+        return [query, key, value]
+    shape = node.shape(packed, "its packed input")
+    if len(shape) != 5:
+        raise node.unsupported(f"its values are missing, and its keys of shape {shape} do not hold them")
+    parts = []
+    for k in range(shape[3]):
+        part = node.emit(relax.op.strided_slice(packed, [3], [k], [k + 1]))
+        parts.append(node.emit(relax.op.reshape(part, (*shape[:2], shape[2] * shape[4]))))
+    return parts if key is None else [query, *parts]
+
+
+def _with_bias(node: Node, bias: relax.Expr, tensors: Sequence[relax.Expr]) -> list[relax.Expr]:
+    """The bias lies behind one another for q, k and v; keys and values by heads have none."""
+    results, start = [], 0
+    for tensor in tensors:
+        shape = node.shape(tensor, "an input")
+        if len(shape) != 3:
+            results.append(tensor)
+            continue
+        part = node.emit(relax.op.strided_slice(bias, [0], [start], [start + shape[-1]]))
+        results.append(node.emit(relax.op.add(tensor, part)))
+        start += shape[-1]
+    return results
+
+
+def _heads(node: Node, x: relax.Expr) -> relax.Expr:
+    """(batch, tokens, width) as (batch, heads, tokens, size); what has four axes has that form already."""
+    shape = node.shape(x, "an input")
+    if len(shape) == 4:
+        return x
+    heads = int(node.attribute("num_heads"))
+    if shape[-1] % heads:
+        raise node.unsupported(f"its width {shape[-1]} cannot be divided into {heads} heads")
+    split = node.emit(relax.op.reshape(x, (*shape[:2], heads, shape[-1] // heads)))
+    return node.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
+
+
+def _attend(node: Node, heads: _Heads, mask: Any, added: Any) -> relax.Expr:
+    """``softmax(scale * q @ k.T + masks) @ v`` as (batch, tokens, width)."""
+    batch, count, tokens, size = node.shape(heads.query, "its queries")
+    keys, wide = (node.shape(each, "its keys")[k] for each, k in ((heads.key, 2), (heads.value, 3)))
+    dtype = dtype_of(heads.query)
+    scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(size)
+    turned = node.emit(relax.op.permute_dims(heads.key, [0, 1, 3, 2]))
+    scores = node.emit(relax.op.matmul(heads.query, turned))
+    scores = node.emit(relax.op.multiply(scores, relax.const(scale, dtype)))
+    masks = [] if mask is None else _key_mask(node, mask, (batch, tokens, keys), dtype)
+    if node.attribute("unidirectional", 0):
+        masks.append(_causal(tokens, keys, heads.past, dtype))
+    if added is not None:
+        masks.append(added)
+    if masks:
+        total = masks[0]
+        for each in masks[1:]:
+            total = node.emit(relax.op.add(total, each))
+        scores = node.emit(relax.op.add(scores, total))
+    result = node.emit(relax.op.matmul(node.emit(relax.op.nn.softmax(scores, -1)), heads.value))
+    result = node.emit(relax.op.permute_dims(result, [0, 2, 1, 3]))
+    return node.emit(relax.op.reshape(result, (batch, tokens, count * wide)))
+
+
+def _causal(tokens: int, keys: int, past: int, dtype: str) -> relax.Expr:
+    """The least number where a key comes after its query."""
+    later = np.arange(keys) > np.arange(tokens)[:, None] + past
+    return relax.const(np.where(later, np.finfo(dtype).min, 0).astype(dtype).reshape(1, 1, tokens, keys))
+
+
+def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[int, int, int], dtype: str) -> list[relax.Expr]:
+    """What is added to the scores (batch, heads, tokens, keys): mask_filter_value where the mask hides a key."""
+    batch, tokens, keys = sizes
+    shape = node.shape(mask, "its mask")
+    if shape in ((batch,), (2 * batch,)):
+        seen = _within(node, mask, shape, batch, keys)
+    elif shape in ((batch, keys), (batch, tokens, keys)):
+        seen = node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
+        seen = node.emit(relax.op.reshape(seen, (batch, 1, *shape[1:-1], keys)))
+        if len(shape) == 2:
+            seen = node.emit(relax.op.reshape(seen, (batch, 1, 1, keys)))
+    elif shape in ((1, 1), (batch, 1)):
+        return []  # a placeholder, says ONNX Runtime
+    else:
+        raise node.unsupported(
+            f"its mask has shape {shape}; ({batch},), ({2 * batch},), ({batch}, {keys}) and ({batch}, {tokens}, {keys}) "
+            "are allowed"
+        )
+    hidden = float(node.attribute("mask_filter_value", -10000.0))
+    return [node.emit(relax.op.where(seen, relax.const(0, dtype), relax.const(hidden, dtype)))]
+
+
+def _within(node: Node, mask: relax.Expr, shape: tuple[int, ...], batch: int, keys: int) -> relax.Expr:
+    """Keys before the ends that the mask gives, and not before the starts where it gives those, too."""
+    bounds = node.emit(relax.op.reshape(cast(node, mask, "int32"), (shape[0] // batch, batch, 1, 1, 1)))
+    places = relax.const(np.arange(keys, dtype="int32"))
+    end = node.emit(relax.op.strided_slice(bounds, [0], [0], [1]))
+    seen = node.emit(relax.op.less(places, node.emit(relax.op.reshape(end, (batch, 1, 1, 1)))))
+    if shape[0] == batch:
+        return seen
+    start = node.emit(relax.op.strided_slice(bounds, [0], [1], [2]))
+    after = node.emit(relax.op.greater_equal(places, node.emit(relax.op.reshape(start, (batch, 1, 1, 1)))))
+    return node.emit(relax.op.logical_and(seen, after))

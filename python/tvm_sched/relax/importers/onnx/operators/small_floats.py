@@ -1,0 +1,136 @@
+"""Floating point of 8 bits, by value through float32: TVM's own casts neither saturate nor round as the standard says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, te
+
+from .registry import Node, dtype_of
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the bits of a format are.
+
+    Attributes
+    ----------
+    mantissa, bias : int
+        Bits behind the point, and what is added to exponents.
+    largest : int
+        Code of the largest finite number.
+    infinite : int or None
+        Code of infinity, where the format has it.
+    nan : int
+    negative_zero : bool
+    """
+
+    mantissa: int
+    bias: int
+    largest: int
+    infinite: int | None
+    nan: int
+    negative_zero: bool
+
+
+LAYOUTS = {
+    "float8_e4m3fn": Layout(3, 7, 0x7E, None, 0x7F, True),
+    "float8_e4m3fnuz": Layout(3, 8, 0x7F, None, 0x80, False),
+    "float8_e5m2": Layout(2, 15, 0x7B, 0x7C, 0x7E, True),
+    "float8_e5m2fnuz": Layout(2, 16, 0x7F, None, 0x80, False),
+}
+"""Formats with sign and mantissa, as in the standard's page on float8."""
+EXPONENTS = "float8_e8m0fnu"
+"""Powers of two without sign."""
+SMALL_FLOATS = {*LAYOUTS, EXPONENTS}
+
+
+def decode(node: Node, x: relax.Expr) -> relax.Expr:
+    """A tensor of 8-bit floating point in float32, which holds each of its values."""
+    codes = node.builder.emit_te(
+        lambda a: te.compute(a.shape, lambda *i: tvm.tirx.reinterpret("uint8", a(*i)).astype("int32"), name="codes"),
+        x,
+        primfunc_name_hint="float8_codes",
+    )
+    shape = node.shape(x, "its input")
+    flat = node.emit(relax.op.reshape(codes, (int(np.prod(shape)),)))
+    values = node.emit(relax.op.take(relax.const(_values(dtype_of(x))), flat, 0))
+    return node.emit(relax.op.reshape(values, shape))
+
+
+def encode(node: Node, x: relax.Expr, dtype: str, saturate: bool = True, rounding: str = "up") -> relax.Expr:
+    """A float32 tensor in 8-bit floating point.
+
+    Parameters
+    ----------
+    saturate : bool
+        What is too large becomes the largest finite number, else infinity or NaN.
+    rounding : {"up", "down", "nearest"}
+        Of powers of two only (`EXPONENTS`); other formats round half to even.
+    """
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            bits = tvm.tirx.reinterpret("uint32", a(*i))
+            code = (
+                _power_of_two(bits, saturate, rounding)
+                if dtype == EXPONENTS
+                else _rounded(bits, LAYOUTS[dtype], saturate)
+            )
+            return tvm.tirx.reinterpret(dtype, code.astype("uint8"))
+
+        return te.compute(a.shape, element, name="encode")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint=f"to_{dtype}")
+
+
+def _rounded(bits: tvm.tirx.Expr, layout: Layout, saturate: bool) -> tvm.tirx.Expr:
+    """The code of a float32 number, given by its bits, rounded half to even."""
+    sign, size = bits >> _u(31), bits & _u(0x7FFFFFFF)
+    dropped = 23 - layout.mantissa
+    half = _u((1 << (dropped - 1)) - 1)
+    even = (size >> _u(dropped)) & _u(1)
+    # What rounds up across a power of two carries into the exponent, which stands right above the mantissa.
+    normal = ((size + half + even) >> _u(dropped)) - _u((127 - layout.bias) << layout.mantissa)
+    # Below the smallest normal number codes count multiples of the smallest one: float32's own addition rounds to these.
+    step = 24 - layout.bias - layout.mantissa  # exponent of a number whose last place is the smallest number
+    magic = tvm.tirx.const(2.0**step, "float32")
+    moved = tvm.tirx.reinterpret("uint32", tvm.tirx.reinterpret("float32", size) + magic)
+    below = moved - _u((127 + step) << 23)
+    code = tvm.tirx.Select(size < _u((128 - layout.bias) << 23), below, normal)
+    infinity, is_nan = _u(0x7F800000), size > _u(0x7F800000)
+    over = layout.infinite if layout.infinite is not None else layout.nan
+    beyond = _u(layout.largest) if saturate else _u(over)
+    code = tvm.tirx.Select(tvm.tirx.any(size == infinity, code > _u(layout.largest)), beyond, code)
+    code = tvm.tirx.Select(is_nan, _u(layout.nan), code)
+    signed = code | (sign << _u(7))
+    return signed if layout.negative_zero else tvm.tirx.Select(code == _u(0), code, signed)
+
+
+def _power_of_two(bits: tvm.tirx.Expr, saturate: bool, rounding: str) -> tvm.tirx.Expr:
+    """The exponent of a float32 number, given by its bits, whatever its sign."""
+    exponent, fraction = (bits >> _u(23)) & _u(0xFF), bits & _u(0x7FFFFF)
+    if rounding == "down":
+        return exponent
+    above = fraction > _u(0)
+    if rounding == "nearest":
+        half = _u(0x400000)
+        above = tvm.tirx.any(fraction > half, tvm.tirx.all(fraction == half, exponent > _u(0)))
+    last = 0xFE if saturate else 0xFF
+    return tvm.tirx.Select(tvm.tirx.all(above, exponent < _u(last)), exponent + _u(1), exponent)
+
+
+@cache
+def _values(dtype: str) -> npt.NDArray[np.float32]:
+    """The value of each code."""
+    import ml_dtypes
+
+    return np.arange(256, dtype="uint8").view(getattr(ml_dtypes, dtype)).astype("float32")
+
+
+def _u(value: int) -> tvm.tirx.Expr:
+    return tvm.tirx.const(value, "uint32")

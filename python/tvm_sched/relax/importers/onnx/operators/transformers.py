@@ -1,0 +1,190 @@
+"""Layers of transformers and diffusion models as ONNX Runtime's optimiser fuses them (domain com.microsoft)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from .integers import cast
+from .normalization import group_normalization, layer_normalization, rms_normalization
+from .registry import Node, converter, dtype_of
+
+_DOMAIN = "com.microsoft"
+_UNWANTED = "gives mean and deviation, which only training reads"
+
+
+@converter("SkipLayerNormalization", domain=_DOMAIN)
+def skip_layer_normalization(node: Node) -> list[relax.Expr]:
+    """Inputs x, skip, scale, shift, bias; outputs the normalised sum, mean and deviation (for training), the sum."""
+    scale, shift = node.input(2), node.input(3)
+    return _skip(node, [node.input(1), node.input(4)], layer_normalization, (scale, shift), 1e-12)
+
+
+@converter("SkipSimplifiedLayerNormalization", domain=_DOMAIN)
+def skip_rms_normalization(node: Node) -> list[relax.Expr]:
+    """As SkipLayerNormalization, by the root of the mean square; there is no shift."""
+    return _skip(node, [node.input(1), node.input(3)], rms_normalization, (node.input(2),), 1e-6)
+
+
+@converter("SimplifiedLayerNormalization")
+@converter("SimplifiedLayerNormalization", domain=_DOMAIN)
+def simplified_layer_normalization(node: Node) -> relax.Expr:
+    """RMSNormalization under the name that ONNX Runtime gave it before the standard had it."""
+    if node.wants(1):
+        raise node.unsupported(_UNWANTED)
+    return rms_normalization(node)
+
+
+def _skip(
+    node: Node, added: Sequence[Any], normalize: Any, scales: tuple[Any, ...], epsilon: float
+) -> list[relax.Expr]:
+    if node.wants(1) or node.wants(2):
+        raise node.unsupported(_UNWANTED)
+    total = node.input(0)
+    for value in added:
+        total = total if value is None else node.emit(relax.op.add(total, value))
+    normal = _normalized(node, normalize, total, scales, epsilon)
+    return [normal, total, total, total]  # the second and third have no reader
+
+
+def _normalized(node: Node, normalize: Any, x: relax.Expr, scales: tuple[Any, ...], epsilon: float) -> relax.Expr:
+    attributes = {"axis": -1, "epsilon": float(node.attribute("epsilon", epsilon))}
+    made = normalize(replace(node, inputs=(x, *scales), attributes=attributes, outputs=node.outputs[:1]))
+    return node.emit(made if isinstance(made, relax.Expr) else made[0])
+
+
+@converter("EmbedLayerNormalization", domain=_DOMAIN)
+def embed_layer_normalization(node: Node) -> list[relax.Expr]:
+    """Inputs tokens, segments, embeddings of words, positions and segments, scale, shift, mask, positions."""
+    tokens, segments, words, places, parts, scale, shift, mask, positions = (node.input(k) for k in range(9))
+    batch, length = node.shape(tokens, "its input input_ids")
+    if positions is None:
+        positions = relax.const(np.arange(length).reshape(1, length), "int64")
+    total = node.emit(relax.op.add(_rows(node, words, tokens), _rows(node, places, positions)))
+    if segments is not None:
+        total = node.emit(relax.op.add(total, _rows(node, parts, segments)))
+    counts: relax.Expr = relax.const(np.zeros(batch, "int32"))
+    if mask is not None:
+        counts = node.emit(relax.op.sum(cast(node, mask, "int32"), 1))
+    return [_normalized(node, layer_normalization, total, (scale, shift), 1e-12), counts, total]
+
+
+def _rows(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
+    """The rows of a table for each number."""
+    shape = (*node.shape(numbers, "an input of numbers"), node.shape(table, "an embedding")[-1])
+    flat = node.emit(relax.op.take(table, node.emit(relax.op.reshape(numbers, (-1,))), axis=0))
+    return node.emit(relax.op.reshape(flat, shape))
+
+
+@converter("Gelu", "BiasGelu", domain=_DOMAIN)
+def gelu(node: Node) -> relax.Expr:
+    """``x * Phi(x)``, of the input and a bias where there is one."""
+    return node.emit(relax.op.nn.gelu(_with_bias(node)))
+
+
+@converter("FastGelu", domain=_DOMAIN)
+def fast_gelu(node: Node) -> relax.Expr:
+    """Gelu's approximation by tanh, of the input and a bias where there is one."""
+    return node.emit(relax.op.nn.gelu_tanh(_with_bias(node)))
+
+
+@converter("QuickGelu", domain=_DOMAIN)
+def quick_gelu(node: Node) -> relax.Expr:
+    """``x * sigmoid(alpha * x)``."""
+    x = node.inputs[0]
+    alpha = relax.const(float(node.attribute("alpha", 1.702)), dtype_of(x))
+    gate = node.emit(relax.op.sigmoid(node.emit(relax.op.multiply(x, alpha))))
+    return node.emit(relax.op.multiply(x, gate))
+
+
+@converter("BiasSplitGelu", domain=_DOMAIN)
+def bias_split_gelu(node: Node) -> relax.Expr:
+    """The first half of the last axis, times the Gelu of the second; a bias is added before."""
+    x = _with_bias(node)
+    halves = node.emit(relax.op.split(x, 2, axis=-1))
+    first, second = (node.emit(relax.TupleGetItem(halves, k)) for k in range(2))
+    return node.emit(relax.op.multiply(first, node.emit(relax.op.nn.gelu(second))))
+
+
+@converter("BiasAdd", domain=_DOMAIN)
+def bias_add(node: Node) -> relax.Expr:
+    """The sum of input, bias and skip."""
+    return node.emit(relax.op.add(_with_bias(node), node.inputs[2]))
+
+
+def _with_bias(node: Node) -> relax.Expr:
+    bias = node.input(1)
+    return node.inputs[0] if bias is None else node.emit(relax.op.add(node.inputs[0], bias))
+
+
+@converter("GroupNorm", domain=_DOMAIN)
+def group_norm(node: Node) -> relax.Expr:
+    """GroupNormalization with channels last by default, and SiLU behind it where ``activation`` is 1."""
+    last = bool(node.attribute("channels_last", 1))
+    x = node.emit(relax.op.permute_dims(node.inputs[0], [0, 3, 1, 2])) if last else node.inputs[0]
+    attributes = {"num_groups": node.attribute("groups"), "epsilon": float(node.attribute("epsilon", 1e-5))}
+    scales = tuple(cast(node, each, dtype_of(x)) for each in node.inputs[1:3])
+    plain = replace(node, inputs=(x, *scales), attributes=attributes, opset=21)
+    result = node.emit(group_normalization(plain))
+    if node.attribute("activation", 0):
+        result = node.emit(relax.op.nn.silu(result))
+    return node.emit(relax.op.permute_dims(result, [0, 2, 3, 1])) if last else result
+
+
+@converter("RotaryEmbedding", domain=_DOMAIN)
+def rotary_embedding(node: Node) -> relax.Expr:
+    """The standard's operator of this name, with its positions before its tables."""
+    x, positions, cosine, sine = node.inputs[:4]
+    if node.attribute("is_packed_batching", 0) or float(node.attribute("scale", 1.0)) != 1:
+        raise node.unsupported("it is packed or scaled; export the model without that")
+    shape = node.shape(x, "its input")
+    batch, length = (shape[0], shape[-2])
+    if node.shape(positions, "its position_ids") == (1,):
+        steps = relax.const(np.arange(length).reshape(1, length), "int64")
+        positions = node.emit(relax.op.add(cast(node, positions, "int64"), steps))
+        positions = node.emit(relax.op.broadcast_to(positions, (batch, length)))
+    width = node.shape(cosine, "its cos_cache")[-1]
+    rotated = int(node.attribute("rotary_embedding_dim", 0)) or 2 * width
+    heads = int(node.attribute("num_heads", 0)) or (shape[-1] // rotated if len(shape) == 3 else shape[1])
+    by_head = x if len(shape) == 4 else _split_heads(node, x, (batch, length, heads, shape[-1] // heads))
+    cosine, sine = (
+        node.emit(relax.op.reshape(_rows(node, table, positions), (batch, 1, length, width)))
+        for table in (cosine, sine)
+    )
+    turned = _rotate(node, by_head, (cosine, sine), rotated, bool(node.attribute("interleaved", 0)))
+    if len(shape) == 4:
+        return turned
+    return node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(turned, [0, 2, 1, 3])), shape))
+
+
+def _split_heads(node: Node, x: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
+    return node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(x, shape)), [0, 2, 1, 3]))
+
+
+def _rotate(
+    node: Node, x: relax.Expr, tables: tuple[relax.Expr, relax.Expr], rotated: int, interleaved: bool
+) -> relax.Expr:
+    """Turn pairs of numbers by the angles whose cosine and sine are given; what lies behind ``rotated`` stays."""
+    cosine, sine = tables
+    size = node.shape(x, "its input")[-1]
+
+    def part(start: int, end: int, step: int = 1) -> relax.Expr:
+        return node.emit(relax.op.strided_slice(x, [3], [start], [end], [step]))
+
+    half = rotated // 2
+    first = part(0, rotated, 2) if interleaved else part(0, half)
+    second = part(1, rotated, 2) if interleaved else part(half, rotated)
+    op = relax.op
+    real = node.emit(op.subtract(op.multiply(first, cosine), op.multiply(second, sine)))
+    imaginary = node.emit(op.add(op.multiply(first, sine), op.multiply(second, cosine)))
+    if interleaved:
+        pairs = [node.emit(op.expand_dims(each, -1)) for each in (real, imaginary)]
+        shape = (*node.shape(real, "a half")[:3], rotated)
+        turned = node.emit(op.reshape(node.emit(op.concat(pairs, -1)), shape))
+    else:
+        turned = node.emit(op.concat([real, imaginary], -1))
+    return turned if rotated == size else node.emit(op.concat([turned, part(rotated, size)], -1))

@@ -1,0 +1,54 @@
+"""TVM's virtual machine, for artifacts that hold more than their schedule; only tvm_ffi and TVM's runtime are needed."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from ..errors import ExecutionError, InputError
+
+_CPU, _FIRST, _POOLED = 1, 0, 2
+"""Device type, number and allocator, as the machine's initialisation takes them."""
+
+
+class VirtualMachine:
+    """Runs ``main`` of an executable; threads that call it take turns.
+
+    Parameters
+    ----------
+    module
+        What `tvm_ffi` loaded, or a linked executable.
+
+    Raises
+    ------
+    InputError
+        TVM's runtime is not there.
+    """
+
+    def __init__(self, module: Any) -> None:
+        try:
+            self._machine = module["vm_load_executable"]()
+            self._machine["vm_initialization"](_CPU, _FIRST, _POOLED)
+        except AttributeError as error:
+            raise InputError(
+                "a part of the model has sizes that are known only when it runs; TVM's virtual machine runs it, and TVM's "
+                f"runtime is not there ({error}): install apache-tvm, or load the file and not its inner module"
+            ) from None
+        self._turn = Lock()
+
+    def run(self, *tensors: Any) -> list[Any]:
+        """Call ``main``; return the leaves of its result.
+
+        Raises
+        ------
+        ExecutionError
+        """
+        with self._turn:
+            try:
+                return _leaves(self._machine["main"](*tensors))
+            except Exception as error:
+                raise ExecutionError(str(error)) from error
+
+
+def _leaves(result: Any) -> list[Any]:
+    return [result] if hasattr(result, "dtype") else [leaf for part in result for leaf in _leaves(part)]
