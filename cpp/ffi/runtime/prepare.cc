@@ -14,9 +14,9 @@ ParameterInputs ParametersOfKernels(const Plan& plan, const ParameterStore& para
       const Source& source = plan.buffers[buffer].source;
       const bool parameter = source.kind == SourceKind::kParameter;
       any |= parameter;
-      inputs.push_back(parameter ? ffi::Optional<ffi::Tensor>(
-                                       parameters.Get(plan.parameters[source.index].name))
-                                 : std::nullopt);
+      inputs.push_back(
+          parameter ? ffi::Optional<ffi::Tensor>(parameters.Get(plan.parameters[source.index].name))
+                    : std::nullopt);
     }
     if (any) result.Set(step.function, std::move(inputs));
   }

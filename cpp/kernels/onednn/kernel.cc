@@ -38,8 +38,7 @@ std::string ImplementationOf(const Description& description, int cores) {
   return found;
 }
 
-Kernel::Kernel(std::string name, Description description, int cores,
-               std::shared_ptr<Shared> shared)
+Kernel::Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared)
     : name_(std::move(name)),
       description_(std::move(description)),
       threads_(description_.cores.Of(cores)),
