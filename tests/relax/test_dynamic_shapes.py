@@ -136,3 +136,17 @@ def test_operands_of_torch_are_promoted():
     x, n = torch.randn(2, 3), torch.tensor([1, 2, 5])
     model = compile(torch.export.export(Mixed(), (x, n)), "cpu1", "single")
     assert_same(model.run(x.numpy(), n.numpy()), Mixed()(x, n).numpy())
+
+
+def test_an_empty_cache_is_concatenated_as_nothing():
+    """As transformers' cache of keys and values, which begins as a tensor of shape (0,)."""
+    torch = pytest.importorskip("torch")
+
+    class Cache(torch.nn.Module):
+        def forward(self, x):
+            return torch.cat([torch.empty(0), x], dim=-2), torch.cat([x, x.double()], dim=1)
+
+    x = torch.randn(2, 3, 4)
+    model = compile(torch.export.export(Cache().eval(), (x,)), "cpu1", "single")
+    for found, expected in zip(model.run(x.numpy()), Cache()(x), strict=True):
+        assert_same(found, expected.numpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import tvm
@@ -166,3 +167,13 @@ def determinant(node: Node) -> relax.Expr:
         return te.compute(shape[:-2], element, name="determinant")
 
     return node.builder.emit_te(compute, x, primfunc_name_hint="determinant")
+
+
+@converter("GatherND")
+def gather_nd(node: Node) -> relax.Expr:
+    """TVM's takes 64-bit indices only, and its own converters make 32-bit ones on the way."""
+    indices = node.input(1)
+    if isinstance(indices, relax.ShapeExpr) or dtype_of(indices) == "int64":
+        return convert_upstream(node)
+    wide = node.emit(relax.op.astype(indices, "int64"))
+    return convert_upstream(replace(node, inputs=(node.input(0), wide)))
