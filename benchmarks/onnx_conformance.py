@@ -16,6 +16,7 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the parent forks: it must have one thread
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not times: no kernel has to be measured
 
 from _fork_server import run_forked
 from _onnx_cases import OURS, PLAIN, Case, load_cases, run_case
