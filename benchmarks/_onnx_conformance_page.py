@@ -28,7 +28,8 @@ def write_page(path: Path, cases: dict[str, Case], results: dict[str, Any], tota
     lines = [
         "# ONNX conformance", "", *circumstances(), "",
         "Every node case that the package onnx generates, and the models that it ships, through plain TVM (`llvm`) and "
-        "through this package (`tvm_sched/cpu2`, scheduler `heft`, costs `roofline`), each in a process of its own. The comparison is that "
+        "through this package (`tvm_sched/cpu2`, scheduler `heft`, costs `roofline`), each in a process of its own. "
+        "The comparison is that "
         "of ONNX's backend test (types, shapes, values within 1e-3); float16 may differ by two units in the last place, "
         "as the backend test allows bfloat16, and float32 by two of the largest value. `right` counts cases that run as "
         "they are, and, in brackets beside it, those among them that need inputs frozen (`--constant`), which is what the "
