@@ -38,7 +38,7 @@ class Cell:
     linear_before_reset : bool
         GRU: whether the reset gate applies to the product with the recurrent weights, and not to the state before it.
     rounded_state : bool
-        LSTM: whether the state is rounded to 8 bits of its range before each product, as
+        LSTM: whether each sequence's state is rounded to 8 bits of its range before each product, as
         ``com.microsoft.DynamicQuantizeLSTM`` does.
     dtype : {"float32", "float64"}
     """

@@ -119,23 +119,24 @@ class _Writer:
         return self.h[step % 2, b, k] if self.rounded is None else self.rounded[b, k]
 
     def _round_state(self, step: Any) -> None:
-        """The state in 255 steps of its range, which holds 0, as ``DynamicQuantizeLinear`` makes them."""
+        """Each sequence's state in 255 steps of its range, which holds 0, as ``DynamicQuantizeLinear`` makes them."""
 
         def number(value: float) -> Any:
             return tirx.const(value, self.cell.dtype)
 
-        for end in range(2):
-            T.buffer_store(self.range, number(0), [end])
-        with T.grid(self.cell.batch, self.cell.hidden) as (b, k):
-            for end, extreme in enumerate((tirx.min, tirx.max)):
-                T.buffer_store(self.range, extreme(self.range[end], self.h[step % 2, b, k]), [end])
-        width = self.range[1] - self.range[0]
-        scale = T.Bind(tirx.Select(width > number(0), width / number(255), number(1)))
-        zero = T.Bind(tirx.nearbyint(-self.range[0] / scale))
-        with T.grid(self.cell.batch, self.cell.hidden) as (b, k):
-            whole = tirx.nearbyint(self.h[step % 2, b, k] / scale) + zero
-            whole = tirx.min(tirx.max(whole, number(0)), number(255))
-            T.buffer_store(self.rounded, (whole - zero) * scale, [b, k])
+        with T.serial(self.cell.batch) as b:
+            for end in range(2):
+                T.buffer_store(self.range, number(0), [end])
+            with T.serial(self.cell.hidden) as k:
+                for end, extreme in enumerate((tirx.min, tirx.max)):
+                    T.buffer_store(self.range, extreme(self.range[end], self.h[step % 2, b, k]), [end])
+            width = self.range[1] - self.range[0]
+            scale = T.Bind(tirx.Select(width > number(0), width / number(255), number(1)))
+            zero = T.Bind(tirx.nearbyint(-self.range[0] / scale))
+            with T.serial(self.cell.hidden) as k:
+                whole = tirx.nearbyint(self.h[step % 2, b, k] / scale) + zero
+                whole = tirx.min(tirx.max(whole, number(0)), number(255))
+                T.buffer_store(self.rounded, (whole - zero) * scale, [b, k])
 
     def _gates(self, phase: int, step: Any, block: Any, b: Any, row: Any) -> None:
         """New states of a block's units; a sequence that has ended keeps its states."""

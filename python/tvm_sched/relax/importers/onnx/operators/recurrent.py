@@ -46,7 +46,8 @@ def _layer(node: Node, rounded: bool = False) -> list[relax.Expr]:
 def dynamic_quantize_lstm(node: Node) -> list[relax.Expr]:
     """Inputs of LSTM, then scale and zero point of W and of R, which are 8-bit and transposed.
 
-    X, all steps at once, and the state before each step are rounded to 8 bits of their range, as ONNX Runtime does.
+    X as a whole, and each sequence's state before each step, are rounded to 8 bits of their range. ONNX Runtime does so,
+    too, but takes the states of those sequences together which one of its threads computes.
     """
     x = node.input(0)
     inputs = [dequantize(node, *dynamically_quantized(node, x)), *(node.input(k) for k in range(1, 8))]
