@@ -1,5 +1,8 @@
 """Import: names of parameters, shapes, and what each wrong input is told."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tvm
@@ -194,3 +197,17 @@ def test_a_wrong_onnx_model():
     model.graph.node[0].input[0] = "nowhere"
     with pytest.raises(InputError, match=r"MatMul \(node 'm'\) reads 'nowhere', which nothing writes"):
         load_model(model, {"x": (1, 4)})
+
+
+def test_exported_program_that_returns_an_object_of_transformers(tmp_path):
+    """Reading the file needs the package whose class it names: it is imported for that."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=20
+    )
+    network = transformers.BertModel(config).eval()
+    program = torch.export.export(network, (torch.ones(1, 4, dtype=torch.long),))
+    torch.export.save(program, tmp_path / "bert.pt2")
+    script = f"from tvm_sched.relax import load_model; print(load_model({str(tmp_path / 'bert.pt2')!r}).inputs)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "(1, 4)" in done.stdout, done.stderr

@@ -238,3 +238,34 @@ def test_whole_numbers_divided_by_zero_do_not_end_the_process():
     assert found[:2].tolist() == [-3, -3]
     found = compile(model("Mod", [x, y]), "cpu1", "single").run(x, y)
     assert found[:3].tolist() == [1, -1, 0]
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_one_hot(axis):
+    check("OneHot", [np.array([[0, -1, 7], [2, -9, 1]])], [np.array(4), np.array([0.5, 2], "float32")], axis=axis)
+
+
+@pytest.mark.parametrize("kind", ["uint64", "uint16", "int16"])
+def test_top_k_of_integers(kind):
+    values = RNG.integers(0, np.iinfo(kind).max, (3, 7), kind, endpoint=True)
+    check("TopK", [values], [np.array([4])], outputs=2, largest=0)
+
+
+def test_gather_nd_with_indices_of_32_bits():
+    # ONNX has 64-bit indices; converters before it may give 32-bit ones, as for LeViT's position table
+    indices = np.array([[0, 1], [1, 2]], "int64")
+    proto = model("GatherND", [X, indices])
+    cast = helper.make_node("Cast", ["x1"], ["narrow"], to=TensorProto.INT32)
+    wide = helper.make_node("Cast", ["narrow"], ["wide"], to=TensorProto.INT64)
+    proto.graph.node[0].input[1] = "wide"
+    proto.graph.node.insert(0, wide)
+    proto.graph.node.insert(0, cast)
+    assert_same([compile(proto, "cpu1", "single").run(X, indices)], [X[[0, 1], [1, 2]]], rtol=0)
+
+
+def test_extremum_of_no_booleans():
+    check("ReduceMax", [np.zeros((2, 0, 3), bool)], [np.array([1])], keepdims=0)
+
+
+def test_inputs_that_broadcast_to_nothing():
+    check("Max", [np.zeros((1, 0), "float32"), np.zeros((3, 1), "float32"), np.float32(1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ def read_exported_program(path: Path) -> Any:
             warnings.simplefilter("ignore")
             return torch.export.load(path)
     except Exception as error:  # zipfile, json, torch: several unrelated classes
-        if "transformers." in str(error) and not _registered:
+        if not _registered and _returns_objects(path):
             _register_outputs(path)
             return read_exported_program(path)
         first = (str(error).strip().splitlines() or [type(error).__name__])[0].split(" Please check the warnings")[0]
@@ -47,6 +48,16 @@ def read_exported_program(path: Path) -> Any:
 
 _registered: list[str] = []
 """Packages that were imported because a program returns objects of theirs."""
+
+
+def _returns_objects(path: Path) -> bool:
+    """Whether the tree of a program's results names classes of transformers."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            models = [name for name in archive.namelist() if name.endswith(".json")]
+            return any(b"transformers." in archive.read(name) for name in models)
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _register_outputs(path: Path) -> None:

@@ -24,8 +24,8 @@ def wider_name(dtype: str | None) -> str | None:
 def widen_types(model: ir.Model) -> None:
     """Give every value of a type below a byte the type that stands for it, in place.
 
-    ``Cast`` keeps its attribute ``to`` and ``QuantizeLinear`` gets ``output_dtype``: what they make keeps to the range of the
-    smaller type.
+    ``Cast`` keeps its attribute ``to`` and ``QuantizeLinear`` gets ``output_dtype``: what they make keeps to the range of
+    the smaller type.
     """
     import onnx_ir as ir
 

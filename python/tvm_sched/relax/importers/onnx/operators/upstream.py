@@ -107,8 +107,8 @@ def check_constants(
         else:
             advice = "change the model so that it is a constant"
         raise UnsupportedNode(
-            f"{_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which have to be known when the model "
-            f"is compiled; {advice}"
+            f"{_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which have to be known when the "
+            f"model is compiled; {advice}"
         )
 
 
