@@ -11,7 +11,7 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.programs import bottleneck_guess_bound
 from tvm_sched.schedule import Schedule
-from tvm_sched.schedulers.many import solve_many
+from tvm_sched.schedulers.batch import solve_many
 from tvm_sched.spread import have_workers, spread, workers
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.regal import regal_like

@@ -1,5 +1,5 @@
 // A schedule while it grows: events are appended one by one, each timed by the rules of
-// docs/model.md, as python/tvm_sched/schedulers/partial.py does it for solvers.
+// docs/model.md, as python/tvm_sched/schedulers/common/partial.py does it for solvers.
 #ifndef TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 #define TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 

@@ -100,7 +100,7 @@ def _sorted(out: Output, answers: dict[str, Schedule | TvmSchedError]) -> tuple[
 
 def _solve_all(out: Output, asked: list[tuple[Problem, str, dict[str, Any]]]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
-    from ..schedulers.many import solve_many
+    from ..schedulers.batch import solve_many
     from ..spread import have_workers
 
     if not have_workers():

@@ -98,7 +98,7 @@ def pipeline(
     from ..pipeline import plan_pipeline
     from ..pipeline.simulate import simulate
     from ..report.stages import certificate_sentence, stage_table
-    from ..schedulers.console import stdout_aside
+    from ..schedulers.common.console import stdout_aside
 
     with workers_of(ray), interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from ..errors import InfeasibleError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule.simulate import price
-from . import native
+from .common import native
 from .exact.scheduler import ExactOptions, Search
 from .registry import get, register
 

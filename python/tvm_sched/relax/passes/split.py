@@ -8,7 +8,7 @@ import tvm
 
 from ...cost_model import roofline
 from ...problem import Device, Problem, Topology
-from ...schedulers.exact.submodels import split
+from ...schedulers.common.submodels import split
 from ..attributes import PROBLEM, SUBMODELS, get_graph, get_problem
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import InfeasibleError
-from ..problem import FORBIDDEN, HOST, Problem
-from ..schedule import ScheduleIndex
+from ...errors import InfeasibleError
+from ...problem import FORBIDDEN, HOST, Problem
+from ...schedule import ScheduleIndex
 
 
 class Run(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import rustworkx as rx
 
 from ...problem import Problem
-from ..greedy import priorities
+from .greedy import priorities
 
 
 def dominator_chain(problem: Problem) -> list[int]:

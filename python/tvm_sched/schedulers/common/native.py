@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InfeasibleError
-from ..problem import Problem
-from ..progress import report_progress
-from ..schedule import ScheduleIndex
-from ..schedule._compiled import compiled
-from ..schedule.simulate import Times, price
+from ...errors import InfeasibleError
+from ...problem import Problem
+from ...progress import report_progress
+from ...schedule import ScheduleIndex
+from ...schedule._compiled import compiled
+from ...schedule.simulate import Times, price
 from .partial import PartialSchedule, Run
 
 HEFT, PEFT = 0, 1

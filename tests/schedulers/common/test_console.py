@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 
-from tvm_sched.schedulers.console import stdout_aside
+from tvm_sched.schedulers.common.console import stdout_aside
 
 
 def test_what_is_printed_inside_goes_to_standard_error(capfd):
@@ -37,7 +37,7 @@ def test_the_last_of_several_threads_gives_it_back(capfd):
 def test_what_c_prints_into_a_pipe_goes_to_standard_error():
     """C keeps it until the buffer is full or the process ends, when standard output has long been given back."""
     code = (
-        "import ctypes\nfrom tvm_sched.schedulers.console import stdout_aside\n"
+        "import ctypes\nfrom tvm_sched.schedulers.common.console import stdout_aside\n"
         "c = ctypes.CDLL(None)\nc.printf(b'before ')\n"
         "with stdout_aside():\n    c.printf(b'solver')\nprint('result')"
     )

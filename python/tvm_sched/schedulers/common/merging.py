@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import InfeasibleError
-from ..problem import HOST, Problem
-from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulate import price
+from ...errors import InfeasibleError
+from ...problem import HOST, Problem
+from ...schedule import Schedule, ScheduleIndex
+from ...schedule.simulate import price
 from .greedy import list_schedule, priorities
 from .partial import Event, PartialSchedule, Run
 

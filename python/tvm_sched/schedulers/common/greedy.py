@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..problem import FORBIDDEN, Problem
+from ...problem import FORBIDDEN, Problem
 from .partial import PartialSchedule
 
 

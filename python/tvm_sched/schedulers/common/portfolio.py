@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..problem import HOST, Problem
+from ...problem import HOST, Problem
 from .greedy import priorities
 from .search import Array, Choice, Searches
 

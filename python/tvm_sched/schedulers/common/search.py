@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import HOST, Problem
-from ..schedule import ScheduleIndex
-from ..schedule._compiled import compiled
-from ..schedule.simulate import price
+from ...problem import HOST, Problem
+from ...schedule import ScheduleIndex
+from ...schedule._compiled import compiled
+from ...schedule.simulate import price
 from .partial import Event, Move, Run
 
 if TYPE_CHECKING:
-    from ..schedule.native import NativeLocalSearch
+    from ...schedule.native import NativeLocalSearch
 
 Array = npt.NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from ..problem import Problem
+from ...problem import Problem
 from .greedy import priorities
 from .portfolio import Rule, groups
 from .search import Array, Choice, Searches

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..problem import Problem
-from ..schedule import ScheduleIndex
-from ..schedule.simulate import price
+from ...problem import Problem
+from ...schedule import ScheduleIndex
+from ...schedule.simulate import price
 
 
 def shortfall(problem: Problem, index: ScheduleIndex) -> list[int]:

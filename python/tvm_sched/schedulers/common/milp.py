@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..errors import InputError, require_at_least
+from ...errors import InputError, require_at_least
 from .console import stdout_aside
 
 if TYPE_CHECKING:
