@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tvm_sched.problem import Costs, Problem
 from tvm_sched.schedule import simulate, verify
-from tvm_sched.schedule.simulate import price
+from tvm_sched.schedule.simulator import price
 from tvm_sched.schedulers.common import native
 from tvm_sched.schedulers.common.partial import Move, Run
 from tvm_sched.schedulers.common.search import Choice, Searches, events_of, schedule_index, sequence_of

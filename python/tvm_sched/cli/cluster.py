@@ -11,10 +11,11 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .cluster_inputs import AllocationFile, Method, Name, Services, about, cluster, state_of, write_allocation
-from .command import Output, command
 from .inputs import Options, check_outputs, common_options, parse_options
 from .interrupt import interruptible
+from .output import Output
 from .plan import JSON
+from .registration import command
 
 if TYPE_CHECKING:
     from ..cluster import ClusterState, Placement, Request

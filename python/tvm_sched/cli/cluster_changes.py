@@ -8,10 +8,11 @@ import typer
 from rich.markup import escape
 
 from .cluster_inputs import AllocationFile, Method, Name, Running, Services, about, cluster, state_of, write_allocation
-from .command import Output, command
 from .inputs import check_outputs
 from .interrupt import interruptible
+from .output import Output
 from .plan import JSON
+from .registration import command
 
 
 @command(cluster, "verify", ("tvm-sched cluster verify rampa-base allocation.json",))

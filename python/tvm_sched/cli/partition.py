@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import InputError
-from .command import Output
 from .interrupt import interruptible
+from .output import Output
 
 if TYPE_CHECKING:
     from ..pipeline import Partition, PartitionProblem

@@ -10,7 +10,7 @@ import msgspec
 from ..errors import InfeasibleError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulate import price
+from ..schedule.simulator import price
 from .common import native
 from .exact.scheduler import ExactOptions, Search
 from .registry import get, register

@@ -16,7 +16,7 @@ from ...progress import report_progress
 from ...registry import NoOptions
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
-from ...schedule.simulate import price
+from ...schedule.simulator import price
 from ..common.blocks import BlockSearch, Found
 from ..common.greedy import list_schedule, priorities
 from ..common.native import Effort, anneal_several, fit, nothing_contends, shortfall

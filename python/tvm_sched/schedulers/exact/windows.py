@@ -8,7 +8,7 @@ from enum import Enum
 from random import Random
 
 from ...problem import FORBIDDEN, HOST, Problem
-from ...schedule.simulate import price
+from ...schedule.simulator import price
 from ..common.greedy import tails
 from ..common.native import shortfall
 from ..common.partial import Event, PartialSchedule, Run

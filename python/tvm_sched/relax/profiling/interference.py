@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..cost_model.devices import DeviceProperties
-from ..cost_model.features import Workload
-from ..cost_model.profile import Pair
-from .standalone import StandaloneKernel
+from ...cost_model.devices import DeviceProperties
+from ...cost_model.features import Workload
+from ...cost_model.profile import Pair
+from .single_kernels import StandaloneKernel
 
 _SLICE_MS = 2
 """How long the other kernel runs before it looks whether it may stop."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import Concurrency, Device, OpGraph, Topology
-from .occupancy import occupancy_share, utilisation
+from .occupancy_model import occupancy_share, utilisation
 from .profile import Measurement, Pair, Profile
 from .signature import graph_of, signatures
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tvm_sched import demo_reading
+from tvm_sched.cli.demonstration import reading as demo_reading
 
 
 def test_boxes_of_connected_regions():

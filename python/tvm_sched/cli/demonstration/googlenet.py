@@ -1,13 +1,10 @@
 """The demonstration: GoogLeNet on two machines, from the model file to a report, and text read from a picture.
 
-``python -m tvm_sched.demo [-o DIR]``
-
 One machine is this one, its cores as two devices; the other is a server with four V100 GPUs, emulated.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from rich.markup import escape
 
-from .cli.command import Output
-from .cli.interrupt import interruptible
-from .demo_reading import Line, read_picture
-from .errors import ExecutionError, TvmSchedError
+from ...errors import ExecutionError, TvmSchedError
+from ..interrupt import interruptible
+from ..output import Output
+from .reading import Line, read_picture
 
 if TYPE_CHECKING:
-    from .cli.measure import Measured
-    from .problem import Problem, Topology
-    from .relax import CompiledModel
-    from .schedule import Schedule
+    from ...problem import Problem, Topology
+    from ...relax import CompiledModel
+    from ...schedule import Schedule
+    from ..measure import Measured
 
 MODEL = "light_inception_v1.onnx"
 TOPOLOGIES = ("cpu2", "v100-server")
@@ -62,8 +59,8 @@ def run_demo(out: Output, folder: Path) -> None:
     TvmSchedError
         A package is missing, or the outputs differ from ONNX Runtime's.
     """
-    from .problem import load_topology
-    from .report.page import require_plotly
+    from ...problem import load_topology
+    from ...report.page import require_plotly
 
     require_plotly()
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +69,7 @@ def run_demo(out: Output, folder: Path) -> None:
     values = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
     expected = reference(model, values)
     with out.step("Importing the model"):
-        from .relax import load_model
+        from ...relax import load_model
 
         imported = load_model(model, name="googlenet")
     cases = [
@@ -94,8 +91,8 @@ def write_model(path: Path) -> Path:
         import onnx
     except ImportError:
         raise TvmSchedError("the demonstration needs the package onnx: pip install 'tvm-sched[onnx]'") from None
-    from .files import write_atomically
-    from .relax.testing import randomise_initializers
+    from ...files import write_atomically
+    from ...relax.testing import randomise_initializers
 
     source = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / MODEL
     write_atomically(path, randomise_initializers(onnx.load(source), seed=0).SerializeToString())
@@ -122,12 +119,12 @@ def run_case(
     expected: Sequence[npt.NDArray[Any]],
 ) -> Case:
     """Schedule, compile, write, load, run and compare."""
-    from .cli.measure import measure
-    from .runtime import load
+    from ...runtime import load
+    from ..measure import measure
 
     name = f"{scheduler} on {topology.name}"
     with interruptible(out), out.step(f"Scheduling and compiling, {name}") as step:
-        from .relax import compile as compile_scheduled
+        from ...relax import compile as compile_scheduled
 
         compiled: CompiledModel = compile_scheduled(imported, topology, scheduler, OPTIONS[scheduler], progress=step)
     stem = f"googlenet-{topology.name}-{scheduler}"
@@ -152,8 +149,8 @@ def difference(mine: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> float:
 
 def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
     """Write the report of all schedules, and the trace of those that are not the baseline."""
-    from .report.html import Entry, write_report
-    from .report.trace import Part, write_parts
+    from ...report.html import Entry, write_report
+    from ...report.trace import Part, write_parts
 
     entries = [Entry(case.title, case.schedule, [case.measured.timeline], case.problem) for case in cases]
     options = {"model": f"{MODEL} of the package onnx, random weights"}
@@ -172,8 +169,8 @@ def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
 
 def show(out: Output, cases: Sequence[Case], lines: Sequence[Line]) -> None:
     """The table: a row for each topology."""
-    from .report.tables import table
-    from .report.units import format_ns, format_percent, format_time
+    from ...report.tables import table
+    from ...report.units import format_ns, format_percent, format_time
 
     rows, data = [], []
     for topology in TOPOLOGIES:
@@ -214,10 +211,3 @@ def show(out: Output, cases: Sequence[Case], lines: Sequence[Line]) -> None:
     for path in out.saved[-3 if lines else -2 :]:
         out.show(escape(f"Wrote {path}"))
     out.result({"topologies": data, "tolerance": TOLERANCE, "read": [line.text for line in lines], "files": out.saved})
-
-
-if __name__ == "__main__":
-    from .cli import main
-
-    sys.argv.insert(1, "demo")
-    main()

@@ -1,7 +1,7 @@
 """The cost model `calibrated`: this machine's cores, as its kernels were measured on them.
 
-The compiler measures kernels that were never met before (`tvm_sched.relax.calibration`) and keeps their times; where there
-is only a graph, kernels without a time are predicted from those that have one.
+The compiler measures kernels that were never met before (`tvm_sched.relax.profiling.calibration`) and keeps their times;
+where there is only a graph, kernels without a time are predicted from those that have one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..problem.cpu import cpu_count_of
 from .database import CostWarning, Database
 from .devices import DeviceProperties, properties
 from .features import Workload
-from .learned import Prediction, load_learned
+from .learned_model import Prediction, load_learned
 from .predicted import Predict, costs_of, database_key, refined
 from .profile import Machine, Measurement, Profile, this_machine
 from .signature import signatures

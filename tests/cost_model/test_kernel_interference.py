@@ -4,9 +4,9 @@ import pytest
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.devices import properties
-from tvm_sched.cost_model.occupancy import KernelResources
+from tvm_sched.cost_model.interference import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
+from tvm_sched.cost_model.occupancy_model import KernelResources
 from tvm_sched.cost_model.profile import Measurement, Pair, Profile, this_machine
-from tvm_sched.cost_model.side_by_side import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import InputError
 from tvm_sched.problem import load_topology

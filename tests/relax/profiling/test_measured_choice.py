@@ -8,8 +8,9 @@ import tvm
 from tvm import relax
 
 from tvm_sched.errors import InputError
-from tvm_sched.relax import compile, measured_choice, target
+from tvm_sched.relax import compile, target
 from tvm_sched.relax.pipelines import wants_measuring
+from tvm_sched.relax.profiling import measured_choice
 from tvm_sched.relax.targets import read_target
 from tvm_sched.runtime import load
 

@@ -17,26 +17,25 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
-from .._library import library_path
-from ..cost_model import CostWarning
-from ..cost_model.calibrated import costs_of_rows, threads_of
-from ..cost_model.database import Database
-from ..cost_model.predicted import database_key
-from ..cost_model.profile import Measurement, this_machine
-from ..cost_model.signature import signatures
-from ..errors import InputError, TvmSchedError
-from ..problem import Costs, Problem, Topology, cpu_topology
-from ..progress import Progress
-from ..runtime import ScheduledModule
-from ..runtime.tensors import random_value
-from ..schedulers import solve
-from .emit.executor import claimed_functions
-from .emit.runnable import link_calls, make_runnable
-from .graph import Extraction, extract
-from .kernel_libraries import KERNELS
-from .processor import host_target, runs_here
-from .profile import QUIET_LOAD
-from .quiet import OtherLoad
+from ..._library import library_path
+from ...cost_model import CostWarning
+from ...cost_model.calibrated_model import costs_of_rows, threads_of
+from ...cost_model.database import Database
+from ...cost_model.predicted import database_key
+from ...cost_model.profile import Measurement, this_machine
+from ...cost_model.signature import signatures
+from ...errors import InputError, TvmSchedError
+from ...problem import Costs, Problem, Topology, cpu_topology
+from ...progress import Progress
+from ...runtime import ScheduledModule
+from ...runtime.tensors import random_value
+from ...schedulers import solve
+from ..emit.executor import claimed_functions
+from ..emit.runnable import link_calls, make_runnable
+from ..graph import Extraction, extract
+from ..kernel_libraries import KERNELS
+from ..processor import host_target, runs_here
+from .other_load import QUIET_LOAD, OtherLoad
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""

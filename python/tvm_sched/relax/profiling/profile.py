@@ -11,29 +11,29 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
-from ..cost_model.database import Database
-from ..cost_model.devices import DeviceProperties
-from ..cost_model.features import describe, footprint_of
-from ..cost_model.profile import Copies, Machine, Measurement, Pair, Profile
-from ..cost_model.signature import graph_of, signatures
-from ..problem import Topology
-from ..progress import Progress
-from ..runtime.tensors import random_value
-from .build import CompiledModel, compile
-from .cpu_bench import CpuBench
-from .cuda.bench import CudaBench
-from .graph import Extraction, extract
-from .importers import load_model
-from .importers.shapes import InputShapes
-from .passes.lower import LowerToKernels
-from .quiet import OtherLoad
-from .side_by_side import choose_pairs
+from ...cost_model.database import Database
+from ...cost_model.devices import DeviceProperties
+from ...cost_model.features import describe, footprint_of
+from ...cost_model.profile import Copies, Machine, Measurement, Pair, Profile
+from ...cost_model.signature import graph_of, signatures
+from ...problem import Topology
+from ...progress import Progress
+from ...runtime.tensors import random_value
+from ..build import CompiledModel, compile
+from ..graph import Extraction, extract
+from ..importers import load_model
+from ..importers.shapes import InputShapes
+from ..passes.lower import LowerToKernels
+from .cpu import CpuBench
+from .cuda import CudaBench
+from .interference import choose_pairs
+from .other_load import QUIET_LOAD, OtherLoad
 
 TOLERANCE = 0.02
 """Measuring ends when the 95 % confidence interval of the median latency is this share of it to either side."""
 FEWEST_RUNS, MOST_RUNS, LEAST_SECONDS, MOST_SECONDS = 10, 1000, 1.0, 20.0
-SLICE_SECONDS, QUIET_LOAD, DISTURBED = 0.2, 0.1, 1.15
-"""How often the load of the machine is looked at, and which load and which slowness make runs that do not count."""
+SLICE_SECONDS, DISTURBED = 0.2, 1.15
+"""How often the load of the machine is looked at, and which slowness makes runs that do not count."""
 
 
 class Bench(Protocol):

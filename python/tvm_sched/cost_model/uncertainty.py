@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..problem import FORBIDDEN, Costs, Problem
 from ..schedule import Schedule
-from ..schedule.simulate import simulate
+from ..schedule.simulator import simulate
 from .features import family_of
 from .signature import signatures
 

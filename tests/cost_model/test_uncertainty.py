@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tvm_sched.cost_model.spread import most_useful, sample_latencies
+from tvm_sched.cost_model.uncertainty import most_useful, sample_latencies
 from tvm_sched.errors import CostsError, InputError
 from tvm_sched.problem import Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
 from tvm_sched.schedulers import solve

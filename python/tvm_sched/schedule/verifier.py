@@ -14,7 +14,7 @@ from .contiguity import contiguity_violations
 from .residency import Resident, resident_parameters, when_warm
 from .rules import RULES, Violation, describe
 from .schedule import Schedule, ScheduleIndex
-from .simulate import Times, price
+from .simulator import Times, price
 
 __all__ = ["RULES", "Violation", "verify", "violations"]
 

@@ -11,15 +11,15 @@ import msgspec
 import numpy as np
 import tvm
 
-from ..cost_model.devices import properties
-from ..cost_model.predicted import database_key
-from ..cost_model.profile import Copies, Measurement, Pair, this_machine
-from ..errors import InputError
-from ..problem import load_topology
-from ..runtime.machine import cores
-from .graph import Extraction
-from .side_by_side import measure_pairs, running_beside
-from .standalone import standalone_kernels
+from ...cost_model.devices import properties
+from ...cost_model.predicted import database_key
+from ...cost_model.profile import Copies, Measurement, Pair, this_machine
+from ...errors import InputError
+from ...problem import load_topology
+from ...runtime.machine import cores
+from ..graph import Extraction
+from .interference import measure_pairs, running_beside
+from .single_kernels import standalone_kernels
 
 _FLUSH_BYTES = 64 << 20  # more than the last-level cache of most CPUs
 COPY_SIZES = tuple(4**n << 10 for n in range(0, 9))
@@ -27,7 +27,7 @@ COPY_SIZES = tuple(4**n << 10 for n in range(0, 9))
 
 
 class CpuBench:
-    """One device of a topology ``cpuN``; see `tvm_sched.relax.profile.Bench`.
+    """One device of a topology ``cpuN``; see `tvm_sched.relax.profiling.profile.Bench`.
 
     Raises
     ------

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import tvm
 
-from ..cost_model.signature import signatures
-from ..runtime.tensors import random_value
-from .graph import Extraction
-from .kernel_libraries import KERNELS, make_modules
-from .kernels import compile_kernels
-from .processor import host_target
+from ...cost_model.signature import signatures
+from ...runtime.tensors import random_value
+from ..graph import Extraction
+from ..kernel_libraries import KERNELS, make_modules
+from ..kernels import compile_kernels
+from ..processor import host_target
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ import tvm
 from ...cost_model.copies import REPEATS, CopyTimer, EventTimer, gpu_count, import_cupy
 from ...cost_model.detect import to_topology
 from ...cost_model.devices import properties
-from ...cost_model.occupancy import KernelResources
+from ...cost_model.occupancy_model import KernelResources
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
 from ...cost_model.recording import pci_address, record
 from ...cost_model.signature import signatures
 from ...errors import InputError
 from ...problem import Topology
 from ...runtime.tensors import random_value
+from ..cuda.compile import compile_image
 from ..graph import Extraction
-from .compile import compile_image
 
 COPY_SIZES = tuple(4**n << 12 for n in range(0, 9))
 """Bytes of the copies that are timed: 4 KiB to 256 MiB."""
@@ -58,7 +58,7 @@ class GpuKernel:
 
 
 class CudaBench:
-    """One GPU of this machine; see `tvm_sched.relax.profile.Bench`.
+    """One GPU of this machine; see `tvm_sched.relax.profiling.profile.Bench`.
 
     In the run, kernels are timed by the executor's own events. Alone they are replayed as a CUDA graph of many launches, so
     that no time of Python's is in it. Kernels of libraries run within an executor only and are measured in the run alone.

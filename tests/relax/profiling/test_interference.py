@@ -9,8 +9,8 @@ from tvm_sched.cost_model.devices import properties
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.problem import load_topology
-from tvm_sched.relax.quiet import OtherLoad
-from tvm_sched.relax.side_by_side import choose_pairs, running_beside
+from tvm_sched.relax.profiling.interference import choose_pairs, running_beside
+from tvm_sched.relax.profiling.other_load import OtherLoad
 
 DEVICE = properties(load_topology("cpu1").devices[0])
 HEAVY, HEAVIER = (

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import CostsError
 from ..problem import FORBIDDEN, Concurrency, Costs, Device, OpGraph, Topology
-from .roofline import roofline
+from .roofline_model import roofline
 
 _LEAST = 1e-6
 """Least part of a resource that an operator is said to use."""

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 _STAT = Path("/proc/stat")
+QUIET_LOAD = 0.1
+"""Up to this many cores in use by others, what is measured counts as undisturbed."""
 
 
 class OtherLoad:

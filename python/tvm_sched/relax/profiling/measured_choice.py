@@ -13,17 +13,17 @@ import msgspec
 import numpy as np
 import tvm
 
-from ..errors import InfeasibleError, InputError, TvmSchedError
-from ..problem import Concurrency, Costs, Problem, Topology, cpu_topology
-from ..progress import Progress
-from ..runtime import ScheduledModule
-from ..runtime.machine import cores
-from ..runtime.tensors import random_value
-from ..schedule import Schedule
-from ..schedulers import solve
-from .attributes import get_problem, get_schedule
-from .emit.runnable import link_calls, make_runnable
-from .graph import extract
+from ...errors import InfeasibleError, InputError, TvmSchedError
+from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
+from ...progress import Progress
+from ...runtime import ScheduledModule
+from ...runtime.machine import cores
+from ...runtime.tensors import random_value
+from ...schedule import Schedule
+from ...schedulers import solve
+from ..attributes import get_problem, get_schedule
+from ..emit.runnable import link_calls, make_runnable
+from ..graph import extract
 
 MARGIN = 0.02
 """A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""

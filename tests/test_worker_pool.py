@@ -12,9 +12,9 @@ from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.programs import bottleneck_guess_bound
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers.batch import solve_many
-from tvm_sched.spread import have_workers, spread, workers
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.regal import regal_like
+from tvm_sched.worker_pool import have_workers, spread, workers
 
 SMALL = {
     "exact": {"improve_time_limit": 0.1, "operators": 5, "seed": 2},
