@@ -45,6 +45,15 @@ def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> 
         out.wrote(path, "allocation")
 
 
+def write_state(out: Output, path: Path | None, state: ClusterState, options: dict[str, Any]) -> None:
+    """Write the report of a state where a file was given."""
+    if path:
+        from ..report.cluster import write_cluster_report
+
+        write_cluster_report(path, state, options=options)
+        out.wrote(path, "report")
+
+
 def about(state: ClusterState) -> dict[str, Any]:
     """What a state is, for programs."""
     free = {kind.name: int(n) for kind, n in zip(state.cluster.kinds, state.kind_gpus, strict=True)}
