@@ -27,7 +27,7 @@ dnnl::stream& Stream() {
 
 std::string ImplementationOf(const Description& description, int cores) {
   std::string found;
-  if (description.primitive == "attention") return "tvm_sched";
+  if (IsOwn(description.primitive)) return "tvm_sched";
   threads::Enter(description.cores.Of(cores), [&] {
     try {
       found = Prepare(description, Engine()).implementation;
@@ -87,7 +87,7 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
 }
 
 void Kernel::Execute(const std::vector<void*>& data) {
-  if (attention_ != nullptr) return attention_->Run(data);
+  if (own_ != nullptr) return own_->Run(data);
   LayOutParameters(data);
   for (Copy& copy : copies_) {
     if (description_.operands[copy.operand].parameter) continue;
@@ -120,8 +120,8 @@ void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
 }
 
 void Kernel::Build() {
-  if (description_.primitive == "attention") {
-    attention_ = std::make_unique<Attention>(description_, threads_);
+  if (IsOwn(description_.primitive)) {
+    own_ = MakeOwn(description_, threads_);
     return;
   }
   const Prepared prepared = onednn::Prepare(description_, Engine());
