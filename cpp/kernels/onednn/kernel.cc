@@ -18,6 +18,13 @@ const dnnl::engine& Engine() {
   return engine;
 }
 
+/// Parameters that lie in a mapped file need no memory once there is a copy in the primitive's
+/// layout.
+void ReleasePages(void* source, std::size_t size) {
+  static const ffi::Function release = ffi::Function::GetGlobalRequired("tvm_sched.release_pages");
+  release(source, static_cast<std::int64_t>(size));
+}
+
 dnnl::stream& Stream() {
   thread_local dnnl::stream stream(Engine());
   return stream;
@@ -167,6 +174,7 @@ void Kernel::LayOutParameters(const std::vector<void*>& data) {
       dnnl::memory from(given, Engine(), source);
       copy.reorder.execute(Stream(), from, packed->memory);
       Stream().wait();
+      ReleasePages(source, given.get_size());
       copy.packed = packed;
       shared_->packed.Add(source, copy.packed);
     }
