@@ -137,6 +137,9 @@ class PartialSchedule {
 
   struct Way {
     Nanoseconds arrival = kNever;
+    /*! \brief Of the last move. */
+    Nanoseconds start, duration;
+    int32_t route = kNone;
     int hops = 0;
     Event move[2];
   };
@@ -146,8 +149,11 @@ class PartialSchedule {
     int32_t stream, stage;
   };
 
-  Nanoseconds RunOperator(const Event& run, Nanoseconds* start);
-  Nanoseconds MoveTensor(const Event& move, Nanoseconds* start);
+  /*! \brief When all that a run reads from its device is there. */
+  Nanoseconds InputsReady(const Event& run) const;
+  Nanoseconds RunOperator(const Event& run, Nanoseconds ready);
+  Nanoseconds MoveTensor(const Event& move);
+  Nanoseconds MoveTensor(const Event& move, int32_t route, Nanoseconds start, Nanoseconds duration);
   void Ran(const Event& run, Nanoseconds end);
   void Note(const Event& event, Nanoseconds start, Nanoseconds end);
   void Arrive(TensorId tensor, DeviceId device, Nanoseconds when);
@@ -169,6 +175,7 @@ class PartialSchedule {
 
   const Instance* instance_;
   Growth growth_;
+  bool counts_memory_;
   std::vector<Bytes> memory_;
   Sequence events_;
   std::vector<Nanoseconds> starts_, ends_;
