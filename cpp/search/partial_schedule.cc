@@ -23,7 +23,8 @@ PartialSchedule::PartialSchedule(const Instance& instance, Growth growth)
       device_(instance.devices(), Lane(GapsOf(growth.insertion, 0))),
       channel_(instance.problem.channels, Lane(GapsOf(growth.insertion, kMostGaps))),
       at_(instance.tensors(), instance.devices(), kNever),
-      holders_(instance.tensors()) {
+      holders_(instance.tensors(), instance.devices(), kNone),
+      held_(instance.tensors()) {
   for (const simulate::Device& device : instance.problem.devices) {
     if (!counts_memory_) break;
     memory_.push_back(
@@ -42,7 +43,7 @@ void PartialSchedule::Clear() {
   for (Lane& lane : channel_) lane.Clear();
   for (auto [tensor, device] : touched_) {
     at_(tensor, device) = kNever;
-    holders_[tensor].clear();
+    held_[tensor] = 0;
   }
   touched_.clear();
   placed_.assign(instance_->operators(), kNone);
@@ -173,7 +174,7 @@ void PartialSchedule::Occupy(int32_t route, Nanoseconds start, Nanoseconds end) 
 
 void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
   at_(tensor, device) = when;
-  holders_[tensor].push_back(device);
+  holders_(tensor, held_[tensor]++) = device;
   touched_.emplace_back(tensor, device);
   if (!counts_memory_) return;
   const int64_t size = instance_->problem.tensors[tensor].size.count;
@@ -189,7 +190,7 @@ void PartialSchedule::Release(OperatorId op) {
   const simulate::Problem& problem = instance_->problem;
   const auto free = [&](TensorId t) {
     if (readers_left_[t] != 0 || instance_->OnHost(t)) return;
-    for (DeviceId d : holders_[t]) live_[d] -= problem.tensors[t].size.count;
+    for (DeviceId d : Holders(t)) live_[d] -= problem.tensors[t].size.count;
   };
   for (TensorId t : problem.inputs[op]) {
     --readers_left_[t];
@@ -207,12 +208,12 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
     if (arrival > best.arrival || (arrival == best.arrival && !first)) return;
-    best = {arrival, start, duration, route, 1, {Event::Move(t, s, device), {}}};
+    best = {arrival, start, duration, route, t, s, device, 1};
   };
   const bool on_host = instance_->OnHost(t);
   if (on_host) consider(kHost, {}, false);
-  const auto sooner = [&](DeviceId s) { return growth_.plain && s < best.move[0].source; };
-  for (DeviceId s : holders_[t]) consider(s, at_(t, s), sooner(s));
+  const auto sooner = [&](DeviceId s) { return growth_.plain && s < best.source; };
+  for (DeviceId s : Holders(t)) consider(s, at_(t, s), sooner(s));
   if (!on_host) return best;
   for (DeviceId s : instance_->sharing) consider(s, {}, sooner(s));
   if (!transits) return best;
@@ -224,38 +225,31 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
     const Nanoseconds loaded = FirstStart(first, {}, loading) + loading;
     const Nanoseconds start = FirstStart(on, loaded, duration), arrival = start + duration;
     if (arrival >= best.arrival) continue;
-    best = {arrival, start, duration, on, 2, {Event::Move(t, kHost, s), Event::Move(t, s, device)}};
+    best = {arrival, start, duration, on, t, s, device, 2};
   }
   return best;
 }
 
-void PartialSchedule::Reserve(const Way& way) {
+Nanoseconds PartialSchedule::Reserve(const Event& move, Nanoseconds ready) {
   const simulate::Problem& problem = instance_->problem;
-  Nanoseconds ready{};
-  for (int i = 0; i < way.hops; ++i) {
-    const Event& move = way.move[i];
-    const int32_t route = problem.RouteOf(move.source, move.device);
-    if (i == 0 && move.source != kHost && at_(move.item, move.source) != kNever) {
-      ready = at_(move.item, move.source);
-    }
-    const Nanoseconds duration = problem.TransferTime(move.item, route);
-    const Nanoseconds start = FirstStart(route, ready, duration);
-    ready = start + duration;
-    if (growth_.insertion == Growth::Insertion::kAll) {
-      Occupy(route, start, ready);
-      reserved_.emplace_back(route, start, ready);
-      continue;
-    }
-    for (ChannelId c : problem.route_channels[route]) {
-      const auto found = std::find_if(planned_.begin(), planned_.end(),
-                                      [&](const auto& entry) { return entry.first == c; });
-      if (found == planned_.end()) {
-        planned_.emplace_back(c, ready);
-      } else {
-        found->second = ready;
-      }
+  const int32_t route = problem.RouteOf(move.source, move.device);
+  const Nanoseconds duration = problem.TransferTime(move.item, route);
+  const Nanoseconds start = FirstStart(route, ready, duration), end = start + duration;
+  if (growth_.insertion == Growth::Insertion::kAll) {
+    Occupy(route, start, end);
+    reserved_.emplace_back(route, start, end);
+    return end;
+  }
+  for (ChannelId c : problem.route_channels[route]) {
+    const auto found = std::find_if(planned_.begin(), planned_.end(),
+                                    [&](const auto& entry) { return entry.first == c; });
+    if (found == planned_.end()) {
+      planned_.emplace_back(c, end);
+    } else {
+      found->second = end;
     }
   }
+  return end;
 }
 
 void PartialSchedule::EndPlan() {
@@ -268,7 +262,9 @@ void PartialSchedule::EndPlan() {
 
 bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* moves) {
   const Way way = FindWay(tensor, device, !growth_.plain);
-  moves->assign(way.move, way.move + way.hops);
+  moves->clear();
+  if (way.hops == 2) moves->push_back(way.load());
+  if (way.hops > 0) moves->push_back(way.last());
   return way.hops > 0;
 }
 
@@ -289,8 +285,15 @@ bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
       possible = false;
       break;
     }
-    Reserve(way);
-    plan->moves.insert(plan->moves.end(), way.move, way.move + way.hops);
+    Nanoseconds there{};
+    if (way.hops == 2) {
+      plan->moves.push_back(way.load());
+      there = Reserve(way.load(), {});
+    } else if (way.source != kHost && at_(t, way.source) != kNever) {
+      there = at_(t, way.source);
+    }
+    plan->moves.push_back(way.last());
+    Reserve(way.last(), there);
     ready = std::max(ready, way.arrival);
   }
   if (possible) {
@@ -349,8 +352,8 @@ Nanoseconds PartialSchedule::Bring(TensorId tensor, DeviceId device) {
   if (at_(tensor, device) != kNever) return at_(tensor, device);
   const Way way = FindWay(tensor, device, !growth_.plain);
   if (way.hops == 0) return kNever;
-  if (way.hops == 2) Append(way.move[0]);
-  return MoveTensor(way.move[way.hops - 1], way.route, way.start, way.duration);
+  if (way.hops == 2) Append(way.load());
+  return MoveTensor(way.last(), way.route, way.start, way.duration);
 }
 
 Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
