@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from ..errors import InputError
-from .command import Output
+from .output import Output
 
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
@@ -100,12 +100,14 @@ def workers_of(ray: str | None) -> AbstractContextManager[None]:
     if ray is None:
         return nullcontext()
     from ..serving import RayExecutor
-    from ..spread import workers
+    from ..worker_pool import workers
 
     return workers(RayExecutor(ray))
 
 
-def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = ()) -> None:
+def check_outputs(
+    outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = (), charts: bool = True
+) -> None:
     """Refuse files that cannot be written, before the long work begins.
 
     Parameters
@@ -114,6 +116,8 @@ def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inpu
         Option to its file (None: not asked for) and the allowed endings.
     inputs : iterable of Path
         Files that must not be overwritten.
+    charts : bool
+        Whether the file of ``--report`` has charts, for which plotly is needed.
     """
     taken = {path.resolve(): f"the input {path}" for path in inputs}
     for option, (path, endings) in outputs.items():
@@ -130,7 +134,7 @@ def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inpu
         if path.resolve() in taken:
             raise InputError(f"{option} {path}: that is {taken[path.resolve()]}; give another name")
         taken[path.resolve()] = f"the file of {option}"
-    if any(option == "--report" and path for option, (path, _) in outputs.items()):
+    if charts and any(option == "--report" and path for option, (path, _) in outputs.items()):
         from ..report.page import require_plotly
 
         require_plotly()
