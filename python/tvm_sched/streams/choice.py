@@ -1,4 +1,4 @@
-"""Streams and launch orders chosen by prediction: each method is tried, and what the scheduler chose is among them."""
+"""Streams and launch orders of a schedule: as asked and verified, or chosen by prediction among all methods."""
 
 from __future__ import annotations
 
@@ -8,9 +8,43 @@ from ..errors import InputError
 from ..problem import Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule.simulator import price
-from ..schedule.verifier import violations
+from ..schedule.verifier import verify, violations
 from .allocation import ALLOCATORS, allocate_streams
 from .launch_order import LAUNCH_ORDERS, order_launches
+
+
+def choose_streams(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
+    """The schedule with the streams of a method (`allocate_streams`), or without a name the `best_streams`.
+
+    Raises
+    ------
+    InputError
+        There is no such method, or one is named and the schedule has stages, which have their streams.
+    ScheduleError
+        With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+    """
+    if method is None:
+        return best_streams(problem, schedule)
+    chosen = allocate_streams(problem, schedule, method)
+    verify(problem, chosen)
+    return chosen
+
+
+def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
+    """The schedule in the launch order of a method (`order_launches`), or without a name the `best_launch_order`.
+
+    Raises
+    ------
+    InputError
+        There is no such method, or one is named and the schedule has stages, which say what starts together.
+    ScheduleError
+        In this order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+    """
+    if method is None:
+        return best_launch_order(problem, schedule)
+    chosen = order_launches(problem, schedule, method)
+    verify(problem, chosen)
+    return chosen
 
 
 def best_streams(problem: Problem, schedule: Schedule) -> Schedule:

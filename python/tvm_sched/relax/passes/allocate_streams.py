@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from ...schedule.verifier import verify
-from ...streams import allocate_streams, best_streams
+from ...streams import choose_streams
 from ..attributes import SCHEDULE, get_problem, get_schedule, leave
 
 
@@ -35,9 +34,5 @@ class AllocateStreams:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         problem, schedule = get_problem(mod), get_schedule(mod)
-        if self.method is None:
-            chosen = best_streams(problem, schedule)
-        else:
-            chosen = allocate_streams(problem, schedule, self.method)
-            verify(problem, chosen)
+        chosen = choose_streams(problem, schedule, self.method)
         return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

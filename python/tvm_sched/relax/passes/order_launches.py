@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from ...schedule.verifier import verify
-from ...streams import best_launch_order, order_launches
+from ...streams import choose_launch_order
 from ..attributes import SCHEDULE, get_problem, get_schedule, leave
 
 
@@ -36,9 +35,5 @@ class OrderLaunches:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         problem, schedule = get_problem(mod), get_schedule(mod)
-        if self.method is None:
-            chosen = best_launch_order(problem, schedule)
-        else:
-            chosen = order_launches(problem, schedule, self.method)
-            verify(problem, chosen)
+        chosen = choose_launch_order(problem, schedule, self.method)
         return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
