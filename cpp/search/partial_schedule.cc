@@ -1,20 +1,38 @@
 #include "partial_schedule.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
 namespace tvm_sched::search {
 
-PartialSchedule::PartialSchedule(const Instance& instance, double memory_scale, bool backfill)
-    : instance_(&instance), backfill_(backfill) {
-  for (const simulate::Device& device : instance.problem.devices) {
-    memory_.push_back(
-        Bytes{static_cast<int64_t>(static_cast<double>(device.memory.count) * memory_scale)});
-  }
-  at_ = {instance.tensors(), instance.devices(), kNever};
-  holders_.resize(instance.tensors());
-  gaps_.resize(instance.problem.channels);
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+/*! \brief That share of a device's memory. */
+Bytes Scaled(Bytes memory, double scale) {
+  const double scaled = static_cast<double>(memory.count) * scale;
+  return Bytes{scaled < static_cast<double>(kNoLimit) ? static_cast<int64_t>(scaled) : kNoLimit};
+}
+
+size_t GapsOf(Growth::Insertion insertion, size_t for_loads) {
+  if (insertion == Growth::Insertion::kAll) return Lane::kAllGaps;
+  return insertion == Growth::Insertion::kLoads ? for_loads : 0;
+}
+
+}  // namespace
+
+PartialSchedule::PartialSchedule(const Instance& instance, Growth growth)
+    : instance_(&instance),
+      growth_(growth),
+      device_(instance.devices(), Lane(GapsOf(growth.insertion, 0))),
+      channel_(instance.problem.channels, Lane(GapsOf(growth.insertion, kMostGaps))),
+      at_(instance.tensors(), instance.devices(), kNever),
+      holders_(instance.tensors()) {
+  for (const simulate::Device& device : instance.problem.devices)
+    memory_.push_back(Scaled(device.memory, growth.memory_scale));
   Clear();
 }
 
@@ -22,10 +40,10 @@ void PartialSchedule::Clear() {
   events_.clear();
   starts_.clear();
   ends_.clear();
+  in_stage_.clear();
   latency_ = {};
-  device_free_.assign(instance_->devices(), {});
-  channel_free_.assign(instance_->problem.channels, {});
-  for (auto& gaps : gaps_) gaps.clear();
+  for (Lane& lane : device_) lane.Clear();
+  for (Lane& lane : channel_) lane.Clear();
   for (auto [tensor, device] : touched_) {
     at_(tensor, device) = kNever;
     holders_[tensor].clear();
@@ -60,32 +78,37 @@ bool PartialSchedule::CanMove(const Event& move) const {
 Nanoseconds PartialSchedule::Append(const Event& event) {
   Nanoseconds start;
   const Nanoseconds end = event.is_run() ? RunOperator(event, &start) : MoveTensor(event, &start);
+  Note(event, start, end);
+  return end;
+}
+
+void PartialSchedule::Note(const Event& event, Nanoseconds start, Nanoseconds end) {
   events_.push_back(event);
   starts_.push_back(start);
   ends_.push_back(end);
-  return end;
 }
 
 Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds* begin) {
   const simulate::Problem& problem = instance_->problem;
-  Nanoseconds start = device_free_[run.device];
+  Nanoseconds ready{};
   for (TensorId t : problem.inputs[run.item]) {
-    if (Reads(run, t)) start = std::max(start, at_(t, run.device));
+    if (Reads(run, t)) ready = std::max(ready, at_(t, run.device));
   }
+  const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
+  const Nanoseconds start = FirstRun(run, ready, duration);
   const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
-  if (bus != kNone) {
-    const Nanoseconds duration = problem.host_read_time(run.item, run.device);
-    start = FirstStart(bus, start, duration);
-    Occupy(bus, start, start + duration);
-  }
-  const Nanoseconds end = start + instance_->Duration(run.item, run.device, run.is_direct());
-  device_free_[run.device] = end;
+  if (bus != kNone) Occupy(bus, start, start + problem.host_read_time(run.item, run.device));
+  device_[run.device].Occupy(start, start + duration);
+  Ran(run, start + duration);
+  *begin = start;
+  return start + duration;
+}
+
+void PartialSchedule::Ran(const Event& run, Nanoseconds end) {
   latency_ = std::max(latency_, end);
   placed_[run.item] = run.device;
-  for (TensorId t : problem.outputs[run.item]) Arrive(t, run.device, end);
+  for (TensorId t : instance_->problem.outputs[run.item]) Arrive(t, run.device, end);
   Release(run.item);
-  *begin = start;
-  return end;
 }
 
 Nanoseconds PartialSchedule::MoveTensor(const Event& move, Nanoseconds* begin) {
@@ -101,17 +124,34 @@ Nanoseconds PartialSchedule::MoveTensor(const Event& move, Nanoseconds* begin) {
   return start + duration;
 }
 
+Nanoseconds PartialSchedule::FirstRun(const Event& run, Nanoseconds ready,
+                                      Nanoseconds duration) const {
+  const Lane& device = device_[run.device];
+  Nanoseconds start = device.Earliest(ready, duration);
+  const int32_t bus = run.is_direct() ? instance_->problem.RouteOf(kHost, run.device) : kNone;
+  if (bus == kNone) return start;
+  const Nanoseconds reading = instance_->problem.host_read_time(run.item, run.device);
+  for (;;) {  // until device and bus are both free for long enough
+    const Nanoseconds after = FirstStart(bus, start, reading);
+    start = device.Earliest(after, duration);
+    if (start == after) return start;
+  }
+}
+
 Nanoseconds PartialSchedule::FirstStart(int32_t route, Nanoseconds ready,
                                         Nanoseconds duration) const {
   const auto channels = instance_->problem.route_channels[route];
-  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
-  if (backfill_ && channels.size() == 1) {
-    for (const Gap& gap : gaps_[channels[0]]) {
-      const Nanoseconds start = std::max(gap.begin, ready);
-      if (start + duration <= gap.end) return start;
+  if (growth_.insertion == Growth::Insertion::kAll) {
+    for (Nanoseconds start = ready;;) {  // until all channels are free for long enough
+      Nanoseconds after = start;
+      for (ChannelId c : channels) after = channel_[c].Earliest(after, duration);
+      if (after == start) return start;
+      start = after;
     }
   }
-  for (ChannelId c : channels) ready = std::max(ready, channel_free_[c]);
+  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
+  if (channels.size() == 1) return channel_[channels[0]].Earliest(ready, duration);
+  for (ChannelId c : channels) ready = std::max(ready, channel_[c].free());
   return ready;
 }
 
@@ -123,31 +163,7 @@ Nanoseconds PartialSchedule::PlannedUntil(ChannelId channel) const {
 }
 
 void PartialSchedule::Occupy(int32_t route, Nanoseconds start, Nanoseconds end) {
-  for (ChannelId c : instance_->problem.route_channels[route]) {
-    if (start >= channel_free_[c]) {
-      if (backfill_ && start > channel_free_[c]) AddGap(c, {channel_free_[c], start});
-      channel_free_[c] = end;
-      continue;
-    }
-    auto& gaps = gaps_[c];
-    const auto gap = std::find_if(gaps.begin(), gaps.end(),
-                                  [&](const Gap& g) { return g.begin <= start && end <= g.end; });
-    const Gap after{end, gap->end};
-    gap->end = start;
-    if (after.begin < after.end) gaps.insert(gap + 1, after);
-    gaps.erase(
-        std::remove_if(gaps.begin(), gaps.end(), [](const Gap& g) { return g.begin == g.end; }),
-        gaps.end());
-  }
-}
-
-void PartialSchedule::AddGap(ChannelId channel, Gap gap) {
-  auto& gaps = gaps_[channel];
-  gaps.push_back(gap);
-  if (gaps.size() <= kMostGaps) return;
-  const auto length = [](const Gap& g) { return g.end + -g.begin; };
-  gaps.erase(std::min_element(gaps.begin(), gaps.end(),
-                              [&](const Gap& a, const Gap& b) { return length(a) < length(b); }));
+  for (ChannelId c : instance_->problem.route_channels[route]) channel_[c].Occupy(start, end);
 }
 
 void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
@@ -190,7 +206,8 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
     if (route == kNone) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds arrival = FirstStart(route, ready, duration) + duration;
-    if (arrival < best.arrival) best = {arrival, 1, {Event::Move(t, s, device), {}}};
+    const bool first = growth_.plain && arrival == best.arrival && s < best.move[0].source;
+    if (arrival < best.arrival || first) best = {arrival, 1, {Event::Move(t, s, device), {}}};
   };
   for (DeviceId s : holders_[t]) consider(s, at_(t, s));
   if (!on_host) return best;
@@ -220,7 +237,13 @@ void PartialSchedule::Reserve(const Way& way) {
       ready = at_(move.item, move.source);
     }
     const Nanoseconds duration = problem.TransferTime(move.item, route);
-    ready = FirstStart(route, ready, duration) + duration;
+    const Nanoseconds start = FirstStart(route, ready, duration);
+    ready = start + duration;
+    if (growth_.insertion == Growth::Insertion::kAll) {
+      Occupy(route, start, ready);
+      reserved_.emplace_back(route, start, ready);
+      continue;
+    }
     for (ChannelId c : problem.route_channels[route]) {
       const auto found = std::find_if(planned_.begin(), planned_.end(),
                                       [&](const auto& entry) { return entry.first == c; });
@@ -233,8 +256,16 @@ void PartialSchedule::Reserve(const Way& way) {
   }
 }
 
+void PartialSchedule::EndPlan() {
+  planned_.clear();
+  for (; !reserved_.empty(); reserved_.pop_back()) {
+    const auto& [route, start, end] = reserved_.back();
+    for (ChannelId c : instance_->problem.route_channels[route]) channel_[c].Release(start, end);
+  }
+}
+
 bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* moves) {
-  const Way way = FindWay(tensor, device, true);
+  const Way way = FindWay(tensor, device, !growth_.plain);
   moves->assign(way.move, way.move + way.hops);
   return way.hops > 0;
 }
@@ -243,8 +274,7 @@ bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
   const simulate::Problem& problem = instance_->problem;
   plan->moves.clear();
   plan->run = run;
-  planned_.clear();
-  Nanoseconds ready = device_free_[run.device];
+  Nanoseconds ready{};
   bool possible = true;
   for (TensorId t : problem.inputs[run.item]) {
     if (!Reads(run, t)) continue;
@@ -261,25 +291,24 @@ bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
     plan->moves.insert(plan->moves.end(), way.move, way.move + way.hops);
     ready = std::max(ready, way.arrival);
   }
-  const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
-  if (bus != kNone) {
-    ready = FirstStart(bus, ready, problem.host_read_time(run.item, run.device));
+  if (possible) {
+    const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
+    plan->end = FirstRun(run, ready, duration) + duration;
   }
-  planned_.clear();
-  if (possible) plan->end = ready + instance_->Duration(run.item, run.device, run.is_direct());
+  EndPlan();
   return possible;
 }
 
 bool PartialSchedule::MakePlan(OperatorId op, DeviceId device, bool direct, Plan* plan) {
   if (instance_->Duration(op, device, direct) == kNever) return false;
   const Event run = Event::Run(op, device, direct);
-  if (!TryPlan(run, true, plan)) return false;
-  if (PlanFits(*plan)) return true;
-  if (instance_->transits[device].empty()) return false;
-  return TryPlan(run, false, plan) && PlanFits(*plan);  // a neighbour may lack the memory
+  if (!TryPlan(run, !growth_.plain, plan)) return false;
+  if (Shortfall(*plan) <= 0) return true;
+  if (growth_.plain || instance_->transits[device].empty()) return false;
+  return TryPlan(run, false, plan) && Shortfall(*plan) <= 0;  // a neighbour may lack the memory
 }
 
-bool PartialSchedule::PlanFits(const Plan& plan) {
+int64_t PartialSchedule::Shortfall(const Plan& plan) {
   const simulate::Problem& problem = instance_->problem;
   brought_.clear();
   const auto bring = [&](DeviceId device, int64_t parameters, int64_t activations) {
@@ -300,16 +329,78 @@ bool PartialSchedule::PlanFits(const Plan& plan) {
   for (TensorId t : problem.outputs[plan.run.item]) {
     bring(plan.run.device, 0, problem.tensors[t].size.count);
   }
-  return std::all_of(brought_.begin(), brought_.end(), [&](const auto& entry) {
-    const auto& [d, bytes] = entry;
+  int64_t most = -1;
+  for (const auto& [d, bytes] : brought_) {
     const int64_t peak = std::max(peak_[d], live_[d] + bytes.second);
-    return parameters_[d] + bytes.first + peak <= memory_[d].count;
-  });
+    most = std::max(most, parameters_[d] + bytes.first + peak - memory_[d].count);
+  }
+  return most;
 }
 
 void PartialSchedule::Place(const Plan& plan) {
   for (const Event& move : plan.moves) Append(move);
   Append(plan.run);
+}
+
+Nanoseconds PartialSchedule::Bring(TensorId tensor, DeviceId device) {
+  if (at_(tensor, device) != kNever) return at_(tensor, device);
+  const Way way = FindWay(tensor, device, !growth_.plain);
+  if (way.hops == 0) return kNever;
+  Nanoseconds end{};
+  for (int i = 0; i < way.hops; ++i) end = Append(way.move[i]);
+  return end;
+}
+
+Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
+  const bool direct = instance_->Duration(op, device, false) == kNever;
+  if (instance_->Duration(op, device, direct) == kNever) return kNever;
+  const Event run = Event::Run(op, device, direct);
+  for (TensorId t : instance_->problem.inputs[op]) {
+    if (Reads(run, t) && Bring(t, device) == kNever) return kNever;
+  }
+  return Append(run);
+}
+
+Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
+                                        std::span<const int32_t> streams, DeviceId device,
+                                        int32_t stage) {
+  const simulate::Problem& problem = instance_->problem;
+  if (ops.size() == 1 || !problem.concurrency.known()) {
+    Nanoseconds end{};
+    for (size_t i = 0; i < ops.size() && end != kNever; ++i) end = Place(ops[i], device);
+    return end;
+  }
+  Nanoseconds start = device_[device].free();
+  std::vector<simulate::Member> members;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Nanoseconds time = problem.operator_time(ops[i], device);
+    if (time == kNever) return kNever;
+    const Event run = Event::Run(ops[i], device, false);
+    // What a stage makes and reads itself is there when it is needed; it has no place yet.
+    for (TensorId t : problem.inputs[ops[i]]) {
+      const OperatorId maker = problem.tensors[t].producer;
+      if (maker != kNone && std::ranges::find(ops.first(i), maker) != ops.first(i).end()) continue;
+      if (!Reads(run, t)) continue;
+      const Nanoseconds there = Bring(t, device);
+      if (there == kNever) return kNever;
+      start = std::max(start, there);
+    }
+    members.push_back({ops[i], streams[i], time});
+  }
+  const Nanoseconds end = start + problem.concurrency.StageTime(device, members);
+  device_[device].Occupy(start, end);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Event run = Event::Run(ops[i], device, false);
+    Ran(run, end);
+    in_stage_.push_back({events_.size(), streams[i], stage});
+    Note(run, start, end);
+  }
+  return end;
+}
+
+std::pair<int64_t, int64_t> PartialSchedule::Room(DeviceId device) const {
+  const int64_t left = memory_[device].count - parameters_[device];
+  return {left - live_[device], left - peak_[device]};
 }
 
 bool PartialSchedule::Fits() const {
@@ -328,6 +419,52 @@ Sequence PartialSchedule::SortedByStart() const {
   Sequence sorted;
   sorted.reserve(order.size());
   for (size_t i : order) sorted.push_back(events_[i]);
+  return sorted;
+}
+
+simulate::Schedule PartialSchedule::Schedule() const {
+  simulate::Schedule schedule;
+  auto staged = in_stage_.begin();
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const Event& event = events_[i];
+    if (event.is_run()) {
+      schedule.placements.push_back({event.item, event.device, event.is_direct()});
+      if (staged != in_stage_.end() && staged->event == i) {
+        schedule.placements.back().stream = staged->stream;
+        schedule.placements.back().stage = staged->stage;
+        ++staged;
+      }
+    }
+    if (event.is_direct()) {
+      schedule.transfers.push_back(
+          {simulate::TransferKind::kHostRead, event.item, kHost, event.device});
+    } else if (!event.is_run()) {
+      schedule.transfers.push_back(
+          {event.source == kHost ? simulate::TransferKind::kLoad : simulate::TransferKind::kCopy,
+           event.item, event.source, event.device});
+    }
+  }
+  return schedule;
+}
+
+simulate::Schedule PartialSchedule::ScheduleByStart() const {
+  const simulate::Schedule unsorted = Schedule();
+  std::vector<std::pair<Nanoseconds, size_t>> runs;
+  std::vector<std::tuple<Nanoseconds, Nanoseconds, size_t>> transfers;
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const Event& event = events_[i];
+    if (event.is_run()) runs.emplace_back(starts_[i], runs.size());
+    if (event.is_run() && !event.is_direct()) continue;
+    const Nanoseconds end =
+        event.is_direct() ? starts_[i] + instance_->problem.host_read_time(event.item, event.device)
+                          : ends_[i];
+    transfers.emplace_back(starts_[i], end, transfers.size());
+  }
+  std::ranges::sort(runs);
+  std::ranges::sort(transfers);
+  simulate::Schedule sorted;
+  for (const auto& [start, i] : runs) sorted.placements.push_back(unsorted.placements[i]);
+  for (const auto& [start, end, i] : transfers) sorted.transfers.push_back(unsorted.transfers[i]);
   return sorted;
 }
 

@@ -10,7 +10,7 @@ from tvm_sched.errors import TvmSchedError
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.schedule import Placement, Schedule, Timeline
-from tvm_sched.schedule.simulate import memory_profile, simulate
+from tvm_sched.schedule.simulator import memory_profile, simulate
 
 
 def report(path, problem, entries, **options):
@@ -104,7 +104,7 @@ def test_names_cannot_break_the_page(tmp_path, problem):
 
 
 def roofline_of(graph, topology):
-    from tvm_sched.cost_model.roofline import roofline
+    from tvm_sched.cost_model.roofline_model import roofline
 
     return roofline(graph, topology)
 

@@ -24,7 +24,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     plan,
     serving,
 )
-from .command import command, epilog, own_process
+from .registration import command, epilog, own_process
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from ..file_cache import compiled_cache
 from ..files import cache_directory
-from .command import Output, command
+from .output import Output
+from .registration import command
 
 app = typer.Typer(help="What was compiled and measured before, on disk.", no_args_is_help=True, rich_markup_mode="rich")
 

@@ -21,10 +21,11 @@ from .cluster_inputs import (
     write_allocation,
     write_state,
 )
-from .command import Output, command
 from .inputs import Options, ReportFile, check_outputs, common_options, parse_options
 from .interrupt import interruptible
+from .output import Output
 from .plan import HTML, JSON
+from .registration import command
 
 if TYPE_CHECKING:
     from ..cluster import ClusterState, Placement, Request

@@ -19,10 +19,11 @@ from .cluster_inputs import (
     write_allocation,
     write_state,
 )
-from .command import Output, command
 from .inputs import ReportFile, check_outputs
 from .interrupt import interruptible
+from .output import Output
 from .plan import HTML, JSON
+from .registration import command
 
 
 @command(

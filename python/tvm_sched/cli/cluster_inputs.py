@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .command import Output
+from .output import Output
 
 if TYPE_CHECKING:
     from ..cluster import Allocation, Cluster, ClusterState, Service

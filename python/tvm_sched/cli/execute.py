@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .command import Output
+from .compile_cache import Made, compilation_key, keep, restore
 from .inputs import (
     CostsName,
     Model,
@@ -29,8 +29,8 @@ from .inputs import (
     scheduler_options,
 )
 from .interrupt import interruptible
-from .kept import Made, compilation_key, keep, restore
 from .models import ModelOptions, model_warnings, packages_for
+from .output import Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
@@ -145,7 +145,7 @@ def compile_model(
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
     with packages_for(model):
         from ..relax import compile as compile_scheduled
-    from ..schedule.simulate import simulate
+    from ..schedule.simulator import simulate
     from .plan import describe
 
     compiled = compile_scheduled(model, progress=step, **asked)
@@ -340,6 +340,6 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where files go.")] = Path("out"),
 ) -> None:
     """GoogLeNet on two machines: schedule, compile, run, compare with ONNX Runtime, report (a minute or two)."""
-    from ..demo import run_demo
+    from .demonstration.googlenet import run_demo
 
     run_demo(out, output)

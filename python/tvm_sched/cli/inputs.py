@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from ..errors import InputError
-from .command import Output
+from .output import Output
 
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
@@ -100,7 +100,7 @@ def workers_of(ray: str | None) -> AbstractContextManager[None]:
     if ray is None:
         return nullcontext()
     from ..serving import RayExecutor
-    from ..spread import workers
+    from ..worker_pool import workers
 
     return workers(RayExecutor(ray))
 

@@ -9,8 +9,9 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from .command import Output, command
 from .inputs import check_outputs, load_topology
+from .output import Output
+from .registration import command
 
 if TYPE_CHECKING:
     from ..cost_model.recording import Recording

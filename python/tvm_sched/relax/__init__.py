@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import passes
-    from .attributes import get_graph, get_pipeline_plan, get_problem, get_schedule
+    from .attributes import get_pipeline_plan, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
+    from .graph import get_graph
     from .importers import ImportedModel, load_model
     from .inspect import inspect_model
     from .pipeline_build import ExportablePipeline, compile_pipeline
@@ -20,7 +21,7 @@ _WHERE = {
     "ImportedModel": "importers",
     "compile": "build",
     "compile_pipeline": "pipeline_build",
-    "get_graph": "attributes",
+    "get_graph": "graph",
     "get_pipeline_plan": "attributes",
     "get_problem": "attributes",
     "get_schedule": "attributes",

@@ -12,7 +12,7 @@ import tvm
 
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
-from .autoload import config
+from .target_tags import config
 
 OBJECTIVES = ("latency", "throughput")
 SCHEDULER, PARTITIONER = "exact", "pipeline-exact"

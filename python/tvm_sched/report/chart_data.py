@@ -10,7 +10,7 @@ from ..pipeline import PipelinePlan
 from ..pipeline.wiring import batch_of
 from ..problem import Problem
 from ..schedule import Event, Schedule, Timeline
-from ..schedule.simulate import memory_profile
+from ..schedule.simulator import memory_profile
 from .figures import ordered_lanes
 from .units import format_bytes
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from ..pipeline import PipelinePlan, Stage
-from ..pipeline.simulate import PipelineRun
+from ..pipeline.simulator import PipelineRun
 from ..problem import Problem
 from .chart_data import pipeline_chart
 from .page import write_page

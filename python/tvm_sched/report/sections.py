@@ -10,7 +10,7 @@ import msgspec
 
 from ..problem import Problem, Topology
 from ..schedule import Schedule, Timeline
-from ..schedule.simulate import memory_profile
+from ..schedule.simulator import memory_profile
 from .connections import LEGEND, Connection, matrix
 from .drawing import topology_svg
 from .figures import device_of_lane, lane_figures, ordered_lanes
@@ -138,7 +138,7 @@ def timeline_chart(label: str) -> str:
 
 def _useful(problem: Problem, schedule: Schedule) -> str:
     """What to measure to know the latency better; nothing where the latencies say nothing of their errors."""
-    from ..cost_model.spread import most_useful
+    from ..cost_model.uncertainty import most_useful
 
     rows = [
         [escape(each.signature.partition("|")[0]), escape(each.operators[0]), escape(each.device),

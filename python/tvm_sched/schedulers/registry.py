@@ -15,8 +15,8 @@ from ..registry import Method, Registry
 from ..schedule import Certificate, Schedule
 from ..schedule.bounds import lower_bound
 from ..schedule.critical_path import critical_path
-from ..schedule.simulate import simulate
-from ..schedule.verify import verify
+from ..schedule.simulator import simulate
+from ..schedule.verifier import verify
 
 REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_path}
 """Latencies in nanoseconds to draw beside those of schedulers, by name: no schedule stands behind them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from ...schedule.verify import verify
+from ...schedule.verifier import verify
 from ...streams import order_launches
 from ..attributes import SCHEDULE, get_problem, get_schedule, leave
 

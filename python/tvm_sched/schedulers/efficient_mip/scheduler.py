@@ -9,10 +9,10 @@ from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...progress import report_progress
 from ...schedule import Schedule
-from ..exact.submodels import split
-from ..merging import ListedSchedule, merged
-from ..milp import Effort, ProgramOptions
-from ..partial import Event, Move, Run
+from ..common.merging import ListedSchedule, merged
+from ..common.milp import Effort, ProgramOptions
+from ..common.partial import Event, Move, Run
+from ..common.submodels import split
 from ..registry import register
 from .instance import Instance, evaluate
 from .program import place

@@ -8,9 +8,9 @@ from ...errors import InputError
 from ...problem import Problem
 from ...progress import report_progress
 from ...schedule import Schedule
-from ..exact.submodels import split
-from ..merging import SCALES, ListedSchedule, merged
-from ..milp import Effort, ProgramOptions
+from ..common.merging import SCALES, ListedSchedule, merged
+from ..common.milp import Effort, ProgramOptions
+from ..common.submodels import split
 from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
