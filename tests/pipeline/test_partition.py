@@ -24,7 +24,7 @@ from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
-FAST = {"pipeline-exact": {"time_limit": 1.0, "moves": 2000, "annealings": 1}, "slicegraph": {"evaluations": 100}}
+FAST = {"anytime": {"time_limit": 1.0, "moves": 2000, "annealings": 1}, "slicegraph": {"evaluations": 100}}
 
 
 def tight_example(k, epsilon=0.125):
@@ -140,7 +140,7 @@ def test_refining_never_makes_a_partition_dearer_and_is_deterministic():
 
 
 def test_a_portfolio_proves_a_small_graph():
-    found = partition(small_problem(5, 8), 3, "pipeline-exact", {"time_limit": 10})
+    found = partition(small_problem(5, 8), 3, "anytime", {"time_limit": 10})
     assert found.gap < 1e-4
     assert found.cost == pytest.approx(optimum(small_problem(5, 8), 3))
 
@@ -157,7 +157,7 @@ def test_what_highs_prints_by_itself_is_not_on_standard_output():
 
 
 def test_a_portfolio_keeps_its_time_limit_on_a_large_graph():
-    found = partition(regal_like(1, 2000), 32, "pipeline-exact", {"time_limit": 1.0})
+    found = partition(regal_like(1, 2000), 32, "anytime", {"time_limit": 1.0})
     assert found.bound > 0
     assert found.seconds < 30  # on a busy machine; without a look at the clock inside of its parts it takes minutes
 

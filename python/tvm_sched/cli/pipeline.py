@@ -46,8 +46,8 @@ def pipeline(
     ] = "auto",
     partitioner: Annotated[
         str,
-        typer.Option("--partitioner", help="pipeline-exact, slicegraph, tarnawski-dp, pipedream or equal-split."),
-    ] = "pipeline-exact",
+        typer.Option("--partitioner", help="anytime, slicegraph, tarnawski-dp, pipedream or equal-split."),
+    ] = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,

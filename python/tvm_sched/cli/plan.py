@@ -83,7 +83,7 @@ def schedule(
     out: Output,
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
-    scheduler: SchedulerName = "exact",
+    scheduler: SchedulerName = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,

@@ -81,6 +81,7 @@ def semidefinite_bound(
     seconds: float = math.inf,
     iterations: int = 10_000,
     watch: Callable[[float], bool] = lambda bound: False,
+    stop: Callable[[], bool] = lambda: False,
     order: Integers | None = None,
 ) -> float:
     """No partition into at most ``stages`` stages has a cheaper bottleneck.
@@ -97,6 +98,8 @@ def semidefinite_bound(
         bound is the cutoff.
     watch : callable
         Told the best bound from time to time; the search ends where it returns true.
+    stop : callable
+        Asked after each iteration; the search ends where it returns true.
     order : array of int, optional
         A topological order: parts are made of neighbours in it.
     """
@@ -104,15 +107,19 @@ def semidefinite_bound(
     if total == 0 or stages < 2:
         return 0.0
     end = time.monotonic() + seconds
+
+    def over() -> bool:
+        return stop() or time.monotonic() > end
+
     search = _Parts(problem, stages, cutoff, order)
     best = 0.0
     # Matrices are small, and other searches have the other cores. Numbers overflow where a search runs away.
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         for look in range(max(iterations // _LOOK_EVERY, 1)):
             for part in range(len(search.parts)):
-                search.work_on(part, look, end)
+                search.work_on(part, look, over)
                 best = max(best, min(search.bound - _SAFETY * total, cutoff))
-                if watch(best) or time.monotonic() > end:
+                if watch(best) or over():
                     return best
             if search.ended:
                 break
@@ -137,7 +144,7 @@ class _Parts:
         """Whether all searches have run away."""
         return len(self.failed) == len(self.parts)
 
-    def work_on(self, part: int, look: int, end: float) -> None:
+    def work_on(self, part: int, look: int, over: Callable[[], bool]) -> None:
         """Some iterations for a part; its line is kept if it raises the bound."""
         if part in self.failed:
             return
@@ -145,7 +152,7 @@ class _Parts:
             search = self._search(part)
             if look > 0:
                 search.tighten(self.bound, cut=look % _CUT_EVERY == 0)
-            search.run(_LOOK_EVERY, end)
+            search.run(_LOOK_EVERY, over)
             line = search.relaxation.line(search.dual())
         except np.linalg.LinAlgError:  # the search has run away; what was proved stays
             self.failed.add(part)
@@ -303,11 +310,11 @@ class _Search:
         multipliers = np.maximum(-self.multipliers, 0)
         return DualPoint(self.diagonal, multipliers[:n], multipliers[n:], self.entries)
 
-    def run(self, iterations: int, end: float) -> None:
-        """Some iterations; fewer where the clock passes ``end``, but one at least."""
+    def run(self, iterations: int, over: Callable[[], bool]) -> None:
+        """Some iterations; fewer where time is over, but one at least."""
         for _ in range(iterations):
             self._iterate()
-            if time.monotonic() > end:
+            if over():
                 break
 
     def _iterate(self) -> None:

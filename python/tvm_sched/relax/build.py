@@ -115,7 +115,7 @@ class CompiledModel:
 def compile(
     model: Any,
     topology: Topology | str | os.PathLike[str],
-    scheduler: str = "exact",
+    scheduler: str = "anytime",
     options: Mapping[str, Any] | None = None,
     *,
     input_shapes: InputShapes | Sequence[InputShapes] | None = None,

@@ -63,7 +63,7 @@ def compile_pipeline(
     model: Any,
     topology: Topology | str | os.PathLike[str],
     stages: int | Literal["auto"] = "auto",
-    partitioner: str = "pipeline-exact",
+    partitioner: str = "anytime",
     options: Mapping[str, Any] | None = None,
     *,
     input_shapes: InputShapes | None = None,

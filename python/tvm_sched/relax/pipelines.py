@@ -90,7 +90,7 @@ def _passes(chosen: TargetOptions) -> list[tvm.transform.Pass]:
 
 def schedule_passes(
     topology: Topology | str | os.PathLike[str],
-    scheduler: str = "exact",
+    scheduler: str = "anytime",
     options: Mapping[str, Any] | None = None,
     cost_model: Any = None,
     progress: Any = None,

@@ -15,7 +15,7 @@ from ..problem import MEASURED, Topology, load_topology
 from .autoload import config
 
 OBJECTIVES = ("latency", "throughput")
-SCHEDULER, PARTITIONER = "exact", "pipeline-exact"
+SCHEDULER, PARTITIONER = "anytime", "anytime"
 
 _topologies: dict[str, Topology] = {}
 

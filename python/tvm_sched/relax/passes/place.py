@@ -32,7 +32,7 @@ class Place:
 
     def __init__(
         self,
-        scheduler: str = "exact",
+        scheduler: str = "anytime",
         options: Mapping[str, Any] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-from ...problem import HOST
-from ..common.partial import Event, Move, PartialSchedule, Run
+from ....problem import HOST
+from ...common.partial import Event, Move, PartialSchedule, Run
 from . import constraints
 from .objective import earliest_end_of_run
 from .variables import Submodel, Variables

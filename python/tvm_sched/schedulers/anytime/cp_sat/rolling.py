@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from ...problem import HOST, Problem
-from ...progress import report_progress
-from ..common.greedy import list_schedule, priorities, tails
-from ..common.partial import PartialSchedule, Run
+from ....problem import HOST, Problem
+from ....progress import report_progress
+from ...common.greedy import list_schedule, priorities, tails
+from ...common.partial import PartialSchedule, Run
 from .model import Limits, solve_submodel
 from .variables import Submodel
 

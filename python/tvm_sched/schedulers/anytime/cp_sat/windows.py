@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from ...problem import FORBIDDEN, HOST, Problem
-from ...schedule.simulate import price
-from ..common.greedy import tails
-from ..common.native import shortfall
-from ..common.partial import Event, PartialSchedule, Run
-from ..common.search import Array, Searches, events_of, rows_of, schedule_index, sequence_of
+from ....problem import FORBIDDEN, HOST, Problem
+from ....schedule.simulate import price
+from ...common.greedy import tails
+from ...common.native import shortfall
+from ...common.partial import Event, PartialSchedule, Run
+from ...common.search import Array, Searches, events_of, rows_of, schedule_index, sequence_of
 from .model import Limits, solve_submodel
 from .variables import After, Submodel
 

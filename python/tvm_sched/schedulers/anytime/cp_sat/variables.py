@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
-from ...problem import FORBIDDEN, HOST, Problem
-from ..common.partial import PartialSchedule
+from ....problem import FORBIDDEN, HOST, Problem
+from ...common.partial import PartialSchedule
 
 
 @dataclass(frozen=True)

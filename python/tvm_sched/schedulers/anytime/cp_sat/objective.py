@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
-from ...problem import HOST
+from ....problem import HOST
 from .constraints import arrivals
 from .variables import Submodel, Variables
 

@@ -1,0 +1,1 @@
+"""Parts of a schedule solved with CP-SAT."""
