@@ -10,7 +10,6 @@ from ...problem import Problem
 from ...schedule import Certificate, Schedule
 from ..common.native import nothing_contends
 from ..registry import SCHEDULERS, register
-from .cp_sat.improvers import Submodels, Windows
 from .improvers import Annealing, Blocks, LocalSearch
 from .rules import groups
 from .starts import ListScheduling, QuickMethods
@@ -22,10 +21,10 @@ TIME_LIMIT = 20.0
 WORK_SHARE = 0.8
 """Part of the time limit for which there is work, so that the clock seldom decides."""
 
-SHARES = {"submodels": 0.15, "annealing": 0.25, "blocks": 0.3, "local search": 0.13, "windows": 0.17}
+SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
 """Shares of the work in general; where there are no groups of devices, local search has that of blocks, too."""
 
-FREE_SHARES = {"annealing": 0.8, "windows": 0.2}
+FREE_SHARES = {"annealing": 1.0}
 """Where nothing is loaded and no copy waits for another, which annealing times much faster."""
 
 STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
@@ -99,7 +98,7 @@ def turns(problem: Problem, options: AnytimeOptions, work: float) -> list[Turn[S
     shares = dict(FREE_SHARES if nothing_contends(problem) else SHARES)
     if "blocks" in shares and len(groups(problem)) < 2:
         shares["local search"] += shares.pop("blocks")
-    chosen = (Submodels(), Annealing(), Blocks(), LocalSearch(), Windows())
+    chosen = (Annealing(), Blocks(), LocalSearch())
     found: list[Turn[ScheduleState]] = [Turn(ListScheduling()), Turn(QuickMethods(problem, options.stage, work))]
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]
     if staged:

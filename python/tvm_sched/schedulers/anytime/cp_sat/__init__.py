@@ -1,1 +1,0 @@
-"""Parts of a schedule solved with CP-SAT."""
