@@ -47,12 +47,16 @@ class Alias:
         return {self.renamed.get(key, key): value for key, value in given.items() if key not in self.gone}
 
 
+class OldNameWarning(DeprecationWarning):
+    """A method or option was asked for by a name that will go."""
+
+
 def _deprecate(message: str) -> None:
     """Warn of something old, at the line outside of this package that asked for it."""
     depth = 1
     while sys._getframe(depth).f_globals.get("__name__", "").startswith(__package__) and sys._getframe(depth).f_back:
         depth += 1
-    warnings.warn(message, DeprecationWarning, stacklevel=depth + 1)
+    warnings.warn(message, OldNameWarning, stacklevel=depth + 1)
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,7 @@ class Registry(Generic[Function]):
         return add
 
     def alias(self, old: str, new: str, renamed: Mapping[str, str] | None = None, gone: tuple[str, ...] = ()) -> None:
-        """Let a method be asked for by an old name, with a `DeprecationWarning`; see `Alias`."""
+        """Let a method be asked for by an old name, with an `OldNameWarning`; see `Alias`."""
         self.aliases[old] = Alias(old, new, renamed or {}, gone)
 
     def names(self) -> list[str]:

@@ -23,7 +23,7 @@ REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_
 """Latencies in nanoseconds to draw beside those of schedulers, by name: no schedule stands behind them."""
 
 SchedulerFunction = Callable[[Problem, Any], Schedule]
-"""The schedule's certificate is made by `solve`, with the status of the one that the method gives (`Certificate.unchecked`)."""
+"""`solve` makes the certificate; its status is that of the method's own one, if there is any (`Certificate.unchecked`)."""
 
 SCHEDULERS: Registry[SchedulerFunction] = Registry("scheduler", "tvm_sched.schedulers")
 register = SCHEDULERS.register
