@@ -19,6 +19,7 @@ from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
 from .cuts import Cuts, paths, separate
+from .eigenvalue import least_eigenvalue, rounding
 from .minorants import stage_costs, total_transfers
 from .partition_problem import Floats, Integers, PartitionProblem
 from .parts import consecutive, induced
@@ -94,8 +95,7 @@ def semidefinite_bound(
     Parameters
     ----------
     cutoff : float
-        Cost of a partition. Cheaper ones only are looked at, in which no stage has more work; where there are none, the
-        bound is the cutoff.
+        Cost of a partition. Dearer ones are not looked at: in the others no stage has more work.
     watch : callable
         Told the best bound from time to time; the search ends where it returns true.
     stop : callable
@@ -118,7 +118,7 @@ def semidefinite_bound(
         for look in range(max(iterations // _LOOK_EVERY, 1)):
             for part in range(len(search.parts)):
                 search.work_on(part, look, over)
-                best = max(best, min(search.bound - _SAFETY * total, cutoff))
+                best = max(best, search.bound - _SAFETY * total)
                 if watch(best) or over():
                     return best
             if search.ended:
@@ -224,6 +224,9 @@ class _Relaxation:
         )
         self.operator = sparse.vstack([costs, self.cuts.operator(n)], format="csr")
         self.cost = self.transfers.matrix / self.unit
+        # For errors of rounding: sizes of the inequalities' entries, and the most of them at one place of the matrix.
+        self.sizes = np.asarray(abs(self.operator).sum(axis=1)).ravel()
+        self.terms = int(np.bincount(self.operator.indices).max(initial=0)) + 4
 
     def linearise(self, matrix: Floats, share: float, cuts: Cuts) -> None:
         """Mixes in the linear bounds that are tight at a matrix, and looks at other cuts from now on."""
@@ -244,15 +247,25 @@ class _Relaxation:
     def line(self, dual: DualPoint) -> Line:
         """The least transfers that multipliers prove, for every bottleneck that a partition has.
 
-        Eigenvalues below 0 are paid for: the trace of a partition matrix less 1 / stages is known.
+        Eigenvalues below 0 are paid for: the trace of a partition matrix less 1 / stages is known. Matrices of partitions
+        are symmetric, so that of the multipliers is made symmetric, too. Rounding is paid for by the sum of the sizes of
+        all that is added up, so the bound holds however large the multipliers are.
         """
-        n = self.problem.size
-        inequalities = self.combine(np.concatenate([dual.stages, dual.cuts]))
-        slack = self.cost - np.diag(dual.diagonal) + inequalities - dual.entries
-        least = min(float(np.linalg.eigvalsh(slack)[0]), 0.0)
-        transfers = dual.diagonal.sum() + (slack * self.even).sum() + least * n * (1 - 1 / self.stages)
-        transfers += dual.stages @ self.costs.constant / self.unit - dual.cuts @ self.cuts.limits
-        return Line(self.transfers.constant + float(transfers) * self.unit, float(dual.stages.sum()))
+        n, known = self.problem.size, 1 - 1 / self.stages
+        stages, cuts = np.maximum(dual.stages, 0), np.maximum(dual.cuts, 0)
+        multipliers = np.concatenate([stages, cuts])
+        entries = np.where(self.apart, dual.entries, np.maximum(dual.entries, 0))
+        np.fill_diagonal(entries, 0)
+        slack = self.cost - np.diag(dual.diagonal) + self.combine(multipliers) - entries
+        slack = (slack + slack.T) / 2
+        least = min(least_eigenvalue(slack), 0.0)
+        transfers = dual.diagonal.sum() + slack.sum() / self.stages + least * n * known
+        transfers += stages @ self.costs.constant / self.unit - cuts @ self.cuts.limits
+        sizes = np.abs(self.cost).sum() + 2 * np.abs(dual.diagonal).sum() + np.abs(entries).sum()
+        sizes += self.sizes @ multipliers + np.abs(slack).sum() / self.stages + abs(least) * n
+        sizes += stages @ np.abs(self.costs.constant) / self.unit + cuts @ np.abs(self.cuts.limits)
+        error = float(sizes) * rounding(self.terms + n * n + len(multipliers) + 8)
+        return Line(self.transfers.constant + (float(transfers) - error) * self.unit, float(stages.sum()))
 
 
 class _Search:
