@@ -10,7 +10,7 @@ from exhaustive import optimum, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_sched.errors import GraphError, InfeasibleError, InputError
+from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
 from tvm_sched.pipeline.node_bound import node_bound
 from tvm_sched.pipeline.programs import (
