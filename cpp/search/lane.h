@@ -2,7 +2,6 @@
 #ifndef TVM_SCHED_SEARCH_LANE_H_
 #define TVM_SCHED_SEARCH_LANE_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <vector>
@@ -32,12 +31,7 @@ class Lane {
   /*! \brief Least start, `ready` or later, of `duration` without work. */
   Nanoseconds Earliest(Nanoseconds ready, Nanoseconds duration) const {
     if (ready >= free_) return ready;
-    auto gap = std::ranges::lower_bound(gaps_, ready + duration, {}, &Gap::end);
-    for (; gap != gaps_.end(); ++gap) {
-      const Nanoseconds start = std::max(gap->begin, ready);
-      if (start + duration <= gap->end) return start;
-    }
-    return free_;
+    return gaps_.empty() ? free_ : EarliestInGap(ready, duration);
   }
 
   /*!
@@ -47,46 +41,21 @@ class Lane {
    * in the order.
    */
   void Occupy(Nanoseconds start, Nanoseconds end) {
-    if (start == end && most_gaps_ == kAllGaps) return;
-    if (start >= free_) {
-      if (most_gaps_ == kAllGaps || start > free_) Remember({free_, start});
-      free_ = end;
-      return;
-    }
-    const auto gap = std::ranges::lower_bound(gaps_, end, {}, &Gap::end);
-    const Gap before{gap->begin, start}, after{end, gap->end};
-    *gap = after;
-    const auto first = gaps_.insert(gap, before);
-    if (most_gaps_ == kAllGaps) return;
-    gaps_.erase(std::remove_if(first, first + 2, [](const Gap& g) { return g.begin == g.end; }),
-                first + 2);
+    if (most_gaps_ > 0) return OccupyGap(start, end);
+    free_ = end;
   }
 
   /*! \brief Takes back an interval; only where all gaps are remembered. */
-  void Release(Nanoseconds start, Nanoseconds end) {
-    if (start == end) return;
-    if (end == free_) {
-      free_ = gaps_.back().begin;
-      gaps_.pop_back();
-      return;
-    }
-    const auto before = std::ranges::lower_bound(gaps_, start, {}, &Gap::end);
-    const auto after = before + 1;
-    before->end = after->end;
-    gaps_.erase(after);
-  }
+  void Release(Nanoseconds start, Nanoseconds end);
 
  private:
   struct Gap {
     Nanoseconds begin, end;
   };
 
-  void Remember(Gap gap) {
-    if (most_gaps_ == 0) return;
-    gaps_.push_back(gap);
-    if (gaps_.size() <= most_gaps_) return;
-    gaps_.erase(std::ranges::min_element(gaps_, {}, [](const Gap& g) { return g.end + -g.begin; }));
-  }
+  Nanoseconds EarliestInGap(Nanoseconds ready, Nanoseconds duration) const;
+  void OccupyGap(Nanoseconds start, Nanoseconds end);
+  void Remember(Gap gap);
 
   size_t most_gaps_;
   Nanoseconds free_;

@@ -9,14 +9,6 @@ namespace tvm_sched::search {
 
 namespace {
 
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
-/*! \brief That share of a device's memory. */
-Bytes Scaled(Bytes memory, double scale) {
-  const double scaled = static_cast<double>(memory.count) * scale;
-  return Bytes{scaled < static_cast<double>(kNoLimit) ? static_cast<int64_t>(scaled) : kNoLimit};
-}
-
 size_t GapsOf(Growth::Insertion insertion, size_t for_loads) {
   if (insertion == Growth::Insertion::kAll) return Lane::kAllGaps;
   return insertion == Growth::Insertion::kLoads ? for_loads : 0;
@@ -27,12 +19,17 @@ size_t GapsOf(Growth::Insertion insertion, size_t for_loads) {
 PartialSchedule::PartialSchedule(const Instance& instance, Growth growth)
     : instance_(&instance),
       growth_(growth),
+      counts_memory_(growth.memory_scale != Growth::kAnyMemory),
       device_(instance.devices(), Lane(GapsOf(growth.insertion, 0))),
       channel_(instance.problem.channels, Lane(GapsOf(growth.insertion, kMostGaps))),
       at_(instance.tensors(), instance.devices(), kNever),
-      holders_(instance.tensors()) {
-  for (const simulate::Device& device : instance.problem.devices)
-    memory_.push_back(Scaled(device.memory, growth.memory_scale));
+      holders_(instance.tensors(), instance.devices(), kNone),
+      held_(instance.tensors()) {
+  for (const simulate::Device& device : instance.problem.devices) {
+    if (!counts_memory_) break;
+    memory_.push_back(
+        Bytes{static_cast<int64_t>(static_cast<double>(device.memory.count) * growth.memory_scale)});
+  }
   Clear();
 }
 
@@ -46,10 +43,11 @@ void PartialSchedule::Clear() {
   for (Lane& lane : channel_) lane.Clear();
   for (auto [tensor, device] : touched_) {
     at_(tensor, device) = kNever;
-    holders_[tensor].clear();
+    held_[tensor] = 0;
   }
   touched_.clear();
   placed_.assign(instance_->operators(), kNone);
+  if (!counts_memory_) return;
   readers_left_.resize(instance_->tensors());
   for (size_t t = 0; t < readers_left_.size(); ++t) {
     readers_left_[t] = static_cast<int32_t>(instance_->readers[t].size()) +
@@ -76,10 +74,7 @@ bool PartialSchedule::CanMove(const Event& move) const {
 }
 
 Nanoseconds PartialSchedule::Append(const Event& event) {
-  Nanoseconds start;
-  const Nanoseconds end = event.is_run() ? RunOperator(event, &start) : MoveTensor(event, &start);
-  Note(event, start, end);
-  return end;
+  return event.is_run() ? RunOperator(event, InputsReady(event)) : MoveTensor(event);
 }
 
 void PartialSchedule::Note(const Event& event, Nanoseconds start, Nanoseconds end) {
@@ -88,40 +83,49 @@ void PartialSchedule::Note(const Event& event, Nanoseconds start, Nanoseconds en
   ends_.push_back(end);
 }
 
-Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds* begin) {
-  const simulate::Problem& problem = instance_->problem;
+Nanoseconds PartialSchedule::InputsReady(const Event& run) const {
   Nanoseconds ready{};
-  for (TensorId t : problem.inputs[run.item]) {
+  for (TensorId t : instance_->problem.inputs[run.item]) {
     if (Reads(run, t)) ready = std::max(ready, at_(t, run.device));
   }
+  return ready;
+}
+
+Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds ready) {
+  const simulate::Problem& problem = instance_->problem;
   const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
-  const Nanoseconds start = FirstRun(run, ready, duration);
+  const Nanoseconds start = FirstRun(run, ready, duration), end = start + duration;
   const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
   if (bus != kNone) Occupy(bus, start, start + problem.host_read_time(run.item, run.device));
-  device_[run.device].Occupy(start, start + duration);
-  Ran(run, start + duration);
-  *begin = start;
-  return start + duration;
+  device_[run.device].Occupy(start, end);
+  Ran(run, end);
+  Note(run, start, end);
+  return end;
 }
 
 void PartialSchedule::Ran(const Event& run, Nanoseconds end) {
   latency_ = std::max(latency_, end);
   placed_[run.item] = run.device;
   for (TensorId t : instance_->problem.outputs[run.item]) Arrive(t, run.device, end);
-  Release(run.item);
+  if (counts_memory_) Release(run.item);
 }
 
-Nanoseconds PartialSchedule::MoveTensor(const Event& move, Nanoseconds* begin) {
+Nanoseconds PartialSchedule::MoveTensor(const Event& move) {
   const int32_t route = instance_->problem.RouteOf(move.source, move.device);
   const Nanoseconds duration = instance_->problem.TransferTime(move.item, route);
   Nanoseconds ready{};
   if (move.source != kHost && at_(move.item, move.source) != kNever)
     ready = at_(move.item, move.source);
-  const Nanoseconds start = FirstStart(route, ready, duration);
-  Occupy(route, start, start + duration);
-  Arrive(move.item, move.device, start + duration);
-  *begin = start;
-  return start + duration;
+  return MoveTensor(move, route, FirstStart(route, ready, duration), duration);
+}
+
+Nanoseconds PartialSchedule::MoveTensor(const Event& move, int32_t route, Nanoseconds start,
+                                        Nanoseconds duration) {
+  const Nanoseconds end = start + duration;
+  Occupy(route, start, end);
+  Arrive(move.item, move.device, end);
+  Note(move, start, end);
+  return end;
 }
 
 Nanoseconds PartialSchedule::FirstRun(const Event& run, Nanoseconds ready,
@@ -149,7 +153,9 @@ Nanoseconds PartialSchedule::FirstStart(int32_t route, Nanoseconds ready,
       start = after;
     }
   }
-  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
+  if (!planned_.empty()) {
+    for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
+  }
   if (channels.size() == 1) return channel_[channels[0]].Earliest(ready, duration);
   for (ChannelId c : channels) ready = std::max(ready, channel_[c].free());
   return ready;
@@ -168,8 +174,9 @@ void PartialSchedule::Occupy(int32_t route, Nanoseconds start, Nanoseconds end) 
 
 void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
   at_(tensor, device) = when;
-  holders_[tensor].push_back(device);
+  holders_(tensor, held_[tensor]++) = device;
   touched_.emplace_back(tensor, device);
+  if (!counts_memory_) return;
   const int64_t size = instance_->problem.tensors[tensor].size.count;
   if (instance_->OnHost(tensor)) {
     parameters_[device] += size;
@@ -183,7 +190,7 @@ void PartialSchedule::Release(OperatorId op) {
   const simulate::Problem& problem = instance_->problem;
   const auto free = [&](TensorId t) {
     if (readers_left_[t] != 0 || instance_->OnHost(t)) return;
-    for (DeviceId d : holders_[t]) live_[d] -= problem.tensors[t].size.count;
+    for (DeviceId d : Holders(t)) live_[d] -= problem.tensors[t].size.count;
   };
   for (TensorId t : problem.inputs[op]) {
     --readers_left_[t];
@@ -195,23 +202,20 @@ void PartialSchedule::Release(OperatorId op) {
 PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool transits) const {
   const simulate::Problem& problem = instance_->problem;
   Way best;
-  const bool on_host = instance_->OnHost(t);
-  const int32_t down = problem.RouteOf(kHost, device);
-  if (on_host && down != kNone) {
-    const Nanoseconds duration = problem.TransferTime(t, down);
-    best = {FirstStart(down, {}, duration) + duration, 1, {Event::Move(t, kHost, device), {}}};
-  }
-  const auto consider = [&](DeviceId s, Nanoseconds ready) {
-    const int32_t route = s == device ? kNone : problem.RouteOf(s, device);
-    if (route == kNone) return;
+  const auto consider = [&](DeviceId s, Nanoseconds ready, bool first) {
+    const int32_t route = problem.RouteOf(s, device);
+    if (route == kNone || s == device) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
-    const Nanoseconds arrival = FirstStart(route, ready, duration) + duration;
-    const bool first = growth_.plain && arrival == best.arrival && s < best.move[0].source;
-    if (arrival < best.arrival || first) best = {arrival, 1, {Event::Move(t, s, device), {}}};
+    const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
+    if (arrival > best.arrival || (arrival == best.arrival && !first)) return;
+    best = {arrival, start, duration, route, t, s, device, 1};
   };
-  for (DeviceId s : holders_[t]) consider(s, at_(t, s));
+  const bool on_host = instance_->OnHost(t);
+  if (on_host) consider(kHost, {}, false);
+  const auto sooner = [&](DeviceId s) { return growth_.plain && s < best.source; };
+  for (DeviceId s : Holders(t)) consider(s, at_(t, s), sooner(s));
   if (!on_host) return best;
-  for (DeviceId s : instance_->sharing) consider(s, {});
+  for (DeviceId s : instance_->sharing) consider(s, {}, sooner(s));
   if (!transits) return best;
   for (DeviceId s : instance_->transits[device]) {
     if (at_(t, s) != kNever) continue;
@@ -219,41 +223,33 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
     const Nanoseconds loading = problem.TransferTime(t, first);
     const Nanoseconds duration = problem.TransferTime(t, on);
     const Nanoseconds loaded = FirstStart(first, {}, loading) + loading;
-    const Nanoseconds arrival = FirstStart(on, loaded, duration) + duration;
-    if (arrival < best.arrival) {
-      best = {arrival, 2, {Event::Move(t, kHost, s), Event::Move(t, s, device)}};
-    }
+    const Nanoseconds start = FirstStart(on, loaded, duration), arrival = start + duration;
+    if (arrival >= best.arrival) continue;
+    best = {arrival, start, duration, on, t, s, device, 2};
   }
   return best;
 }
 
-void PartialSchedule::Reserve(const Way& way) {
+Nanoseconds PartialSchedule::Reserve(const Event& move, Nanoseconds ready) {
   const simulate::Problem& problem = instance_->problem;
-  Nanoseconds ready{};
-  for (int i = 0; i < way.hops; ++i) {
-    const Event& move = way.move[i];
-    const int32_t route = problem.RouteOf(move.source, move.device);
-    if (i == 0 && move.source != kHost && at_(move.item, move.source) != kNever) {
-      ready = at_(move.item, move.source);
-    }
-    const Nanoseconds duration = problem.TransferTime(move.item, route);
-    const Nanoseconds start = FirstStart(route, ready, duration);
-    ready = start + duration;
-    if (growth_.insertion == Growth::Insertion::kAll) {
-      Occupy(route, start, ready);
-      reserved_.emplace_back(route, start, ready);
-      continue;
-    }
-    for (ChannelId c : problem.route_channels[route]) {
-      const auto found = std::find_if(planned_.begin(), planned_.end(),
-                                      [&](const auto& entry) { return entry.first == c; });
-      if (found == planned_.end()) {
-        planned_.emplace_back(c, ready);
-      } else {
-        found->second = ready;
-      }
+  const int32_t route = problem.RouteOf(move.source, move.device);
+  const Nanoseconds duration = problem.TransferTime(move.item, route);
+  const Nanoseconds start = FirstStart(route, ready, duration), end = start + duration;
+  if (growth_.insertion == Growth::Insertion::kAll) {
+    Occupy(route, start, end);
+    reserved_.emplace_back(route, start, end);
+    return end;
+  }
+  for (ChannelId c : problem.route_channels[route]) {
+    const auto found = std::find_if(planned_.begin(), planned_.end(),
+                                    [&](const auto& entry) { return entry.first == c; });
+    if (found == planned_.end()) {
+      planned_.emplace_back(c, end);
+    } else {
+      found->second = end;
     }
   }
+  return end;
 }
 
 void PartialSchedule::EndPlan() {
@@ -266,7 +262,9 @@ void PartialSchedule::EndPlan() {
 
 bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* moves) {
   const Way way = FindWay(tensor, device, !growth_.plain);
-  moves->assign(way.move, way.move + way.hops);
+  moves->clear();
+  if (way.hops == 2) moves->push_back(way.load());
+  if (way.hops > 0) moves->push_back(way.last());
   return way.hops > 0;
 }
 
@@ -287,8 +285,15 @@ bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
       possible = false;
       break;
     }
-    Reserve(way);
-    plan->moves.insert(plan->moves.end(), way.move, way.move + way.hops);
+    Nanoseconds there{};
+    if (way.hops == 2) {
+      plan->moves.push_back(way.load());
+      there = Reserve(way.load(), {});
+    } else if (way.source != kHost && at_(t, way.source) != kNever) {
+      there = at_(t, way.source);
+    }
+    plan->moves.push_back(way.last());
+    Reserve(way.last(), there);
     ready = std::max(ready, way.arrival);
   }
   if (possible) {
@@ -309,6 +314,7 @@ bool PartialSchedule::MakePlan(OperatorId op, DeviceId device, bool direct, Plan
 }
 
 int64_t PartialSchedule::Shortfall(const Plan& plan) {
+  if (!counts_memory_) return -1;
   const simulate::Problem& problem = instance_->problem;
   brought_.clear();
   const auto bring = [&](DeviceId device, int64_t parameters, int64_t activations) {
@@ -346,19 +352,20 @@ Nanoseconds PartialSchedule::Bring(TensorId tensor, DeviceId device) {
   if (at_(tensor, device) != kNever) return at_(tensor, device);
   const Way way = FindWay(tensor, device, !growth_.plain);
   if (way.hops == 0) return kNever;
-  Nanoseconds end{};
-  for (int i = 0; i < way.hops; ++i) end = Append(way.move[i]);
-  return end;
+  if (way.hops == 2) Append(way.load());
+  return MoveTensor(way.last(), way.route, way.start, way.duration);
 }
 
 Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
   const bool direct = instance_->Duration(op, device, false) == kNever;
   if (instance_->Duration(op, device, direct) == kNever) return kNever;
   const Event run = Event::Run(op, device, direct);
+  Nanoseconds ready{};
   for (TensorId t : instance_->problem.inputs[op]) {
-    if (Reads(run, t) && Bring(t, device) == kNever) return kNever;
+    if (Reads(run, t)) ready = std::max(ready, Bring(t, device));
+    if (ready == kNever) return kNever;
   }
-  return Append(run);
+  return RunOperator(run, ready);
 }
 
 Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
@@ -404,7 +411,7 @@ std::pair<int64_t, int64_t> PartialSchedule::Room(DeviceId device) const {
 }
 
 bool PartialSchedule::Fits() const {
-  for (size_t d = 0; d < memory_.size(); ++d) {
+  for (size_t d = 0; counts_memory_ && d < memory_.size(); ++d) {
     if (parameters_[d] + peak_[d] > memory_[d].count) return false;
   }
   return true;

@@ -90,7 +90,9 @@ class PartialSchedule {
   Nanoseconds device_free(DeviceId device) const { return device_[device].free(); }
   Nanoseconds channel_free(ChannelId channel) const { return channel_[channel].free(); }
   /*! \brief Devices to which a tensor was brought, in the order in which it got there. */
-  const std::vector<DeviceId>& holders(TensorId tensor) const { return holders_[tensor]; }
+  std::span<const DeviceId> Holders(TensorId tensor) const {
+    return {&holders_(tensor, 0), static_cast<size_t>(held_[tensor])};
+  }
 
   /*! \brief When a tensor is on a device to which it was brought, or kNever. */
   Nanoseconds At(TensorId tensor, DeviceId device) const { return at_(tensor, device); }
@@ -137,8 +139,16 @@ class PartialSchedule {
 
   struct Way {
     Nanoseconds arrival = kNever;
+    /*! \brief Of the last move. */
+    Nanoseconds start, duration;
+    int32_t route = kNone;
+    TensorId tensor = kNone;
+    DeviceId source = kNone, device = kNone;
+    /*! \brief 0: there is none; 2: the tensor is loaded into `source` first. */
     int hops = 0;
-    Event move[2];
+
+    Event last() const { return Event::Move(tensor, source, device); }
+    Event load() const { return Event::Move(tensor, kHost, source); }
   };
   /*! \brief Stream and stage of the event at a position. */
   struct InStage {
@@ -146,8 +156,11 @@ class PartialSchedule {
     int32_t stream, stage;
   };
 
-  Nanoseconds RunOperator(const Event& run, Nanoseconds* start);
-  Nanoseconds MoveTensor(const Event& move, Nanoseconds* start);
+  /*! \brief When all that a run reads from its device is there. */
+  Nanoseconds InputsReady(const Event& run) const;
+  Nanoseconds RunOperator(const Event& run, Nanoseconds ready);
+  Nanoseconds MoveTensor(const Event& move);
+  Nanoseconds MoveTensor(const Event& move, int32_t route, Nanoseconds start, Nanoseconds duration);
   void Ran(const Event& run, Nanoseconds end);
   void Note(const Event& event, Nanoseconds start, Nanoseconds end);
   void Arrive(TensorId tensor, DeviceId device, Nanoseconds when);
@@ -156,8 +169,8 @@ class PartialSchedule {
   Nanoseconds Bring(TensorId tensor, DeviceId device);
   Way FindWay(TensorId tensor, DeviceId device, bool transits) const;
   bool TryPlan(const Event& run, bool transits, Plan* plan);
-  /*! \brief Keeps the channels of a plan's way for the rest of the plan. */
-  void Reserve(const Way& way);
+  /*! \brief Keeps the channels of a plan's move for the rest of the plan; returns its end. */
+  Nanoseconds Reserve(const Event& move, Nanoseconds ready);
   void EndPlan();
   /*! \brief When a run whose tensors are there at `ready` can begin, its turn on the bus included.
    */
@@ -169,6 +182,7 @@ class PartialSchedule {
 
   const Instance* instance_;
   Growth growth_;
+  bool counts_memory_;
   std::vector<Bytes> memory_;
   Sequence events_;
   std::vector<Nanoseconds> starts_, ends_;
@@ -177,7 +191,8 @@ class PartialSchedule {
   std::vector<Lane> device_, channel_;
   simulate::Matrix<Nanoseconds> at_;
   std::vector<std::pair<TensorId, DeviceId>> touched_;
-  std::vector<std::vector<DeviceId>> holders_;
+  simulate::Matrix<DeviceId> holders_;
+  std::vector<int32_t> held_;
   std::vector<DeviceId> placed_;
   std::vector<int32_t> readers_left_;
   std::vector<int64_t> parameters_, live_, peak_;

@@ -5,7 +5,7 @@ import base64
 import msgspec
 import pytest
 from test_plan import chain_problem
-from tvm_sched.cost_model.roofline import roofline
+from tvm_sched.cost_model.roofline_model import roofline
 
 from report import browser
 from tvm_sched.cluster import ClusterState, Request, fail, load_cluster, load_services, place

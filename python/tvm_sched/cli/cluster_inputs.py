@@ -12,7 +12,9 @@ from .output import Output
 if TYPE_CHECKING:
     from ..cluster import Allocation, Cluster, ClusterState, Service
 
-cluster = typer.Typer(help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich")
+cluster = typer.Typer(
+    name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")

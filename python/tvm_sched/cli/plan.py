@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .inputs import (
+    LaunchOrder,
     Models,
     ModelsOrProblems,
     OptionalCosts,
@@ -21,6 +22,7 @@ from .inputs import (
     ScheduleFile,
     SchedulerName,
     Seed,
+    Streams,
     TimeLimit,
     TimelineFile,
     TopologyName,
@@ -92,6 +94,8 @@ def schedule(
     time_limit: TimeLimit = None,
     seed: Seed = None,
     costs: OptionalCosts = None,
+    streams: Streams = None,
+    launch_order: LaunchOrder = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -102,7 +106,10 @@ def schedule(
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
-    chosen = solve_aloud(out, made, scheduler, options)
+    from ..streams import choose_launch_order, choose_streams
+
+    chosen = choose_streams(made, solve_aloud(out, made, scheduler, options), streams)
+    chosen = choose_launch_order(made, chosen, launch_order)
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")

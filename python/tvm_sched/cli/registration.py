@@ -31,7 +31,7 @@ def command(
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         def run(*, json: bool, debug: bool, **arguments: Any) -> None:
-            out = Output(json)
+            out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
             _begin(out, apart)
             try:
                 with redirect_stdout(sys.stderr):  # Ray, for one, prints what it thinks of its nodes at any time

@@ -23,7 +23,7 @@ from ..common.native import Effort, anneal_several, fit, nothing_contends, short
 from ..common.partial import PartialSchedule
 from ..common.portfolio import groups, starts
 from ..common.search import MOVE, Array, Improvement, Searches, rows_of, schedule_index, sequence_of
-from ..common.submodels import split
+from ..common.submodels import submodels_of
 from ..deepplan import DeepPlanOptions, deepplan
 from ..heft import heft, peft
 from ..pipelined import PipelinedOptions, pipelined
@@ -175,7 +175,7 @@ class Search:
         self.goal = int(self.bound * (1 + 2 * MARGIN)) + 1
         self.best: tuple[int, ScheduleIndex] | None = None
         self.tried: dict[str, float] = {}
-        self.groups = split(problem, options.dominators, options.operators)
+        self.groups = submodels_of(problem, options.dominators, options.operators)
         self._refusals: list[tuple[int, str]] = []
         self._refusal: InfeasibleError | None = None
         self._found: dict[bytes, tuple[int, Array, float]] = {}
