@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import InputError
-from .command import Output
 from .interrupt import stoppable
+from .output import Output
 
 if TYPE_CHECKING:
     from ..pipeline import Partition, PartitionProblem
@@ -74,7 +74,7 @@ def partition_graph(
     out.result(
         {
             "partitioner": partitioner, "options": options, "seconds": found.seconds, "cost": found.cost,
-            "lower_bound": found.bound, "bound": found.bound_name, "gap": found.gap, "status": found.status,
+            "lower_bound": found.bound, "bound": found.bound_name, "gap": found.gap,
             "stages": [{"cost": graph.stage_cost(v), "nodes": [graph.names[node] for node in v]} for v in lists],
         }
     )  # fmt: skip

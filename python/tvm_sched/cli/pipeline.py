@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
-from .command import Output
 from .inputs import (
     ModelsOrProblems,
     OptionalCosts,
@@ -28,6 +27,7 @@ from .inputs import (
 )
 from .interrupt import interruptible, stoppable
 from .models import ModelOptions, decoder_config, load_problem
+from .output import Output
 from .partition import is_instance, partition_graph
 from .plan import HTML, JSON, OptionalTopology
 from .shapes import ConstantValues, InputShapes, TokenShape, one_shape
@@ -96,7 +96,7 @@ def pipeline(
     count = _stages(stages)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
     from ..pipeline import get, plan_pipeline
-    from ..pipeline.simulate import simulate
+    from ..pipeline.simulator import simulate
     from ..report.stages import certificate_sentence, stage_table
     from ..schedulers.common.console import stdout_aside
 

@@ -21,7 +21,7 @@ from ortools.util.python.solve_interrupter import SolveInterrupter
 from ..schedulers.common.console import stdout_aside
 from ..schedulers.common.milp import solver_type
 from .partition_problem import Integers, PartitionProblem
-from .programs import ProgramResult
+from .program_result import ProgramResult
 
 _SAFETY = 1e-6
 """Part of a bound that is given up to the solvers' tolerances."""

@@ -13,8 +13,8 @@ from ..problem import Problem
 from ..runtime import ScheduledModule, open_library, scheduled_modules
 from .execute import BatchResult, PipelineExecutor, StageProgram, emulation_scale
 from .plan import PipelinePlan
-from .simulate import PipelineRun, simulate
-from .verify import verify
+from .simulator import PipelineRun, simulate
+from .verifier import verify
 from .wiring import wire
 
 _MOST_WAYS = 3

@@ -1,4 +1,4 @@
-"""Many problems at once: each with its own submodels and searches, on whatever workers there are (`tvm_sched.spread`)."""
+"""Several problems at once: each with its own submodels and searches, on the workers there are (`tvm_sched.worker_pool`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InputError, TvmSchedError
 from ..problem import Problem
 from ..schedule import Schedule
-from ..spread import spread
+from ..worker_pool import spread
 from .registry import solve
 
 Asked = tuple[Problem, str, Mapping[str, Any]]

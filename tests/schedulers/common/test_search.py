@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import ScheduleIndex, simulate
-from tvm_sched.schedule.simulate import price
+from tvm_sched.schedule.simulator import price
 from tvm_sched.schedulers.anytime.blocks import BlockSearch, Found
 from tvm_sched.schedulers.anytime.rules import groups, rules, starts
 from tvm_sched.schedulers.common.partial import Move, Run

@@ -9,7 +9,8 @@ import tvm
 from ...cost_model import roofline
 from ...problem import Device, Problem, Topology
 from ...schedulers.common.submodels import split
-from ..attributes import PROBLEM, SUBMODELS, get_graph, get_problem
+from ..attributes import PROBLEM, SUBMODELS, get_problem
+from ..graph import get_graph
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.SplitByDominators")

@@ -11,7 +11,7 @@ from ...errors import InfeasibleError
 from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import lower_bound, provable
-from ...schedule.simulate import price
+from ...schedule.simulator import price
 from ..common.native import shortfall
 from ..common.search import MOVE, Array, Searches, schedule_index, sequence_of
 from .blocks import Found

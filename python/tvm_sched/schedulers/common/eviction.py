@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...problem import Problem
 from ...schedule import ScheduleIndex
-from ...schedule.simulate import price
+from ...schedule.simulator import price
 
 
 def shortfall(problem: Problem, index: ScheduleIndex) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...errors import InfeasibleError
 from ...problem import HOST, Problem
 from ...schedule import Schedule, ScheduleIndex
-from ...schedule.simulate import price
+from ...schedule.simulator import price
 from .greedy import list_schedule, priorities
 from .partial import Event, PartialSchedule, Run
 

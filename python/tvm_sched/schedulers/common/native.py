@@ -14,7 +14,7 @@ from ...problem import Problem
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
-from ...schedule.simulate import Times, price
+from ...schedule.simulator import Times, price
 from .partial import PartialSchedule, Run
 
 HEFT, PEFT = 0, 1

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...problem import HOST, Problem
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
-from ...schedule.simulate import price
+from ...schedule.simulator import price
 from .partial import Event, Move, Run
 
 if TYPE_CHECKING:
