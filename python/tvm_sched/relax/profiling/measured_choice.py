@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 import tvm
 
+from ...cores import cores
 from ...errors import InfeasibleError, InputError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
 from ...runtime import ScheduledModule
-from ...runtime.machine import cores
 from ...runtime.tensors import random_value
 from ...schedule import Schedule
 from ...schedulers import solve
