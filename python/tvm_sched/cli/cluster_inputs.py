@@ -12,7 +12,9 @@ from .output import Output
 if TYPE_CHECKING:
     from ..cluster import Allocation, Cluster, ClusterState, Service
 
-cluster = typer.Typer(help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich")
+cluster = typer.Typer(
+    name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
@@ -21,7 +23,7 @@ Services = Annotated[
     str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
 ]
 Method = Annotated[
-    str, typer.Option("--allocator", "-a", metavar="NAME", help="cluster-exact, rampa, ncar, pipeedge or first-fit.")
+    str, typer.Option("--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge or first-fit.")
 ]
 Running = Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
 AllocationFile = Annotated[

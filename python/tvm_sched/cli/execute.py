@@ -15,17 +15,21 @@ from ..file_cache import compiled_models
 from .compile_cache import Made, compilation_key, keep, restore
 from .inputs import (
     CostsName,
+    Graph,
+    Instances,
+    LaunchOrder,
     Model,
     Options,
     ReportFile,
+    Resident,
     SchedulerName,
     Seed,
+    Streams,
     TimeLimit,
     TimelineFile,
     TopologyName,
     TraceFile,
     check_outputs,
-    load_topology,
     scheduler_options,
 )
 from .interrupt import interruptible
@@ -58,7 +62,7 @@ def compile_model(
     model: Model,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact.")],
-    scheduler: SchedulerName = "exact",
+    scheduler: SchedulerName = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
@@ -85,6 +89,11 @@ def compile_model(
             "devices) and keep the fastest. Default: only for --topology cpu.",
         ),
     ] = None,
+    streams: Streams = None,
+    launch_order: LaunchOrder = None,
+    graph: Graph = None,
+    resident: Resident = None,
+    instances: Instances = None,
     threads: Threads = None,
     processor: Annotated[
         str,
@@ -113,21 +122,21 @@ def compile_model(
     given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    machine = load_topology(topology)
     from ..cost_model import get_cost_model
-    from ..problem import MEASURED
+    from ..relax.options import CompileOptions
 
     if costs is not None:
         get_cost_model(costs)  # a wrong name is said before the long work
-    asked = {
-        "topology": machine, "scheduler": scheduler, "options": options, "input_shapes": sets or None,
-        "constants": constants, "parameters": "external" if parameters == "file" else parameters, "backend": backend,
-        "cost_model": costs, "processor": processor, "threads": threads,
-        "measure": topology == MEASURED and backend in (None, "cpu") if measure is None else measure,
-    }  # fmt: skip
+    chosen = CompileOptions.of(
+        topology,
+        scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
+        launch_order=launch_order, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
+        parameters="external" if parameters == "file" else parameters,
+    )  # fmt: skip
+    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     cache = None if no_cache else compiled_models()
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
-        key = compilation_key(model, asked) if cache else None
+        key = compilation_key(model, asked | vars(chosen)) if cache else None
         made = restore(cache, key, output) if cache and key else None
         if made:
             out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
@@ -226,6 +235,9 @@ def run(
     emulate_values: Annotated[
         bool, typer.Option("--emulate-values", help="Emulated devices: compute the values, too.")
     ] = False,
+    graph: Graph = None,
+    resident: Resident = None,
+    instances: Instances = None,
     emulation_scale: Annotated[
         float | None,
         typer.Option("--emulation-scale", metavar="X", help="Emulated devices: run X times slower than planned."),
@@ -239,11 +251,11 @@ def run(
     if artifact.is_dir():
         from .pipeline import run_artifact
 
-        if parameters or timeline or emulate_values or emulation_scale is not None or threads is not None:
-            raise InputError(
-                f"{artifact} is a pipeline; --parameters, --threads, --timeline, --emulate-values and --emulation-scale "
-                "are for artifacts of one schedule"
-            )
+        own = {"--parameters": parameters, "--threads": threads, "--timeline": timeline, "--graph": graph,
+               "--resident": resident, "--instances": instances, "--emulate-values": emulate_values or None,
+               "--emulation-scale": emulation_scale}  # fmt: skip
+        if given_here := [option for option, value in own.items() if value is not None]:
+            raise InputError(f"{artifact} is a pipeline; {given_here[0]} is for artifacts of one schedule")
         run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
         return
     from .. import runtime
@@ -252,10 +264,12 @@ def run(
     with out.step("Loading the artifact"):
         module = runtime.load(artifact, parameters, threads=threads)
     _check_parameters(artifact, module)
-    module.configure(trace=True, emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    module.configure(emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    module.configure(graph=graph, resident=resident, instances=instances)
+    replays = module.info().get("run", {}).get("graph", False) if graph is None else graph
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
-        measured = measure(module, values, warm_up, repeat, step)
+        measured = measure(module, values, warm_up, repeat, step, trace_apart=replays)
     save_outputs(out, output, measured.outputs)
     if timeline:
         measured.timeline.save(timeline)

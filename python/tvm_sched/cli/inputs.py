@@ -66,6 +66,35 @@ TimeLimit = Annotated[
     float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
+Streams = Annotated[
+    str | None,
+    typer.Option(
+        "--streams",
+        metavar="one|opara|nimble|wavefront|best",
+        help="How operators of a device share its streams. Default: what is best by prediction, the scheduler's among it.",
+    ),
+]
+LaunchOrder = Annotated[
+    str | None,
+    typer.Option(
+        "--launch-order",
+        metavar="depth-first|breadth-first|critical-path|opara",
+        help="Order in which kernels start. Default: with several streams what is best by prediction, else the scheduler's.",
+    ),
+]
+Graph = Annotated[
+    bool | None, typer.Option("--graph/--no-graph", help="GPUs: capture a run as a CUDA graph and replay it.")
+]
+Resident = Annotated[
+    float | None,
+    typer.Option(
+        "--resident", metavar="PART", help="Part of the parameters, 0 to 1, that remains on devices between runs."
+    ),
+]
+Instances = Annotated[
+    int | None,
+    typer.Option("--instances", metavar="N", help="Runs that may proceed at once, each with memory of its own."),
+]
 CostsName = Annotated[
     str | None,
     typer.Option(

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ..cost_model.recording import Recording
 
 topology = typer.Typer(
-    help="Machines: their devices, buses, links and switches.", no_args_is_help=True, rich_markup_mode="rich"
+    name="topology",
+    help="Machines: their devices, buses, links and switches.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Preset or TOML file.")]

@@ -32,10 +32,13 @@ class Output:
     ----------
     json : bool
         Results are one JSON document instead of tables.
+    command : str
+        Whose results: it says their structure (`results.RESULTS`).
     """
 
-    def __init__(self, json: bool = False) -> None:
+    def __init__(self, json: bool = False, command: str = "") -> None:
         self.json = json
+        self.command = command
         self._results = sys.stdout
         self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
         self.saved: list[str] = []
@@ -50,8 +53,13 @@ class Output:
     def result(self, data: Any) -> None:
         """Print the result for programs; nothing without ``--json``."""
         if self.json:
-            text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
-            self._results.write(text + "\n")
+            from .results import typed
+
+            self.document(typed(self.command, data))
+
+    def document(self, data: Any) -> None:
+        """Print a JSON document, with and without ``--json``."""
+        self._results.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
 
     def finish(self) -> None:
         """Make sure that results have gone where they should."""

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from .graph import get_graph
     from .importers import ImportedModel, load_model
     from .inspect import inspect_model
+    from .options import CompileOptions
     from .pipeline_build import ExportablePipeline, compile_pipeline
     from .pipelines import pipeline
     from .targets import target
 
 _WHERE = {
+    "CompileOptions": "options",
     "CompiledModel": "build",
     "ExportablePipeline": "pipeline_build",
     "ImportedModel": "importers",
@@ -34,6 +36,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "CompileOptions",
     "CompiledModel",
     "ExportablePipeline",
     "ImportedModel",

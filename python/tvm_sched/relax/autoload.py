@@ -46,7 +46,7 @@ def _register_tags() -> None:
     presets = sorted(path.stem for path in (Path(__file__).parents[1] / "problem" / "presets").glob("*.toml"))
     for name in ["cpu", *(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
         tvm.target.register_tag(PREFIX + name, config(name), override=True)
-        throughput = config(name, ("objective=throughput",))
+        throughput = config(name, '{"objective": "throughput"}')
         tvm.target.register_tag(f"{PREFIX}{name}{THROUGHPUT}", throughput, override=True)
 
 

@@ -10,13 +10,16 @@ THROUGHPUT = "/throughput"
 """Behind such a tag: a pipeline of stages, for batches that follow each other."""
 
 
-def config(model: str, libs: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What `tvm.target.Target` makes of a topology; ``libs`` carries options, as composite targets have no own fields."""
+def config(model: str, options: str = "{}") -> dict[str, Any]:
+    """What `tvm.target.Target` makes of a topology; ``libs`` carries options, as composite targets have no own fields.
+
+    ``options``: a JSON object of `CompileOptions`.
+    """
     return {
         "kind": "composite",
         "keys": ["tvm_sched"],
         "model": model,
-        "libs": list(libs),
+        "libs": [options],
         "devices": [{"kind": "llvm"}],
         "host": {"kind": "llvm"},  # else TVM takes the composite target itself for that of the host's code
     }

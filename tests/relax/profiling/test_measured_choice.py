@@ -9,7 +9,7 @@ from tvm import relax
 
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, target
-from tvm_sched.relax.pipelines import wants_measuring
+from tvm_sched.relax.options import wants_measuring
 from tvm_sched.relax.profiling import measured_choice
 from tvm_sched.relax.targets import read_target
 from tvm_sched.runtime import load
@@ -158,7 +158,7 @@ def test_what_cannot_be_measured_is_refused():
 def test_targets_say_whether_to_measure(monkeypatch, two_cores):
     assert read_target(target("cpu")).measure is True
     assert read_target(target("cpu", measure=False)).measure is False
-    assert read_target(target("cpu2")).measure is None
+    assert read_target(target("cpu2")).measure is False
     assert read_target(tvm.target.Target("tvm_sched/cpu")).measure is True
     decide(monkeypatch, [(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)])
     mod, x, expected = branches()

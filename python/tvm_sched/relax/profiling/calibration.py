@@ -30,7 +30,7 @@ from ...progress import Progress
 from ...runtime import ScheduledModule
 from ...runtime.tensors import random_value
 from ...schedulers import solve
-from ..emit.executor import claimed_functions
+from ..emit.kernel_calls import claimed_functions
 from ..emit.runnable import link_calls, make_runnable
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import rustworkx as rx
 
+from ...errors import InputError
 from ...problem import Problem
 from .greedy import priorities
 
@@ -58,6 +63,50 @@ def submodel_of(problem: Problem, chain: list[int]) -> list[int]:
         before = max((region[p] for p in index.predecessors[o]), default=0)
         region[o] = max(before, latest[o]) if o in leads or o not in reached else before
     return region
+
+
+_given: ContextVar[tuple[Problem, list[list[int]]] | None] = ContextVar("tvm_sched_submodels", default=None)
+
+
+@contextmanager
+def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -> Iterator[None]:
+    """Let `submodels_of` answer with these for the problem, where there are some.
+
+    Raises
+    ------
+    InputError
+        They do not hold each operator once, after what it reads.
+    """
+    token = _given.set(None if submodels is None else (problem, _numbered(problem, submodels)))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def submodels_of(problem: Problem, dominators: int, operators: int) -> list[list[int]]:
+    """The submodels that a scheduler is to solve: those it was given (`use_submodels`), else by `split`."""
+    given = _given.get()
+    return given[1] if given is not None and given[0] is problem else split(problem, dominators, operators)
+
+
+def _numbered(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Numbers of operators, checked."""
+    number = {operator.name: o for o, operator in enumerate(problem.graph.operators)}
+    unknown = [name for group in submodels for name in group if name not in number]
+    if unknown:
+        raise InputError(
+            f"a submodel has the operator {unknown[0]!r}, which the problem has not; split its graph again"
+        )
+    groups = [[number[name] for name in group] for group in submodels]
+    place = {o: i for i, o in enumerate(o for group in groups for o in group)}
+    if sum(map(len, groups)) != len(number) or len(place) != len(number):
+        raise InputError("submodels must hold each operator of the problem once; split its graph again")
+    for o, before in enumerate(problem.graph.index.predecessors):
+        if any(place[p] > place[o] for p in before):
+            name = problem.graph.operators[o].name
+            raise InputError(f"operator {name!r} stands in the submodels before one that it reads from")
+    return groups
 
 
 def split(problem: Problem, dominators: int = 0, operators: int = 24) -> list[list[int]]:
