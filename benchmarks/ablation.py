@@ -16,7 +16,7 @@ from _common import circumstances, parser
 from rich.console import Console
 
 from tvm_sched.anytime import Budget, Turn, improve
-from tvm_sched.cost_model.roofline import roofline
+from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers.anytime.scheduler import AnytimeOptions, turns
 from tvm_sched.schedulers.anytime.state import ScheduleState
