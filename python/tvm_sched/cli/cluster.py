@@ -28,7 +28,7 @@ from .plan import HTML, JSON
 from .registration import command
 
 if TYPE_CHECKING:
-    from ..cluster import ClusterState, Placement, Request
+    from ..cluster import ClusterState, Request, ServicePlacement
 
 Requests = Annotated[
     Path | None, typer.Option("--requests", metavar="FILE", help="Request sequence of RAMPA's simulator (.txt).")
@@ -122,7 +122,7 @@ def place(
     state = state_of(name, services, running)
     asked = _requests(state, requests, demand, service, count, seed)
     options = _options(allocator, option, seed)
-    placed: list[Placement] = []
+    placed: list[ServicePlacement] = []
     reason = ""
     with interruptible(out), out.step(f"Placing with {allocator}") as step:
         for position, request in enumerate(asked):
@@ -209,7 +209,7 @@ def _options(allocator: str, texts: list[str] | None, seed: int) -> dict[str, An
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 
 
-def _placements_table(placed: list[Placement]) -> Any:
+def _placements_table(placed: list[ServicePlacement]) -> Any:
     from ..report.tables import table
 
     rows = [

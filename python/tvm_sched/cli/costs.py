@@ -15,7 +15,7 @@ from .output import Output
 from .shapes import InputShapes, one_shape, parse_shapes
 
 if TYPE_CHECKING:
-    from ..cost_model.learned_model import Spread
+    from ..cost_model.learned_model import ErrorInterval
     from ..cost_model.profile import Profile
 
 KERNELS = "kernels"
@@ -159,5 +159,5 @@ def learn(
     out.result({"about": model.about, "samples": len(samples), "files": {"model": str(output)}})
 
 
-def _factors(spread: Spread) -> str:
-    return f"{math.exp(spread.low):.2f} to {math.exp(spread.high):.2f}"
+def _factors(interval: ErrorInterval) -> str:
+    return f"{math.exp(interval.low):.2f} to {math.exp(interval.high):.2f}"

@@ -1,4 +1,4 @@
-"""`Placement`: which GPU runs which operators of a service, over which circuits; `Allocation`: all that run at once."""
+"""`ServicePlacement`: which GPU runs which operators of a service, over which circuits; `Allocation`: all that run at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .service import Request
 FORMAT, VERSION = "tvm_sched.allocation", 1
 
 
-class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServiceStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stage of a pipeline: the operators that one GPU runs, in their order."""
 
     gpu: str
@@ -38,7 +38,7 @@ class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hops: tuple[Hop, ...] = ()
 
 
-class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A service that runs.
 
     Parameters
@@ -48,7 +48,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service : str
     service_digest : str
         `Service.digest` of what was placed.
-    stages : tuple of Stage
+    stages : tuple of ServiceStage
     circuits : tuple of Circuit
     cycle_ns, latency_ns : int
         Time between inputs, and from input to output: equations (3) and (2) of RAMPA.
@@ -60,7 +60,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: str
     service: str
     service_digest: str
-    stages: tuple[Stage, ...]
+    stages: tuple[ServiceStage, ...]
     circuits: tuple[Circuit, ...]
     cycle_ns: int
     latency_ns: int
@@ -90,7 +90,7 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     cluster : str
         `Cluster.digest`.
-    placements : tuple of Placement
+    placements : tuple of ServicePlacement
     failed : tuple of str
         GPUs and links that have failed and hold nothing.
     waiting : tuple of Request
@@ -98,7 +98,7 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     cluster: str
-    placements: tuple[Placement, ...]
+    placements: tuple[ServicePlacement, ...]
     failed: tuple[str, ...] = ()
     waiting: tuple[Request, ...] = ()
 
