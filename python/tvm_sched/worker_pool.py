@@ -1,6 +1,6 @@
 """Independent parts of one search, computed here or by an executor that the caller brings: other processes, a cluster.
 
-Whoever has such parts calls `distribute`; whoever knows of workers says so with `workers`. Results come in the order of the
+Searches with such parts call `distribute`; callers that have workers name them with `workers`. Results come in the order of the
 parts, so that they do not depend on where they were computed.
 """
 

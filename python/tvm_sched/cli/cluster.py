@@ -47,12 +47,12 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random re
 @command(cluster, "list", ("tvm-sched cluster list",))
 def list_clusters(out: Output) -> None:
     """List the presets and the allocators."""
-    from .. import cluster as room
+    from .. import cluster as package
     from ..report.tables import table
 
-    made = [room.load_cluster(name) for name in room.preset_names()]
+    made = [package.load_cluster(name) for name in package.preset_names()]
     rows = [(c.name, str(len(c.gpus)), ", ".join(k.name for k in c.kinds), str(len(c.links))) for c in made]
-    methods = [room.get(name) for name in room.names()]
+    methods = [package.get(name) for name in package.names()]
     out.show(table(("cluster", "GPUs", "kinds", "links"), rows, text_columns=1))
     out.show(table(("allocator", "what it does"), [(m.name, m.summary) for m in methods], text_columns=2))
     out.result(

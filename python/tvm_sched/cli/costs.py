@@ -45,10 +45,10 @@ def profile(
     ] = False,
     pairs: Annotated[
         int,
-        typer.Option("--pairs", metavar="N", help="How many pairs of each model's kernels to measure side by side."),
+        typer.Option("--pairs", metavar="N", help="How many pairs of each model's kernels to measure in parallel."),
     ] = 6,
     in_run_only: Annotated[
-        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold, and side by side.")
+        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold, and in parallel.")
     ] = False,
 ) -> None:
     """Measure every distinct kernel of models on this machine, until their times are known to 2 %.

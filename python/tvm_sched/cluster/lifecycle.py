@@ -114,7 +114,7 @@ def defragment(state: ClusterState, moves: int, options: ExactOptions | None = N
 
 
 _LEAST_GAIN = 1e-6
-"""A move makes room for so many services at least."""
+"""A move makes room for this many services at least."""
 
 _TRIES = 16
 """Moves that are tried in a step before it is given up."""

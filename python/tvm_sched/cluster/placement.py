@@ -1,4 +1,4 @@
-"""`ServicePlacement`: which GPU runs which operators of a service, over which circuits; `Allocation`: all that run at once."""
+"""`ServicePlacement`: which GPU runs which operators of a service over which circuits; `Allocation`: all that run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The way of data from a stage's GPU to another's: the links between switches, none where they share one.
+    """The path of data from a stage's GPU to another's: the links between switches, none where they share one.
 
     ``source`` and ``target`` are positions of stages. The GPUs' own links at both ends are not listed.
     """

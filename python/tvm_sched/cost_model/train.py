@@ -94,7 +94,7 @@ def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
 
 
 def choose(samples: Samples, seed: int, most: int) -> Samples:
-    """At most so many samples of each device, family and size of dtype; of 8-bit ones and attention half as many."""
+    """At most this many samples of each device, family and size of dtype; of 8-bit ones and attention half as many."""
     rng = np.random.default_rng(seed)
     names = np.array([device.name for device in samples.devices])[samples.device]
     cell = np.char.add(np.char.add(names, samples.work.family.astype(np.str_)), samples.work.dtype)

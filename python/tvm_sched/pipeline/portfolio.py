@@ -1,4 +1,4 @@
-"""`pipeline-exact`: searches for partitions and relaxations for bounds, side by side in one time limit."""
+"""`pipeline-exact`: searches for partitions and relaxations for bounds, in parallel in one time limit."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class _Run:
             self._exact(self.left())
 
     def _can_write(self, blocks: int) -> bool:
-        """Whether a program of so many blocks leaves time to solve it."""
+        """Whether a program of this many blocks leaves time to solve it."""
         readers = sum(len(tensor.readers) for tensor in self.problem.tensors)
         entries = (self.problem.size + readers) * blocks
         return entries <= _LARGE_PROGRAM and entries * _WRITING_SECONDS < self.left(0.5)

@@ -389,7 +389,7 @@ class Search:
             self._left -= len(sequence)  # for its making, so that this ends where a search is stuck at once
 
     def _search_on(self, search: Improvement, scale: float, events: int, total: int) -> None:
-        """Let a local search replay so many events more, or until it is stuck."""
+        """Let a local search replay this many events more, or until it is stuck."""
         before = self._left
         try:
             while before - self._left < events and not self._late():
