@@ -49,6 +49,7 @@ class Plan(Result, frozen=True):
     lower_bound_ns: int | None
     gap: float | None
     bound: str | None
+    status: str | None
     seconds: float | None
     lanes: list[Lane]
 
@@ -172,6 +173,7 @@ class Compared(Result, frozen=True):
     lower_bound_ns: int | None = None
     gap: float | None = None
     bound: str | None = None
+    status: str | None = None
     seconds: float | None = None
     speedup_over_single: float | None = None
     error: str | None = None
@@ -246,6 +248,7 @@ class Partitioned(Result, frozen=True):
     cost: float
     lower_bound: float
     bound: str
+    status: str
     gap: float
     stages: list[Part]
 

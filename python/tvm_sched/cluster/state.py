@@ -133,6 +133,7 @@ class ClusterState:
             embedding.latency_ns,
             allocator,
             seconds,
+            embedding.status,
         )
 
     def hold(self, placement: ServicePlacement) -> None:

@@ -131,7 +131,7 @@ def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict
     except ValueError:
         if found := parts(name):
             raise ServingError(
-                f"deployment {name!r} has lost its ingress, there are only {', '.join(found)}: undeploy it and serve it again"
+                f"deployment {name!r} has lost its ingress, only {', '.join(found)} is left: undeploy it and serve it again"
             ) from None
         raise unknown(name) from None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..shapes import DeclaredInput, Dimension
+from .widen import wider_name
 
 if TYPE_CHECKING:
     import onnx
@@ -19,7 +20,7 @@ def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
 def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
     """An input or output with what is said of its shape: a size of 0 is an empty tensor, less is unknown."""
     tensor = item.type.tensor_type
-    dtype = _dtype(tensor.elem_type)
+    dtype = wider_name(_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
         return DeclaredInput(item.name, None, dtype)
     dims: list[Dimension] = []

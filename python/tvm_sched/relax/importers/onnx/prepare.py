@@ -23,6 +23,7 @@ from .fold import fold_model
 from .loops import unique_names
 from .native import NativeError, upgrade
 from .operators import UnsupportedNode, is_known
+from .widen import widen_types
 
 if TYPE_CHECKING:
     import onnx
@@ -93,6 +94,7 @@ def prepare(
         graph = _folded(graph, where)
     except UnsupportedNode as error:
         raise InputError(f"{where}: {error}") from None
+    widen_types(graph)
     return _to_proto(graph)
 
 
