@@ -11,7 +11,7 @@ import msgspec
 from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress, report_to
-from ..registry import Method, Registry
+from ..registry import Method, Methods
 from ..schedule import Certificate, Schedule
 from ..schedule.bounds import lower_bound
 from ..schedule.critical_path import critical_path
@@ -25,7 +25,7 @@ REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_
 SchedulerFunction = Callable[[Problem, Any], Schedule]
 """The schedule's certificate is added by `solve`."""
 
-SCHEDULERS: Registry[SchedulerFunction] = Registry("scheduler", "tvm_sched.schedulers")
+SCHEDULERS: Methods[SchedulerFunction] = Methods("scheduler", "tvm_sched.schedulers")
 register = SCHEDULERS.register
 names = SCHEDULERS.names
 
