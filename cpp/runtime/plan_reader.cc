@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kFormat = "tvm_sched.plan";
 constexpr int kVersion = 1;
-// Keeps a product of extents far from the end of 64 bits.
+// Keeps a product of extents, and of the bits of an element, far from the end of 64 bits.
 constexpr std::int64_t kLargestTensor = std::int64_t{1} << 50;
 
 void CheckFormat(const JsonCursor& plan) {
@@ -272,6 +272,24 @@ bool SameArguments(const Plan& a, const Plan& b) {
   return true;
 }
 
+/// Whether tensors can have elements of a type: numbers of the widths that there are, no vectors.
+bool IsStorable(DLDataType dtype) {
+  if (dtype.lanes != 1 || dtype.bits == 0 || dtype.bits > 128) return false;
+  switch (dtype.code) {
+    case kDLInt:
+    case kDLUInt:
+      return (dtype.bits & (dtype.bits - 1)) == 0 && dtype.bits <= 64;
+    case kDLFloat:
+      return dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64;
+    case kDLBfloat:
+      return dtype.bits == 16;
+    case kDLOpaqueHandle:
+      return false;
+    default:  // bool, complex numbers and the floats below 16 bits, whose names fix their widths
+      return true;
+  }
+}
+
 /// Plans of one artifact are told apart by name and by their arguments.
 void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
   for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -301,7 +319,8 @@ DLDataType ReadDtype(const JsonCursor& cursor) {
   const std::string name = cursor.String();
   try {
     const DLDataType dtype = tvm::ffi::StringToDLDataType(name);
-    if (dtype.bits > 0 && dtype.lanes > 0 && dtype.code != kDLOpaqueHandle) return dtype;
+    // The parser takes "float0" and "float" for float32: only the names that we write are allowed.
+    if (IsStorable(dtype) && DtypeName(dtype) == name) return dtype;
   } catch (const tvm::ffi::Error&) {
     // Falls through to the message with the place in the document.
   }

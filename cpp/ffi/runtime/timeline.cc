@@ -30,12 +30,10 @@ Resident ReadResident(const JsonCursor& cursor) {
 
 RunOptions ReadOptions(const std::string& json, RunOptions options) {
   const JsonCursor cursor = JsonCursor::Parse(json, "options");
-  cursor.AllowFields({"trace", "emulate_values", "emulation_scale", "resident", "instances",
-                      "watchdog", "devices", "graph", "in_turn"});
+  cursor.AllowFields({"trace", "times_only", "emulation_scale", "resident", "instances", "watchdog",
+                      "devices", "graph", "in_turn"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
-  if (auto values = cursor.OptionalField("emulate_values"); values) {
-    options.emulate_values = values->Bool();
-  }
+  if (auto times = cursor.OptionalField("times_only"); times) options.times_only = times->Bool();
   if (auto scale = cursor.OptionalField("emulation_scale"); scale) {
     options.emulation_scale.reset();
     if (!scale->IsNull()) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import signal
@@ -22,6 +23,8 @@ from .apart import CRASHES, Note, can_fork, fork_child
 from .progress import Step
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+_WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
+"""What the system says of a file's name that the user gave."""
 DEBUG = "TVM_SCHED_DEBUG"
 
 Json = Annotated[
@@ -84,8 +87,11 @@ class Output:
 
 
 def _console(file: TextIO) -> Console:
-    """A console; what goes into a file or a pipe is wider than the 80 columns of an unknown terminal."""
-    return Console(file=file, width=None if file.isatty() or "COLUMNS" in os.environ else 120)
+    """A console; what goes into a file or a pipe is wider than the 80 columns of an unknown terminal.
+
+    Names such as ``:a:`` stand as they are, and are no emoji.
+    """
+    return Console(file=file, emoji=False, width=None if file.isatty() or "COLUMNS" in os.environ else 120)
 
 
 def command(
@@ -196,6 +202,9 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
         raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILURE)
     if isinstance(error, MemoryError):
         out.say("error: out of memory")
+    elif isinstance(error, OSError) and error.filename is not None:
+        out.say(f"error: {os.fsdecode(error.filename)}: {error.strerror or error}")
+        raise typer.Exit(BAD_INPUT if error.errno in _WRONG_NAMES else FAILURE)
     else:
         text = " ".join(str(error).split()) or "no message"
         text = text if len(text) <= 400 else text[:400] + " ..."

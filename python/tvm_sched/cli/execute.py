@@ -162,9 +162,7 @@ def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | Non
     for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
     if not any(problem.graph.operators for problem in made.problems):
-        out.say(
-            f"{model} computes nothing: TVM's virtual machine can run the artifact, `tvm-sched run` has nothing to do"
-        )
+        out.say(f"{model} computes nothing: a run gives back what it is given")
     if report:
         from ..report.html import Entry, write_report
 
@@ -223,8 +221,8 @@ def run(
     output: OutputFolder = None,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
-    emulate_values: Annotated[
-        bool, typer.Option("--emulate-values", help="Emulated devices: compute the values, too.")
+    times_only: Annotated[
+        bool, typer.Option("--times-only", help="Emulated devices: compute no values, so that there are no outputs.")
     ] = False,
     emulation_scale: Annotated[
         float | None,
@@ -235,13 +233,15 @@ def run(
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     check_outputs({"--timeline": (timeline, JSON), "--trace": (trace, JSON)}, [artifact])
+    if times_only and output:
+        raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
     given = read_values(input, seed, output)
     if artifact.is_dir():
         from .pipeline import run_artifact
 
-        if parameters or timeline or emulate_values or emulation_scale is not None or threads is not None:
+        if parameters or timeline or times_only or emulation_scale is not None or threads is not None:
             raise InputError(
-                f"{artifact} is a pipeline; --parameters, --threads, --timeline, --emulate-values and --emulation-scale "
+                f"{artifact} is a pipeline; --parameters, --threads, --timeline, --times-only and --emulation-scale "
                 "are for artifacts of one schedule"
             )
         run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
@@ -251,11 +251,12 @@ def run(
 
     with out.step("Loading the artifact"):
         module = runtime.load(artifact, parameters, threads=threads)
-    _check_parameters(artifact, module)
-    module.configure(trace=True, emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    if not times_only:
+        _check_parameters(artifact, module)
+    module.configure(trace=True, times_only=times_only, emulation_scale=emulation_scale)
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
-        measured = measure(module, values, warm_up, repeat, step)
+        measured = measure(module, values, warm_up, repeat, step, times_only)
     save_outputs(out, output, measured.outputs)
     if timeline:
         measured.timeline.save(timeline)
@@ -314,7 +315,7 @@ def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict
 def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
     """What ran, where, made by whom; the inputs and outputs as ``run`` names them."""
     plan, others = measured.plan, len(info.get("plans", ())) - 1
-    rows = [(what, str(info[what])) for what in ("topology", "scheduler") if info.get(what)]
+    rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
     rows += [("plans for other shapes", str(others))] if others > 0 else []
     rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
     rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]

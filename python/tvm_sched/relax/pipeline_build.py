@@ -34,12 +34,12 @@ class ExportablePipeline(CompiledPipeline):
     Attributes
     ----------
     compiled : tuple of CompiledStage
-    emulate_values : bool
-        Whether emulated stages compute the values, too.
+    times_only : bool
+        Whether emulated stages compute no values.
     """
 
     compiled: tuple[CompiledStage, ...]
-    emulate_values: bool
+    times_only: bool
 
     def export(self, folder: str | os.PathLike[str]) -> Path:
         """Write the artifact, see ``docs/formats/pipeline_artifact.md``; `tvm_sched.pipeline.load` reads it.
@@ -55,7 +55,7 @@ class ExportablePipeline(CompiledPipeline):
             files = [
                 export(part.executable, part.parameters, made / f"stage{s}.so") for s, part in enumerate(self.compiled)
             ]
-            write_manifest(made, self, [[file.name for file in of] for of in files], self.emulate_values)
+            write_manifest(made, self, [[file.name for file in of] for of in files], self.times_only)
         return Path(folder)
 
 
@@ -70,7 +70,7 @@ def compile_pipeline(
     constants: Constants | None = None,
     cost_model: Any = None,
     backend: str | None = None,
-    emulate_values: bool = True,
+    times_only: bool = False,
     gpus: Mapping[str, int] | None = None,
     plan: PipelinePlan | None = None,
     name: str | None = None,
@@ -88,7 +88,7 @@ def compile_pipeline(
     backend : {"cpu", "emulated", "cuda"}, optional
         Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``: stages and transfers take
         the plan's time, slowed down so far that the threads' own time does not matter. ``"cuda"`` compiles for GPUs.
-    emulate_values, gpus
+    times_only, gpus
         As for `tvm_sched.pipeline.compiled.assemble`.
     plan : PipelinePlan, optional
         Take this plan, made for the same problem.
@@ -109,5 +109,5 @@ def compile_pipeline(
     if plan is not None:
         mod = leave(mod, PIPELINE, plan)
     problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, backend))
-    ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values, gpus)
-    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)
+    ready = assemble(problem, plan, [stage.link() for stage in compiled], times_only, gpus)
+    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, times_only)

@@ -36,7 +36,7 @@ class EmitExecutor:
         """Transform a module."""
         get_problem(mod), get_schedule(mod)  # missing attributes are told before work is done
         executor = make_executor([mod], backend=self.backend, target=self.target)
-        return attach_executor(mod, executor.modules, executor.main)
+        return attach_executor(mod, [executor.module], executor.main)
 
 
 def attach_executor(mod: tvm.IRModule, modules: Sequence[tvm.runtime.Module], main: relax.Function) -> tvm.IRModule:
