@@ -7,7 +7,7 @@ else()
   # Of the library only what reads and runs artifacts: schedulers take most of the time to compile.
   set(tvm_sched_readers tvm_sched_readers)
   set(sources ${TVM_SCHED_SOURCES})
-  list(FILTER sources INCLUDE REGEX "/cpp/(runtime|ffi/runtime)/")
+  list(FILTER sources INCLUDE REGEX "/cpp/(runtime/|ffi/runtime/|ffi/kernel_libraries)")
   add_library(tvm_sched_readers OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(tvm_sched_readers PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/cpp)
   target_link_libraries(tvm_sched_readers PUBLIC tvm_ffi::shared Threads::Threads)

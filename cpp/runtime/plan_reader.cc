@@ -240,6 +240,20 @@ void CheckOutputs(const JsonCursor& cursor, const Plan& plan) {
   }
 }
 
+/// Sums of durations, the length of a run among them, must fit into 64 bits.
+void CheckDurations(const JsonCursor& cursor, const Plan& plan) {
+  Nanoseconds left = Nanoseconds::max() / 2;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (plan.steps[i].duration > left) {
+      cursor.Field("steps")
+          .Items()[i]
+          .Field("duration_ns")
+          .Fail("the durations of all steps together are more than 146 years");
+    }
+    left -= plan.steps[i].duration;
+  }
+}
+
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
@@ -261,6 +275,7 @@ Plan ReadPlan(const JsonCursor& cursor) {
     plan.steps.push_back(ReadStep(item, plan));
   }
   CheckOutputs(cursor, plan);
+  CheckDurations(cursor, plan);
   return plan;
 }
 

@@ -244,7 +244,9 @@ def test_times_of_emulated_devices_alone_and_no_outputs():
     module = add_and_double("emulated").module()
     module.configure(trace=True, emulation_scale=1000, times_only=True)
     assert module.run_times(X) >= 3e-6
-    with pytest.raises(ExecutionError, match=r"only times are asked for .* so that there are no outputs: call run_times"):
+    with pytest.raises(
+        ExecutionError, match=r"only times are asked for .* so that there are no outputs: call run_times"
+    ):
         module.run(X)
     assert module.benchmark(X, warmup=0, repeat=1).repeat == 1
     timeline = module.timeline()

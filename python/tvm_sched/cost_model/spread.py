@@ -63,7 +63,7 @@ def sample_latencies(
     if said is None:
         raise InputError(
             f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which says nothing of their "
-            "errors; make the problem with --costs learned or --costs measured"
+            "errors; make the problem with the cost model 'learned' or 'measured'"
         )
     models = [device.model or device.name for device in problem.topology.devices]
     own = _codes(signatures(problem.graph), models)

@@ -227,9 +227,7 @@ def check_target(target: Path) -> None:
         raise InputError(f"{target}: is there and is no pipeline artifact; give another name, or remove it")
 
 
-def write_manifest(
-    folder: Path, pipeline: CompiledPipeline, files: Sequence[Sequence[str]], times_only: bool
-) -> None:
+def write_manifest(folder: Path, pipeline: CompiledPipeline, files: Sequence[Sequence[str]], times_only: bool) -> None:
     """Add problem, plan and manifest to a folder that holds the stages' files: each a library, perhaps parameters."""
     problem, plan, executor = pipeline.problem, pipeline.plan, pipeline.executor
     problem.save(folder / PROBLEM)

@@ -12,7 +12,7 @@ PREFIX = "tvm_sched/"
 """Target tags are this and the name of a preset topology."""
 THROUGHPUT = "/throughput"
 """Behind such a tag: a pipeline of stages, for batches that follow each other."""
-CPU_TAGS = 16
+CPU_TAGS = 128
 """Tags are registered for ``cpu`` and ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
 
 

@@ -28,8 +28,7 @@ from .pipelines import build_rest, problem_passes, schedule_passes, wants_measur
 from .processor import NATIVE, compiling_for, host_target
 from .shared_values import SharedValues
 from .slow_kernels import SlowKernel, slow_kernels
-
-BACKENDS = ("cpu", "emulated", "cuda")
+from .targets import BACKENDS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
 from .attributes import PIPELINE, get_pipeline_plan, get_problem, leave
-from .build import BACKENDS, model_with_name
+from .build import model_with_name
 from .cuda import find_nvcc
 from .emit.stages import CompiledStage, make_stages
 from .export import export
@@ -25,6 +25,7 @@ from .importers.constants import Constants
 from .importers.shapes import InputShapes
 from .passes import PartitionPipeline
 from .pipelines import problem_passes
+from .targets import BACKENDS
 
 
 @dataclass(frozen=True)

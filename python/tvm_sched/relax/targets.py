@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
 from .autoload import config
 
+BACKENDS = ("cpu", "emulated", "cuda")
 OBJECTIVES = ("latency", "throughput")
 SCHEDULER, PARTITIONER = "exact", "pipeline-exact"
 
@@ -108,7 +109,9 @@ def target(
         No such topology or objective, a file that is no topology, or what belongs to the other objective.
     """
     loaded = topology if isinstance(topology, Topology) else load_topology(topology)
-    TargetOptions(loaded, scheduler, objective=objective, stages=stages, partitioner=partitioner)  # errors belong here
+    # Errors belong here, not into the compilation.
+    TargetOptions(loaded, scheduler, objective=objective, stages=stages, partitioner=partitioner)
+    _check_names(scheduler if objective == "latency" else None, partitioner, options, cost_model, backend)
     if isinstance(topology, Topology):
         model = f"{topology.name}@{id(topology):x}"
         _topologies[model] = topology
@@ -129,6 +132,25 @@ def target(
     if options:
         libs.append(f"options={json.dumps(dict(options))}")
     return tvm.target.Target(config(model, tuple(libs)))
+
+
+def _check_names(
+    scheduler: str | None,
+    partitioner: str,
+    options: Mapping[str, Any] | None,
+    cost_model: str | None,
+    backend: str | None,
+) -> None:
+    """Refuse names and options that nothing has, with an `InputError`."""
+    from .. import pipeline, schedulers
+    from ..cost_model import get_cost_model
+
+    method = pipeline.get(partitioner) if scheduler is None else schedulers.get(scheduler)
+    method.read_options(options)
+    if cost_model is not None:
+        get_cost_model(cost_model)
+    if backend not in (None, *BACKENDS):
+        raise InputError(f"backend is {backend!r}; allowed are {', '.join(map(repr, BACKENDS))}")
 
 
 def read_target(found: tvm.target.Target) -> TargetOptions:

@@ -13,11 +13,12 @@ import tvm
 from tvm import relax
 
 from ..._library import function as library_function
-from ...errors import InputError
+from ...errors import InputError, ScheduleError
 from ...planning import KernelCall, emit_plan, output_tensors
 from ...problem import Problem, Topology
 from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
+from ...schedule.verify import verify
 from ...streams import core_shares
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..cuda import compile_cuda_kernels
@@ -146,6 +147,12 @@ def _variant(mod: tvm.IRModule, position: int, count: int) -> Variant:
             f"{len(extraction.graph.operators)} operators); run EstimateLatencies and Place again"
         )
     name = extraction.graph.name if count == 1 else f"{extraction.graph.name}#{position}"
+    try:
+        verify(problem, schedule)
+    except ScheduleError as error:
+        raise ScheduleError(
+            f"the schedule in the module's attributes cannot be run: {error}; run Place again"
+        ) from None
     return Variant(name, mod, extraction, problem, schedule)
 
 
