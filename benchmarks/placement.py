@@ -14,8 +14,8 @@ from pathlib import Path
 from _common import Row, parser, report
 from rich.console import Console
 
+from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import place, read_workload
-from tvm_sched.schedulers.milp import Effort
 
 REFERENCES = {
     "bert24_inference_layer": 100.219,

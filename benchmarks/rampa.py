@@ -135,14 +135,21 @@ def _summary(rows: Sequence[Row], sequences: int, combinations: int) -> str:
     cells: dict[str, dict[str, float]] = {}
     for row in rows:
         if row.unit in ("placed", "bound"):
-            what = "bound" if row.unit == "bound" else row.method.partition(" (")[0]
+            what = "bound" if row.unit == "bound" else row.method
             cells.setdefault(row.case, {})[what] = row.figure
     most = sum(
         all(placed["cluster-exact"] > placed[other] for other in SHOWN if other not in ("bound", "cluster-exact"))
         for placed in cells.values()
     )
+    best = {case: max(placed[name] for name in SHOWN if name != "bound") for case, placed in cells.items()}
     lines = [
-        f"| {case} | " + " | ".join(f"{placed[name]:g}" for name in SHOWN) + " |" for case, placed in cells.items()
+        f"| {case} | "
+        + " | ".join(
+            f"**{placed[name]:g}**" if name != "bound" and placed[name] == best[case] else f"{placed[name]:g}"
+            for name in SHOWN
+        )
+        + " |"
+        for case, placed in cells.items()
     ]
     return NOTES.format(
         sequences=sequences,
@@ -190,11 +197,11 @@ def _cell(search: ClusterSearch, demand: str, sequences: int, combinations: Sequ
     asked = [requests_of(weights, MOST_REQUESTS, seed) for seed in range(sequences)]
     bound = float(np.mean([bound_of_requests(search, services, requests) for requests in asked]))
     reference = REFERENCES.get((search.cluster.name, demand))
+    yield Row(case, "any allocator, at most", bound, "bound")
     for method in ("cluster-exact", "rampa", "first-fit"):
         runs = [_run(search, services, requests, method, {}) for requests in asked]
         placed = float(np.mean([len(run.placed) for run in runs]))
         yield Row(case, method, placed, "placed", reference if method == "rampa" else None, "authors' code")
-        yield Row(case, method, bound, "bound")
         yield from _seconds(case, method, runs)
         if demand == "same":
             yield from _services(case, method, runs)
@@ -216,10 +223,15 @@ def _fixed(
         runs = [_run(search, services, requests, method, {"stages": stages}) for requests in asked]
         outcomes.append((float(np.mean([len(run.placed) for run in runs])), tuple(stages.values()), runs))
     best, worst = max(outcomes, key=lambda o: o[0]), min(outcomes, key=lambda o: o[0])
-    yield Row(case, f"{method} best {best[1]}", best[0], "placed")
-    yield from _seconds(case, f"{method} best {best[1]}", best[2])
+    yield Row(case, f"{method} best", best[0], "placed", note=_stages(best[1]))
+    yield from _seconds(case, f"{method} best", best[2])
     yield Row(case, f"{method} mean", float(np.mean([o[0] for o in outcomes])), "placed")
-    yield Row(case, f"{method} worst {worst[1]}", worst[0], "placed")
+    yield Row(case, f"{method} worst", worst[0], "placed", note=_stages(worst[1]))
+
+
+def _stages(counts: Sequence[int]) -> str:
+    """The numbers of stages of a combination, service after service."""
+    return f"stages {' '.join(map(str, counts))}"
 
 
 def _run(

@@ -36,9 +36,9 @@ LocalSearch::LocalSearch(const Instance& instance, double memory_scale, const Se
       random_(seed),
       goal_(goal),
       replay_(instance),
-      now_(instance, memory_scale),
-      next_(instance, memory_scale),
-      best_(instance, memory_scale) {
+      now_(instance, {memory_scale}),
+      next_(instance, {memory_scale}),
+      best_(instance, {memory_scale}) {
   if (!replay_.Play(start, kNever, &now_)) {
     vain_ = kGiveUp;
     return;

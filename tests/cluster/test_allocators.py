@@ -27,7 +27,7 @@ from tvm_sched.cluster import (
 from tvm_sched.cluster.bound import MixProgram, bound_of_demand, bound_of_requests
 from tvm_sched.cluster.pricing import price
 from tvm_sched.cluster.search import ClusterSearch
-from tvm_sched.cluster.verify import placement_violations
+from tvm_sched.cluster.verifier import placement_violations
 from tvm_sched.errors import InfeasibleError, InputError
 
 CHAINS = st.integers(2, 5).flatmap(

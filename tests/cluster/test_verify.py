@@ -5,7 +5,7 @@ import pytest
 from cluster_cases import chain_service, small_cluster
 
 from tvm_sched.cluster import Allocation, Circuit, ClusterState, Hop, Request, Stage, place, verify, violations
-from tvm_sched.cluster.verify import RULES
+from tvm_sched.cluster.verifier import RULES
 from tvm_sched.errors import ScheduleError
 
 replace = msgspec.structs.replace

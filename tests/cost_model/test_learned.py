@@ -8,7 +8,7 @@ from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.data import Samples
 from tvm_sched.cost_model.devices import GPUS, DeviceProperties
 from tvm_sched.cost_model.features import JOIN_SECONDS, matrix_products, roofline_seconds
-from tvm_sched.cost_model.learned import SHIPPED, LearnedModel, load_learned, spread_of
+from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, load_learned, spread_of
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.cost_model.train import train

@@ -28,16 +28,17 @@ def own_registries(monkeypatch):
     monkeypatch.setattr(cost_model, "_models", dict(cost_model._models))
 
 
-def blocks(language):
+def blocks(needs_tvm=False):
     text = (ROOT / "docs" / "extending.md").read_text()
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    found = re.findall(r"(<!-- needs tvm -->\n)?```python\n(.*?)```", text, re.DOTALL)
+    return [code for mark, code in found if bool(mark) == needs_tvm]
 
 
 def test_blocks_run_one_after_another(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     some_problem(3).save("problem.json")
     names = {}
-    for code in blocks("python"):
+    for code in blocks():
         exec(code, names)
     assert re.match(r"\d\.\d+ s, gap \d+%\n\d+\n", capsys.readouterr().out)
     assert load_topology("mine.toml").name == "mine"
@@ -50,7 +51,7 @@ def test_pipeline_target():
 
     register()
     names = {}
-    exec(blocks("python tvm")[0], names)
+    exec(blocks(needs_tvm=True)[0], names)
     assert len(names["pipeline"].stages) == 2
     assert names["result"].batch == 7
     np.testing.assert_allclose(names["value"].sum(axis=-1), 1, rtol=1e-5)
@@ -61,7 +62,7 @@ def test_pass():
     from tvm_sched.relax.attributes import PROBLEM, get_schedule
 
     names = {}
-    exec(blocks("python tvm")[1], names)
+    exec(blocks(needs_tvm=True)[1], names)
     problem = some_problem(3, operators=3)
     mod = names["BestOfTwo"]()(tvm.IRModule({}).with_attr(PROBLEM, problem.to_json().decode()))
     assert get_schedule(mod).scheduler in ("single", "exact")
@@ -77,7 +78,7 @@ def test_kernel_library(monkeypatch):
 
     libraries.get_library("onednn")  # registers itself once a process: it must not be forgotten with what follows
     monkeypatch.setattr(libraries, "_libraries", dict(libraries._libraries))
-    exec(blocks("python tvm")[2], {})
+    exec(blocks(needs_tvm=True)[2], {})
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))
     with builder.function("main", [x]):

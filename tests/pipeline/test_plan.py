@@ -11,7 +11,7 @@ from strategies import SEEDS, problems
 from tvm_sched.errors import FormatError, InfeasibleError, InputError, ProblemError, ScheduleError
 from tvm_sched.pipeline import PipelinePlan, plan_pipeline, verify, violations
 from tvm_sched.pipeline.pricing import price
-from tvm_sched.pipeline.simulate import simulate
+from tvm_sched.pipeline.simulator import simulate
 from tvm_sched.pipeline.wiring import wire
 from tvm_sched.problem import FORBIDDEN, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tvm_sched.cost_model.roofline import roofline
+from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem

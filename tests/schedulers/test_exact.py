@@ -11,9 +11,9 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.common.greedy import list_schedule, priorities
+from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.exact import split
-from tvm_sched.schedulers.greedy import list_schedule, priorities
-from tvm_sched.schedulers.partial import PartialSchedule
 from tvm_sched.testing import random_problem
 
 from .exhaustive import TooLarge, least_latency

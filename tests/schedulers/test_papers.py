@@ -13,10 +13,10 @@ from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Probl
 from tvm_sched.schedule import verify
 from tvm_sched.schedule.critical_path import critical_path
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, place
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.program import build, hint
-from tvm_sched.schedulers.milp import Effort
 from tvm_sched.schedulers.sortinghat import program
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.state import State

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from tvm_sched.errors import FormatError
+from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import place, read_workload
 from tvm_sched.schedulers.efficient_mip.annealing import anneal
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
-from tvm_sched.schedulers.milp import Effort
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "placement" / "latency"
 CPU = 0

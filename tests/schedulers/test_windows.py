@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tvm_sched.problem import Costs, Problem
 from tvm_sched.schedule import simulate, verify
-from tvm_sched.schedule.simulate import price
-from tvm_sched.schedulers import native
+from tvm_sched.schedule.simulator import price
+from tvm_sched.schedulers.common import native
+from tvm_sched.schedulers.common.partial import Move, Run
+from tvm_sched.schedulers.common.search import Choice, Searches, events_of, schedule_index, sequence_of
 from tvm_sched.schedulers.exact.model import Limits
 from tvm_sched.schedulers.exact.windows import WindowSearch, cut, what_follows
-from tvm_sched.schedulers.partial import Move, Run
-from tvm_sched.schedulers.search import Choice, Searches, events_of, schedule_index, sequence_of
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.hios import random_layered
 

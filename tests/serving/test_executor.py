@@ -4,11 +4,11 @@ from operator import truediv
 
 import pytest
 
-from test_spread import search
+from test_worker_pool import search
 from tvm_sched import serving
 from tvm_sched.errors import InputError
 from tvm_sched.serving import load_deployment
-from tvm_sched.spread import spread, workers
+from tvm_sched.worker_pool import spread, workers
 
 pytestmark = pytest.mark.xdist_group("ray")
 

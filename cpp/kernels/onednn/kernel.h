@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/onednn/attention.h"
 #include "kernels/onednn/description.h"
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/packed.h"
 
 namespace tvm_sched::onednn {
@@ -77,7 +77,7 @@ class Kernel {
   int threads_;
   std::shared_ptr<Shared> shared_;
 
-  std::unique_ptr<Attention> attention_;  // instead of a primitive
+  std::unique_ptr<OwnKernel> own_;  // instead of a primitive
   dnnl::primitive primitive_;
   std::mutex mutex_;
   std::size_t scratchpad_size_ = 0;

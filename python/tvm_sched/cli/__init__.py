@@ -22,9 +22,10 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     machine,
     pipeline,
     plan,
+    schema,
     serving,
 )
-from .command import command, epilog, own_process
+from .registration import command, epilog, own_process
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -188,6 +189,7 @@ app.add_typer(machine.topology, name="topology")
 app.add_typer(cluster_inputs.cluster, name="cluster")
 app.add_typer(cache.app, name="cache")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
+command(app, "schema", ("tvm-sched schema", "tvm-sched schema run", "tvm-sched schema topology show"))(schema.schema)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
 
 

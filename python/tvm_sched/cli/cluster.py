@@ -10,11 +10,22 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .cluster_inputs import AllocationFile, Method, Name, Services, about, cluster, state_of, write_allocation
-from .command import Output, command
-from .inputs import Options, check_outputs, common_options, parse_options
+from .cluster_inputs import (
+    AllocationFile,
+    Method,
+    Name,
+    Services,
+    about,
+    cluster,
+    state_of,
+    write_allocation,
+    write_state,
+)
+from .inputs import Options, ReportFile, check_outputs, common_options, parse_options
 from .interrupt import interruptible
-from .plan import JSON
+from .output import Output
+from .plan import HTML, JSON
+from .registration import command
 
 if TYPE_CHECKING:
     from ..cluster import ClusterState, Placement, Request
@@ -76,7 +87,7 @@ def show_cluster(out: Output, name: Name) -> None:
     "place",
     (
         "tvm-sched cluster place rampa-base --service service1 --service service5 -o allocation.json",
-        "tvm-sched cluster place rampa-base --demand same --seed 1 -o allocation.json",
+        "tvm-sched cluster place rampa-base --demand same --seed 1 -o allocation.json --report cluster.html",
         "tvm-sched cluster place rampa-base --demand huge-model --allocator rampa --option agents=10 --json",
         "tvm-sched cluster place graph1.txt --services MODELS --requests allocSeq1.txt",
     ),
@@ -96,6 +107,7 @@ def place(
         Path | None, typer.Option("--running", metavar="ALLOCATION", help="What runs already: an allocation file.")
     ] = None,
     output: AllocationFile = None,
+    report: ReportFile = None,
 ) -> None:
     """Place requests one after another until one finds no place, and say why it does not.
 
@@ -104,7 +116,9 @@ def place(
     from ..cluster import place as place_one
     from ..errors import InfeasibleError
 
-    check_outputs({"--output": (output, JSON)}, [p for p in (requests, running) if p])
+    check_outputs(
+        {"--output": (output, JSON), "--report": (report, HTML)}, [p for p in (requests, running) if p], charts=False
+    )
     state = state_of(name, services, running)
     asked = _requests(state, requests, demand, service, count, seed)
     options = _options(allocator, option, seed)
@@ -121,6 +135,7 @@ def place(
                 reason = str(error)
                 break
     write_allocation(out, output, state.allocation)
+    write_state(out, report, state, {"allocator": allocator, "asked": len(asked), "reason": reason, **options})
     out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(asked)} requests placed. {reason}"))
     out.result({**about(state), "placed": len(placed), "asked": len(asked), "reason": reason, "placements": placed})
 

@@ -13,9 +13,10 @@ from rich.markup import escape
 from ..errors import InputError
 from ..files import read_bytes
 from .cluster_inputs import Name, Running, Services, cluster, state_of
-from .command import FAILURE, Output, command
 from .inputs import Model, check_directory, check_outputs
 from .interrupt import interruptible
+from .output import FAILURE, Output
+from .registration import command
 from .serving import Address, Timeout, check_seconds
 from .shapes import InputShapes, one_shape, parse_shapes
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .command import Output
+from .output import Output
 
 if TYPE_CHECKING:
     from ..cluster import Allocation, Cluster, ClusterState, Service
 
-cluster = typer.Typer(help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich")
+cluster = typer.Typer(
+    name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
@@ -43,6 +45,15 @@ def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> 
     if path:
         allocation.save(path)
         out.wrote(path, "allocation")
+
+
+def write_state(out: Output, path: Path | None, state: ClusterState, options: dict[str, Any]) -> None:
+    """Write the report of a state where a file was given."""
+    if path:
+        from ..report.cluster import write_cluster_report
+
+        write_cluster_report(path, state, options=options)
+        out.wrote(path, "report")
 
 
 def about(state: ClusterState) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .command import INTERRUPTED, Output
+from .output import INTERRUPTED, Output
 
 _at_once: Output | None = None
 """Where to say goodbye, while the process may end at any moment."""

@@ -10,8 +10,8 @@ import msgspec
 
 from ..errors import InputError
 from ..files import UNREADABLE
-from .command import Output
 from .interrupt import interruptible
+from .output import Output
 
 if TYPE_CHECKING:
     from ..pipeline import Partition, PartitionProblem
@@ -64,7 +64,7 @@ def partition_graph(
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
     from ..pipeline import partition
     from ..pipeline.instances import load_instance
-    from ..schedulers.console import stdout_aside
+    from ..schedulers.common.console import stdout_aside
 
     graph = load_instance(path)
     with interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
-from .command import Output
 from .inputs import (
     ModelsOrProblems,
     OptionalCosts,
@@ -28,6 +27,7 @@ from .inputs import (
 )
 from .interrupt import interruptible
 from .models import ModelOptions, decoder_config, load_problem, model_warnings
+from .output import Output
 from .partition import is_instance, partition_graph
 from .plan import HTML, JSON, OptionalTopology
 from .shapes import ConstantValues, InputShapes, TokenShape, one_shape
@@ -96,9 +96,9 @@ def pipeline(
     count = _stages(stages)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
     from ..pipeline import plan_pipeline
-    from ..pipeline.simulate import simulate
+    from ..pipeline.simulator import simulate
     from ..report.stages import certificate_sentence, stage_table
-    from ..schedulers.console import stdout_aside
+    from ..schedulers.common.console import stdout_aside
 
     with workers_of(ray), interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]

@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .command import BAD_INPUT, Output
 from .inputs import (
+    LaunchOrder,
     Models,
     ModelsOrProblems,
     OptionalCosts,
@@ -22,6 +22,7 @@ from .inputs import (
     ScheduleFile,
     SchedulerName,
     Seed,
+    Streams,
     TimeLimit,
     TimelineFile,
     TopologyName,
@@ -33,6 +34,7 @@ from .inputs import (
 )
 from .interrupt import interruptible
 from .models import ModelOptions, load_problem
+from .output import BAD_INPUT, Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ def schedule(
     time_limit: TimeLimit = None,
     seed: Seed = None,
     costs: OptionalCosts = None,
+    streams: Streams = None,
+    launch_order: LaunchOrder = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -102,7 +106,10 @@ def schedule(
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
-    chosen = solve_aloud(out, made, scheduler, options)
+    from ..streams import choose_launch_order, choose_streams
+
+    chosen = choose_streams(made, solve_aloud(out, made, scheduler, options), streams)
+    chosen = choose_launch_order(made, chosen, launch_order)
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")
@@ -123,7 +130,7 @@ def _show_schedule(
     out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, output: Path | None = None
 ) -> None:
     from ..report.tables import certificate_table, lanes_table
-    from ..schedule.simulate import simulate
+    from ..schedule.simulator import simulate
 
     predicted = simulate(made, chosen)
     write_views(out, made, chosen, [predicted], report, trace)
@@ -194,8 +201,8 @@ def simulate(
     check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
     from ..problem import Problem
     from ..report.tables import certificate_table, lanes_table
-    from ..schedule.simulate import simulate as price
-    from ..schedule.verify import verify
+    from ..schedule.simulator import simulate as price
+    from ..schedule.verifier import verify
 
     made = Problem.load(problem_file)
     chosen = load_schedule(made, schedule_file)
@@ -219,7 +226,7 @@ def _show_spread(out: Output, made: Problem, chosen: Schedule, samples: int, see
     """The spread of the latency, for people and for programs."""
     import numpy as np
 
-    from ..cost_model.spread import sample_latencies
+    from ..cost_model.uncertainty import sample_latencies
     from ..report.tables import table
     from ..report.units import format_ns
 
@@ -235,7 +242,7 @@ def most_useful_of(made: Problem, chosen: Schedule) -> list[dict[str, Any]]:
     """The kernels whose measurement would help most, for programs."""
     from dataclasses import asdict
 
-    from ..cost_model.spread import most_useful
+    from ..cost_model.uncertainty import most_useful
 
     return [asdict(each) for each in most_useful(made, chosen)]
 
@@ -277,7 +284,7 @@ def verify(
     """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one."""
     from ..problem import Problem
     from ..schedule import Schedule
-    from ..schedule.verify import violations
+    from ..schedule.verifier import violations
 
     made = Problem.load(problem_file)
     found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident)

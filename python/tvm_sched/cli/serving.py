@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .command import FAILURE, Output
+from .output import FAILURE, Output
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:

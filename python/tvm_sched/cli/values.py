@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from .command import Output
 from .inputs import check_directory
+from .output import Output
 
 InputValues = Annotated[
     list[str] | None,

@@ -10,7 +10,7 @@ from .registry import get, names, place, register, try_place
 from .service import Edge, Request, Service, ServiceOperator, demand_of, operator_ns, requests_of
 from .services_file import format_services, parse_services, write_services
 from .state import ClusterState
-from .verify import verify, violations
+from .verifier import verify, violations
 
 __all__ = [
     "DEMANDS",

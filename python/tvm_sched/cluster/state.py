@@ -13,7 +13,7 @@ from .cluster import Cluster
 from .placement import Allocation, Circuit, Hop, Placement, Stage
 from .search import ClusterSearch, Embedding
 from .service import Request, Service, by_name
-from .verify import placement_violations, verify
+from .verifier import placement_violations, verify
 
 
 class ClusterState:

@@ -13,13 +13,13 @@ from pathlib import Path
 from ..errors import InputError
 from ..presets import did_you_mean
 from ..problem import Costs, OpGraph, Topology
-from .calibrated import calibrated, default_cost_model
+from .calibrated_model import calibrated, default_cost_model
 from .database import CostWarning
-from .learned import load_learned
-from .occupancy import occupancy
+from .learned_model import load_learned
+from .occupancy_model import occupancy
 from .predicted import costs_of, costs_of_profile, learned, measured
 from .profile import Profile
-from .roofline import roofline
+from .roofline_model import roofline
 from .table import costs_of_table
 
 CostModel = Callable[[OpGraph, Topology], Costs]

@@ -17,7 +17,7 @@ from ..files import convert, decode_document, encode_document, read_bytes, write
 from .data import Samples
 from .devices import DeviceProperties, guess_processors
 from .features import Workload, describe
-from .occupancy import KernelResources
+from .occupancy_model import KernelResources
 from .signature import graph_of
 
 FORMAT, VERSION = "tvm_sched.profile", 1

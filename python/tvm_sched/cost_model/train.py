@@ -12,7 +12,7 @@ from ..progress import Progress
 from .data import Samples
 from .devices import DeviceProperties
 from .features import FAMILIES, NAMES, Floats
-from .learned import IDENTITY, RANGED, LearnedModel, Part, Spread, Trees, anonymous, spread_of
+from .learned_model import IDENTITY, RANGED, LearnedModel, Part, Spread, Trees, anonymous, spread_of
 
 Rows = npt.NDArray[np.int64]
 FOLDS = 5

@@ -12,7 +12,7 @@ from .artifact import Manifest, load, load_manifest, load_stage
 from .compiled import CompiledPipeline, open_pipeline
 from .partition_problem import PartitionProblem, StageTensor
 from .plan import PipelineCertificate, PipelinePlan, Stage
-from .verify import verify, violations
+from .verifier import verify, violations
 
 if TYPE_CHECKING:
     from . import baselines, portfolio, slicegraph

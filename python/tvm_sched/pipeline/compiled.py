@@ -16,8 +16,8 @@ from ..runtime import ScheduledModule, open_library, scheduled_modules
 from ..runtime.tensors import numpy_dtype
 from .execute import BatchResult, PipelineExecutor, StageProgram, emulation_scale
 from .plan import PipelinePlan
-from .simulate import PipelineRun, simulate
-from .verify import verify
+from .simulator import PipelineRun, simulate
+from .verifier import verify
 from .wiring import wire
 
 _MOST_WAYS = 3

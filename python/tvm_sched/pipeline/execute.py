@@ -19,7 +19,7 @@ from ..problem import HOST, Problem
 from ..schedule import Timeline
 from ..schedule.timeline import Event
 from .plan import PipelinePlan
-from .simulate import PipelineRun
+from .simulator import PipelineRun
 from .wiring import Wiring, wire
 
 Values = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import InputError
-from ..spread import spread
+from ..worker_pool import spread
 from .partition_problem import Integers, PartitionProblem
 from .registry import Partition, register
 
@@ -35,7 +35,7 @@ class SliceGraphOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         Seconds after which the search ends; with a limit that is met, the answer depends on the machine.
     populations : int
         Genetic searches of their own, from as many seeds; the best order of all is cut. They may be spread over
-        workers (`tvm_sched.spread`), and the answer does not depend on that.
+        workers (`tvm_sched.worker_pool`), and the answer does not depend on that.
     """
 
     order: OrderSearch = "brkga"

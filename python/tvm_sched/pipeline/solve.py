@@ -18,7 +18,7 @@ from .partition_problem import Integers, PartitionProblem
 from .plan import PipelineCertificate, PipelinePlan
 from .registry import Partition, get, partition
 from .relaxation import are_equal, relax
-from .verify import verify
+from .verifier import verify
 
 _DEVICE_SECONDS = 10.0
 """Longest search for a sequence of unequal devices, unless the partitioner's time limit is shorter."""

@@ -9,7 +9,7 @@ from itertools import accumulate
 from ..errors import ScheduleError
 from ..problem import HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulate import price
+from ..schedule.simulator import price
 
 RESULTS = "results"
 """Queue of the copies that carry outputs out of devices that do not share host memory; no part of the model's time."""

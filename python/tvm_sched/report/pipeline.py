@@ -8,11 +8,11 @@ from html import escape
 from typing import Any
 
 from ..pipeline import PipelinePlan, Stage
-from ..pipeline.simulate import PipelineRun
+from ..pipeline.simulator import PipelineRun
 from ..problem import Problem
 from .chart_data import pipeline_chart
 from .page import write_page
-from .sections import NONE, cards, chart_tools, table
+from .sections import NONE, cards, chart_tools, table, timeline_chart
 from .stages import PARTS, certificate_sentence
 from .units import format_bytes, format_ns, format_percent, format_time
 
@@ -131,7 +131,7 @@ def _batches(runs: Sequence[PipelineRun]) -> str:
     count = len(runs[0].done_ns)
     return f"""<section class="entry" data-entry="0"><h2>Batches <small>{count} of them, one after the other</small></h2>
 <div class="tools">{chart_tools()}</div>
-<div class="gantt" tabindex="0" aria-label="Timeline of the batches"></div></section>"""
+{timeline_chart("Timeline of the batches")}</section>"""
 
 
 def _made_by(plan: PipelinePlan) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import msgspec
 from ..errors import InfeasibleError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulate import price
-from . import native
+from ..schedule.simulator import price
+from .common import native
 from .exact.scheduler import ExactOptions, Search
 from .registry import get, register
 

@@ -7,7 +7,7 @@ import msgspec
 from ..errors import InfeasibleError, InputError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
-from . import native
+from .common import native
 from .registry import register
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,8 +15,9 @@ from ..registry import Method, Registry
 from ..schedule import Certificate, Schedule
 from ..schedule.bounds import lower_bound
 from ..schedule.critical_path import critical_path
-from ..schedule.simulate import simulate
-from ..schedule.verify import verify
+from ..schedule.simulator import simulate
+from ..schedule.verifier import verify
+from .common.submodels import use_submodels
 
 REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_path}
 """Latencies in nanoseconds to draw beside those of schedulers, by name: no schedule stands behind them."""
@@ -44,6 +45,7 @@ def solve(
     name: str = "exact",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
     progress: Progress | None = None,
+    submodels: Sequence[Sequence[str]] | None = None,
 ) -> Schedule:
     """Schedule a problem, check the answer and add its certificate.
 
@@ -54,11 +56,14 @@ def solve(
     options : mapping or options struct, optional
         Strings are converted, so that command-line values can be given as they are.
     progress : callable, optional
+    submodels : sequence of sequences of str, optional
+        Operators of each submodel, in order, for schedulers that solve submodels; without it they split the graph at its
+        dominators.
 
     Raises
     ------
     InputError
-        No such scheduler or option.
+        No such scheduler or option, or ``submodels`` do not hold each operator once, after what it reads.
     InfeasibleError
         No schedule obeys the memory limits, as far as the scheduler can tell.
     SchedulerError
@@ -67,7 +72,7 @@ def solve(
     scheduler = get(name)
     chosen = scheduler.read_options(options)
     begin = time.monotonic()
-    with report_to(progress):
+    with report_to(progress), use_submodels(problem, submodels):
         schedule = scheduler.function(problem, chosen)
     seconds = time.monotonic() - begin
     if not isinstance(schedule, Schedule):

@@ -20,7 +20,7 @@ from . import placement
 from .artifact_store import PART_BYTES, ArtifactStore
 from .connection import connect
 from .deployment import Deployment
-from .front import Front
+from .ingress import Front
 from .names import NAMESPACE, front_name, stage_name, store_name
 from .stage import STATUS, StageWorker
 

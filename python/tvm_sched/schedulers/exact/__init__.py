@@ -1,6 +1,6 @@
 """Scheduler `exact`: a portfolio of list schedules, constraint programming on submodels, local search."""
 
+from ..common.submodels import dominator_chain, split
 from .scheduler import ExactOptions, exact
-from .submodels import dominator_chain, split
 
 __all__ = ["ExactOptions", "dominator_chain", "exact", "split"]

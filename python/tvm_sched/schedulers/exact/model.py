@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from ...problem import HOST
-from ..partial import Event, Move, PartialSchedule, Run
+from ..common.partial import Event, Move, PartialSchedule, Run
 from . import constraints
 from .objective import earliest_end_of_run
 from .variables import Submodel, Variables

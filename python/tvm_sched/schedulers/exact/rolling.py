@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ...problem import HOST, Problem
 from ...progress import report_progress
-from ..greedy import list_schedule, priorities, tails
-from ..partial import PartialSchedule, Run
+from ..common.greedy import list_schedule, priorities, tails
+from ..common.partial import PartialSchedule, Run
 from .model import Limits, solve_submodel
 from .variables import Submodel
 

@@ -16,19 +16,19 @@ from ...progress import report_progress
 from ...registry import NoOptions
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import MARGIN, lower_bound
-from ...schedule.simulate import price
-from ..blocks import BlockSearch, Found
+from ...schedule.simulator import price
+from ..common.blocks import BlockSearch, Found
+from ..common.greedy import list_schedule, priorities
+from ..common.native import Effort, anneal_several, fit, nothing_contends, shortfall
+from ..common.partial import PartialSchedule
+from ..common.portfolio import groups, starts
+from ..common.search import MOVE, Array, Improvement, Searches, rows_of, schedule_index, sequence_of
+from ..common.submodels import submodels_of
 from ..deepplan import DeepPlanOptions, deepplan
-from ..greedy import list_schedule, priorities
 from ..heft import heft, peft
-from ..native import Effort, anneal_several, fit, nothing_contends, shortfall
-from ..partial import PartialSchedule
 from ..pipelined import PipelinedOptions, pipelined
-from ..portfolio import groups, starts
 from ..registry import register
-from ..search import MOVE, Array, Improvement, Searches, rows_of, schedule_index, sequence_of
 from ..single import SingleOptions, single
-from .submodels import split
 
 WORK_PER_SECOND = 0.5
 """Deterministic seconds of CP-SAT in a second of the clock, roughly, on one core of a server."""
@@ -132,7 +132,7 @@ class ExactOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def exact(problem: Problem, options: ExactOptions) -> Schedule:
     """List schedules of many kinds, submodels at dominators solved by constraint programming, then local search.
 
-    The list schedules differ in where operators may go (`tvm_sched.schedulers.portfolio`). Where none of them is near the
+    The list schedules differ in where operators may go (`schedulers.common.portfolio`). Where none of them is near the
     bound and the model is small enough, each submodel decides with CP-SAT's interval variables the device and mode of each
     operator, the bus and transit device of each parameter (parallel transmission), the peer copies and the order on every
     device, bus and link, from the state that the submodels before left; after SortingHat, Sections 3.1 and 3.3, with times
@@ -175,7 +175,7 @@ class Search:
         self.goal = int(self.bound * (1 + 2 * MARGIN)) + 1
         self.best: tuple[int, ScheduleIndex] | None = None
         self.tried: dict[str, float] = {}
-        self.groups = split(problem, options.dominators, options.operators)
+        self.groups = submodels_of(problem, options.dominators, options.operators)
         self._refusals: list[tuple[int, str]] = []
         self._refusal: InfeasibleError | None = None
         self._found: dict[bytes, tuple[int, Array, float]] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ortools.sat.python import cp_model
 
 from ...problem import FORBIDDEN, HOST, Problem
-from ..partial import PartialSchedule
+from ..common.partial import PartialSchedule
 
 
 @dataclass(frozen=True)

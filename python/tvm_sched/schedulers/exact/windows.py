@@ -8,11 +8,11 @@ from enum import Enum
 from random import Random
 
 from ...problem import FORBIDDEN, HOST, Problem
-from ...schedule.simulate import price
-from ..greedy import tails
-from ..native import shortfall
-from ..partial import Event, PartialSchedule, Run
-from ..search import Array, Searches, events_of, rows_of, schedule_index, sequence_of
+from ...schedule.simulator import price
+from ..common.greedy import tails
+from ..common.native import shortfall
+from ..common.partial import Event, PartialSchedule, Run
+from ..common.search import Array, Searches, events_of, rows_of, schedule_index, sequence_of
 from .model import Limits, solve_submodel
 from .variables import After, Submodel
 

@@ -178,3 +178,37 @@ def gather_nd(node: Node) -> relax.Expr:
         return convert_upstream(node)
     wide = node.emit(relax.op.astype(indices, "int64"))
     return convert_upstream(replace(node, inputs=(node.input(0), wide)))
+
+
+@converter("OneHot")
+def one_hot(node: Node) -> relax.Expr:
+    """Indices outside of the depth give a row of nothing but the first value."""
+    indices, depth, values = node.input(0), node.constant(1), node.input(2)
+    shape, count = node.shape(indices, "its indices"), int(np.asarray(depth).reshape(-1)[0])
+    axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
+    whole = node.emit(relax.op.astype(indices, "int64"))
+    counted = relax.op.add(whole, relax.const(count, "int64"))
+    whole = node.emit(relax.op.where(relax.op.less(whole, relax.const(0, "int64")), counted, whole))
+    places = np.arange(count, dtype="int64").reshape([count if d == axis else 1 for d in range(len(shape) + 1)])
+    chosen = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(whole, axis)), relax.const(places)))
+    off, on = (node.emit(relax.op.take(values, relax.const(position, "int64"), 0)) for position in (0, 1))
+    return relax.op.where(chosen, on, off)
+
+
+@converter("Trilu")
+def trilu(node: Node) -> relax.Expr:
+    """TVM's fails on empty matrices."""
+    x = node.input(0)
+    return convert_upstream(node) if all(node.shape(x, "its input")) else x
+
+
+@converter("Flatten")
+def flatten(node: Node) -> relax.Expr:
+    """Sizes are products, which TVM takes for unknown where one of them is 0."""
+    x = node.input(0)
+    shape = node.shape(x, "its input")
+    axis = int(node.attribute("axis", 1))
+    if not -len(shape) <= axis <= len(shape):
+        raise node.unsupported(f"axis {axis} is outside of a tensor of rank {len(shape)}")
+    axis += len(shape) if axis < 0 else 0
+    return relax.op.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
