@@ -15,7 +15,7 @@ LIST = Path(__file__).parent / "data" / "real_models.json"
 TOLERANCE = 1e-4
 EIGHT_BITS = 2e-2
 """Of models that round to 8 bits: a step is 1/255 of a tensor's range, and several may add up."""
-OPTIONS = {"submodel_time_limit": 0.3, "improve_time_limit": 0.3, "time_limit": 10}
+OPTIONS = {"work": 0.3, "time_limit": 10}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tvm_sched.testing.regal import regal_like
 from tvm_sched.worker_pool import have_workers, spread, workers
 
 SMALL = {
-    "exact": {"improve_time_limit": 0.1, "operators": 5, "seed": 2},
+    "anytime": {"work": 0.1, "operators": 5, "seed": 2},
     "sortinghat": {"q": 2, "dominators": 1, "seed": 2},
 }
 SEARCH = {"evaluations": 100, "populations": 3, "seed": 3, "threads": 1}
@@ -79,7 +79,7 @@ def test_other_processes_find_the_same():
 
 def test_other_processes_schedule_many_problems_the_same():
     here = schedules()
-    assert [schedule.scheduler for schedule in here] == ["exact", "sortinghat"] * 2
+    assert [schedule.scheduler for schedule in here] == ["anytime", "sortinghat"] * 2
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool, workers(pool):
         assert schedules() == here
 

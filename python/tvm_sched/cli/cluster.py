@@ -101,7 +101,7 @@ def place(
     service: Wanted = None,
     count: Count = 1000,
     seed: Seed = 0,
-    allocator: Method = "cluster-exact",
+    allocator: Method = "anytime",
     option: Options = None,
     running: Annotated[
         Path | None, typer.Option("--running", metavar="ALLOCATION", help="What runs already: an allocation file.")

@@ -62,7 +62,7 @@ def compile_model(
     model: Model,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact.")],
-    scheduler: SchedulerName = "exact",
+    scheduler: SchedulerName = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,

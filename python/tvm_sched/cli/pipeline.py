@@ -25,7 +25,7 @@ from .inputs import (
     parse_options,
     workers_of,
 )
-from .interrupt import interruptible
+from .interrupt import interruptible, stoppable
 from .models import ModelOptions, decoder_config, load_problem, model_warnings
 from .output import Output
 from .partition import is_instance, partition_graph
@@ -46,8 +46,8 @@ def pipeline(
     ] = "auto",
     partitioner: Annotated[
         str,
-        typer.Option("--partitioner", help="pipeline-exact, slicegraph, tarnawski-dp, pipedream or equal-split."),
-    ] = "pipeline-exact",
+        typer.Option("--partitioner", help="anytime, slicegraph, tarnawski-dp, pipedream or equal-split."),
+    ] = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
@@ -95,12 +95,13 @@ def pipeline(
         _check_artifact(artifact, sources)
     count = _stages(stages)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
-    from ..pipeline import plan_pipeline
+    from ..pipeline import get, plan_pipeline
     from ..pipeline.simulator import simulate
     from ..report.stages import certificate_sentence, stage_table
     from ..schedulers.common.console import stdout_aside
 
-    with workers_of(ray), interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    stopping = stoppable(out, get(partitioner).answers_interrupt)
+    with workers_of(ray), stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:
         plan.save(output)

@@ -8,14 +8,16 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import redirect_stdout
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, NoReturn, get_type_hints
 
 import typer
 from rich.markup import escape
 
 from ..errors import InputError, TvmSchedError
+from ..registry import OldNameWarning
 from .child_process import CRASHES, can_fork, fork_child
 from .interrupt import watch
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
@@ -38,7 +40,8 @@ def command(
             out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
             _begin(out, apart)
             try:
-                with redirect_stdout(sys.stderr):  # Ray, for one, prints what it thinks of its nodes at any time
+                # Ray, for one, prints what it thinks of its nodes at any time.
+                with redirect_stdout(sys.stderr), _old_names_said(out):
                     function(out, **arguments)
                 out.finish()
             except (Exception, KeyboardInterrupt) as error:
@@ -51,6 +54,25 @@ def command(
         return function
 
     return add
+
+
+@contextmanager
+def _old_names_said(out: Output) -> Iterator[None]:
+    """Say once, in a line, what old names were used."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OldNameWarning)
+        show = warnings.showwarning
+
+        def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, OldNameWarning):
+                show(message, category, *place, **more)
+            elif str(message) not in said:
+                said.add(str(message))
+                out.say(f"warning: {message}")
+
+        warnings.showwarning = say
+        yield
 
 
 def own_process() -> None:

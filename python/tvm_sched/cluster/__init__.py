@@ -1,6 +1,6 @@
 """Many services on a cluster of unequal GPUs: which GPUs and circuits each of them gets, so that the most fit."""
 
-from . import ants, exact, mixes
+from . import ants, anytime, mixes
 from .cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch
 from .cluster_file import format_cluster, parse_cluster, write_cluster
 from .files import DEMANDS, demand_of_services, load_cluster, load_services, preset_names
@@ -35,10 +35,10 @@ __all__ = [
     "Stage",
     "Switch",
     "ants",
+    "anytime",
     "defragment",
     "demand_of",
     "demand_of_services",
-    "exact",
     "fail",
     "format_cluster",
     "format_services",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
-from .exact import ExactOptions, future
+from .anytime import AnytimeOptions, future
 from .placement import Placement
 from .registry import get, try_place
 from .service import Request
@@ -48,7 +48,7 @@ class Move:
 def fail(
     state: ClusterState,
     name: str,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
     """A GPU, server, rack or link fails: what it carried is placed on what is left.
@@ -65,7 +65,7 @@ def fail(
 
 def recover(
     state: ClusterState,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
     """Place the services that wait, those with most parameters first; they are not counted as asked for again.
@@ -85,7 +85,7 @@ def recover(
     return Recovery(tuple(replaced), tuple(state.waiting.values()))
 
 
-def defragment(state: ClusterState, moves: int, options: ExactOptions | None = None) -> list[Move]:
+def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None = None) -> list[Move]:
     """Move at most ``moves`` services, each to where it leaves more room than before.
 
     A service is copied before it is given up, so it moves only to GPUs that are free, and nothing is interrupted. In each
@@ -96,7 +96,7 @@ def defragment(state: ClusterState, moves: int, options: ExactOptions | None = N
     ----------
     moves : int
         From 0.
-    options : ExactOptions, optional
+    options : AnytimeOptions, optional
         The demand that room is made for.
 
     Raises
@@ -106,7 +106,7 @@ def defragment(state: ClusterState, moves: int, options: ExactOptions | None = N
     """
     if moves < 0:
         raise InputError(f"moves is {moves}; 0 or more are allowed")
-    chosen = options or ExactOptions()
+    chosen = options or AnytimeOptions()
     done: list[Move] = []
     while len(done) < moves and (move := _best_move(state, chosen)):
         done.append(move)
@@ -120,7 +120,7 @@ _TRIES = 16
 """Moves that are tried in a step before it is given up."""
 
 
-def _best_move(state: ClusterState, options: ExactOptions) -> Move | None:
+def _best_move(state: ClusterState, options: AnytimeOptions) -> Move | None:
     known = future(state, options.demand)
     hopes = []
     for placement in state.running.values():
@@ -152,10 +152,10 @@ def _mix(state: ClusterState, placement: Placement) -> list[int]:
     return [kinds.count(k) for k in range(len(state.cluster.kinds))]
 
 
-def _try_move(state: ClusterState, before: Placement, room: float, options: ExactOptions) -> Move | None:
+def _try_move(state: ClusterState, before: Placement, room: float, options: AnytimeOptions) -> Move | None:
     """Copy, then give up the old; undone where that makes no room."""
     asked = state.asked.copy()
-    after = try_place(state, Request(f"{before.request} (moving)", before.service), "cluster-exact", options)
+    after = try_place(state, Request(f"{before.request} (moving)", before.service), "anytime", options)
     state.asked = asked
     if after is None:
         return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..anytime import Status
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .service import Request
 
@@ -55,6 +56,8 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allocator : str
     seconds : float
         What it took to find it.
+    status : {"optimal", "no better found", "time limit", "interrupted"}
+        How the search for it ended, see `tvm_sched.anytime.Status`.
     """
 
     request: str
@@ -66,6 +69,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_ns: int
     allocator: str = ""
     seconds: float = 0.0
+    status: Status = "no better found"
 
     @property
     def throughput(self) -> float:

@@ -25,11 +25,12 @@ register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
 def try_place(
     state: ClusterState,
     request: Request,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Placement | None:
     """As `place`, but None where the allocator finds no place."""
     method = get(allocator)
+    allocator = method.name
     chosen = method.read_options(options)
     service = state.service(request.service)
     if request.name in state.running or request.name in state.waiting:
@@ -48,7 +49,7 @@ def try_place(
 def place(
     state: ClusterState,
     request: Request,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Placement:
     """Place a request on what is free, and check the answer by every rule.

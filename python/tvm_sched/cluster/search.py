@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..anytime import Status
 from .cluster import Cluster
 from .pricing import nanoseconds
 from .service import Service, operator_ns
@@ -51,6 +52,8 @@ class Embedding:
     routes : tuple of tuple of int
         Links from each stage to the next one.
     cycle_ns, latency_ns : int
+    status : {"no better found", "time limit", "interrupted"}
+        How the search for it ended, see `tvm_sched.anytime.Status`.
     """
 
     pools: tuple[int, ...]
@@ -58,6 +61,7 @@ class Embedding:
     routes: tuple[tuple[int, ...], ...]
     cycle_ns: int
     latency_ns: int
+    status: Status = "no better found"
 
 
 class ClusterSearch:

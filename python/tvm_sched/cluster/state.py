@@ -131,6 +131,7 @@ class ClusterState:
             embedding.latency_ns,
             allocator,
             seconds,
+            embedding.status,
         )
 
     def hold(self, placement: Placement) -> None:

@@ -130,8 +130,9 @@ def exact_program(
             return ProgramResult(cutoff, proved=True)
         program.restrict(first, last)
     result = program.solve(solver, seconds, threads, hint)
-    bound = min(max(result.bound, simple_bound(problem, stages), least), cutoff)
-    return ProgramResult(bound, result.stage_of, result.proved)
+    if math.isinf(result.bound):  # no partition is within its windows, so none is cheaper than the cutoff
+        return ProgramResult(cutoff, proved=True)
+    return ProgramResult(max(result.bound, simple_bound(problem, stages), least), result.stage_of, result.proved)
 
 
 def windows(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Integers, Integers]:

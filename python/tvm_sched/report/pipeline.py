@@ -79,6 +79,7 @@ def _cards(plan: PipelinePlan, runs: Sequence[PipelineRun]) -> str:
     if plan.certificate:
         shown.append(("Lower bound", format_ns(plan.certificate.lower_bound_ns), escape(plan.certificate.bound)))
         shown.append(("Gap", format_percent(plan.certificate.gap), "at most this share could be saved"))
+        shown.append(("Status", escape(plan.certificate.status), "how the search ended"))
     if plan.seconds:
         shown.append(("Found in", format_time(plan.seconds), escape(plan.partitioner)))
     return cards(shown)

@@ -37,7 +37,7 @@ class PartitionPipeline:
     def __init__(
         self,
         stages: int | Literal["auto"] = "auto",
-        partitioner: str = "pipeline-exact",
+        partitioner: str = "anytime",
         options: Mapping[str, Any] | None = None,
         *,
         devices: Sequence[str] | None = None,

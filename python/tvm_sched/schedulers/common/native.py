@@ -190,7 +190,7 @@ def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
             return repaired
     raise InfeasibleError(
         f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
-        "does not look at memory; use 'exact', devices with more memory, or more of them"
+        "does not look at memory; use 'anytime', devices with more memory, or more of them"
     )
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 
 from ...problem import Problem
-from .greedy import priorities
-from .portfolio import Rule, groups
-from .search import Array, Choice, Searches
+from ..common.greedy import priorities
+from ..common.search import Array, Choice, Searches
+from .rules import Rule, groups
 
 HISTORY = 20
 """A change is taken when it is no worse than what held so many tries ago."""
