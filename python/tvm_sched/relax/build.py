@@ -68,13 +68,7 @@ class CompiledModel:
 
     @cached_property
     def module(self) -> ScheduledModule:
-        """The runtime module, with its options, timelines and parameters.
-
-        Raises
-        ------
-        InputError
-            The model computes nothing, so there is no module.
-        """
+        """The runtime module, with its options, timelines and parameters."""
         module = ScheduledModule(self._linked)
         for name, value in self.parameters.items():
             module.set_parameter(name, value)
@@ -174,7 +168,7 @@ def compile(
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
         executor = make_executor(mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options)
-        mod = attach_executor(mods[0], executor.modules, executor.main)
+        mod = attach_executor(mods[0], [executor.module], executor.main)
         executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
