@@ -19,7 +19,7 @@ matplotlib.rcParams.update({"svg.hashsalt": "tvm_sched", "svg.fonttype": "none",
 import matplotlib.pyplot as plt  # noqa: E402 - after the backend is chosen
 
 Pairs = list[tuple[Case, Cell]]
-MAIN = ("single", "EfficientMIP", "DeepPlan", "SortingHat", "exact")
+MAIN = ("single", "EfficientMIP", "DeepPlan", "SortingHat", "anytime")
 PAPER = {"EfficientMIP": ("1.16", "1.62"), "DeepPlan": ("1.93", "2.14"), "SortingHat": ("2.28", "2.96")}
 """Average and largest speed-up over a single GPU (TVM) that the paper reports for its three servers."""
 PAPER_SERVERS = ("v100-server", "v100-hetero", "a6000-server")
@@ -130,10 +130,10 @@ def limits(page: Page, pairs: Pairs, shared: bool) -> None:
 
 
 def out_of_order(page: Page, pairs: Pairs) -> None:
-    """Cases in which `exact` is behind another method."""
-    page.text("### Where `exact` is behind")
+    """Cases in which `anytime` is behind another method."""
+    page.text("### Where `anytime` is behind")
     found = speedups(pairs)
-    best = found.get("exact", {})
+    best = found.get("anytime", {})
     rows = []
     for place, own in sorted(best.items()):
         others = {label: found[label][place] for label in found if label != "Critical Path" and place in found[label]}
@@ -145,7 +145,7 @@ def out_of_order(page: Page, pairs: Pairs) -> None:
         page.text("Nowhere: in no case is a schedule of another method faster.")
         return
     page.text(f"It should be so nowhere; it is in {len(rows)} of {len(best)} cases.")
-    page.table(("case", "exact", "the best", "by"), rows)
+    page.table(("case", "anytime", "the best", "by"), rows)
 
 
 def _where(case: Case) -> tuple[str, str, str]:
@@ -162,12 +162,12 @@ def headlines(page: Page, pairs: Pairs) -> None:
     page.text("## Speed-up over a single GPU", REASONS)
     found = speedups(pairs, PAPER_SERVERS)
     rows = []
-    for label in ("EfficientMIP", "DeepPlan", "SortingHat", "exact"):
+    for label in ("EfficientMIP", "DeepPlan", "SortingHat", "anytime"):
         rows.append((label, *_mean_and_most(found.get(label, {}).values()), *PAPER.get(label, ("-", "-"))))
     page.table(("V100, V100 (hetero), A6000", "average", "largest", "paper's average", "paper's largest"), rows)
     p4d = speedups(pairs, ("p4d",))
     at_32x64 = {label: [v for (_, _, shape), v in cells.items() if shape == "32x64"] for label, cells in p4d.items()}
-    for label in ("SortingHat", "exact"):
+    for label in ("SortingHat", "anytime"):
         if at_32x64.get(label):
             most = _mean_and_most(at_32x64[label])[1]
             page.text(f"On p4d at 32x64, {label}: up to {most} (the paper predicts up to 3.7 for SortingHat).")
@@ -234,7 +234,7 @@ def figure_10(page: Page, pairs: Pairs) -> None:
     )
     best: dict[str, tuple[Case, Cell]] = {}
     for case, cell in pairs:
-        shown = case.server == "v100-server" and case.method.label in ("SortingHat", "exact")
+        shown = case.server == "v100-server" and case.method.label in ("SortingHat", "anytime")
         if cell.spans and shown and not case.method.servers:
             best.setdefault(f"{case.server}-{case.method.label}".lower(), (case, cell))
     for name, (case, cell) in best.items():
@@ -298,7 +298,7 @@ def _error(measure: str) -> Callable[[Cell], float]:
 
 
 def _variants(page: Page, pairs: Pairs, name: str, labels: Sequence[str], servers: Sequence[str]) -> None:
-    """Speed-ups of variants of one method side by side."""
+    """Speed-ups of variants of one method in parallel."""
     if not any(label in speedups(pairs, servers) for label in labels if label != "SortingHat"):
         page.text("None of these cases were run: `sortinghat` was left out, or its variants.")
     for server in servers:
@@ -356,7 +356,7 @@ def figure_14(page: Page, pairs: Pairs) -> None:
         figure, axes = plt.subplots(1, len(shapes), figsize=(2.1 * len(shapes) + 0.6, 1.9), squeeze=False)
         for n, shape in enumerate(shapes):
             for case, cell in own:
-                if case.shape == shape and case.method.label in ("single", "SortingHat", "exact"):
+                if case.shape == shape and case.method.label in ("single", "SortingHat", "anytime"):
                     values = [seconds * 1e3 for seconds in cell.warm]
                     axes[0, n].plot(
                         [part * 100 for part in WARM], values, marker="o", markersize=2, label=case.method.label

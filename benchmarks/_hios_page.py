@@ -26,7 +26,7 @@ NOTES = """
   makes it in the paper and in the sweeps here. The sweeps' graphs are made after the paper's description, with seeds
   of our own.
 - `ios` has the limits of the authors' simulation: 2 groups of up to 3 operators, 10 operators looked at together.
-- `auto` and "auto with stages" are ours; the first is for operators by themselves, as `*-inter`, `heft` and `peft`
+- `anytime` and "anytime with stages" are ours; the first is for operators by themselves, as `*-inter`, `heft` and `peft`
   are. Bounds are of the problem with or without stages that a method was given; with stages they are weaker.
 """
 

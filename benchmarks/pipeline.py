@@ -26,7 +26,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "pipedream": {},
     "tarnawski-dp": {},
     "slicegraph": {},
-    "pipeline-exact": {},
+    "anytime": {},
 }
 
 
@@ -101,7 +101,7 @@ def _partitions(name: str, graph: OpGraph, stages: list[int], seconds: float) ->
             yield Row(case, method, part.cost / 1e3, "bottleneck, µs")
             yield Row(case, method, part.cost / best, "over the best")
             yield Row(case, method, part.seconds, "s")
-            if method == "pipeline-exact":
+            if method == "anytime":
                 yield Row(case, method, bound / best, "bound / best")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -22,13 +23,51 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
+class Alias:
+    """An old name of a method.
+
+    Attributes
+    ----------
+    old, new : str
+    renamed : mapping of str to str
+        What the method's options were called under the old name.
+    gone : tuple of str
+        Options that there were under the old name; they are ignored now.
+    """
+
+    old: str
+    new: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+
+    def translate(self, what: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Options as the method has them today."""
+        ignored = [key for key in given if key in self.gone]
+        if ignored:
+            _deprecate(f"{what} {self.new!r} has no option {', '.join(ignored)} any more; it is ignored")
+        return {self.renamed.get(key, key): value for key, value in given.items() if key not in self.gone}
+
+
+class OldNameWarning(DeprecationWarning):
+    """A method or option was asked for by a name that will go."""
+
+
+def _deprecate(message: str) -> None:
+    """Warn of something old, at the line outside of this package that asked for it."""
+    depth = 1
+    while sys._getframe(depth).f_globals.get("__name__", "").startswith(__package__) and sys._getframe(depth).f_back:
+        depth += 1
+    warnings.warn(message, OldNameWarning, stacklevel=depth + 1)
+
+
+@dataclass(frozen=True)
 class Method(Generic[Function]):
     """A method as registered.
 
     Attributes
     ----------
     what, name : str
-        "scheduler", "exact".
+        "scheduler", "anytime".
     function : callable
         It takes the options last.
     options : type
@@ -37,6 +76,8 @@ class Method(Generic[Function]):
         First line of the function's docstring.
     answers_interrupt : bool
         On Ctrl-C it returns the best answer that it has, soon, if it has one.
+    alias : Alias or None
+        The old name under which it was asked for.
     """
 
     what: str
@@ -45,6 +86,7 @@ class Method(Generic[Function]):
     options: type[msgspec.Struct]
     summary: str
     answers_interrupt: bool = False
+    alias: Alias | None = None
 
     def read_options(self, options: Mapping[str, Any] | msgspec.Struct | None) -> msgspec.Struct:
         """Options as a struct of this method's; texts of the command line are converted.
@@ -57,6 +99,8 @@ class Method(Generic[Function]):
         if isinstance(options, self.options):
             return options
         given = dict(options) if isinstance(options, Mapping) else {}
+        if self.alias is not None:
+            given = self.alias.translate(self.what, given)
         known = [each.name for each in msgspec.structs.fields(self.options)]
         for key in given:
             if key not in known:
@@ -145,7 +189,9 @@ class Registry(Generic[Entry]):
 
 @dataclass
 class Methods(Registry[Method[Function]]):
-    """Methods of one kind, with options: schedulers, partitioners, allocators."""
+    """Methods of one kind, with options: schedulers, partitioners, allocators; ``aliases`` are old names."""
+
+    aliases: dict[str, Alias] = field(default_factory=dict)
 
     def register(
         self, name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
@@ -173,6 +219,19 @@ class Methods(Registry[Method[Function]]):
             return function
 
         return add
+
+    def alias(self, old: str, new: str, renamed: Mapping[str, str] | None = None, gone: tuple[str, ...] = ()) -> None:
+        """Let a method be asked for by an old name, with an `OldNameWarning`; see `Alias`."""
+        self.aliases[old] = Alias(old, new, renamed or {}, gone)
+
+    def get(self, name: str) -> Method[Function]:
+        """The method of that name; raises `InputError` that lists those there are."""
+        self._load()
+        alias = self.aliases.get(name)
+        if alias is None:
+            return super().get(name)
+        _deprecate(f"{self.what} {name!r} is an old name of {alias.new!r} and will go in the next release")
+        return replace(self.entries[alias.new], alias=alias)
 
 
 def _function(entry: Any) -> Any:

@@ -81,7 +81,7 @@ def problem_file(problem, tmp_path):
 
 @pytest.fixture
 def schedule_file(run, problem_file, tmp_path):
-    run("schedule", problem_file, "--scheduler", "exact", "--time-limit", 5, "-o", tmp_path / "schedule.json")
+    run("schedule", problem_file, "--scheduler", "anytime", "--time-limit", 5, "-o", tmp_path / "schedule.json")
     return tmp_path / "schedule.json"
 
 

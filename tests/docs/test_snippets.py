@@ -23,10 +23,14 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path):
 
 
 def called():
-    return [(page, words) for page in PAGES for block in blocks(page) if block.language == "sh" for words in commands(block)]
+    return [
+        (page, words) for page in PAGES for block in blocks(page) if block.language == "sh" for words in commands(block)
+    ]
 
 
-@pytest.mark.parametrize(("page", "words"), called(), ids=lambda value: name(value) if hasattr(value, "parts") else " ".join(value))
+@pytest.mark.parametrize(
+    ("page", "words"), called(), ids=lambda value: name(value) if hasattr(value, "parts") else " ".join(value)
+)
 def test_a_command_is_there_with_its_options(page, words):
     import typer
 
@@ -37,7 +41,9 @@ def test_a_command_is_there_with_its_options(page, words):
     while hasattr(command, "commands"):
         assert rest[0] in command.commands, f"{rest[0]} is no command of tvm-sched"
         command = command.commands[rest.pop(0)]
-    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
     given = {word.partition("=")[0] for word in rest if word.startswith("-") and not word[1:2].isdigit()}
     assert given <= known
 

@@ -28,7 +28,7 @@ CHANGED = {
 def test_defaults():
     options = CompileOptions.of("cpu2")
     assert options.topology == load_topology("cpu2")
-    assert (options.scheduler, options.measure, options.run_options) == ("exact", False, {})
+    assert (options.scheduler, options.measure, options.run_options) == ("anytime", False, {})
     assert CompileOptions.of("cpu").measure is True
     assert CompileOptions.of("cpu", backend="emulated").measure is False
     with pytest.raises(dataclasses.FrozenInstanceError):

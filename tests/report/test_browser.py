@@ -5,10 +5,10 @@ import base64
 import msgspec
 import pytest
 from test_plan import chain_problem
-from tvm_sched.cost_model.roofline_model import roofline
 
 from report import browser
 from tvm_sched.cluster import ClusterState, Request, fail, load_cluster, load_services, place
+from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.pipeline import plan_pipeline
 from tvm_sched.pipeline.simulator import simulate as pipeline_simulate
 from tvm_sched.problem import Problem, load_topology

@@ -22,7 +22,7 @@ from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.state import State
 from tvm_sched.testing import random_problem
 
-from .test_exact import diamonds, two_gpus
+from .test_anytime import diamonds, two_gpus
 
 FORBIDDEN = 2**63 - 1
 EFFORT = Effort("highs", 10.0, 0, 0)

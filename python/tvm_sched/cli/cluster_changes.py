@@ -84,7 +84,7 @@ def fail(
     allocation: Running,
     part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that fails.")],
     services: Services = "rampa-services",
-    allocator: Method = "cluster-exact",
+    allocator: Method = "anytime",
     output: AllocationFile = None,
 ) -> None:
     """A part fails: place anew what it carried, on what is left."""

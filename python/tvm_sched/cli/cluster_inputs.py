@@ -23,7 +23,7 @@ Services = Annotated[
     str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
 ]
 Method = Annotated[
-    str, typer.Option("--allocator", "-a", metavar="NAME", help="cluster-exact, rampa, ncar, pipeedge or first-fit.")
+    str, typer.Option("--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge or first-fit.")
 ]
 Running = Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
 AllocationFile = Annotated[

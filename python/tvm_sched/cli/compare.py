@@ -169,7 +169,7 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
         )  # fmt: skip
         data.append(
             {"scheduler": name, "latency_ns": c.latency_ns, "lower_bound_ns": c.lower_bound_ns, "gap": c.gap,
-             "bound": c.bound, "seconds": seconds, "speedup_over_single": speedup}
+             "bound": c.bound, "status": c.status, "seconds": seconds, "speedup_over_single": speedup}
         )  # fmt: skip
     rows += [(name, "failed", "", "", "", "", "") for name in failed]
     data += [{"scheduler": name, "error": message} for name, message in failed.items()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +31,7 @@ from .inputs import (
     load_timeline,
     scheduler_options,
 )
-from .interrupt import interruptible
+from .interrupt import interruptible, stoppable
 from .models import ModelOptions, load_problem
 from .output import BAD_INPUT, Output
 from .shapes import ConstantValues, InputShapes, TokenShape
@@ -85,7 +84,7 @@ def schedule(
     out: Output,
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
-    scheduler: SchedulerName = "exact",
+    scheduler: SchedulerName = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
@@ -120,9 +119,7 @@ def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, A
     """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
     from ..schedulers import get, solve
 
-    # A scheduler that answers Ctrl-C gives what it has by then; a second one ends the process all the same.
-    stopping = nullcontext() if get(scheduler).answers_interrupt else interruptible(out)
-    with stopping, out.step(f"Scheduling with {scheduler}") as step:
+    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
         return solve(made, scheduler, options, progress=step)
 
 
@@ -171,6 +168,7 @@ def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, 
         "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
         "gap": certificate.gap if certificate else None,
         "bound": certificate.bound if certificate else None,
+        "status": certificate.status if certificate else None,
         "seconds": chosen.seconds,
         "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
     }
@@ -208,7 +206,7 @@ def simulate(
     chosen = load_schedule(made, schedule_file)
     verify(made, chosen)
     predicted = price(made, chosen)
-    chosen = _certified(made, chosen, predicted)
+    chosen = _certified(made, chosen)
     real = [load_timeline(made, path) for path in measured or ()]
     if timeline:
         predicted.save(timeline)
@@ -261,15 +259,13 @@ def _show_useful(out: Output, made: Problem, chosen: Schedule) -> None:
         out.show(table(head, rows, text_columns=1))
 
 
-def _certified(made: Problem, chosen: Schedule, predicted: Timeline) -> Schedule:
+def _certified(made: Problem, chosen: Schedule) -> Schedule:
     """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
     import msgspec
 
-    from ..schedule import Certificate
-    from ..schedule.bounds import lower_bound
+    from ..schedulers.registry import certificate
 
-    bound = lower_bound(made)
-    return msgspec.structs.replace(chosen, certificate=Certificate(predicted.latency_ns, bound.ns, bound.name))
+    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen))
 
 
 def verify(

@@ -7,14 +7,16 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import redirect_stdout
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, NoReturn, get_type_hints
 
 import typer
 from rich.markup import escape
 
 from ..errors import InputError, TvmSchedError
+from ..registry import OldNameWarning
 from .child_process import CRASHES, can_fork, fork_child
 from .interrupt import watch
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
@@ -34,7 +36,8 @@ def command(
             out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
             _begin(out, apart)
             try:
-                with redirect_stdout(sys.stderr):  # Ray, for one, prints what it thinks of its nodes at any time
+                # Ray, for one, prints what it thinks of its nodes at any time.
+                with redirect_stdout(sys.stderr), _old_names_said(out):
                     function(out, **arguments)
                 out.finish()
             except (Exception, KeyboardInterrupt) as error:
@@ -47,6 +50,25 @@ def command(
         return function
 
     return add
+
+
+@contextmanager
+def _old_names_said(out: Output) -> Iterator[None]:
+    """Say once, in a line, what old names were used."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OldNameWarning)
+        show = warnings.showwarning
+
+        def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, OldNameWarning):
+                show(message, category, *place, **more)
+            elif str(message) not in said:
+                said.add(str(message))
+                out.say(f"warning: {message}")
+
+        warnings.showwarning = say
+        yield
 
 
 def own_process() -> None:
@@ -114,7 +136,7 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
     if type(error).__module__.startswith(("click.", "typer.")) and hasattr(error, "exit_code"):
         raise error  # a usage error: typer shows it with the command's usage
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has seen enough
         raise typer.Exit(FAILURE)
     if debug:
         traceback.print_exception(error)

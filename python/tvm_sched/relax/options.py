@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
 from ..streams import ALLOCATORS, LAUNCH_ORDERS
 
-SCHEDULER, PARTITIONER = "exact", "pipeline-exact"
+SCHEDULER, PARTITIONER = "anytime", "anytime"
 OBJECTIVES = ("latency", "throughput")
 BACKENDS = ("cpu", "emulated", "cuda")
 _ALLOWED: Mapping[str, tuple[str | None, ...]] = {

@@ -79,6 +79,7 @@ def _cards(plan: PipelinePlan, runs: Sequence[PipelineRun]) -> str:
     if plan.certificate:
         shown.append(("Lower bound", format_ns(plan.certificate.lower_bound_ns), escape(plan.certificate.bound)))
         shown.append(("Gap", format_percent(plan.certificate.gap), "at most this share could be saved"))
+        shown.append(("Status", escape(plan.certificate.status), "how the search ended"))
     if plan.seconds:
         shown.append(("Found in", format_time(plan.seconds), escape(plan.partitioner)))
     return cards(shown)
@@ -107,7 +108,7 @@ def _stage_table(problem: Problem, plan: PipelinePlan) -> str:
 
 
 def _bar(stage: Stage, plan: PipelinePlan) -> str:
-    """A stage's parts side by side, the bottleneck as long as the column, and a line at the lower bound."""
+    """A stage's parts next to each other, the bottleneck as long as the column, and a line at the lower bound."""
     longest = max(plan.cost_ns, 1)
     pieces = "".join(
         f'<i class="{part.name}" style="width:{100 * getattr(stage, part.field) / longest:.3f}%" '

@@ -161,6 +161,7 @@ def _cards(view: View) -> str:
     if certificate:
         shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))
         shown.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
+        shown.append(("Status", escape(certificate.status), "how the search ended"))
     if view.schedule.seconds:
         shown.append(("Found in", format_time(view.schedule.seconds), escape(view.schedule.scheduler)))
     return cards(shown)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import ScheduleIndex, simulate
 from tvm_sched.schedule.simulator import price
-from tvm_sched.schedulers.common.blocks import BlockSearch, Found
+from tvm_sched.schedulers.anytime.blocks import BlockSearch, Found
+from tvm_sched.schedulers.anytime.rules import groups, rules, starts
 from tvm_sched.schedulers.common.partial import Move, Run
-from tvm_sched.schedulers.common.portfolio import groups, rules, starts
 from tvm_sched.schedulers.common.search import Choice, Searches, events_of, rows_of, schedule_index, sequence_of
 from tvm_sched.testing import random_problem, random_schedule
 
-from ..test_exact import diamonds, two_gpus
+from ..test_anytime import diamonds, two_gpus
 
 
 def simulated(problem, sequence):

@@ -226,6 +226,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 "latency_ns": certificate.latency_ns if certificate else None,
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
+                "status": certificate.status if certificate else "",
                 **({"measured": variant.schedule.notes["measured"]} if "measured" in variant.schedule.notes else {}),
             }
         )

@@ -56,7 +56,7 @@ class Effort(NamedTuple):
 
     @staticmethod
     def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
-        """As much work as takes about so many seconds on an idle machine."""
+        """As much work as takes about this many seconds on an idle machine."""
         speed = Speed.of(problem)
         return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
 
@@ -190,7 +190,7 @@ def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
             return repaired
     raise InfeasibleError(
         f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
-        "does not look at memory; use 'exact', devices with more memory, or more of them"
+        "does not look at memory; use 'anytime', devices with more memory, or more of them"
     )
 
 

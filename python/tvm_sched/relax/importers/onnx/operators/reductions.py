@@ -40,6 +40,7 @@ def extremum(node: Node) -> relax.Expr:
             name="largest" if largest else "smallest",
         )
         inner = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in axes}
+
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
             outer = iter(i)
             index = []
