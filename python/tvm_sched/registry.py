@@ -189,7 +189,7 @@ class Registry(Generic[Entry]):
 
 @dataclass
 class Methods(Registry[Method[Function]]):
-    """Methods of one kind, with options: schedulers, partitioners, allocators; ``aliases`` are old names."""
+    """Methods of one kind, with options and old names: schedulers, partitioners, allocators."""
 
     aliases: dict[str, Alias] = field(default_factory=dict)
 
@@ -225,7 +225,7 @@ class Methods(Registry[Method[Function]]):
         self.aliases[old] = Alias(old, new, renamed or {}, gone)
 
     def get(self, name: str) -> Method[Function]:
-        """The method of that name; raises `InputError` that lists those there are."""
+        """The method of that name, or of that old name; raises `InputError` that lists those there are."""
         self._load()
         alias = self.aliases.get(name)
         if alias is None:

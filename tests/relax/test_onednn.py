@@ -387,7 +387,6 @@ def network():
 @pytest.mark.parametrize("topology", ["cpu1", "v100-server"])
 def test_new_parameters_are_noticed(topology):
     compiled = compile(network(), topology, "single", parameters="external")
-    compiled.module.configure(emulate_values=True)
     x = arrays([IMAGE])[0]
     first = compiled.run(x)
     name, value = next((n, v) for n, v in compiled.parameters.items() if v.shape == (4, 8, 1, 1))

@@ -3,13 +3,14 @@
 Neither the compiler nor a solver is needed here: ``TVM_USE_RUNTIME_LIB=1`` is enough.
 """
 
-from .machine import MachineWarning
+from .machine import EmulationWarning, MachineWarning
 from .module import ScheduledModule, find_scheduled_module, load, make_module, open_library, scheduled_modules
 from .parameters import write_parameters
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 
 __all__ = [
+    "EmulationWarning",
     "LatencyStatistics",
     "MachineWarning",
     "ScheduledModule",
