@@ -192,7 +192,7 @@ def make_problem(
 
 
 def check_before(options: CompileOptions, objective: str) -> None:
-    """Refuse, before the long work, options of the other objective, methods that are not there, CUDA without its compiler."""
+    """Refuse, before the long work: the other objective, methods that are not there, CUDA without its compiler."""
     options.check_methods()
     if options.objective != objective:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
