@@ -84,7 +84,7 @@ def compile_model(
         bool | None,
         typer.Option(
             "--measure/--no-measure",
-            help="Run the schedule and others for the same cores on this machine (one stream, side by side, logical "
+            help="Run the schedule and others for the same cores on this machine (one stream, in parallel, logical "
             "devices) and keep the fastest. Default: only for --topology cpu.",
         ),
     ] = None,

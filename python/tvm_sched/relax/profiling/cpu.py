@@ -1,4 +1,4 @@
-"""Measures kernels on this machine's cores: alone and warm, alone and cold, side by side; copies in memory."""
+"""Measures kernels on this machine's cores: alone and warm, alone and cold, in parallel; copies in memory."""
 
 from __future__ import annotations
 

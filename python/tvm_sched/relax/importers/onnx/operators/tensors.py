@@ -11,8 +11,8 @@ import onnx
 import tvm
 from tvm import relax, te
 
-from .registry import Node, converter, dtype_of
 from ..widen import WIDER
+from .registry import Node, converter, dtype_of
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 from .upstream import convert_upstream
 
