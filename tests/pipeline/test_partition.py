@@ -18,7 +18,7 @@ from tvm_sched.pipeline.programs import (
     bottleneck_guess_bound,
     exact_program,
     simple_bound,
-    windows,
+    stage_ranges,
 )
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.testing.regal import regal_like
