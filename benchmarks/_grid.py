@@ -30,8 +30,8 @@ class Method(msgspec.Struct, frozen=True):
     ----------
     servers : tuple of str
         Only on these; empty: on all.
-    limit : {"", "exact", "paper", "third"}
-        Which time limits it gets: `exact`'s, those of the papers' methods, or a third of these.
+    limit : {"", "anytime", "paper", "third"}
+        Which time limits it gets: `anytime`'s, those of the papers' methods, or a third of these.
     """
 
     label: str
@@ -173,9 +173,9 @@ def emulate(problem: Problem, schedule: Schedule) -> tuple[float, float]:
     module.configure(trace=True)
     inputs = [np.zeros(spec["shape"], spec["dtype"]) for spec in plan["arguments"]]
     module.configure(emulation_scale=1)
-    module.run(*inputs)  # makes threads and buffers; parameters do not remain, so the next run loads them, too
+    module.run_times(*inputs)  # makes threads and buffers; parameters do not remain, so the next run loads them, too
     module.configure(emulation_scale="auto")
-    module.run(*inputs)
+    module.run_times(*inputs)
     return module.latency(), module.timeline()["wall_ns"] / 1e9
 
 

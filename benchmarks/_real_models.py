@@ -17,7 +17,7 @@ EIGHT_BITS = 2e-2
 """Of models that round to 8 bits: a step is 1/255 of a tensor's range, and several may add up."""
 SIXTEEN_BITS = 1e-2
 """Of models whose tensors are float16: each is rounded to 11 bits here, while ONNX Runtime keeps some in float32."""
-OPTIONS = {"submodel_time_limit": 0.3, "improve_time_limit": 0.3, "time_limit": 10}
+OPTIONS = {"work": 0.3, "time_limit": 10}
 
 
 @dataclass(frozen=True)

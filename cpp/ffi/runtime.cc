@@ -13,6 +13,7 @@
 #include "ffi/runtime/tensors.h"
 #include "runtime/cores.h"
 #include "runtime/machine.h"
+#include "runtime/mapped_file.h"
 #include "runtime/processor.h"
 
 namespace tvm_sched::runtime {
@@ -61,6 +62,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.machine_differences", MachineDifferences)
       .def("tvm_sched.cores", [](int compiled) { return Cores(compiled); })
+      .def("tvm_sched.release_pages",
+           [](void* begin, std::int64_t size) {
+             MappedFile::Release(begin, static_cast<std::size_t>(size));
+           })
       .def("tvm_sched.use_cores", UseCores)
       .def("tvm_sched.known_features", KnownProcessorFeatures)
       .def("tvm_sched.stop_runs", StopRuns)

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 
 namespace tvm_sched::runtime {
@@ -17,7 +20,39 @@ namespace {
   throw std::runtime_error(path + ": cannot be read (" + reason + ")");
 }
 
+/// The mapped ranges of all files, by their first address.
+struct Ranges {
+  std::mutex mutex;
+  std::map<std::uintptr_t, std::uintptr_t> ends;
+};
+
+Ranges& Mapped() {
+  static auto* ranges = new Ranges;  // for files that are closed when the process ends
+  return *ranges;
+}
+
+std::uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
 }  // namespace
+
+MappedFile::MappedFile(std::string path, const std::byte* data, Bytes size)
+    : path_(std::move(path)), data_(data), size_(size) {
+  if (data_ == nullptr) return;
+  const std::lock_guard lock(Mapped().mutex);
+  Mapped().ends[AddressOf(data_)] = AddressOf(data_ + size_.count);
+}
+
+void MappedFile::Release(const void* begin, std::size_t size) {
+  const std::uintptr_t first = AddressOf(begin), last = first + size;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::lock_guard lock(Mapped().mutex);  // the file stays mapped meanwhile
+  auto range = Mapped().ends.upper_bound(first);
+  if (range == Mapped().ends.begin()) return;
+  --range;
+  if (last > range->second) return;
+  const std::uintptr_t from = (first + page - 1) / page * page, to = last / page * page;
+  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
 
 std::shared_ptr<const MappedFile> MappedFile::Open(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -44,6 +79,8 @@ std::shared_ptr<const MappedFile> MappedFile::Open(const std::string& path) {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
+    const std::lock_guard lock(Mapped().mutex);
+    Mapped().ends.erase(AddressOf(data_));
     munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_.count));
   }
 }

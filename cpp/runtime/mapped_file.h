@@ -2,6 +2,7 @@
 #ifndef TVM_SCHED_RUNTIME_MAPPED_FILE_H_
 #define TVM_SCHED_RUNTIME_MAPPED_FILE_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -17,13 +18,16 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  /// Let the system take back the pages that lie wholly in a range, if it is of a mapped file: who
+  /// reads there again reads the file. Any other memory is left alone.
+  static void Release(const void* begin, std::size_t size);
+
   const std::string& path() const { return path_; }
   const std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
 
  private:
-  MappedFile(std::string path, const std::byte* data, Bytes size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::string path, const std::byte* data, Bytes size);
 
   std::string path_;
   const std::byte* data_;

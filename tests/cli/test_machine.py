@@ -48,9 +48,9 @@ def test_topology_check(run, fails, v100, tmp_path):
 def test_schedulers(run):
     said = {entry["name"]: entry for entry in run("schedulers", "--json").json}
     assert list(said) == schedulers.names()
-    options = {option["name"]: option for option in said["exact"]["options"]}
-    assert options["time_limit"]["default"] > 0
-    assert options["time_limit"]["type"] == "float"
+    options = {option["name"]: option for option in said["anytime"]["options"]}
+    assert options["stage"]["default"] > 0
+    assert options["stage"]["type"] == "int"
     assert "Seconds" in options["time_limit"]["description"]
     assert "time_limit" in run("schedulers").stdout
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/json_cursor.h"
+#include "runtime/mapped_file.h"
 #include "runtime/safetensors.h"
 
 namespace tvm_sched::runtime {
@@ -61,6 +62,22 @@ TEST_F(Safetensors, ReadsTensors) {
   EXPECT_EQ(file.tensors.at("b").spec.ToString(), "bfloat16[]");
   EXPECT_EQ(std::memcmp(file.tensors.at("b").data, "ij", 2), 0);
   EXPECT_EQ(file.tensors.at("c").spec.ToString(), "bool[0, 3]");
+}
+
+TEST_F(Safetensors, ReleasedPagesAreReadAgain) {
+  const std::string values(100000, 'v');
+  Write(R"({"a":{"dtype":"U8","shape":[100000],"data_offsets":[0,100000]}})", values);
+  const SafetensorsFile file = OpenSafetensors(path_);
+  const std::byte* data = file.tensors.at("a").data;
+  EXPECT_EQ(std::memcmp(data, values.data(), values.size()), 0);
+  MappedFile::Release(data, values.size());
+  EXPECT_EQ(std::memcmp(data, values.data(), values.size()), 0);
+}
+
+TEST_F(Safetensors, OnlyMappedFilesAreReleased) {
+  std::string other(100000, 'o');
+  MappedFile::Release(other.data(), other.size());  // anonymous pages would come back as zeros
+  EXPECT_EQ(other, std::string(100000, 'o'));
 }
 
 TEST_F(Safetensors, MissingFile) {

@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "runtime/json_cursor.h"
-
 namespace tvm_sched::runtime {
 
 namespace ffi = tvm::ffi;
@@ -28,14 +26,11 @@ Resident ReadResident(const JsonCursor& cursor) {
 
 }  // namespace
 
-RunOptions ReadOptions(const std::string& json, RunOptions options) {
-  const JsonCursor cursor = JsonCursor::Parse(json, "options");
-  cursor.AllowFields({"trace", "emulate_values", "emulation_scale", "resident", "instances",
+RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
+  cursor.AllowFields({"trace", "times_only", "emulation_scale", "resident", "instances",
                       "watchdog", "devices", "graph", "in_turn"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
-  if (auto values = cursor.OptionalField("emulate_values"); values) {
-    options.emulate_values = values->Bool();
-  }
+  if (auto times = cursor.OptionalField("times_only"); times) options.times_only = times->Bool();
   if (auto scale = cursor.OptionalField("emulation_scale"); scale) {
     options.emulation_scale.reset();
     if (!scale->IsNull()) {

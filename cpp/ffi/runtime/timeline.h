@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/executor.h"
+#include "runtime/json_cursor.h"
 #include "runtime/plan.h"
 #include "runtime/residency.h"
 
@@ -18,7 +19,7 @@ namespace tvm_sched::runtime {
 /// What configure() sets.
 struct RunOptions {
   bool trace = false;
-  bool emulate_values = false;
+  bool times_only = false;                // emulated devices compute no values
   std::optional<double> emulation_scale;  // nothing: chosen for each plan
   Resident resident = 0.0;
   int instances = 1;         // runs that may proceed at once
@@ -29,7 +30,7 @@ struct RunOptions {
 };
 
 /// Read options; those that are not there keep their value. Throws FormatError.
-RunOptions ReadOptions(const std::string& json, RunOptions options);
+RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options);
 
 /// A run that ended well.
 struct LastRun {

@@ -2,75 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <stdexcept>
 
+#include "kernels/onednn/vector_math.h"
 #include "threads/pool.h"
 
 namespace tvm_sched::onednn {
 
 namespace {
 
-// Compiled for several instruction sets; the dynamic loader takes the one of the processor.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define TVM_SCHED_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define TVM_SCHED_VERSIONS
-#endif
-
 constexpr std::int64_t kScoreBytes = 512 << 10;  // so that scores stay in the second-level cache
 constexpr std::int64_t kFewestRows = 16, kMostRows = 128;
-
-/// exp(x) for x <= 0 within 2 ulp; 0 below -87.3, NaN of NaN.
-inline float Exponential(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-  const float shifted = x * 1.44269504088896341f + kRound;
-  const float whole = shifted - kRound;
-  const float rest = (x - whole * 0.693145751953125f) - whole * 1.42860682030941723212e-6f;
-  float value = 1.9875691500e-4f;
-  value = value * rest + 1.3981999507e-3f;
-  value = value * rest + 8.3334519073e-3f;
-  value = value * rest + 4.1665795894e-2f;
-  value = value * rest + 1.6666665459e-1f;
-  value = value * rest + 5.0000001201e-1f;
-  value = value * rest * rest + rest + 1.0f;
-  std::int32_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = static_cast<std::int32_t>((static_cast<std::uint32_t>(bits) + 127u) << 23);
-  float power;
-  std::memcpy(&power, &bits, sizeof power);
-  return x < -87.3f ? 0.0f : value * power;
-}
-
-TVM_SCHED_VERSIONS float Largest(const float* values, std::int64_t count) {
-  float largest = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : largest)
-  for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, values[k]);
-  return largest;
-}
-
-/// Replace values by exp(value - largest); returns their sum.
-TVM_SCHED_VERSIONS float Exponentials(float* values, std::int64_t count, float largest) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t k = 0; k < count; ++k) {
-    const float value = Exponential(values[k] - largest);
-    values[k] = value;
-    sum += value;
-  }
-  return sum;
-}
 
 TVM_SCHED_VERSIONS void Add(float* values, const float* other, std::int64_t count) {
 #pragma omp simd
   for (std::int64_t k = 0; k < count; ++k) values[k] += other[k];
-}
-
-TVM_SCHED_VERSIONS void Scale(float* values, std::int64_t count, float factor) {
-#pragma omp simd
-  for (std::int64_t k = 0; k < count; ++k) values[k] *= factor;
 }
 
 /// A matrix in memory: one of its strides is 1.

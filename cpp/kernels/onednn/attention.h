@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "kernels/onednn/description.h"
+#include "kernels/onednn/own_kernel.h"
 
 namespace tvm_sched::onednn {
 
-class Attention {
+class Attention final : public OwnKernel {
  public:
   /// Operands: query (batch, heads, rows, width), key (batch, heads, keys, width), value (batch,
   /// heads, keys, value width), a mask to be added whose dimensions may be 1 where there are four
@@ -18,7 +19,7 @@ class Attention {
   /// no key, "plain" NaN. Throws std::invalid_argument where shapes do not fit.
   Attention(const Description& description, int threads);
 
-  void Run(const std::vector<void*>& data) const;
+  void Run(const std::vector<void*>& data) const final;
 
  private:
   struct Data {

@@ -18,6 +18,13 @@ const dnnl::engine& Engine() {
   return engine;
 }
 
+/// Parameters that lie in a mapped file need no memory once there is a copy in the primitive's
+/// layout.
+void ReleasePages(void* source, std::size_t size) {
+  static const ffi::Function release = ffi::Function::GetGlobalRequired("tvm_sched.release_pages");
+  release(source, static_cast<std::int64_t>(size));
+}
+
 dnnl::stream& Stream() {
   thread_local dnnl::stream stream(Engine());
   return stream;
@@ -27,7 +34,7 @@ dnnl::stream& Stream() {
 
 std::string ImplementationOf(const Description& description, int cores) {
   std::string found;
-  if (description.primitive == "attention") return "tvm_sched";
+  if (IsOwn(description.primitive)) return "tvm_sched";
   threads::Enter(description.cores.Of(cores), [&] {
     try {
       found = Prepare(description, Engine()).implementation;
@@ -87,7 +94,7 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
 }
 
 void Kernel::Execute(const std::vector<void*>& data) {
-  if (attention_ != nullptr) return attention_->Run(data);
+  if (own_ != nullptr) return own_->Run(data);
   LayOutParameters(data);
   for (Copy& copy : copies_) {
     if (description_.operands[copy.operand].parameter) continue;
@@ -116,12 +123,13 @@ void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
     TVM_FFI_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
                               << "\" is no float32 tensor of " << wanted << " elements";
   }
-  return static_cast<char*>(tensor->data) + tensor->byte_offset;
+  return static_cast<char*>(tensor->data) + tensor->byte_offset +
+         description_.operands[argument].offset * static_cast<std::int64_t>(sizeof(float));
 }
 
 void Kernel::Build() {
-  if (description_.primitive == "attention") {
-    attention_ = std::make_unique<Attention>(description_, threads_);
+  if (IsOwn(description_.primitive)) {
+    own_ = MakeOwn(description_, threads_);
     return;
   }
   const Prepared prepared = onednn::Prepare(description_, Engine());
@@ -167,6 +175,7 @@ void Kernel::LayOutParameters(const std::vector<void*>& data) {
       dnnl::memory from(given, Engine(), source);
       copy.reorder.execute(Stream(), from, packed->memory);
       Stream().wait();
+      ReleasePages(source, given.get_size());
       copy.packed = packed;
       shared_->packed.Add(source, copy.packed);
     }

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/onednn/attention.h"
 #include "kernels/onednn/description.h"
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/packed.h"
 
 namespace tvm_sched::onednn {
@@ -36,7 +36,7 @@ struct Prepared {
 /// Make the primitive. Throws dnnl::error where oneDNN has none for the description.
 Prepared Prepare(const Description& description, const dnnl::engine& engine);
 
-/// oneDNN's name of the implementation it would take here on a share of so many cores, empty where
+/// oneDNN's name of the implementation it would take here on a share of this many cores, empty where
 /// it has none.
 std::string ImplementationOf(const Description& description, int cores);
 
@@ -52,7 +52,7 @@ class Kernel {
     PackedParameters packed;
   };
 
-  /// Makes the primitive, for its share of so many cores.
+  /// Makes the primitive, for its share of this many cores.
   Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared);
 
   /// Inputs, then the result: compact float32 tensors in CPU memory. One caller at a time.
@@ -77,7 +77,7 @@ class Kernel {
   int threads_;
   std::shared_ptr<Shared> shared_;
 
-  std::unique_ptr<Attention> attention_;  // instead of a primitive
+  std::unique_ptr<OwnKernel> own_;  // instead of a primitive
   dnnl::primitive primitive_;
   std::mutex mutex_;
   std::size_t scratchpad_size_ = 0;

@@ -97,15 +97,6 @@ Prepared Pooling(const Description& d, const dnnl::engine& engine) {
   return Plain(d, found, Primitive(found));
 }
 
-Prepared Softmax(const Description& d, const dnnl::engine& engine) {
-  using Primitive = dnnl::softmax_forward;
-  const auto algorithm =
-      d.algorithm == "log" ? dnnl::algorithm::softmax_log : dnnl::algorithm::softmax_accurate;
-  const Primitive::primitive_desc found(engine, kInference, algorithm, LayoutOf(d.operands[0]),
-                                        LayoutOf(d.result()), d.axis, Attributes(d));
-  return Plain(d, found, Primitive(found));
-}
-
 Prepared LocalResponse(const Description& d, const dnnl::engine& engine) {
   using Primitive = dnnl::lrn_forward;
   const auto number = [&](int k) { return static_cast<float>(d.numbers.at(k)); };
@@ -156,7 +147,6 @@ Prepared Prepare(const Description& description, const dnnl::engine& engine) {
                                                    {"deconvolution", Deconvolution},
                                                    {"matmul", Matmul},
                                                    {"pooling", Pooling},
-                                                   {"softmax", Softmax},
                                                    {"local_response_normalization", LocalResponse},
                                                    {"layer_normalization", LayerNormalization},
                                                    {"concatenation", Concatenation}};

@@ -12,31 +12,34 @@ from rich.markup import escape
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .command import Output
+from .compile_cache import Made, compilation_key, keep, restore
 from .inputs import (
     CostsName,
+    Graph,
+    Instances,
+    LaunchOrder,
     Model,
     Options,
     ReportFile,
+    Resident,
     SchedulerName,
     Seed,
+    Streams,
     TimeLimit,
     TimelineFile,
     TopologyName,
     TraceFile,
     check_outputs,
-    load_topology,
     scheduler_options,
 )
 from .interrupt import interruptible
-from .kept import Made, compilation_key, keep, restore
 from .models import ModelOptions, model_warnings, packages_for
+from .output import Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:
     from ..problem import Problem
-    from ..runtime import ScheduledModule
     from .measure import Measured
     from .progress import Step
 
@@ -58,7 +61,7 @@ def compile_model(
     model: Model,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact.")],
-    scheduler: SchedulerName = "exact",
+    scheduler: SchedulerName = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
@@ -81,10 +84,15 @@ def compile_model(
         bool | None,
         typer.Option(
             "--measure/--no-measure",
-            help="Run the schedule and others for the same cores on this machine (one stream, side by side, logical "
+            help="Run the schedule and others for the same cores on this machine (one stream, in parallel, logical "
             "devices) and keep the fastest. Default: only for --topology cpu.",
         ),
     ] = None,
+    streams: Streams = None,
+    launch_order: LaunchOrder = None,
+    graph: Graph = None,
+    resident: Resident = None,
+    instances: Instances = None,
     threads: Threads = None,
     processor: Annotated[
         str,
@@ -113,21 +121,19 @@ def compile_model(
     given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    machine = load_topology(topology)
-    from ..cost_model import get_cost_model
-    from ..problem import MEASURED
+    from ..relax.options import CompileOptions
 
-    if costs is not None:
-        get_cost_model(costs)  # a wrong name is said before the long work
-    asked = {
-        "topology": machine, "scheduler": scheduler, "options": options, "input_shapes": sets or None,
-        "constants": constants, "parameters": "external" if parameters == "file" else parameters, "backend": backend,
-        "cost_model": costs, "processor": processor, "threads": threads,
-        "measure": topology == MEASURED and backend in (None, "cpu") if measure is None else measure,
-    }  # fmt: skip
+    chosen = CompileOptions.of(
+        topology,
+        scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
+        launch_order=launch_order, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
+        parameters="external" if parameters == "file" else parameters,
+    )  # fmt: skip
+    chosen.check_methods()  # a wrong name is said before the long work
+    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     cache = None if no_cache else compiled_models()
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
-        key = compilation_key(model, asked) if cache else None
+        key = compilation_key(model, asked | vars(chosen)) if cache else None
         made = restore(cache, key, output) if cache and key else None
         if made:
             out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
@@ -145,7 +151,7 @@ def compile_model(
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
     with packages_for(model):
         from ..relax import compile as compile_scheduled
-    from ..schedule.simulate import simulate
+    from ..schedule.simulator import simulate
     from .plan import describe
 
     compiled = compile_scheduled(model, progress=step, **asked)
@@ -162,9 +168,7 @@ def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | Non
     for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
     if not any(problem.graph.operators for problem in made.problems):
-        out.say(
-            f"{model} computes nothing: TVM's virtual machine can run the artifact, `tvm-sched run` has nothing to do"
-        )
+        out.say(f"{model} computes nothing: a run gives back what it is given")
     if report:
         from ..report.html import Entry, write_report
 
@@ -223,9 +227,12 @@ def run(
     output: OutputFolder = None,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
-    emulate_values: Annotated[
-        bool, typer.Option("--emulate-values", help="Emulated devices: compute the values, too.")
+    times_only: Annotated[
+        bool, typer.Option("--times-only", help="Emulated devices: compute no values, so that there are no outputs.")
     ] = False,
+    graph: Graph = None,
+    resident: Resident = None,
+    instances: Instances = None,
     emulation_scale: Annotated[
         float | None,
         typer.Option("--emulation-scale", metavar="X", help="Emulated devices: run X times slower than planned."),
@@ -235,27 +242,34 @@ def run(
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     check_outputs({"--timeline": (timeline, JSON), "--trace": (trace, JSON)}, [artifact])
+    if times_only and output:
+        raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
     given = read_values(input, seed, output)
     if artifact.is_dir():
         from .pipeline import run_artifact
 
-        if parameters or timeline or emulate_values or emulation_scale is not None or threads is not None:
-            raise InputError(
-                f"{artifact} is a pipeline; --parameters, --threads, --timeline, --emulate-values and --emulation-scale "
-                "are for artifacts of one schedule"
-            )
+        own = {"--parameters": parameters, "--threads": threads, "--timeline": timeline, "--graph": graph,
+               "--resident": resident, "--instances": instances, "--times-only": times_only or None,
+               "--emulation-scale": emulation_scale}  # fmt: skip
+        if given_here := [option for option, value in own.items() if value is not None]:
+            raise InputError(f"{artifact} is a pipeline; {given_here[0]} is for artifacts of one schedule")
         run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
         return
     from .. import runtime
-    from .measure import choose_inputs, measure
+    from ..runtime.parameters import require_parameters
+    from ..runtime.values import choose_inputs
+    from .measure import measure
 
     with out.step("Loading the artifact"):
         module = runtime.load(artifact, parameters, threads=threads)
-    _check_parameters(artifact, module)
-    module.configure(trace=True, emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    if not times_only:
+        require_parameters(artifact, module.parameters())
+    module.configure(times_only=times_only, emulation_scale=emulation_scale)
+    module.configure(graph=graph, resident=resident, instances=instances)
+    replays = module.info().get("run", {}).get("graph", False) if graph is None else graph
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
-        measured = measure(module, values, warm_up, repeat, step)
+        measured = measure(module, values, warm_up, repeat, step, trace_apart=replays, times_only=times_only)
     save_outputs(out, output, measured.outputs)
     if timeline:
         measured.timeline.save(timeline)
@@ -267,15 +281,6 @@ def run(
         out.wrote(trace, "trace")
     files = {"timeline": timeline, "trace": trace, "output": output}
     _show_run(out, module.info(), measured, {name: str(path) for name, path in files.items() if path})
-
-
-def _check_parameters(artifact: Path, module: ScheduledModule) -> None:
-    missing = [parameter["name"] for parameter in module.parameters() if not parameter["loaded"]]
-    if missing:
-        raise InputError(
-            f"{artifact}: {len(missing)} parameters have no values ({missing[0]!r}, ...): there is no file "
-            f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name it with --parameters"
-        )
 
 
 def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict[str, str]) -> None:
@@ -314,7 +319,7 @@ def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict
 def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
     """What ran, where, made by whom; the inputs and outputs as ``run`` names them."""
     plan, others = measured.plan, len(info.get("plans", ())) - 1
-    rows = [(what, str(info[what])) for what in ("topology", "scheduler") if info.get(what)]
+    rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
     rows += [("plans for other shapes", str(others))] if others > 0 else []
     rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
     rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
@@ -340,6 +345,6 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where files go.")] = Path("out"),
 ) -> None:
     """GoogLeNet on two machines: schedule, compile, run, compare with ONNX Runtime, report (a minute or two)."""
-    from ..demo import run_demo
+    from .demonstration.googlenet import run_demo
 
     run_demo(out, output)

@@ -12,7 +12,8 @@ import msgspec
 import typer
 
 from ..errors import InputError
-from .command import Output
+from ..files import UNREADABLE
+from .output import Output
 
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
@@ -66,6 +67,35 @@ TimeLimit = Annotated[
     float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
+Streams = Annotated[
+    str | None,
+    typer.Option(
+        "--streams",
+        metavar="one|opara|nimble|wavefront|best",
+        help="How operators of a device share its streams. Default: what is best by prediction, the scheduler's among it.",
+    ),
+]
+LaunchOrder = Annotated[
+    str | None,
+    typer.Option(
+        "--launch-order",
+        metavar="depth-first|breadth-first|critical-path|opara",
+        help="Order in which kernels start. Default: with several streams what is best by prediction, else the scheduler's.",
+    ),
+]
+Graph = Annotated[
+    bool | None, typer.Option("--graph/--no-graph", help="GPUs: capture a run as a CUDA graph and replay it.")
+]
+Resident = Annotated[
+    float | None,
+    typer.Option(
+        "--resident", metavar="PART", help="Part of the parameters, 0 to 1, that remains on devices between runs."
+    ),
+]
+Instances = Annotated[
+    int | None,
+    typer.Option("--instances", metavar="N", help="Runs that may proceed at once, each with memory of its own."),
+]
 CostsName = Annotated[
     str | None,
     typer.Option(
@@ -84,7 +114,7 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="HOST:PORT|auto",
-        help="Spread the search over a Ray cluster (extra [cluster]). The result is the same.",
+        help="Distribute the search over a Ray cluster (extra [cluster]). The result is the same.",
     ),
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
@@ -100,12 +130,14 @@ def workers_of(ray: str | None) -> AbstractContextManager[None]:
     if ray is None:
         return nullcontext()
     from ..serving import RayExecutor
-    from ..spread import workers
+    from ..worker_pool import workers
 
     return workers(RayExecutor(ray))
 
 
-def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = ()) -> None:
+def check_outputs(
+    outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = (), charts: bool = True
+) -> None:
     """Refuse files that cannot be written, before the long work begins.
 
     Parameters
@@ -114,6 +146,8 @@ def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inpu
         Option to its file (None: not asked for) and the allowed endings.
     inputs : iterable of Path
         Files that must not be overwritten.
+    charts : bool
+        Whether the file of ``--report`` has charts, for which plotly is needed.
     """
     taken = {path.resolve(): f"the input {path}" for path in inputs}
     for option, (path, endings) in outputs.items():
@@ -130,7 +164,7 @@ def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inpu
         if path.resolve() in taken:
             raise InputError(f"{option} {path}: that is {taken[path.resolve()]}; give another name")
         taken[path.resolve()] = f"the file of {option}"
-    if any(option == "--report" and path for option, (path, _) in outputs.items()):
+    if charts and any(option == "--report" and path for option, (path, _) in outputs.items()):
         from ..report.page import require_plotly
 
         require_plotly()
@@ -191,7 +225,7 @@ def is_problem(path: Path) -> bool:
         return False
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Head).root_index is None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return True
     except OSError:
         return False

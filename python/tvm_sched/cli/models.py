@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._library import without_torch
 from ..errors import InputError
-from .command import Output
 from .inputs import is_problem, load_topology
+from .output import Output
 from .shapes import ShapeSet, one_shape, parse_constants, parse_shapes, parse_token_sizes
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def model_warnings(out: Output) -> Iterator[None]:
     said: set[str] = set()
     for warning in caught:
         text = str(warning.message)
-        if warning.category.__name__ not in ("CostWarning", "ModelWarning"):
+        if warning.category.__name__ not in ("CostWarning", "ModelWarning", "EmulationWarning"):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         elif text not in said:
             said.add(text)

@@ -8,11 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..anytime import Status
 from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import HOST, Problem
 
 FORMAT, VERSION = "tvm_sched.schedule", 1
+
+_MOST = (1 << 31) - 1
+"""Largest number of a stream or stage."""
 
 TransferKind = Literal["load", "copy", "host_read"]
 
@@ -42,6 +46,13 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     direct_host_access: bool = False
     submodel: int = 0
     stage: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("stream", "stage"):
+            if not 0 <= getattr(self, name) <= _MOST:
+                raise ScheduleError(
+                    f"the placement of operator {self.operator!r} has {name} {getattr(self, name)}; 0 to {_MOST} is allowed"
+                )
 
 
 class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -88,11 +99,19 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         No feasible schedule of the problem has a lower latency.
     bound : str
         Which argument gave the lower bound.
+    status : {"optimal", "no better found", "time limit", "interrupted"}
+        How the search for the schedule ended, see `tvm_sched.anytime.Status`.
     """
 
     latency_ns: int
     lower_bound_ns: int
     bound: str = ""
+    status: Status = "no better found"
+
+    @staticmethod
+    def unchecked(status: Status) -> Certificate:
+        """What a method hands to `solve`, which computes latency and bound: how its search ended."""
+        return Certificate(0, 0, status=status)
 
     @property
     def latency(self) -> float:
@@ -125,7 +144,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Who made it, how, and the wall-clock time that took.
     certificate : Certificate or None
     notes : dict
-        What else its maker says of it, for people: `auto` names what it tried.
+        What else its maker says of it, for people: `anytime` says to what latency each improver came.
     """
 
     problem: str

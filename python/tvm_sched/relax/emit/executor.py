@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,21 +13,19 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import KernelCall, emit_plan, output_tensors
-from ...problem import Problem, Topology
-from ...runtime.machine import describe
+from ...planning import output_tensors
+from ...problem import Problem
+from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
-from ...streams import core_shares
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
-from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
-from ..kernel_libraries import KERNELS, make_modules
-from ..kernels import compile_kernels
-from ..processor import host_target, needs_of, threads_in_artifact
+from ..processor import host_target, needs_of
 from ..shared_values import same_bits
 from ..tail import ENTRY as TAIL_ENTRY
 from ..tail import refuse_tail, tail_operators
+from .kernel_calls import claimed_functions, compile_for, kernel_names
 from .kernel_table import KernelTable
+from .module import lower, make_runtime_module
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""
@@ -50,8 +48,8 @@ class Executor:
 
     Attributes
     ----------
-    module : tvm.runtime.Module or None
-        Of kind ``tvm_sched``, with the kernels imported. None where nothing is left to compute.
+    module : tvm.runtime.Module
+        Of kind ``tvm_sched``, with the kernels imported. ``main`` does not call it where nothing is left to compute.
     main : relax.Function
         Takes the inputs and the parameters without values; calls the module.
     parameters : dict of str to tvm.runtime.Tensor
@@ -60,15 +58,10 @@ class Executor:
         As in ``docs/formats/plan.md``.
     """
 
-    module: tvm.runtime.Module | None
+    module: tvm.runtime.Module
     main: relax.Function
     parameters: dict[str, Any]
     plans: list[dict[str, Any]]
-
-    @property
-    def modules(self) -> list[tvm.runtime.Module]:
-        """The module, where there is one."""
-        return [] if self.module is None else [self.module]
 
 
 def make_executor(
@@ -77,7 +70,7 @@ def make_executor(
     backend: str | None = None,
     embed: bool = True,
     target: tvm.target.Target | None = None,
-    metadata: dict[str, Any] | None = None,
+    run_options: Mapping[str, Any] | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -91,16 +84,16 @@ def make_executor(
         Whether the module holds the values of the parameters.
     target : tvm.target.Target, optional
         For the kernels; default `host_target`.
-    metadata : dict, optional
-        Further fields for what the module says of itself (its function ``info``).
+    run_options : mapping, optional
+        What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
     """
     library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
     if len(mods) > 1:
         refuse_tail(mods, "an artifact for several input shapes")
     variants = [_variant(mod, k, len(mods)) for k, mod in enumerate(mods)]
-    chosen = backend or choose_backend(variants[0].problem)
-    if chosen != "cpu":
-        refuse_tail(mods, f"the backend {chosen!r}")
+    backend = backend or default_backend(variants[0].problem)
+    if backend != "cpu":
+        refuse_tail(mods, f"the backend {backend!r}")
     _check_alike(variants)
     if backend == "cuda":
         for variant in variants:
@@ -113,32 +106,26 @@ def make_executor(
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
         functions = table.add(variant.mod, functions, claimed_functions(variant.mod))
-        shares = core_shares(variant.problem, variant.schedule)
-        libraries += make_modules(variant.mod, functions, function_cores(variant.extraction.calls, shares))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
-        plan = emit_plan(
+        plan, called = lower(
+            variant.mod,
+            variant.extraction,
             variant.problem,
             variant.schedule,
-            variant.extraction,
+            functions,
             name=variant.name,
-            backend=backend or choose_backend(variant.problem),
-            functions=functions,
+            backend=backend,
             values=tuple(values),
-            cores=shares,
         )
-        plan.update(threads_in_artifact())
+        libraries += called
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
-    if not any(plan["outputs"] for plan in plans):
-        return Executor(None, main, {}, plans)
-    described = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
-    info = json.dumps({**described, **(metadata or {})})
-    make = tvm.get_global_func("tvm_sched.make_module")
-    module = make(json.dumps(plans), info, parameters if embed else {})
-    compiled = compile_for(plans[0]["backend"], table.kernels, variants[0].problem.topology, target)
-    for library in [*([compiled] if compiled else []), *libraries]:
-        module.import_module(library)
+    about = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
+    if run_options:
+        about["run"] = dict(run_options)
+    compiled = compile_for(backend, table.kernels, variants[0].problem.topology, target)
+    module = make_runtime_module(plans, about, parameters if embed else {}, [compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
 
 
@@ -180,23 +167,18 @@ def _structure(variant: Variant) -> Any:
     return visit(variant.extraction.result)
 
 
-def choose_backend(problem: Problem) -> str:
-    """The backend of a problem's devices: real where all are CPUs, else emulated."""
-    return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
-
-
-def compile_for(
-    backend: str, kernels: dict[str, tvm.tirx.PrimFunc], topology: Topology, target: tvm.target.Target | None = None
-) -> tvm.runtime.Module | None:
-    """Kernels, by the names under which they are found, compiled for a backend; None where there are none.
-
-    ``target``: of the host's kernels; default `host_target`.
-    """
-    if not kernels:
-        return None
-    if backend == "cuda":
-        return compile_cuda_kernels(kernels, [device.arch for device in topology.devices])
-    return compile_kernels(kernels, target or host_target())
+def default_backend(problem: Problem) -> str:
+    """The backend of a problem's devices: real where all are CPUs, else emulated, with a warning that says so."""
+    gpus = [device.name for device in problem.topology.devices if device.kind != "cpu"]
+    if not gpus:
+        return "cpu"
+    warnings.warn(
+        f"{len(gpus)} GPUs of the topology {problem.topology.name!r} are emulated: {EMULATED}. The backend 'cuda' compiles "
+        "for real GPUs; the backend 'emulated' asks for this, without the warning",
+        EmulationWarning,
+        stacklevel=2,
+    )
+    return "emulated"
 
 
 def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extraction) -> None:
@@ -214,23 +196,6 @@ def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extracti
                 f"operator {call.operator!r} calls {call.function!r}, a function of the host, which has no kernel for GPUs; "
                 "compile for a topology of CPUs, or leave it out of the model"
             )
-
-
-def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:
-    """Name in the artifact of each function that is called and that the artifact holds."""
-    claimed = claimed_functions(mod)
-    used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
-    return {function: f"tvm_sched_{function}{suffix}" for function in used}
-
-
-def function_cores(calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """The share of the machine's cores of each function that is called, from those of operators."""
-    return {call.function: shares[call.operator] for call in calls}
-
-
-def claimed_functions(mod: tvm.IRModule) -> set[str]:
-    """Functions of a module that kernel libraries compute."""
-    return {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()
 
 
 def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:
@@ -264,6 +229,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 "latency_ns": certificate.latency_ns if certificate else None,
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
+                "status": certificate.status if certificate else "",
                 **({"measured": variant.schedule.notes["measured"]} if "measured" in variant.schedule.notes else {}),
             }
         )

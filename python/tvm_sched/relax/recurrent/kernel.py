@@ -103,17 +103,20 @@ class _Writer:
     def _multiply(self, phase: int, step: Any, block: Any, group: Any) -> None:
         """Sums of the state times the weights of a block's gates, for a few sequences."""
         start, to = self.cell.phases[phase]
-        lanes = (to - start) * self.cell.units
-        with T.unroll(self.cell.rows) as row, T.vectorized(lanes) as lane:
-            T.buffer_store(self.sums, self._zero(), [row, lane])
+        rows, gates, units = self.cell.rows, to - start, self.cell.units
+        # A vector for each gate: LLVM makes one of 64 lanes of one of 48.
+        with T.unroll(rows) as row, T.unroll(gates) as gate, T.vectorized(units) as lane:
+            T.buffer_store(self.sums, self._zero(), [row, gate * units + lane])
         with (
             T.serial(self.cell.hidden) as k,
-            T.unroll(self.cell.rows) as row,
-            T.vectorized(lanes) as lane,
+            T.unroll(rows) as row,
+            T.unroll(gates) as gate,
+            T.vectorized(units) as lane,
         ):
-            b = group * self.cell.rows + row
+            b, column = group * rows + row, gate * units + lane
             state = self.reset[b, k] if phase else self._state(step, b, k)
-            T.buffer_store(self.sums, self.sums[row, lane] + state * self.weights[phase][block, k, lane], [row, lane])
+            product = state * self.weights[phase][block, k, column]
+            T.buffer_store(self.sums, self.sums[row, column] + product, [row, column])
 
     def _state(self, step: Any, b: Any, k: Any) -> Any:
         return self.h[step % 2, b, k] if self.rounded is None else self.rounded[b, k]

@@ -14,9 +14,10 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ....errors import InputError
 from ..model import data_address
-from .checks import STANDARD, node_text
+from .checks import node_text
 from .files import first_line
 from .operators import Node, UnsupportedNode, find
+from .operators.registry import STANDARD
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from tvm import relax
 from ...importers.model import data_address
 from ..registry import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of, transpose_constant
-from .describe import channels_last, to_first, to_last
+from .describe import channels_last, dense, to_first, to_last
 from .local_response import find_local_response
+from .normalization import OPERATORS as NORMALIZATIONS
+from .normalization import groups_of
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED
 
 UNARY = {
@@ -25,7 +28,7 @@ BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 POOLS = {f"nn.{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg") for n in (1, 2, 3)}
 REDUCTIONS = {"mean", "sum", "max", "min"}
 FEW_CHANNELS = 8
-"""From so many on, a transposed convolution to channels last fills vectors well enough."""
+"""From this many on, a transposed convolution to channels last fills vectors well enough."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,13 @@ class ChannelsLast(Rewriter):
             **dict.fromkeys(UNARY, self._unary),
             **dict.fromkeys(BINARY, self._binary),
             "concat": self._concatenation,
+            **dict.fromkeys(NORMALIZATIONS, self._normalization),
             "nn.pad": self._pad,
             "nn.prelu": self._prelu,
             "permute_dims": self._permute,
             "reshape": self._shuffle,
             "strided_slice": self._slice,
+            "take": self._take,
         }
 
     def visit(self, variable: Any, value: Any) -> Any:
@@ -231,6 +236,48 @@ class ChannelsLast(Rewriter):
             self._to_last(call.args[0]), axes, *call.args[2:], assume_inbound=bool(call.attrs.assume_inbound)
         )
         return self.emit(made)
+
+    def _take(self, call: Any) -> Any:
+        """Places along an axis in another order, as padding by reflection."""
+        rank = len(shape_of(call.args[0]) or ())
+        if not self._known(call.args[0]) or call.attrs.axis is None or len(shape_of(call.args[1]) or ()) != 1:
+            return None
+        axis = _axis_in_last(int(call.attrs.axis), rank)
+        return self.emit(_with(call, [self._to_last(call.args[0]), self.value(call.args[1])], axis=axis))
+
+    def _normalization(self, call: Any) -> Any:
+        """Over groups of channels: a kernel for the moments, and a multiplication and an addition."""
+        groups = groups_of(call)
+        if groups is None:
+            return None
+        shape = shape_of(call) or ()
+        batch, channels, places = shape[0], shape[1], prod(shape[2:])
+        each, last = channels // groups, self._known(self.resolve(call.args[0]))
+        value = self._to_last(self.resolve(call.args[0])) if last else self.value(call.args[0])
+        whole = channels * places
+        along = [each, 1, channels] if last else [each * places, places, 1]
+        numbers = dense((channels,))
+        kernel = {
+            "primitive": "moments",
+            "numbers": [float(call.attrs.epsilon)],
+            "operands": [
+                {"dims": [batch, groups, each, places], "strides": [whole, *along]},
+                numbers,
+                numbers,
+                dense((2, batch, channels)),
+            ],
+        }
+        ty = relax.TensorType((2, batch, channels), "float32")
+        arguments = [value, *(self.value(a) for a in call.args[1:])]
+        found = self.emit(self.kernels.call("moments", kernel, arguments, ty, 4 * batch * whole))
+        one = (1,) * (len(shape) - 2)
+        each_channel = (batch, *one, channels) if last else (batch, channels, *one)
+        factor, summand = (
+            self.emit(relax.op.reshape(self.emit(relax.op.strided_slice(found, [0], [k], [k + 1])), each_channel))
+            for k in (0, 1)
+        )
+        made = self.emit(relax.op.add(self.emit(relax.op.multiply(value, factor)), summand))
+        return made if last else Plain(made)
 
     def _part(self, item: Any) -> Any:
         """A part of a split value."""

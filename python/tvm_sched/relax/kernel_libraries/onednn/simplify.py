@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
-from ..rewrite import Rewriter, operation, shape_of
+from ..rewrite import Rewriter, is_float32, operation, shape_of
+from .normalization import Normalization, find_normalization
 
 
 class Simplifier(Rewriter):
-    """Sees through dropout and broadcasts to the same shape; turns a sum over a stack (ONNX's Sum) into additions."""
+    """Sees through dropout, broadcasts to the same shape and pairs of reshapes, of which nothing is left.
+
+    Turns a sum over a stack (ONNX's Sum) into additions, and normalisations that are written out into one operator.
+    """
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self.normalized: dict[Any, Any] = {}  # old value: the new one in the shape of what was normalised
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
@@ -21,6 +30,19 @@ class Simplifier(Rewriter):
         name = operation(value)
         if name in ("broadcast_to", "reshape") and shape_of(value.args[0]) == shape_of(value) is not None:
             return self.value(value.args[0])
+        if name == "permute_dims" and _keeps_order(shape_of(value.args[0]), value.attrs.axes):
+            return self.emit(relax.op.reshape(self.value(value.args[0]), shape_of(value)))
+        if name == "reshape":
+            before = self.defined(value.args[0])
+            if operation(before) == "reshape" and shape_of(before.args[0]) == shape_of(value) is not None:
+                return self.value(before.args[0])
+            inner = self.normalized.get(self.resolve(value.args[0]))
+            if inner is not None and shape_of(inner) == shape_of(value):
+                return inner
+        if name in ("divide", "multiply") and is_float32(value):
+            found = find_normalization(self, value)
+            if found is not None:
+                return self._normalization(variable, found)
         if name == "sum" and not value.attrs.keepdims and [int(a) for a in value.attrs.axis or []] == [0]:
             parts = self._stacked(value.args[0])
             if parts:
@@ -30,6 +52,17 @@ class Simplifier(Rewriter):
                 return total
         return super().visit(variable, value)
 
+    def _normalization(self, variable: Any, found: Normalization) -> Any:
+        shape = shape_of(found.source) or ()
+        one, zero = (relax.const(np.full(shape[1], number, np.float32)) for number in (1, 0))
+        made = self.emit(
+            relax.op.nn.group_norm(
+                self.value(found.source), one, zero, found.groups, 1, list(range(2, len(shape))), found.epsilon
+            )
+        )
+        self.normalized[variable] = made
+        return made if shape == found.shape else self.emit(relax.op.reshape(made, found.shape))
+
     def _stacked(self, expr: Any) -> list[Any]:
         call = self.defined(expr)
         if operation(call) != "stack" or int(call.attrs.axis or 0) != 0:
@@ -38,3 +71,9 @@ class Simplifier(Rewriter):
         if isinstance(parts, relax.Var):
             parts = self.definitions.get(parts)
         return list(parts.fields) if isinstance(parts, relax.Tuple) else []
+
+
+def _keeps_order(shape: tuple[int, ...] | None, axes: Any) -> bool:
+    """Whether a transposition moves dimensions of one element only."""
+    order = [int(a) for a in axes or []]
+    return shape is not None and bool(order) and (moved := [k for k in order if shape[k] > 1]) == sorted(moved)

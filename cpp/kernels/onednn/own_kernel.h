@@ -1,0 +1,29 @@
+// Kernels of ours, beside oneDNN's primitives: what oneDNN lacks, or computes slowly.
+#ifndef TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_
+#define TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/onednn/description.h"
+
+namespace tvm_sched::onednn {
+
+class OwnKernel {
+ public:
+  virtual ~OwnKernel() = default;
+
+  /// The addresses of all operands, the result last. Several callers may be in it at once.
+  virtual void Run(const std::vector<void*>& data) const = 0;
+};
+
+/// Whether a kernel of ours computes what a description calls `primitive`.
+bool IsOwn(const std::string& primitive);
+
+/// Throws std::invalid_argument where shapes do not fit, or no kernel of ours is for it.
+std::unique_ptr<OwnKernel> MakeOwn(const Description& description, int threads);
+
+}  // namespace tvm_sched::onednn
+
+#endif  // TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_

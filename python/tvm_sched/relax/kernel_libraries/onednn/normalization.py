@@ -1,0 +1,123 @@
+"""Group and instance normalisation: a kernel finds factor and summand of each channel, what follows is elementwise.
+
+So the tensor is read once for its moments and once for everything that is computed from it: activations and residual
+additions after the normalisation are fused into its second pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+
+OPERATORS = ("nn.group_norm", "nn.instance_norm")
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Normalisation over groups of channels of (N, C, ...).
+
+    Attributes
+    ----------
+    source : relax expression
+    groups : int
+    epsilon : float
+    shape : tuple of int
+        In which the result stands in the graph; the source's, or (N, groups, numbers of a group).
+    """
+
+    source: Any
+    groups: int
+    epsilon: float
+    shape: tuple[int, ...]
+
+
+def groups_of(call: Any) -> int | None:
+    """Groups of an operator of `OPERATORS` that the kernel can compute; None of any other."""
+    if not all(is_float32(argument) for argument in call.args):
+        return None
+    shape, attrs = shape_of(call) or (), call.attrs
+    rank, channels = len(shape), shape[1]
+    axes = {int(a) % rank for a in attrs.axes}
+    if shape[0] == 1:
+        axes.discard(0)
+    fits = rank > 2 and int(attrs.channel_axis) % rank == 1 and axes == set(range(2, rank))
+    if not fits or not (attrs.center and attrs.scale) or any(shape_of(a) != (channels,) for a in call.args[1:]):
+        return None
+    groups = int(attrs.num_groups) if operation(call) == "nn.group_norm" else channels
+    return groups if channels % groups == 0 else None
+
+
+def find_normalization(rewriter: Rewriter, call: Any) -> Normalization | None:
+    """The normalisation, without scale and shift, that a division or multiplication ends; None of any other."""
+    for factor, centred in ((1, 0), (0, 1)) if operation(call) == "multiply" else ((1, 0),):
+        root = _deviation(rewriter, call.args[factor], operation(call) == "divide")
+        found = root and _of_centred(rewriter, call.args[centred], *root)
+        if found:
+            return found
+    return None
+
+
+def _deviation(rewriter: Rewriter, expr: Any, divisor: bool) -> tuple[Any, float] | None:
+    """Variance and epsilon of ``sqrt(variance + epsilon)``, or, unless it is a divisor, of its inverse."""
+    call: Any = rewriter.defined(expr)
+    if not divisor and operation(call) == "divide" and _number(rewriter, call.args[0]) == 1.0:
+        call, divisor = rewriter.defined(call.args[1]), True
+    if operation(call) != ("sqrt" if divisor else "rsqrt"):
+        return None
+    total: Any = rewriter.defined(call.args[0])
+    epsilon = _number(rewriter, total.args[1]) if operation(total) == "add" else None
+    return None if epsilon is None else (total.args[0], epsilon)
+
+
+def _of_centred(rewriter: Rewriter, expr: Any, variance: Any, epsilon: float) -> Normalization | None:
+    """Of ``x - mean(x)`` and a variance."""
+    expr = rewriter.resolve(expr)
+    centred: Any = rewriter.defined(expr)
+    if operation(centred) != "subtract" or not is_float32(centred):
+        return None
+    x, mean = rewriter.resolve(centred.args[0]), rewriter.defined(centred.args[1])
+    axes = _axes(mean) if operation(mean) == "mean" and rewriter.resolve(mean.args[0]).same_as(x) else None
+    spread: Any = rewriter.defined(variance)
+    if axes is None or _axes(spread) != axes:
+        return None
+    if operation(spread) == "mean":
+        if not _is_square(rewriter, spread.args[0], expr):
+            return None
+    elif operation(spread) != "variance" or not rewriter.resolve(spread.args[0]).same_as(x):
+        return None
+    return _of_source(rewriter, x, axes, epsilon)
+
+
+def _of_source(rewriter: Rewriter, x: Any, axes: list[int], epsilon: float) -> Normalization | None:
+    shape = shape_of(x) or ()
+    if len(shape) < 3 or axes != list(range(2, len(shape))) or prod(shape[2:]) == 1:
+        return None
+    inner: Any = rewriter.defined(x)
+    source = rewriter.resolve(inner.args[0]) if operation(inner) == "reshape" else x
+    given = shape_of(source) or ()
+    grouped = len(shape) == 3 and len(given) > 2 and given[0] == shape[0] and given[1] % shape[1] == 0
+    return Normalization(source if grouped else x, shape[1], epsilon, shape)
+
+
+def _axes(call: Any) -> list[int] | None:
+    """Axes of a reduction that keeps its dimensions."""
+    if operation(call) not in ("mean", "variance") or not call.attrs.keepdims or call.attrs.axis is None:
+        return None
+    rank = len(shape_of(call) or ())
+    return sorted(int(a) % rank for a in call.attrs.axis)
+
+
+def _is_square(rewriter: Rewriter, expr: Any, of: Any) -> bool:
+    call: Any = rewriter.defined(expr)
+    if operation(call) == "multiply":
+        return all(rewriter.resolve(a).same_as(of) for a in call.args)
+    square = operation(call) == "square" or (operation(call) == "power" and _number(rewriter, call.args[1]) == 2.0)
+    return square and rewriter.resolve(call.args[0]).same_as(of)
+
+
+def _number(rewriter: Rewriter, expr: Any) -> float | None:
+    value = constant_value(rewriter.resolve(expr))
+    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
