@@ -9,46 +9,23 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from _tables import Row, tables
+from _tables import Table as Figures
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
     from tvm_sched.problem import Problem
 
+__all__ = ["Row", "best_ms", "circumstances", "instances", "parser", "report", "sections"]
 T = TypeVar("T")
 PREDICTED = "Latencies on GPU topologies are predicted from data sheets (see `docs/model.md`), not measured."
-
-
-@dataclass(frozen=True)
-class Row:
-    """A figure.
-
-    Parameters
-    ----------
-    case : str
-        What was worked on.
-    method : str
-        What did it.
-    figure, unit : float, str
-        What came out.
-    peer : float or None
-        The same figure of the peer, from the same run; None where there is no peer.
-    peer_name : str
-        Who the peer is.
-    """
-
-    case: str
-    method: str
-    figure: float
-    unit: str
-    peer: float | None = None
-    peer_name: str = ""
 
 
 def parser(description: str, models: bool = True) -> argparse.ArgumentParser:
@@ -116,47 +93,28 @@ def report(
     predicted: bool = False,
     notes: str = "",
 ) -> None:
-    """Print rows as a table; write them as JSON and as a page of Markdown where files are given.
+    """Print rows as tables; write them as JSON and as a page of Markdown where files are given.
 
-    ``predicted``: the page says that latencies on GPUs are predicted. ``notes`` stand above the table there.
+    ``predicted``: the page says that latencies on GPUs are predicted. ``notes`` stand above the tables there.
     """
-    header, body = _pivot(rows)
-    table = Table(*header, title=title)
-    for line in body:
-        table.add_row(*line)
-    Console().print(table)
+    made = tables(rows)
+    for each in made:
+        shown = Table(*each.header, title=f"{title}: {each.unit}")
+        for line in each.lines:
+            shown.add_row(*(cell.replace("**", "") for cell in line))
+        Console().print(shown)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if markdown is not None:
-        lines = [
-            f"# {title}",
-            "",
-            *circumstances(predicted),
-            *([notes] if notes else []),
-            "",
-            "| " + " | ".join(header) + " |",
-            "|---" * len(header) + "|",
-        ]
-        lines += ["| " + " | ".join(line) + " |" for line in body]
+        lines = [f"# {title}", "", *circumstances(predicted), *([notes] if notes else []), "", *sections(made)]
         markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text("\n".join(lines) + "\n")
+        markdown.write_text("\n".join(lines))
 
 
-def _pivot(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """A line for each case and method, a column for each unit and each peer."""
-    peers = dict.fromkeys(f"{row.unit}, {row.peer_name}" for row in rows if row.peer is not None)
-    units = dict.fromkeys(row.unit for row in rows)
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        line = lines.setdefault((row.case, row.method), {})
-        line[row.unit] = f"{row.figure:.4g}"
-        if row.peer is not None:
-            line[f"{row.unit}, {row.peer_name}"] = f"{row.peer:.4g}"
-    columns = [*units, *peers]
-    return ["case", "method", *columns], [
-        [*key, *(line.get(column, "") for column in columns)] for key, line in lines.items()
-    ]
+def sections(made: Iterable[Figures]) -> list[str]:
+    """Tables under their names, in Markdown."""
+    return [line for each in made for line in (f"## {each.unit}", "", *each.markdown(), "")]
 
 
 def circumstances(predicted: bool = False) -> list[str]:

@@ -30,8 +30,8 @@ class Method(msgspec.Struct, frozen=True):
     ----------
     servers : tuple of str
         Only on these; empty: on all.
-    limit : {"", "exact", "paper", "third"}
-        Which time limits it gets: `exact`'s, those of the papers' methods, or a third of these.
+    limit : {"", "anytime", "paper", "third"}
+        Which time limits it gets: `anytime`'s, those of the papers' methods, or a third of these.
     """
 
     label: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ matplotlib.rcParams.update({"svg.hashsalt": "tvm_sched", "svg.fonttype": "none",
 import matplotlib.pyplot as plt  # noqa: E402 - after the backend is chosen
 
 Pairs = list[tuple[Case, Cell]]
-MAIN = ("single", "EfficientMIP", "DeepPlan", "SortingHat", "exact")
+MAIN = ("single", "EfficientMIP", "DeepPlan", "SortingHat", "anytime")
 PAPER = {"EfficientMIP": ("1.16", "1.62"), "DeepPlan": ("1.93", "2.14"), "SortingHat": ("2.28", "2.96")}
 """Average and largest speed-up over a single GPU (TVM) that the paper reports for its three servers."""
 PAPER_SERVERS = ("v100-server", "v100-hetero", "a6000-server")
@@ -31,6 +32,15 @@ host access occupies the bus here (`docs/model.md`), which the paper's program l
 faster than the buses carry the parameters. Clock and memory of the slow GPUs of the heterogeneous server are modelled,
 too. Its single GPU loads everything before the first kernel; so does `single`. A `--quick` run has two of the four models
 and two of the four shapes, so its averages are over other cases than the paper's."""
+
+
+def marked(row: Sequence[str], best: Callable[..., float]) -> list[str]:
+    """A row of a name and figures, the best ones in bold; what is no number is left as it is, and so are equal ones."""
+    figures = {n: float(cell) for n, cell in enumerate(row) if n and re.fullmatch(r"[\d.]+", cell)}
+    if len(set(figures.values())) < 2:
+        return list(row)
+    first = best(figures.values())
+    return [f"**{cell}**" if figures.get(n) == first else cell for n, cell in enumerate(row)]
 
 
 class Page:
@@ -120,10 +130,10 @@ def limits(page: Page, pairs: Pairs, shared: bool) -> None:
 
 
 def out_of_order(page: Page, pairs: Pairs) -> None:
-    """Cases in which `exact` is behind another method."""
-    page.text("### Where `exact` is behind")
+    """Cases in which `anytime` is behind another method."""
+    page.text("### Where `anytime` is behind")
     found = speedups(pairs)
-    best = found.get("exact", {})
+    best = found.get("anytime", {})
     rows = []
     for place, own in sorted(best.items()):
         others = {label: found[label][place] for label in found if label != "Critical Path" and place in found[label]}
@@ -135,7 +145,7 @@ def out_of_order(page: Page, pairs: Pairs) -> None:
         page.text("Nowhere: in no case is a schedule of another method faster.")
         return
     page.text(f"It should be so nowhere; it is in {len(rows)} of {len(best)} cases.")
-    page.table(("case", "exact", "the best", "by"), rows)
+    page.table(("case", "anytime", "the best", "by"), rows)
 
 
 def _where(case: Case) -> tuple[str, str, str]:
@@ -152,12 +162,12 @@ def headlines(page: Page, pairs: Pairs) -> None:
     page.text("## Speed-up over a single GPU", REASONS)
     found = speedups(pairs, PAPER_SERVERS)
     rows = []
-    for label in ("EfficientMIP", "DeepPlan", "SortingHat", "exact"):
+    for label in ("EfficientMIP", "DeepPlan", "SortingHat", "anytime"):
         rows.append((label, *_mean_and_most(found.get(label, {}).values()), *PAPER.get(label, ("-", "-"))))
     page.table(("V100, V100 (hetero), A6000", "average", "largest", "paper's average", "paper's largest"), rows)
     p4d = speedups(pairs, ("p4d",))
     at_32x64 = {label: [v for (_, _, shape), v in cells.items() if shape == "32x64"] for label, cells in p4d.items()}
-    for label in ("SortingHat", "exact"):
+    for label in ("SortingHat", "anytime"):
         if at_32x64.get(label):
             most = _mean_and_most(at_32x64[label])[1]
             page.text(f"On p4d at 32x64, {label}: up to {most} (the paper predicts up to 3.7 for SortingHat).")
@@ -177,8 +187,11 @@ def figure_9(page: Page, pairs: Pairs) -> None:
         places = list(dict.fromkeys(_where(case) for case, _ in pairs if case.server == server))
         page.text(f"### {server}")
         page.table(
-            ("model", *labels),
-            [(f"{m} {s}", *(_cell(found, label, (server, m, s), pairs) for label in labels)) for _, m, s in places],
+            ("speed-up", *labels),
+            [
+                marked((f"{m} {s}", *(_cell(found, label, (server, m, s), pairs) for label in labels)), max)
+                for _, m, s in places
+            ],
         )
         names = [f"{m}\n{s}" for _, m, s in places]
         bars = {label: [found.get(label, {}).get(place, 0.0) for place in places] for label in labels}
@@ -221,7 +234,8 @@ def figure_10(page: Page, pairs: Pairs) -> None:
     )
     best: dict[str, tuple[Case, Cell]] = {}
     for case, cell in pairs:
-        if cell.spans and case.method.label in ("SortingHat", "exact") and not case.method.servers:
+        shown = case.server == "v100-server" and case.method.label in ("SortingHat", "anytime")
+        if cell.spans and shown and not case.method.servers:
             best.setdefault(f"{case.server}-{case.method.label}".lower(), (case, cell))
     for name, (case, cell) in best.items():
         lanes = sorted({lane for lane, *_ in cell.spans}, key=lambda lane: ("/" not in lane, lane))
@@ -284,7 +298,7 @@ def _error(measure: str) -> Callable[[Cell], float]:
 
 
 def _variants(page: Page, pairs: Pairs, name: str, labels: Sequence[str], servers: Sequence[str]) -> None:
-    """Speed-ups of variants of one method side by side."""
+    """Speed-ups of variants of one method in parallel."""
     if not any(label in speedups(pairs, servers) for label in labels if label != "SortingHat"):
         page.text("None of these cases were run: `sortinghat` was left out, or its variants.")
     for server in servers:
@@ -295,7 +309,7 @@ def _variants(page: Page, pairs: Pairs, name: str, labels: Sequence[str], server
         places = list(found[known[0]])
         rows = [(f"{m} {s}", *(_cell(found, label, (server, m, s), pairs) for label in known)) for _, m, s in places]
         rows.append(("average", *(_mean_and_most(found[label].values())[0] for label in known)))
-        page.table((server, *known), rows)
+        page.table((f"speed-up on {server}", *known), [marked(row, max) for row in rows])
         bars = {label: [found[label].get(place, 0.0) for place in places] for label in known}
         page.picture(
             f"{name}-{server}", f"{name} on {server}", _bars([f"{m}\n{s}" for _, m, s in places], bars, "speed-up")
@@ -322,13 +336,19 @@ def figure_13(page: Page, pairs: Pairs) -> None:
 def figure_14(page: Page, pairs: Pairs) -> None:
     """Parameters that remain from a run before."""
     page.text("## Figure 14: part of the parameters that remain on the devices", "Latency in ms, on v100-server.")
-    rows = [
-        (f"{case.model} {case.shape}, {case.method.label}", *(f"{seconds * 1e3:.1f}" for seconds in cell.warm))
-        for case, cell in pairs
-        if case.server == "v100-server" and case.model in ("gpt2-large", "openllama-7b") and cell.warm
-        and case.method.label in MAIN
-    ]  # fmt: skip
-    page.table(("remaining", *(f"{part:.0%}" for part in WARM)), rows)
+    warm: dict[str, dict[str, Sequence[float]]] = {}
+    for case, cell in pairs:
+        if case.server == "v100-server" and case.model in ("gpt2-large", "openllama-7b") and cell.warm:
+            warm.setdefault(f"{case.model} {case.shape}", {})[case.method.label] = cell.warm
+    methods = [label for label in MAIN if any(label in found for found in warm.values())]
+    page.table(
+        ("latency in ms", *methods),
+        [
+            marked((f"{name}, {part:.0%}", *(f"{found[m][p] * 1e3:.1f}" if m in found else "-" for m in methods)), min)
+            for name, found in warm.items()
+            for p, part in enumerate(WARM)
+        ],
+    )
     models = dict.fromkeys(c.model for c, cell in pairs if cell.warm and c.server == "v100-server")
     for model in [model for model in models if model in ("gpt2-large", "openllama-7b")]:
         own = [(c, cell) for c, cell in pairs if c.model == model and c.server == "v100-server" and cell.warm]
@@ -336,7 +356,7 @@ def figure_14(page: Page, pairs: Pairs) -> None:
         figure, axes = plt.subplots(1, len(shapes), figsize=(2.1 * len(shapes) + 0.6, 1.9), squeeze=False)
         for n, shape in enumerate(shapes):
             for case, cell in own:
-                if case.shape == shape and case.method.label in ("single", "SortingHat", "exact"):
+                if case.shape == shape and case.method.label in ("single", "SortingHat", "anytime"):
                     values = [seconds * 1e3 for seconds in cell.warm]
                     axes[0, n].plot(
                         [part * 100 for part in WARM], values, marker="o", markersize=2, label=case.method.label

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from _common import Row, circumstances
+from _tables import tables
 
 SPREAD = "standard deviation"
+DRAWN = ("devices",)
+"""Sweeps with a picture; of the others the tables are enough."""
 
 NOTES = """
 ## Where paper, code and we differ
@@ -23,7 +26,7 @@ NOTES = """
   makes it in the paper and in the sweeps here. The sweeps' graphs are made after the paper's description, with seeds
   of our own.
 - `ios` has the limits of the authors' simulation: 2 groups of up to 3 operators, 10 operators looked at together.
-- `auto` and "auto with stages" are ours; the first is for operators by themselves, as `*-inter`, `heft` and `peft`
+- `anytime` and "anytime with stages" are ours; the first is for operators by themselves, as `*-inter`, `heft` and `peft`
   are. Bounds are of the problem with or without stages that a method was given; with stages they are weaker.
 """
 
@@ -32,15 +35,14 @@ def page(rows: list[Row], sweeps: Iterable[str], pictures: Path | None, told: st
     """Everything as Markdown; ``pictures`` is where those of `draw` lie, relative to the page, ``told`` stands above all."""
     lines = ["# HIOS's simulations", "", *circumstances(), told, ""]
     cases = dict.fromkeys(row.case for row in rows)
-    for case in cases:
-        if "instances" in case:
-            chosen = [row for row in rows if row.case == case]
-            lines += [f"## The authors' instances: {case}", "", *_by_method(chosen), ""]
+    lines += ["## The authors' instances", ""]
+    for each in tables([row for row in rows if "instances" in row.case]):
+        lines += [f"### {each.unit}", "", *each.markdown(), ""]
     for sweep in sweeps:
         chosen = [row for row in rows if row.case.split()[0] == sweep and row.unit in ("ms", SPREAD)]
         if chosen:
             lines += [f"## Latency against {sweep}", ""]
-            if pictures is not None:
+            if pictures is not None and sweep in DRAWN:
                 lines += [f"![Latency of each method against {sweep}]({pictures / _picture(sweep)})", ""]
             lines += [*_by_value(chosen), ""]
     ratios = [row for row in rows if row.unit == "ratio"]
@@ -52,12 +54,7 @@ def page(rows: list[Row], sweeps: Iterable[str], pictures: Path | None, told: st
         )
     times = [row for row in rows if row.case in cases and row.unit == "s"]
     if times:
-        lines += [
-            "",
-            "## Scheduling time",
-            "",
-            *_table(["case", "method", "s"], ([r.case, r.method, _text(r.figure)] for r in times)),
-        ]
+        lines += ["", "## Scheduling time, s", "", *tables(times)[0].markdown()]
     return "\n".join(lines) + "\n" + NOTES
 
 
@@ -70,23 +67,19 @@ def _table(header: list[str], body: Iterable[list[str]]) -> Iterator[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
-def _by_method(rows: list[Row]) -> Iterator[str]:
-    units = list(dict.fromkeys(row.unit for row in rows))
-    figures = {(row.method, row.unit): _text(row.figure) for row in rows}
-    methods = dict.fromkeys(row.method for row in rows)
-    return _table(["method", *units], ([m, *(figures.get((m, unit), "") for unit in units)] for m in methods))
-
-
 def _by_value(rows: list[Row]) -> Iterator[str]:
     """A line for each value of a sweep: mean milliseconds of each method and, behind it, the standard deviation."""
     means = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
     spread = {(row.case, row.method): f" ± {row.figure:.2g}" for row in rows if row.unit == SPREAD}
     methods = list(dict.fromkeys(method for _, method in means))
     cases = dict.fromkeys(case for case, _ in means)
-    return _table(
-        [rows[0].case.split()[0], *methods],
-        ([c.split()[1], *(_text(means[c, m]) + spread.get((c, m), "") for m in methods)] for c in cases),
-    )
+
+    def cell(case: str, method: str) -> str:
+        text = _text(means[case, method]) + spread.get((case, method), "")
+        return f"**{text}**" if means[case, method] == min(means[case, m] for m in methods) else text
+
+    header = [f"{rows[0].case.split()[0]} (latency in ms)", *methods]
+    return _table(header, ([case.split()[1], *(cell(case, m) for m in methods)] for case in cases))
 
 
 def _picture(sweep: str) -> str:
@@ -94,14 +87,14 @@ def _picture(sweep: str) -> str:
 
 
 def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
-    """A picture for each sweep: mean latency of each method, with standard deviations, like Figures 7 to 11."""
+    """A picture for each sweep of `DRAWN`: mean latency of each method, with standard deviations, like Figures 7 to 11."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     folder.mkdir(parents=True, exist_ok=True)
-    for sweep in sweeps:
+    for sweep in [sweep for sweep in sweeps if sweep in DRAWN]:
         figure, axes = pyplot.subplots(figsize=(6, 4))
         chosen = [row for row in rows if row.case.split()[0] == sweep]
         spread = {(r.case, r.method): r.figure for r in chosen if r.unit == SPREAD}

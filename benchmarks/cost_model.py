@@ -4,7 +4,7 @@
 - GPUs left out of training, all with the same chip together;
 - CPU kernels of real networks, each network held out, and the networks' whole latency as the sum of their kernels. Their
   times are in benchmarks/data, made by benchmarks/measure_cpu.py; --profile takes others;
-- kernels side by side, measured in pairs, by the rule t(S) of docs/model.md.
+- kernels in parallel, measured in pairs, by the rule t(S) of docs/model.md.
 
 The error is the median of |predicted / measured - 1|; the order is Kendall's tau.
 """
@@ -24,9 +24,9 @@ from scipy.stats import kendalltau
 
 from tvm_sched.cost_model.data import Samples, aiconfigurator, vidur
 from tvm_sched.cost_model.features import FAMILIES, NAMES
-from tvm_sched.cost_model.learned import LearnedModel, load_learned
+from tvm_sched.cost_model.interference import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
+from tvm_sched.cost_model.learned_model import LearnedModel, load_learned
 from tvm_sched.cost_model.profile import Profile
-from tvm_sched.cost_model.side_by_side import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.cost_model.train import MOST_SAMPLES, chips, choose, errors, fit, folds
 from tvm_sched.problem import OpGraph, load_topology
@@ -179,8 +179,8 @@ def side_by_side(profiles: list[Profile]) -> Iterator[Row]:
             share = fit_serial_share(rest, rows, device, profile.threads)
             fitted[fold::5] = predict_pairs(held, rows, device, profile.threads, share)
         methods = {
-            "side by side, s = 0": predict_pairs(pairs, rows, device, profile.threads, 0.0),
-            "side by side, s of other pairs": fitted,
+            "in parallel, s = 0": predict_pairs(pairs, rows, device, profile.threads, 0.0),
+            "in parallel, s of other pairs": fitted,
             "in turn, s = 1": predict_pairs(pairs, rows, device, profile.threads, 1.0),
         }
         for least in (0.0, _LONG_PAIR):

@@ -27,9 +27,9 @@ from tvm_sched.schedulers.registry import get
 from tvm_sched.testing.hios import LayeredGraph, load_layered, random_layered
 
 INSTANCES = Path(__file__).resolve().parents[2] / "shared" / "data" / "hios"
-INTER = ("hios-lp-inter", "hios-mr-inter", "heft", "peft", "auto")
-STAGED = ("sequential", "ios", "hios-lp", "hios-mr", "auto with stages")
-SWEPT = ("sequential", "ios", "hios-lp-inter", "hios-lp", "hios-mr-inter", "hios-mr", "heft", "peft", "auto")
+INTER = ("hios-lp-inter", "hios-mr-inter", "heft", "peft", "anytime")
+STAGED = ("sequential", "ios", "hios-lp", "hios-mr", "anytime with stages")
+SWEPT = ("sequential", "ios", "hios-lp-inter", "hios-lp", "hios-mr-inter", "hios-mr", "heft", "peft", "anytime")
 SWEEPS = {
     "devices": [2, 4, 6, 8, 10, 12],
     "operators": [100, 150, 200, 250, 300, 350, 400],
@@ -63,7 +63,7 @@ class Runner:
         return graph.problem(devices, concurrency=method in STAGED)
 
     def _options(self, method: str) -> dict[str, Any]:
-        if method.startswith("auto"):
+        if method.startswith("anytime"):
             return {"time_limit": self.seconds}
         # The limits of the authors' simulation.
         return {"groups": 2, "group_size": 3, "block": 10} if method == "ios" else {}
@@ -158,9 +158,9 @@ def time_rows(quick: bool) -> Iterator[Row]:
 def main() -> None:
     arguments = parser(__doc__, models=False)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="files of the authors' generator")
-    arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw a picture of each sweep there")
+    arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw the sweep over devices there")
     arguments.add_argument("--graphs", type=int, metavar="N", help="random graphs a point (default 30, quick 2)")
-    arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of auto for an instance")
+    arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of anytime for an instance")
     given = arguments.parse_args()
     folder = given.instances or (INSTANCES if INSTANCES.is_dir() else None)
     rows = []
@@ -179,7 +179,7 @@ def main() -> None:
     if given.markdown:
         where = given.pictures and Path(os.path.relpath(given.pictures, given.markdown.parent))
         told = (
-            f"`auto` had {given.seconds:g} s for each of the authors' instances, and {seconds:g} s for each graph of the "
+            f"`anytime` had {given.seconds:g} s for each of the authors' instances, and {seconds:g} s for each graph of the "
             f"sweeps, which have {graphs} graphs a point for every method. Both are by the clock: what else the machine did "
             "counts."
         )

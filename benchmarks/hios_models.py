@@ -21,7 +21,7 @@ SIZES = {
     "nasnet_mobile": (224, 512, 1024, 2048),
     "nasnet_large": (331, 512, 1024, 2048),
 }
-METHODS = ("sequential", "ios", "hios-lp", "hios-mr", "hios-lp-inter", "hios-mr-inter", "heft", "auto")
+METHODS = ("sequential", "ios", "hios-lp", "hios-mr", "hios-lp-inter", "hios-mr-inter", "heft", "anytime")
 
 NOTES = """
 ## Beside Figures 12 and 13
@@ -60,7 +60,9 @@ def rows_of(name: str, size: int, seconds: float) -> Iterator[Row]:
     case = f"{name}, {size} pixels, {len(graph.operators)} operators"
     sequential = 0.0
     for method in METHODS:
-        options = {"auto": {"time_limit": seconds}, "ios": {"groups": 2, "group_size": 3, "block": 10}}.get(method, {})
+        options = {"anytime": {"time_limit": seconds}, "ios": {"groups": 2, "group_size": 3, "block": 10}}.get(
+            method, {}
+        )
         schedule = solve(problem, method, options)
         assert schedule.certificate is not None
         latency, bound = schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3
@@ -73,7 +75,7 @@ def rows_of(name: str, size: int, seconds: float) -> Iterator[Row]:
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
-    arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of auto for a network")
+    arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of anytime for a network")
     given = arguments.parse_args()
     rows = []
     for name, sizes in SIZES.items():

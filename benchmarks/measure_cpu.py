@@ -44,8 +44,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    from tvm_sched.relax.profile import profile_models
-    from tvm_sched.relax.random_networks import random_networks
+    from tvm_sched.relax.profiling.profile import profile_models
+    from tvm_sched.relax.profiling.random_networks import random_networks
 
     def tell(what: str, done: int, of: int) -> None:
         print(f"{done + 1}/{of} {what}", file=sys.stderr, flush=True)

@@ -1,10 +1,10 @@
-"""Throughput partitioning: the tables of Archer et al. (ICML 2024) on our instances, and what `pipeline-exact` adds.
+"""Throughput partitioning: the tables of Archer et al. (ICML 2024) on our instances, and what `anytime` adds.
 
 Table 1 and 3 of the paper: geometric means of lower bound over the best partition found. Table 2: of partition over the
 simple bound, for ways to search orders. Figure 5: running times. Instances are REGAL-like graphs made from seeds
 (`tvm_sched.testing.regal`, which states its parameters), or files: JSON with ``nodes`` and ``edges``. With ``--resume`` a
 run goes on where an earlier one ended, and ``--minutes`` ends it; means are over the graphs measured so far, whose number
-stands beside them. ``--methods pipeline-exact`` measures that alone: with 60 s on 20 graphs for three numbers of stages it
+stands beside them. ``--methods anytime`` measures that alone: with 60 s on 20 graphs for three numbers of stages it
 takes an hour.
 """
 
@@ -34,10 +34,10 @@ ORDERS = {
     "brkga-10000": ("brkga", 10_000),
 }
 BOUNDS = ("semidefinite", "bottleneck", "bottleneck-guess", "exact")
-OURS = "pipeline-exact"
+OURS = "anytime"
 NOTES = """
 `bound / best` is the strongest bound of a method over the cheapest partition that any method found, `least` its worst graph;
-means are geometric, over as many graphs as the column `graphs` says. The aims for `pipeline-exact` in 60 s on 2 cores, over
+means are geometric, over as many graphs as the table `graphs` says. The aims for `anytime` in 60 s on 2 cores, over
 the 20 REGAL-like graphs of seeds 0 to 19 (`tvm_sched.testing.regal`): 0.98, 0.95 and 0.90 for 4, 8 and 16 stages. Seconds
 depend on what else runs on the machine; a run on a busy one has worse bounds, above all on the larger graphs.
 """
@@ -92,7 +92,7 @@ def _arguments() -> argparse.Namespace:
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="a folder of graphs (*.json) instead")
     arguments.add_argument("--count", type=int, default=20, metavar="N", help="REGAL-like instances")
     arguments.add_argument("--stages", default="4,8,16", metavar="K,K", help="numbers of stages")
-    arguments.add_argument("--seconds", type=float, default=60.0, help="for pipeline-exact")
+    arguments.add_argument("--seconds", type=float, default=60.0, help="for anytime")
     arguments.add_argument("--bound-seconds", type=float, default=60.0, help="for each bound of --bounds")
     arguments.add_argument(
         "--methods", default=f"{OURS},brkga-10000", metavar="NAME,NAME", help=f"of {OURS}, {', '.join(ORDERS)}"

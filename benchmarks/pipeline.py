@@ -26,7 +26,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "pipedream": {},
     "tarnawski-dp": {},
     "slicegraph": {},
-    "pipeline-exact": {},
+    "anytime": {},
 }
 
 
@@ -101,7 +101,7 @@ def _partitions(name: str, graph: OpGraph, stages: list[int], seconds: float) ->
             yield Row(case, method, part.cost / 1e3, "bottleneck, µs")
             yield Row(case, method, part.cost / best, "over the best")
             yield Row(case, method, part.seconds, "s")
-            if method == "pipeline-exact":
+            if method == "anytime":
                 yield Row(case, method, bound / best, "bound / best")
 
 
@@ -118,8 +118,7 @@ def _emulated(name: str) -> Iterator[Row]:
         compiled = compile_pipeline(model, topology, "auto", "slicegraph", emulate_values=False)
         _, run = compiled.trace([np.zeros(shape, np.float32)] * BATCHES)
         predicted = compiled.predict(BATCHES).steady_ns
-        case = f"{name} on {topology}"
-        method = f"{len(compiled.plan.stages)} stages"
+        case, method = f"{name}, {len(compiled.plan.stages)} stages, on {topology}", "emulated"
         yield Row(case, method, run.steady_ns / 1e3, "µs a batch, ran", predicted / 1e3, "simulated")
         yield Row(case, method, 100 * (run.steady_ns / predicted - 1), "error, %")
         yield Row(case, method, compiled.plan.cost_ns / 1e3, "cost (no overlap), µs")

@@ -2,9 +2,9 @@
 
 ``--instances DIR`` names a folder of their files (inputs of the latency minimisation in msr-fiddle/dnn-partitioning).
 `heuristic` and `annealed` are the start placements of scheduler `efficient-mip`, without and with simulated annealing;
-`integer program` is the published one, q = 1, from the best of them. Schedulers of a `Problem` (`exact`, say) take no part:
-copies, parameters and CPUs follow other rules there. Reference figures: the authors' code, and a port of their program to
-open solvers.
+`integer program` is the published one, q = 1, from the best of them. Schedulers of a `Problem`, such as `anytime`, take no
+part: copies, parameters and CPUs follow other rules there. Reference figures: the authors' code, and a port of their program
+to open solvers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from _common import Row, parser, report
 from rich.console import Console
 
+from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import place, read_workload
-from tvm_sched.schedulers.milp import Effort
 
 REFERENCES = {
     "bert24_inference_layer": 100.219,

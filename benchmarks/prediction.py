@@ -91,7 +91,7 @@ def kernel_rows(name: str, method: str, ratios: list[float]) -> list[Row]:
 
 def graph_only(threads: int) -> list[Row]:
     """Each model's kernels in the database, predicted from those of the others."""
-    from tvm_sched.cost_model.calibrated import costs_of_rows
+    from tvm_sched.cost_model.calibrated_model import costs_of_rows
     from tvm_sched.cost_model.database import Database
     from tvm_sched.cost_model.predicted import database_key
     from tvm_sched.cost_model.profile import this_machine

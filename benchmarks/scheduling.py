@@ -87,7 +87,7 @@ def main() -> None:
         Console(stderr=True).print(case)
         single: float | None = None
         for scheduler in ["single", *(name for name in chosen if name != "single")]:
-            limited = {"time_limit": limit} if scheduler == "exact" else {}
+            limited = {"time_limit": limit} if scheduler == "anytime" else {}
             found = rows_of(case, problem, scheduler, limited, single)
             if scheduler == "single" and found:
                 single = found[0].figure

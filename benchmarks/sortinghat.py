@@ -30,7 +30,7 @@ METHODS = (
     Method("EfficientMIP", "efficient-mip", {"q": 6}, limit="paper"),
     Method("DeepPlan", "deepplan"),
     Method("SortingHat", "sortinghat", {"q": 6, "dominators": 1}, limit="paper"),
-    Method("exact", "exact", limit="exact"),
+    Method("anytime", "anytime", limit="anytime"),
     Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "paper"),
     Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "paper"),
     Method("SortingHat, a third of the time", "sortinghat", {"q": 6, "dominators": 1}, SEARCHED, "third"),
@@ -76,7 +76,7 @@ def arguments() -> argparse.Namespace:
     result.add_argument("--shapes", type=shapes, default=SHAPES, metavar="BxT,BxT")
     schedulers = tuple(dict.fromkeys(method.scheduler for method in METHODS))
     result.add_argument("--schedulers", type=words(schedulers), default=schedulers, metavar="A,B")
-    result.add_argument("--time-limit", type=float, default=60.0, help="seconds for `exact`, a case")
+    result.add_argument("--time-limit", type=float, default=60.0, help="seconds for `anytime`, a case")
     result.add_argument(
         "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods"
     )
@@ -100,7 +100,7 @@ def arguments() -> argparse.Namespace:
 def with_limits(method: Method, options: argparse.Namespace) -> Method:
     part = 1 / 3 if method.limit == "third" else 1.0
     paper = {"time_limit": options.submodel_time_limit * part, "total_time_limit": options.total_time_limit * part}
-    limits = {"": {}, "exact": {"time_limit": options.time_limit}}.get(method.limit, paper)
+    limits = {"": {}, "anytime": {"time_limit": options.time_limit}}.get(method.limit, paper)
     return msgspec.structs.replace(method, options={**method.options, **limits})
 
 
@@ -132,12 +132,12 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
 def quick(options: argparse.Namespace) -> None:
     """Two models, two shapes, short limits; what was asked for in words stays."""
     defaults = {
-        "models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "submodel_time_limit": 30.0,
+        "models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "work": 30.0,
         "total_time_limit": 3600.0,
     }  # fmt: skip
     short = {
         "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 20.0,
-        "submodel_time_limit": 10.0, "total_time_limit": 20.0,
+        "work": 10.0, "total_time_limit": 20.0,
     }  # fmt: skip
     for name, value in short.items():
         if getattr(options, name) == defaults[name]:

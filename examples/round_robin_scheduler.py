@@ -53,6 +53,6 @@ if __name__ == "__main__":
     from tvm_sched.schedulers import solve
     from tvm_sched.testing import random_problem
 
-    for name in ("single", "round-robin", "exact"):
+    for name in ("single", "round-robin", "anytime"):
         certificate = solve(random_problem(seed=7, operators=12, devices=3), name).certificate
         print(f"{name:12} {certificate.latency_ns:6} ns, gap {certificate.gap:.0%}")

@@ -6,10 +6,10 @@
 #include "arrays.h"
 #include "problem.h"
 #include "search/annealing.h"
-#include "search/builder.h"
 #include "search/heft.h"
 #include "search/hios.h"
 #include "search/ios.h"
+#include "search/partial_schedule.h"
 #include "search/sequence_timer.h"
 #include "search/streams.h"
 
@@ -51,8 +51,8 @@ search::Progress Teller(const ffi::Function& progress) {
 }  // namespace
 
 ProblemObj::Tables ProblemObj::ListSchedule(int64_t method) const {
-  return Answer(problem_,
-                search::ListSchedule(problem_, Graph(), static_cast<search::ListMethod>(method)));
+  return Answer(problem_, search::ListSchedule(EventInstance(), Graph(),
+                                               static_cast<search::ListMethod>(method)));
 }
 
 ProblemObj::Tables ProblemObj::Hios(bool by_paths, int64_t window, const Function& progress) const {
@@ -61,14 +61,14 @@ ProblemObj::Tables ProblemObj::Hios(bool by_paths, int64_t window, const Functio
   const auto device = by_paths ? MapLongestPaths(graph, tell) : MapByRecords(graph, tell);
   const search::Stages stages =
       GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), tell);
-  search::Builder builder(problem_);
+  search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
   for (const auto& [on, stage] : InOrder(graph, problem_.concurrency, stages)) {
     std::vector<int32_t> streams(stage.size());
     for (size_t i = 0; i < streams.size(); ++i) streams[i] = static_cast<int32_t>(i);
-    if (builder.RunStage(stage, streams, on, ++number) == simulate::kNever) return {};
+    if (placed.PlaceStage(stage, streams, on, ++number) == simulate::kNever) return {};
   }
-  return Answer(problem_, builder.schedule());
+  return Answer(problem_, placed.Schedule());
 }
 
 ProblemObj::Tables ProblemObj::Ios(int64_t device, TensorView limits,
@@ -84,12 +84,12 @@ ProblemObj::Tables ProblemObj::Ios(int64_t device, TensorView limits,
   given[0] = answer.operators;
   given[1] = answer.states;
   given[2] = answer.estimate > 0 ? std::llround(std::log2(answer.estimate)) : 0;
-  search::Builder builder(problem_);
+  search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
   for (const search::GroupedStage& stage : answer.stages) {
-    if (builder.RunStage(stage.ops, stage.group, on, ++number) == simulate::kNever) return {};
+    if (placed.PlaceStage(stage.ops, stage.group, on, ++number) == simulate::kNever) return {};
   }
-  return Answer(problem_, builder.schedule());
+  return Answer(problem_, placed.Schedule());
 }
 
 ProblemObj::Tables ProblemObj::Anneal(TensorView sequence, TensorView effort,
@@ -105,12 +105,12 @@ ProblemObj::Tables ProblemObj::Anneal(TensorView sequence, TensorView effort,
   }
   const search::TaskGraph& graph = Graph();
   const search::StageSequence best = search::Anneal(
-      problem_, graph, start,
+      EventInstance(), graph, start,
       {given[0], static_cast<uint64_t>(given[1]), given[2], static_cast<int>(given[3])},
       [&](int64_t done, int64_t total) { return progress(done, total).cast<double>(); });
-  search::Builder builder(problem_);
-  if (!search::Append(best, &builder)) return {};
-  return Answer(problem_, builder.schedule());
+  search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
+  if (!search::Append(best, &placed)) return {};
+  return Answer(problem_, placed.Schedule());
 }
 
 void ProblemObj::AllocateStreams(int64_t method, TensorView launches) const {

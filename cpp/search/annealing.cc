@@ -311,21 +311,20 @@ std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSeq
 
 }  // namespace
 
-int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
-                  const StageSequence& sequence) {
-  return MakeTimer(problem, graph)->TimeAll(sequence);
+int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageSequence& sequence) {
+  return MakeTimer(instance, graph)->TimeAll(sequence);
 }
 
-StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
-                     const StageSequence& start, const Effort& effort, const Clock& clock) {
+StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const StageSequence& start,
+                     const Effort& effort, const Clock& clock) {
   if (start.order.empty()) return start;
-  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
   Random random(effort.seed);
   StageSequence best = start;
   int64_t least = kFar, moves = 0;
   double over = 0;  // part of the effort or of the time that is spent
   for (int round = 0; round < kRounds && least > effort.goal && over < 1; ++round) {
-    Movable now(problem, graph, best, effort.stage);
+    Movable now(instance.problem, graph, best, effort.stage);
     int64_t latency = timer->TimeAll(now.sequence());
     least = std::min(least, latency);
     const double hot = kHot * static_cast<double>(least);

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "simulate/problem.h"
+#include "instance.h"
 #include "task_graph.h"
 
 namespace tvm_sched::search {
@@ -42,9 +42,8 @@ struct Effort {
  * that is over, 1 or more to end the search. */
 using Clock = std::function<double(int64_t done, int64_t total)>;
 
-/*! \brief Latency of a sequence by the rules of Builder; kFar where it cannot run. */
-int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
-                  const StageSequence& sequence);
+/*! \brief Latency of a sequence by the rules of PartialSchedule; kFar where it cannot run. */
+int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageSequence& sequence);
 
 /*!
  * \brief The best sequence found by simulated annealing; never a worse one than `start`.
@@ -54,11 +53,11 @@ int64_t LatencyOf(const simulate::Problem& problem, const TaskGraph& graph,
  * waits for are moved more often. Now and then the sequence is sorted by time, so that what is near
  * in it is near in time. Temperature falls with the effort spent, or with the clock where that is
  * ahead. Where copies do not contend and nothing is loaded, a move that is refused costs no more
- * than the operators that it changed and their successors; otherwise a Builder times the whole
- * sequence.
+ * than the operators that it changed and their successors; otherwise the whole sequence is
+ * placed anew.
  */
-StageSequence Anneal(const simulate::Problem& problem, const TaskGraph& graph,
-                     const StageSequence& start, const Effort& effort, const Clock& clock);
+StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const StageSequence& start,
+                     const Effort& effort, const Clock& clock);
 
 }  // namespace tvm_sched::search
 

@@ -2,7 +2,7 @@
 #ifndef TVM_SCHED_SEARCH_HEFT_H_
 #define TVM_SCHED_SEARCH_HEFT_H_
 
-#include "simulate/problem.h"
+#include "instance.h"
 #include "simulate/schedule.h"
 #include "task_graph.h"
 
@@ -22,7 +22,7 @@ enum class ListMethod : int32_t { kHeft = 0, kPeft = 1 };
  * O(tensors read x devices x gaps). Memory is not looked at.
  * \return A schedule without placements where an operator can be reached on no device.
  */
-simulate::Schedule ListSchedule(const simulate::Problem& problem, const TaskGraph& graph,
+simulate::Schedule ListSchedule(const Instance& instance, const TaskGraph& graph,
                                 ListMethod method);
 
 }  // namespace tvm_sched::search

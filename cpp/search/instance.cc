@@ -100,7 +100,7 @@ std::vector<DeviceId> TransitsOf(const simulate::Problem& problem, DeviceId devi
 
 }  // namespace
 
-Instance::Instance(simulate::Problem given) : problem(std::move(given)) {
+Instance::Instance(const simulate::Problem& given) : problem(given) {
   std::vector<std::vector<int32_t>> before(operators()), after(operators()), reading(tensors());
   for (size_t o = 0; o < operators(); ++o) {
     for (TensorId t : problem.inputs[o]) {

@@ -19,9 +19,11 @@ using simulate::OperatorId;
 using simulate::TensorId;
 
 struct Instance {
-  explicit Instance(simulate::Problem problem);
+  /*! \param problem Outlives the instance. */
+  explicit Instance(const simulate::Problem& problem);
+  explicit Instance(simulate::Problem&&) = delete;
 
-  simulate::Problem problem;
+  const simulate::Problem& problem;
   /*! \brief Operators next to each operator, ascending, distinct. */
   simulate::Rows<OperatorId> predecessors, successors;
   /*! \brief Operators that read each tensor. */

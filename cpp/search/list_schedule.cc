@@ -228,10 +228,11 @@ Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run()
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
                       const std::vector<int32_t>& choice, double memory_scale, bool backfill) {
-  PartialSchedule listed(instance, memory_scale, backfill);
+  using enum Growth::Insertion;
+  PartialSchedule listed(instance, {memory_scale, backfill ? kLoads : kNone});
   if (!ListSchedule(&listed, choices, choice)) return {};
   Replay replay(instance);
-  PartialSchedule sorted(instance, memory_scale), dispatched(instance, memory_scale);
+  PartialSchedule sorted(instance, {memory_scale}), dispatched(instance, {memory_scale});
   const bool first = replay.Play(listed.SortedByStart(), kNever, &sorted);
   const bool second = replay.Play(Dispatch(listed), kNever, &dispatched);
   if (second && (!first || dispatched.latency() < sorted.latency()))

@@ -1,20 +1,41 @@
 #include "partial_schedule.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <tuple>
 
 namespace tvm_sched::search {
 
-PartialSchedule::PartialSchedule(const Instance& instance, double memory_scale, bool backfill)
-    : instance_(&instance), backfill_(backfill) {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+/*! \brief That share of a device's memory. */
+Bytes Scaled(Bytes memory, double scale) {
+  const double scaled = static_cast<double>(memory.count) * scale;
+  return Bytes{scaled < static_cast<double>(kNoLimit) ? static_cast<int64_t>(scaled) : kNoLimit};
+}
+
+size_t GapsOf(Growth::Insertion insertion, size_t for_loads) {
+  if (insertion == Growth::Insertion::kAll) return Lane::kAllGaps;
+  return insertion == Growth::Insertion::kLoads ? for_loads : 0;
+}
+
+}  // namespace
+
+PartialSchedule::PartialSchedule(const Instance& instance, Growth growth)
+    : instance_(&instance),
+      problem_(&instance.problem),
+      growth_(growth),
+      device_(instance.devices(), Lane(GapsOf(growth.insertion, 0))),
+      channel_(instance.problem.channels, Lane(GapsOf(growth.insertion, kMostGaps))),
+      at_(instance.tensors(), instance.devices(), kNever),
+      holders_(instance.tensors(), instance.devices(), kNone),
+      held_(instance.tensors()) {
   for (const simulate::Device& device : instance.problem.devices) {
-    memory_.push_back(
-        Bytes{static_cast<int64_t>(static_cast<double>(device.memory.count) * memory_scale)});
+    memory_.push_back(Scaled(device.memory, growth.memory_scale));
   }
-  at_ = {instance.tensors(), instance.devices(), kNever};
-  holders_.resize(instance.tensors());
-  gaps_.resize(instance.problem.channels);
   Clear();
 }
 
@@ -22,20 +43,18 @@ void PartialSchedule::Clear() {
   events_.clear();
   starts_.clear();
   ends_.clear();
+  in_stage_.clear();
   latency_ = {};
-  device_free_.assign(instance_->devices(), {});
-  channel_free_.assign(instance_->problem.channels, {});
-  for (auto& gaps : gaps_) gaps.clear();
-  for (auto [tensor, device] : touched_) {
-    at_(tensor, device) = kNever;
-    holders_[tensor].clear();
-  }
-  touched_.clear();
+  for (Lane& lane : device_) lane.Clear();
+  for (Lane& lane : channel_) lane.Clear();
+  std::ranges::fill(at_.value, kNever);
   placed_.assign(instance_->operators(), kNone);
+  if (growth_.plain) return;
+  std::ranges::fill(held_, 0);
   readers_left_.resize(instance_->tensors());
   for (size_t t = 0; t < readers_left_.size(); ++t) {
-    readers_left_[t] = static_cast<int32_t>(instance_->readers[t].size()) +
-                       (instance_->problem.tensors[t].stays ? 1 : 0);
+    readers_left_[t] =
+        static_cast<int32_t>(instance_->readers[t].size()) + (problem_->tensors[t].stays ? 1 : 0);
   }
   parameters_.assign(instance_->devices(), 0);
   live_.assign(instance_->devices(), 0);
@@ -44,12 +63,12 @@ void PartialSchedule::Clear() {
 
 bool PartialSchedule::Reads(const Event& run, TensorId tensor) const {
   if (!instance_->OnHost(tensor)) return true;
-  return !run.is_direct() && !instance_->problem.devices[run.device].shares_host_memory;
+  return !run.is_direct() && !problem_->devices[run.device].shares_host_memory;
 }
 
 bool PartialSchedule::IsSource(TensorId tensor, DeviceId source) const {
   return at_(tensor, source) != kNever ||
-         (instance_->OnHost(tensor) && instance_->problem.devices[source].shares_host_memory);
+         (instance_->OnHost(tensor) && problem_->devices[source].shares_host_memory);
 }
 
 bool PartialSchedule::CanMove(const Event& move) const {
@@ -58,60 +77,97 @@ bool PartialSchedule::CanMove(const Event& move) const {
 }
 
 Nanoseconds PartialSchedule::Append(const Event& event) {
-  Nanoseconds start;
-  const Nanoseconds end = event.is_run() ? RunOperator(event, &start) : MoveTensor(event, &start);
+  return event.is_run() ? RunOperator(event, InputsReady(event)) : MoveTensor(event);
+}
+
+void PartialSchedule::Note(const Event& event, Nanoseconds start, Nanoseconds end) {
   events_.push_back(event);
   starts_.push_back(start);
   ends_.push_back(end);
+}
+
+Nanoseconds PartialSchedule::InputsReady(const Event& run) const {
+  Nanoseconds ready{};
+  for (TensorId t : problem_->inputs[run.item]) {
+    if (Reads(run, t)) ready = std::max(ready, at_(t, run.device));
+  }
+  return ready;
+}
+
+Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds ready) {
+  const simulate::Problem& problem = *problem_;
+  const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
+  const Nanoseconds start = FirstRun(run, ready, duration), end = start + duration;
+  const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
+  if (bus != kNone) Occupy(bus, start, start + problem.host_read_time(run.item, run.device));
+  device_[run.device].Occupy(start, end);
+  Ran(run, end);
+  Note(run, start, end);
   return end;
 }
 
-Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds* begin) {
-  const simulate::Problem& problem = instance_->problem;
-  Nanoseconds start = device_free_[run.device];
-  for (TensorId t : problem.inputs[run.item]) {
-    if (Reads(run, t)) start = std::max(start, at_(t, run.device));
-  }
-  const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
-  if (bus != kNone) {
-    const Nanoseconds duration = problem.host_read_time(run.item, run.device);
-    start = FirstStart(bus, start, duration);
-    Occupy(bus, start, start + duration);
-  }
-  const Nanoseconds end = start + instance_->Duration(run.item, run.device, run.is_direct());
-  device_free_[run.device] = end;
+void PartialSchedule::Ran(const Event& run, Nanoseconds end) {
   latency_ = std::max(latency_, end);
   placed_[run.item] = run.device;
-  for (TensorId t : problem.outputs[run.item]) Arrive(t, run.device, end);
-  Release(run.item);
-  *begin = start;
-  return end;
+  for (TensorId t : problem_->outputs[run.item]) Arrive(t, run.device, end);
+  if (!growth_.plain) Release(run.item);
 }
 
-Nanoseconds PartialSchedule::MoveTensor(const Event& move, Nanoseconds* begin) {
-  const int32_t route = instance_->problem.RouteOf(move.source, move.device);
-  const Nanoseconds duration = instance_->problem.TransferTime(move.item, route);
+Nanoseconds PartialSchedule::MoveTensor(const Event& move) {
+  const int32_t route = problem_->RouteOf(move.source, move.device);
+  const Nanoseconds duration = problem_->TransferTime(move.item, route);
   Nanoseconds ready{};
   if (move.source != kHost && at_(move.item, move.source) != kNever)
     ready = at_(move.item, move.source);
-  const Nanoseconds start = FirstStart(route, ready, duration);
-  Occupy(route, start, start + duration);
-  Arrive(move.item, move.device, start + duration);
-  *begin = start;
-  return start + duration;
+  return MoveTensor(move, route, FirstStart(route, ready, duration), duration);
+}
+
+Nanoseconds PartialSchedule::MoveTensor(const Event& move, int32_t route, Nanoseconds start,
+                                        Nanoseconds duration) {
+  const Nanoseconds end = start + duration;
+  Occupy(route, start, end);
+  Arrive(move.item, move.device, end);
+  Note(move, start, end);
+  return end;
+}
+
+Nanoseconds PartialSchedule::FirstRun(const Event& run, Nanoseconds ready,
+                                      Nanoseconds duration) const {
+  const Lane& device = device_[run.device];
+  Nanoseconds start = device.Earliest(ready, duration);
+  const int32_t bus = run.is_direct() ? problem_->RouteOf(kHost, run.device) : kNone;
+  if (bus == kNone) return start;
+  const Nanoseconds reading = problem_->host_read_time(run.item, run.device);
+  for (;;) {  // until device and bus are both free for long enough
+    const Nanoseconds after = FirstStart(bus, start, reading);
+    start = device.Earliest(after, duration);
+    if (start == after) return start;
+  }
 }
 
 Nanoseconds PartialSchedule::FirstStart(int32_t route, Nanoseconds ready,
                                         Nanoseconds duration) const {
-  const auto channels = instance_->problem.route_channels[route];
-  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
-  if (backfill_ && channels.size() == 1) {
-    for (const Gap& gap : gaps_[channels[0]]) {
-      const Nanoseconds start = std::max(gap.begin, ready);
-      if (start + duration <= gap.end) return start;
+  if (growth_.insertion != Growth::Insertion::kNone) return FirstGap(route, ready, duration);
+  for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, channel_[c].free());
+  if (planned_.empty()) return ready;
+  for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, PlannedUntil(c));
+  return ready;
+}
+
+Nanoseconds PartialSchedule::FirstGap(int32_t route, Nanoseconds ready,
+                                      Nanoseconds duration) const {
+  const auto channels = problem_->route_channels[route];
+  if (growth_.insertion == Growth::Insertion::kAll) {
+    for (Nanoseconds start = ready;;) {  // until all channels are free for long enough
+      Nanoseconds after = start;
+      for (ChannelId c : channels) after = channel_[c].Earliest(after, duration);
+      if (after == start) return start;
+      start = after;
     }
   }
-  for (ChannelId c : channels) ready = std::max(ready, channel_free_[c]);
+  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
+  if (channels.size() == 1) return channel_[channels[0]].Earliest(ready, duration);
+  for (ChannelId c : channels) ready = std::max(ready, channel_[c].free());
   return ready;
 }
 
@@ -123,38 +179,14 @@ Nanoseconds PartialSchedule::PlannedUntil(ChannelId channel) const {
 }
 
 void PartialSchedule::Occupy(int32_t route, Nanoseconds start, Nanoseconds end) {
-  for (ChannelId c : instance_->problem.route_channels[route]) {
-    if (start >= channel_free_[c]) {
-      if (backfill_ && start > channel_free_[c]) AddGap(c, {channel_free_[c], start});
-      channel_free_[c] = end;
-      continue;
-    }
-    auto& gaps = gaps_[c];
-    const auto gap = std::find_if(gaps.begin(), gaps.end(),
-                                  [&](const Gap& g) { return g.begin <= start && end <= g.end; });
-    const Gap after{end, gap->end};
-    gap->end = start;
-    if (after.begin < after.end) gaps.insert(gap + 1, after);
-    gaps.erase(
-        std::remove_if(gaps.begin(), gaps.end(), [](const Gap& g) { return g.begin == g.end; }),
-        gaps.end());
-  }
-}
-
-void PartialSchedule::AddGap(ChannelId channel, Gap gap) {
-  auto& gaps = gaps_[channel];
-  gaps.push_back(gap);
-  if (gaps.size() <= kMostGaps) return;
-  const auto length = [](const Gap& g) { return g.end + -g.begin; };
-  gaps.erase(std::min_element(gaps.begin(), gaps.end(),
-                              [&](const Gap& a, const Gap& b) { return length(a) < length(b); }));
+  for (ChannelId c : problem_->route_channels[route]) channel_[c].Occupy(start, end);
 }
 
 void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
   at_(tensor, device) = when;
-  holders_[tensor].push_back(device);
-  touched_.emplace_back(tensor, device);
-  const int64_t size = instance_->problem.tensors[tensor].size.count;
+  if (growth_.plain) return;
+  holders_(tensor, held_[tensor]++) = device;
+  const int64_t size = problem_->tensors[tensor].size.count;
   if (instance_->OnHost(tensor)) {
     parameters_[device] += size;
   } else {
@@ -164,10 +196,10 @@ void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when)
 }
 
 void PartialSchedule::Release(OperatorId op) {
-  const simulate::Problem& problem = instance_->problem;
+  const simulate::Problem& problem = *problem_;
   const auto free = [&](TensorId t) {
     if (readers_left_[t] != 0 || instance_->OnHost(t)) return;
-    for (DeviceId d : holders_[t]) live_[d] -= problem.tensors[t].size.count;
+    for (DeviceId d : Holders(t)) live_[d] -= problem.tensors[t].size.count;
   };
   for (TensorId t : problem.inputs[op]) {
     --readers_left_[t];
@@ -176,23 +208,40 @@ void PartialSchedule::Release(OperatorId op) {
   for (TensorId t : problem.outputs[op]) free(t);
 }
 
-PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool transits) const {
-  const simulate::Problem& problem = instance_->problem;
+PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) const {
+  const simulate::Problem& problem = *problem_;
+  const bool on_host = problem.tensors[t].in_host_memory();
+  const Nanoseconds* at = &at_(t, 0);
   Way best;
-  const bool on_host = instance_->OnHost(t);
-  const int32_t down = problem.RouteOf(kHost, device);
-  if (on_host && down != kNone) {
-    const Nanoseconds duration = problem.TransferTime(t, down);
-    best = {FirstStart(down, {}, duration) + duration, 1, {Event::Move(t, kHost, device), {}}};
-  }
-  const auto consider = [&](DeviceId s, Nanoseconds ready) {
-    const int32_t route = s == device ? kNone : problem.RouteOf(s, device);
-    if (route == kNone) return;
+  for (DeviceId s = kHost; s < static_cast<DeviceId>(at_.columns); ++s) {
+    Nanoseconds ready = s == kHost ? kNever : at[s];
+    if (ready == kNever) {  // only what lies in host memory can come from there all the same
+      if (!on_host || (s != kHost && !problem.devices[s].shares_host_memory)) continue;
+      ready = {};
+    }
+    const int32_t route = problem.RouteOf(s, device);
+    if (route == kNone || s == device) continue;
     const Nanoseconds duration = problem.TransferTime(t, route);
-    const Nanoseconds arrival = FirstStart(route, ready, duration) + duration;
-    if (arrival < best.arrival) best = {arrival, 1, {Event::Move(t, s, device), {}}};
+    const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
+    if (arrival < best.arrival) best = {arrival, start, duration, route, t, s, device, 1};
+  }
+  return best;
+}
+
+PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool transits) const {
+  if (growth_.plain) return FindPlainWay(t, device);
+  const simulate::Problem& problem = *problem_;
+  Way best;
+  const auto consider = [&](DeviceId s, Nanoseconds ready) {
+    const int32_t route = problem.RouteOf(s, device);
+    if (route == kNone || s == device) return;
+    const Nanoseconds duration = problem.TransferTime(t, route);
+    const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
+    if (arrival < best.arrival) best = {arrival, start, duration, route, t, s, device, 1};
   };
-  for (DeviceId s : holders_[t]) consider(s, at_(t, s));
+  const bool on_host = problem.tensors[t].in_host_memory();
+  if (on_host) consider(kHost, {});
+  for (DeviceId s : Holders(t)) consider(s, at_(t, s));
   if (!on_host) return best;
   for (DeviceId s : instance_->sharing) consider(s, {});
   if (!transits) return best;
@@ -202,49 +251,56 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
     const Nanoseconds loading = problem.TransferTime(t, first);
     const Nanoseconds duration = problem.TransferTime(t, on);
     const Nanoseconds loaded = FirstStart(first, {}, loading) + loading;
-    const Nanoseconds arrival = FirstStart(on, loaded, duration) + duration;
-    if (arrival < best.arrival) {
-      best = {arrival, 2, {Event::Move(t, kHost, s), Event::Move(t, s, device)}};
-    }
+    const Nanoseconds start = FirstStart(on, loaded, duration), arrival = start + duration;
+    if (arrival >= best.arrival) continue;
+    best = {arrival, start, duration, on, t, s, device, 2};
   }
   return best;
 }
 
-void PartialSchedule::Reserve(const Way& way) {
-  const simulate::Problem& problem = instance_->problem;
-  Nanoseconds ready{};
-  for (int i = 0; i < way.hops; ++i) {
-    const Event& move = way.move[i];
-    const int32_t route = problem.RouteOf(move.source, move.device);
-    if (i == 0 && move.source != kHost && at_(move.item, move.source) != kNever) {
-      ready = at_(move.item, move.source);
+Nanoseconds PartialSchedule::Reserve(const Event& move, Nanoseconds ready) {
+  const simulate::Problem& problem = *problem_;
+  const int32_t route = problem.RouteOf(move.source, move.device);
+  const Nanoseconds duration = problem.TransferTime(move.item, route);
+  const Nanoseconds start = FirstStart(route, ready, duration), end = start + duration;
+  if (growth_.insertion == Growth::Insertion::kAll) {
+    Occupy(route, start, end);
+    reserved_.emplace_back(route, start, end);
+    return end;
+  }
+  for (ChannelId c : problem.route_channels[route]) {
+    const auto found = std::find_if(planned_.begin(), planned_.end(),
+                                    [&](const auto& entry) { return entry.first == c; });
+    if (found == planned_.end()) {
+      planned_.emplace_back(c, end);
+    } else {
+      found->second = end;
     }
-    const Nanoseconds duration = problem.TransferTime(move.item, route);
-    ready = FirstStart(route, ready, duration) + duration;
-    for (ChannelId c : problem.route_channels[route]) {
-      const auto found = std::find_if(planned_.begin(), planned_.end(),
-                                      [&](const auto& entry) { return entry.first == c; });
-      if (found == planned_.end()) {
-        planned_.emplace_back(c, ready);
-      } else {
-        found->second = ready;
-      }
-    }
+  }
+  return end;
+}
+
+void PartialSchedule::EndPlan() {
+  planned_.clear();
+  for (; !reserved_.empty(); reserved_.pop_back()) {
+    const auto& [route, start, end] = reserved_.back();
+    for (ChannelId c : problem_->route_channels[route]) channel_[c].Release(start, end);
   }
 }
 
 bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* moves) {
-  const Way way = FindWay(tensor, device, true);
-  moves->assign(way.move, way.move + way.hops);
+  const Way way = FindWay(tensor, device, !growth_.plain);
+  moves->clear();
+  if (way.hops == 2) moves->push_back(way.load());
+  if (way.hops > 0) moves->push_back(way.last());
   return way.hops > 0;
 }
 
 bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
-  const simulate::Problem& problem = instance_->problem;
+  const simulate::Problem& problem = *problem_;
   plan->moves.clear();
   plan->run = run;
-  planned_.clear();
-  Nanoseconds ready = device_free_[run.device];
+  Nanoseconds ready{};
   bool possible = true;
   for (TensorId t : problem.inputs[run.item]) {
     if (!Reads(run, t)) continue;
@@ -257,30 +313,37 @@ bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
       possible = false;
       break;
     }
-    Reserve(way);
-    plan->moves.insert(plan->moves.end(), way.move, way.move + way.hops);
+    Nanoseconds there{};
+    if (way.hops == 2) {
+      plan->moves.push_back(way.load());
+      there = Reserve(way.load(), {});
+    } else if (way.source != kHost && at_(t, way.source) != kNever) {
+      there = at_(t, way.source);
+    }
+    plan->moves.push_back(way.last());
+    Reserve(way.last(), there);
     ready = std::max(ready, way.arrival);
   }
-  const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
-  if (bus != kNone) {
-    ready = FirstStart(bus, ready, problem.host_read_time(run.item, run.device));
+  if (possible) {
+    const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
+    plan->end = FirstRun(run, ready, duration) + duration;
   }
-  planned_.clear();
-  if (possible) plan->end = ready + instance_->Duration(run.item, run.device, run.is_direct());
+  EndPlan();
   return possible;
 }
 
 bool PartialSchedule::MakePlan(OperatorId op, DeviceId device, bool direct, Plan* plan) {
   if (instance_->Duration(op, device, direct) == kNever) return false;
   const Event run = Event::Run(op, device, direct);
-  if (!TryPlan(run, true, plan)) return false;
-  if (PlanFits(*plan)) return true;
-  if (instance_->transits[device].empty()) return false;
-  return TryPlan(run, false, plan) && PlanFits(*plan);  // a neighbour may lack the memory
+  if (!TryPlan(run, !growth_.plain, plan)) return false;
+  if (Shortfall(*plan) <= 0) return true;
+  if (growth_.plain || instance_->transits[device].empty()) return false;
+  return TryPlan(run, false, plan) && Shortfall(*plan) <= 0;  // a neighbour may lack the memory
 }
 
-bool PartialSchedule::PlanFits(const Plan& plan) {
-  const simulate::Problem& problem = instance_->problem;
+int64_t PartialSchedule::Shortfall(const Plan& plan) {
+  if (growth_.plain) return -1;
+  const simulate::Problem& problem = *problem_;
   brought_.clear();
   const auto bring = [&](DeviceId device, int64_t parameters, int64_t activations) {
     for (auto& [known, bytes] : brought_) {
@@ -300,11 +363,12 @@ bool PartialSchedule::PlanFits(const Plan& plan) {
   for (TensorId t : problem.outputs[plan.run.item]) {
     bring(plan.run.device, 0, problem.tensors[t].size.count);
   }
-  return std::all_of(brought_.begin(), brought_.end(), [&](const auto& entry) {
-    const auto& [d, bytes] = entry;
+  int64_t most = -1;
+  for (const auto& [d, bytes] : brought_) {
     const int64_t peak = std::max(peak_[d], live_[d] + bytes.second);
-    return parameters_[d] + bytes.first + peak <= memory_[d].count;
-  });
+    most = std::max(most, parameters_[d] + bytes.first + peak - memory_[d].count);
+  }
+  return most;
 }
 
 void PartialSchedule::Place(const Plan& plan) {
@@ -312,8 +376,70 @@ void PartialSchedule::Place(const Plan& plan) {
   Append(plan.run);
 }
 
+Nanoseconds PartialSchedule::Bring(TensorId tensor, DeviceId device) {
+  if (at_(tensor, device) != kNever) return at_(tensor, device);
+  const Way way = FindWay(tensor, device, !growth_.plain);
+  if (way.hops == 0) return kNever;
+  if (way.hops == 2) Append(way.load());
+  return MoveTensor(way.last(), way.route, way.start, way.duration);
+}
+
+Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
+  const bool direct = instance_->Duration(op, device, false) == kNever;
+  if (instance_->Duration(op, device, direct) == kNever) return kNever;
+  const Event run = Event::Run(op, device, direct);
+  Nanoseconds ready{};
+  for (TensorId t : problem_->inputs[op]) {
+    if (Reads(run, t)) ready = std::max(ready, Bring(t, device));
+    if (ready == kNever) return kNever;
+  }
+  return RunOperator(run, ready);
+}
+
+Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
+                                        std::span<const int32_t> streams, DeviceId device,
+                                        int32_t stage) {
+  const simulate::Problem& problem = *problem_;
+  if (ops.size() == 1 || !problem.concurrency.known()) {
+    Nanoseconds end{};
+    for (size_t i = 0; i < ops.size() && end != kNever; ++i) end = Place(ops[i], device);
+    return end;
+  }
+  Nanoseconds start = device_[device].free();
+  std::vector<simulate::Member> members;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Nanoseconds time = problem.operator_time(ops[i], device);
+    if (time == kNever) return kNever;
+    const Event run = Event::Run(ops[i], device, false);
+    // What a stage makes and reads itself is there when it is needed; it has no place yet.
+    for (TensorId t : problem.inputs[ops[i]]) {
+      const OperatorId maker = problem.tensors[t].producer;
+      if (maker != kNone && std::ranges::find(ops.first(i), maker) != ops.first(i).end()) continue;
+      if (!Reads(run, t)) continue;
+      const Nanoseconds there = Bring(t, device);
+      if (there == kNever) return kNever;
+      start = std::max(start, there);
+    }
+    members.push_back({ops[i], streams[i], time});
+  }
+  const Nanoseconds end = start + problem.concurrency.StageTime(device, members);
+  device_[device].Occupy(start, end);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Event run = Event::Run(ops[i], device, false);
+    Ran(run, end);
+    in_stage_.push_back({events_.size(), streams[i], stage});
+    Note(run, start, end);
+  }
+  return end;
+}
+
+std::pair<int64_t, int64_t> PartialSchedule::Room(DeviceId device) const {
+  const int64_t left = memory_[device].count - parameters_[device];
+  return {left - live_[device], left - peak_[device]};
+}
+
 bool PartialSchedule::Fits() const {
-  for (size_t d = 0; d < memory_.size(); ++d) {
+  for (size_t d = 0; !growth_.plain && d < memory_.size(); ++d) {
     if (parameters_[d] + peak_[d] > memory_[d].count) return false;
   }
   return true;
@@ -328,6 +454,52 @@ Sequence PartialSchedule::SortedByStart() const {
   Sequence sorted;
   sorted.reserve(order.size());
   for (size_t i : order) sorted.push_back(events_[i]);
+  return sorted;
+}
+
+simulate::Schedule PartialSchedule::Schedule() const {
+  simulate::Schedule schedule;
+  auto staged = in_stage_.begin();
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const Event& event = events_[i];
+    if (event.is_run()) {
+      schedule.placements.push_back({event.item, event.device, event.is_direct()});
+      if (staged != in_stage_.end() && staged->event == i) {
+        schedule.placements.back().stream = staged->stream;
+        schedule.placements.back().stage = staged->stage;
+        ++staged;
+      }
+    }
+    if (event.is_direct()) {
+      schedule.transfers.push_back(
+          {simulate::TransferKind::kHostRead, event.item, kHost, event.device});
+    } else if (!event.is_run()) {
+      schedule.transfers.push_back(
+          {event.source == kHost ? simulate::TransferKind::kLoad : simulate::TransferKind::kCopy,
+           event.item, event.source, event.device});
+    }
+  }
+  return schedule;
+}
+
+simulate::Schedule PartialSchedule::ScheduleByStart() const {
+  const simulate::Schedule unsorted = Schedule();
+  std::vector<std::pair<Nanoseconds, size_t>> runs;
+  std::vector<std::tuple<Nanoseconds, Nanoseconds, size_t>> transfers;
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const Event& event = events_[i];
+    if (event.is_run()) runs.emplace_back(starts_[i], runs.size());
+    if (event.is_run() && !event.is_direct()) continue;
+    const Nanoseconds end = event.is_direct()
+                                ? starts_[i] + problem_->host_read_time(event.item, event.device)
+                                : ends_[i];
+    transfers.emplace_back(starts_[i], end, transfers.size());
+  }
+  std::ranges::sort(runs);
+  std::ranges::sort(transfers);
+  simulate::Schedule sorted;
+  for (const auto& [start, i] : runs) sorted.placements.push_back(unsorted.placements[i]);
+  for (const auto& [start, end, i] : transfers) sorted.transfers.push_back(unsorted.transfers[i]);
   return sorted;
 }
 

@@ -1,13 +1,15 @@
-// A schedule while it grows: events are appended one by one, each timed by the rules of
-// docs/model.md, as python/tvm_sched/schedulers/partial.py does it for solvers.
+// A schedule while it grows: events are added one by one, each timed by the rules of docs/model.md.
 #ifndef TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 #define TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "instance.h"
+#include "lane.h"
+#include "simulate/schedule.h"
 
 namespace tvm_sched::search {
 
@@ -41,23 +43,53 @@ struct Plan {
   Event run;
 };
 
+/*! \brief Where events may go in a partial schedule, and by what ways tensors come. */
+struct Growth {
+  enum class Insertion {
+    kNone,   // behind all that uses the same device or channel
+    kLoads,  // loads also into the longest gaps of their bus
+    kAll,    // everything also into gaps, however many there are
+  };
+
+  /*! \brief Share of each device's memory that may be used. */
+  double memory_scale = 1.0;
+  Insertion insertion = Insertion::kNone;
+  /*! \brief As published list schedulers have it: memory is not looked at, no parameter is loaded
+   * through a neighbour (parallel transmission), and of sources that are equally fast the first
+   * device is taken, not the one that had the tensor first. */
+  bool plain = false;
+
+  static Growth Plain(Insertion insertion = Insertion::kNone) { return {1.0, insertion, true}; }
+};
+
+/*!
+ * \brief Events with their times, where each tensor is, and what each device holds.
+ *
+ * With insertion, events do not stand in the order of their starts: see `SortedByStart` and
+ * `ScheduleByStart`. Memory is counted by the order of events, not by time.
+ */
 class PartialSchedule {
  public:
-  /*!
-   * \param memory_scale Share of each device's memory that may be used.
-   * \param backfill Loads that are planned take the first gap of their bus that holds them instead
-   * of its end; then events do not stand in the order of their starts (see `SortedByStart`).
-   */
-  PartialSchedule(const Instance& instance, double memory_scale, bool backfill = false);
+  explicit PartialSchedule(const Instance& instance, Growth growth = {});
 
+  /*! \brief Back to nothing; keeps its memory. */
   void Clear();
 
   const Sequence& events() const { return events_; }
   const std::vector<Nanoseconds>& starts() const { return starts_; }
   const std::vector<Nanoseconds>& ends() const { return ends_; }
+  /*! \brief End of the last operator. */
   Nanoseconds latency() const { return latency_; }
   const Instance& instance() const { return *instance_; }
+  /*! \brief Device of an operator, kNone while it has none. */
   DeviceId placed(OperatorId op) const { return placed_[op]; }
+  Nanoseconds device_free(DeviceId device) const { return device_[device].free(); }
+  Nanoseconds channel_free(ChannelId channel) const { return channel_[channel].free(); }
+  /*! \brief Devices to which a tensor was brought, in the order in which it got there; none is
+   * known of a plain schedule. */
+  std::span<const DeviceId> Holders(TensorId tensor) const {
+    return {&holders_(tensor, 0), static_cast<size_t>(held_[tensor])};
+  }
 
   /*! \brief When a tensor is on a device to which it was brought, or kNever. */
   Nanoseconds At(TensorId tensor, DeviceId device) const { return at_(tensor, device); }
@@ -67,7 +99,7 @@ class PartialSchedule {
   /*! \brief Whether the tensor can be copied from `source` as it stands. */
   bool IsSource(TensorId tensor, DeviceId source) const;
 
-  /*! \brief Appends an event whose inputs are there; returns its end. */
+  /*! \brief Adds an event whose inputs are there; returns its end. */
   Nanoseconds Append(const Event& event);
   /*! \brief The earliest end of an operator there, each missing tensor on its fastest way; false
    * where that is impossible or memory does not suffice. */
@@ -75,54 +107,98 @@ class PartialSchedule {
   /*! \brief The moves that bring a tensor there first; false where there is no way. */
   bool FastestWay(TensorId tensor, DeviceId device, Sequence* moves);
   void Place(const Plan& plan);
+  /*! \brief Places an operator, with direct host access only where it cannot run otherwise; its
+   * end, or kNever where it or one of its tensors cannot get there. */
+  Nanoseconds Place(OperatorId op, DeviceId device);
+  /*! \brief Places operators that start together, with their streams, as the stage of that number;
+   * one after another where nothing is known of their times together. */
+  Nanoseconds PlaceStage(std::span<const OperatorId> ops, std::span<const int32_t> streams,
+                         DeviceId device, int32_t stage);
+
   /*! \brief Whether every device has room for what was brought to it, by the order of events. */
   bool Fits() const;
+  /*! \brief Bytes left on a device for anything that comes now, and for parameters, which may come
+   * when it holds most. */
+  std::pair<int64_t, int64_t> Room(DeviceId device) const;
+  /*! \brief Bytes that the device lacks most of for a plan's events; 0 or less: none. */
+  int64_t Shortfall(const Plan& plan);
+
   /*! \brief The events in the order of their starts, which is the order on every channel. */
   Sequence SortedByStart() const;
+  /*! \brief Launch order and channel order are those of the events. */
+  simulate::Schedule Schedule() const;
+  /*! \brief Launch order and channel order are those of time. */
+  simulate::Schedule ScheduleByStart() const;
 
  private:
-  /*! \brief Gaps to remember on a channel; the shortest is forgotten. */
+  /*! \brief Gaps to remember on a channel where loads are inserted. */
   static constexpr size_t kMostGaps = 32;
 
   struct Way {
     Nanoseconds arrival = kNever;
+    /*! \brief Of the last move. */
+    Nanoseconds start, duration;
+    int32_t route = kNone;
+    TensorId tensor = kNone;
+    DeviceId source = kNone, device = kNone;
+    /*! \brief 0: there is none; 2: the tensor is loaded into `source` first. */
     int hops = 0;
-    Event move[2];
+
+    Event last() const { return Event::Move(tensor, source, device); }
+    Event load() const { return Event::Move(tensor, kHost, source); }
   };
-  struct Gap {
-    Nanoseconds begin, end;
+  /*! \brief Stream and stage of the event at a position. */
+  struct InStage {
+    size_t event;
+    int32_t stream, stage;
   };
 
-  Nanoseconds RunOperator(const Event& run, Nanoseconds* start);
-  Nanoseconds MoveTensor(const Event& move, Nanoseconds* start);
+  /*! \brief When all that a run reads from its device is there. */
+  Nanoseconds InputsReady(const Event& run) const;
+  Nanoseconds RunOperator(const Event& run, Nanoseconds ready);
+  Nanoseconds MoveTensor(const Event& move);
+  Nanoseconds MoveTensor(const Event& move, int32_t route, Nanoseconds start, Nanoseconds duration);
+  void Ran(const Event& run, Nanoseconds end);
+  void Note(const Event& event, Nanoseconds start, Nanoseconds end);
   void Arrive(TensorId tensor, DeviceId device, Nanoseconds when);
   void Release(OperatorId op);
+  /*! \brief Brings a tensor there if it is not; when it is, or kNever. */
+  Nanoseconds Bring(TensorId tensor, DeviceId device);
   Way FindWay(TensorId tensor, DeviceId device, bool transits) const;
+  /*! \brief From host memory or the first of the devices. */
+  Way FindPlainWay(TensorId tensor, DeviceId device) const;
   bool TryPlan(const Event& run, bool transits, Plan* plan);
-  void Reserve(const Way& way);
+  /*! \brief Keeps the channels of a plan's move for the rest of the plan; returns its end. */
+  Nanoseconds Reserve(const Event& move, Nanoseconds ready);
+  void EndPlan();
+  /*! \brief When a run whose tensors are there at `ready` can begin, its turn on the bus included.
+   */
+  Nanoseconds FirstRun(const Event& run, Nanoseconds ready, Nanoseconds duration) const;
   /*! \brief When a transfer that may begin at `ready` can begin, what is planned included. */
   Nanoseconds FirstStart(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
+  Nanoseconds FirstGap(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
   Nanoseconds PlannedUntil(ChannelId channel) const;
-  void AddGap(ChannelId channel, Gap gap);
   void Occupy(int32_t route, Nanoseconds start, Nanoseconds end);
-  bool PlanFits(const Plan& plan);
 
   const Instance* instance_;
-  bool backfill_;
+  const simulate::Problem* problem_;
+  Growth growth_;
   std::vector<Bytes> memory_;
   Sequence events_;
   std::vector<Nanoseconds> starts_, ends_;
+  std::vector<InStage> in_stage_;
   Nanoseconds latency_{};
-  std::vector<Nanoseconds> device_free_, channel_free_;
-  std::vector<std::vector<Gap>> gaps_;
+  std::vector<Lane> device_, channel_;
   simulate::Matrix<Nanoseconds> at_;
-  std::vector<std::pair<TensorId, DeviceId>> touched_;
-  std::vector<std::vector<DeviceId>> holders_;
+  simulate::Matrix<DeviceId> holders_;
+  std::vector<int32_t> held_;
   std::vector<DeviceId> placed_;
   std::vector<int32_t> readers_left_;
   std::vector<int64_t> parameters_, live_, peak_;
-  /*! \brief What the plan in the making occupies: channels and until when. */
+  /*! \brief What the plan in the making occupies: channels and until when; with full insertion the
+   * intervals, which their channels have. */
   std::vector<std::pair<ChannelId, Nanoseconds>> planned_;
+  std::vector<std::tuple<int32_t, Nanoseconds, Nanoseconds>> reserved_;
   std::vector<std::pair<DeviceId, std::pair<int64_t, int64_t>>> brought_;
 };
 

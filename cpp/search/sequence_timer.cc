@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "builder.h"
+#include "partial_schedule.h"
 
 namespace tvm_sched::search {
 namespace {
@@ -205,25 +205,29 @@ class FreeTimer : public SequenceTimer {
   std::vector<simulate::Member> members_;
 };
 
-/*! \brief Any problem: a Builder appends the whole sequence each time. */
-class BuilderTimer : public SequenceTimer {
+/*! \brief Any problem: the whole sequence is placed anew each time. */
+class WholeTimer : public SequenceTimer {
  public:
-  explicit BuilderTimer(const simulate::Problem& problem)
-      : builder_(problem), start_(problem.operators()), end_(problem.operators()) {}
+  explicit WholeTimer(const Instance& instance)
+      : schedule_(instance, Growth::Plain()),
+        start_(instance.operators()),
+        end_(instance.operators()),
+        ends_by_tails_(!instance.problem.concurrency.known()) {}
 
   int64_t Time(const StageSequence& sequence, size_t, size_t, int64_t limit) override {
-    builder_.Clear();
+    schedule_.Clear();
     work_ += std::ssize(sequence.order);
-    if (!Append(sequence, &builder_)) return kFar;
-    const int64_t latency = builder_.latency().count;
+    if (!Append(sequence, &schedule_, ends_by_tails_ ? limit : kFar)) return kFar;
+    const int64_t latency = schedule_.latency().count;
     return latency <= limit ? latency : kFar;
   }
 
   void Keep() override {
-    for (size_t i = 0; i < builder_.schedule().placements.size(); ++i) {
-      const OperatorId o = builder_.schedule().placements[i].op;
-      start_[o] = builder_.starts()[i].count;
-      end_[o] = builder_.ends()[i].count;
+    for (size_t i = 0; i < schedule_.events().size(); ++i) {
+      const Event& event = schedule_.events()[i];
+      if (!event.is_run()) continue;
+      start_[event.item] = schedule_.starts()[i].count;
+      end_[event.item] = schedule_.ends()[i].count;
     }
   }
 
@@ -232,8 +236,11 @@ class BuilderTimer : public SequenceTimer {
   int64_t End(OperatorId op) const override { return end_[op]; }
 
  private:
-  Builder builder_;
+  PartialSchedule schedule_;
   std::vector<int64_t> start_, end_;
+  /*! \brief Whether an operator's longest path to the end says when the run ends at the earliest:
+   * operators that overlap may take less together than one of them alone. */
+  bool ends_by_tails_;
 };
 
 bool NothingContends(const simulate::Problem& problem) {
@@ -247,7 +254,7 @@ bool NothingContends(const simulate::Problem& problem) {
 
 }  // namespace
 
-bool Append(const StageSequence& sequence, Builder* builder) {
+bool Append(const StageSequence& sequence, PartialSchedule* schedule, int64_t limit) {
   int32_t number = 0;
   std::vector<int32_t> streams;
   for (size_t i = 0; i < sequence.order.size();) {
@@ -256,7 +263,8 @@ bool Append(const StageSequence& sequence, Builder* builder) {
     streams.clear();
     for (size_t k = i; k < after; ++k) streams.push_back(static_cast<int32_t>(k - i));
     const std::span<const OperatorId> ops(sequence.order.data() + i, after - i);
-    if (builder->RunStage(ops, streams, sequence.device[ops[0]], ++number) == simulate::kNever)
+    const auto end = schedule->PlaceStage(ops, streams, sequence.device[ops[0]], ++number);
+    if (end == kNever || Add(end.count, schedule->instance().tail[ops.back()].count) > limit)
       return false;
     i = after;
   }
@@ -269,9 +277,10 @@ int64_t SequenceTimer::TimeAll(const StageSequence& sequence) {
   return latency;
 }
 
-std::unique_ptr<SequenceTimer> MakeTimer(const simulate::Problem& problem, const TaskGraph& graph) {
-  if (NothingContends(problem)) return std::make_unique<FreeTimer>(problem, graph);
-  return std::make_unique<BuilderTimer>(problem);
+std::unique_ptr<SequenceTimer> MakeTimer(const Instance& instance, const TaskGraph& graph) {
+  if (NothingContends(instance.problem))
+    return std::make_unique<FreeTimer>(instance.problem, graph);
+  return std::make_unique<WholeTimer>(instance);
 }
 
 }  // namespace tvm_sched::search

@@ -10,7 +10,7 @@
 
 namespace tvm_sched::search {
 
-class Builder;
+class PartialSchedule;
 
 /*! \brief Times a sequence that changes bit by bit. */
 class SequenceTimer {
@@ -46,10 +46,11 @@ class SequenceTimer {
 };
 
 /*! \brief The fastest timer that is exact for a problem. */
-std::unique_ptr<SequenceTimer> MakeTimer(const simulate::Problem& problem, const TaskGraph& graph);
+std::unique_ptr<SequenceTimer> MakeTimer(const Instance& instance, const TaskGraph& graph);
 
-/*! \brief Appends the stages of a sequence to an empty Builder; false where one cannot run. */
-bool Append(const StageSequence& sequence, Builder* builder);
+/*! \brief Appends the stages of a sequence to an empty schedule; false where one cannot run, or as
+ * soon as the run must end after `limit`. */
+bool Append(const StageSequence& sequence, PartialSchedule* schedule, int64_t limit = kFar);
 
 }  // namespace tvm_sched::search
 

@@ -11,7 +11,7 @@
 
 namespace tvm_sched::simulate {
 
-/*! \brief The order is that of `RULES` in python/tvm_sched/schedule/verify.py. */
+/*! \brief The order is that of `RULES` in python/tvm_sched/schedule/verifier.py. */
 enum class Rule : int32_t {
   kOperatorMissing,
   kOperatorTwice,

@@ -1,30 +1,46 @@
 """A small problem, a schedule of it, a small model and an artifact; commands run inside of the test's process."""
 
 import json
+from functools import cache
 
+import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app
+from tvm_sched.cli.results import RESULTS
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.testing import random_problem
+
+
+@cache
+def validator(command):
+    """Of the schema that `tvm-sched schema` prints for a command."""
+    printed = CliRunner().invoke(app, ["schema", *command.split()]).stdout
+    return jsonschema.Draft202012Validator(json.loads(printed))
 
 
 class Result:
     """What a command printed, and its exit status."""
 
-    def __init__(self, result):
+    def __init__(self, result, arguments):
+        self.command = next(c for c in (" ".join(arguments[:2]), arguments[0]) if c in RESULTS or c == arguments[0])
         self.status, self.stdout, self.stderr = result.exit_code, result.stdout, result.stderr
         self.exception = result.exception
 
     @property
     def json(self):
-        return json.loads(self.stdout)
+        """The document, which obeys the command's schema."""
+        found = json.loads(self.stdout)
+        if self.command != "schema":
+            validator(self.command).validate(found)
+        return found
 
 
 def run_command(*arguments):
-    return Result(CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="tvm-sched"))
+    arguments = [str(argument) for argument in arguments]
+    return Result(CliRunner().invoke(app, arguments, prog_name="tvm-sched"), arguments)
 
 
 @pytest.fixture
@@ -65,7 +81,7 @@ def problem_file(problem, tmp_path):
 
 @pytest.fixture
 def schedule_file(run, problem_file, tmp_path):
-    run("schedule", problem_file, "--scheduler", "exact", "--time-limit", 5, "-o", tmp_path / "schedule.json")
+    run("schedule", problem_file, "--scheduler", "anytime", "--time-limit", 5, "-o", tmp_path / "schedule.json")
     return tmp_path / "schedule.json"
 
 

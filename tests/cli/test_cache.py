@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tvm_sched.relax
-from tvm_sched.cli.kept import compilation_key
+from tvm_sched.cli.compile_cache import compilation_key
 
 
 @pytest.fixture(autouse=True)

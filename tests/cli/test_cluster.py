@@ -27,7 +27,7 @@ def test_bound_list_and_show(run):
     said = run("cluster", "bound", "rampa-base", "--demand", "huge-model", "--count", "300", "--json").json
     assert 100 < said["bound"] < 300
     names = {method["name"] for method in run("cluster", "list", "--json").json["allocators"]}
-    assert {"rampa", "ncar", "pipeedge", "first-fit", "cluster-exact"} <= names
+    assert {"rampa", "ncar", "pipeedge", "first-fit", "anytime"} <= names
     assert len(run("cluster", "show", "rampa-large", "--json").json["racks"]) == 36
     assert "V100" in run("cluster", "show", "rampa-base").stdout
 

@@ -16,7 +16,7 @@ from tvm_sched.schedule import Schedule
     [
         (["schedule", "none.json"], "none.json"),
         (["schedule", "none.onnx", "-t", "cpu2"], "no such file"),
-        (["schedule", "{problem}", "-s", "fastest"], "exact"),
+        (["schedule", "{problem}", "-s", "fastest"], "anytime"),
         (["schedule", "{problem}", "--option", "speed=9"], "speed"),
         (["schedule", "{problem}", "--option", "seed"], "KEY=VALUE"),
         (["schedule", "{problem}", "--option", "seed=many"], "seed"),

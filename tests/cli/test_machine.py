@@ -48,7 +48,7 @@ def test_topology_check(run, fails, v100, tmp_path):
 def test_schedulers(run):
     said = {entry["name"]: entry for entry in run("schedulers", "--json").json}
     assert list(said) == schedulers.names()
-    options = {option["name"]: option for option in said["exact"]["options"]}
+    options = {option["name"]: option for option in said["anytime"]["options"]}
     assert options["time_limit"]["default"] > 0
     assert options["time_limit"]["type"] == "float"
     assert "Seconds" in options["time_limit"]["description"]

@@ -26,7 +26,7 @@ def test_schedule_writes_what_it_is_asked_for(run, problem, problem_file, tmp_pa
 
 
 def test_schedule_shows_latency_bound_and_gap(run, problem_file):
-    result = run("schedule", problem_file, "--scheduler", "exact", "--time-limit", 5, "--seed", 1)
+    result = run("schedule", problem_file, "--scheduler", "anytime", "--time-limit", 5, "--seed", 1)
     for word in ("latency", "lower bound", "gap"):
         assert word in result.stdout
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tvm_sched.cluster import (
     Circuit,
     ClusterState,
-    Placement,
     Request,
     Server,
-    Stage,
+    ServicePlacement,
+    ServiceStage,
     demand_of_services,
     load_cluster,
     names,
@@ -27,7 +27,7 @@ from tvm_sched.cluster import (
 from tvm_sched.cluster.bound import MixProgram, bound_of_demand, bound_of_requests
 from tvm_sched.cluster.pricing import price
 from tvm_sched.cluster.search import ClusterSearch
-from tvm_sched.cluster.verify import placement_violations
+from tvm_sched.cluster.verifier import placement_violations
 from tvm_sched.errors import InfeasibleError, InputError
 
 CHAINS = st.integers(2, 5).flatmap(
@@ -47,13 +47,13 @@ def serves(cluster, service, gpus):
     for cut in combinations(places, len(gpus) - 1):
         ends = [0, *cut, len(service.operators)]
         stages = tuple(
-            Stage(gpu, tuple(o.name for o in service.operators[a:b]))
+            ServiceStage(gpu, tuple(o.name for o in service.operators[a:b]))
             for gpu, a, b in zip(gpus, ends, ends[1:], strict=False)
         )
         ways = tuple(Circuit(s, s + 1) for s in range(len(gpus) - 1))
-        placement = Placement("r", service.name, service.digest, stages, ways, 0, 0)
+        placement = ServicePlacement("r", service.name, service.digest, stages, ways, 0, 0)
         priced = price(cluster, service, placement)
-        said = Placement("r", service.name, service.digest, stages, ways, priced.cycle_ns, priced.latency_ns)
+        said = ServicePlacement("r", service.name, service.digest, stages, ways, priced.cycle_ns, priced.latency_ns)
         if not list(placement_violations(cluster, service, said)):
             return True
     return False
@@ -87,7 +87,7 @@ def test_mixes_are_exactly_the_smallest_that_serve(chain):
     assert found == smallest
 
 
-@pytest.mark.parametrize("name", ["rampa", "ncar", "pipeedge", "first-fit", "cluster-exact"])
+@pytest.mark.parametrize("name", ["rampa", "ncar", "pipeedge", "first-fit", "anytime"])
 def test_placements_keep_all_rules_and_seeds_repeat(base_search, services, name):
     requests = requests_of(demand_of_services("same", services), 25, seed=3)
     runs = []
@@ -98,7 +98,7 @@ def test_placements_keep_all_rules_and_seeds_repeat(base_search, services, name)
         verify(state.cluster, services, state.allocation)
         runs.append([(p.stages, p.circuits) for p in state.running.values()])
     assert runs[0] == runs[1]
-    assert {"rampa", "ncar", "pipeedge", "first-fit", "cluster-exact"} <= set(names())
+    assert {"rampa", "ncar", "pipeedge", "first-fit", "anytime"} <= set(names())
 
 
 def test_pipeedge_takes_the_fastest_mix_of_its_stages(base, services):
@@ -128,12 +128,12 @@ def test_no_allocator_beats_the_bound_and_exact_comes_near(base_search, services
     requests = requests_of(demand_of_services(case, services), 500, seed=1)
     bound = bound_of_requests(base_search, services, requests)
     placed = {}
-    for name in ("first-fit", "cluster-exact"):
+    for name in ("first-fit", "anytime"):
         state = ClusterState(base_search.cluster, services, base_search)
         placed[name] = next((i for i, r in enumerate(requests) if try_place(state, r, name) is None), len(requests))
         assert placed[name] <= bound
-    assert placed["cluster-exact"] > placed["first-fit"]
-    assert placed["cluster-exact"] >= 0.97 * bound
+    assert placed["anytime"] > placed["first-fit"]
+    assert placed["anytime"] >= 0.97 * bound
 
 
 def test_the_bound_by_hand():
@@ -165,7 +165,7 @@ def test_a_demand_that_is_given_decides():
     either = chain_service([40], cycle_ns=45, latency_ns=400, name="either")
     fast = chain_service([80], cycle_ns=45, latency_ns=400, name="fast")
     state = ClusterState(cluster, [either, fast])
-    placement = place(state, Request("r", "either"), "cluster-exact", {"demand": {"fast": 1, "either": 1}})
+    placement = place(state, Request("r", "either"), "anytime", {"demand": {"fast": 1, "either": 1}})
     assert placement.gpus[0].startswith("r0")
 
 
@@ -174,10 +174,10 @@ def test_the_last_gpus_are_not_wasted(services):
     search = ClusterSearch(load_cluster("rampa-high-performance"))
     requests = requests_of(demand_of_services("huge-model", services), 400, seed=0)
     placed = {}
-    for name in ("first-fit", "cluster-exact"):
+    for name in ("first-fit", "anytime"):
         state = ClusterState(search.cluster, services, search)
         placed[name] = next(i for i, r in enumerate(requests) if try_place(state, r, name) is None)
-    assert placed["first-fit"] < placed["cluster-exact"] <= bound_of_requests(search, services, requests)
+    assert placed["first-fit"] < placed["anytime"] <= bound_of_requests(search, services, requests)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_last_gpus_are_not_wasted(services):
 def test_what_fails_is_told(service, message):
     state = ClusterState(small_cluster(), [service])
     with pytest.raises(InfeasibleError) as caught:
-        place(state, Request("r", "chain"), "cluster-exact")
+        place(state, Request("r", "chain"), "anytime")
     assert message in str(caught.value)
 
 
@@ -214,7 +214,7 @@ def test_missing_fibres_are_told(base, services):
                 if (server, gpu) != (0, 0):
                     base.fail(f"{rack}-server{server}-gpu{gpu}")
     with pytest.raises(InfeasibleError, match=r"circuits: .* would do, but the free fibres \(0 of 128\)"):
-        place(base, Request("r", "service3"), "cluster-exact")
+        place(base, Request("r", "service3"), "anytime")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_missing_fibres_are_told(base, services):
         ("rampa", {"speed": 1}, "allocator 'rampa' has no option 'speed'"),
         ("rampa", {"agents": 0}, "option agents is 0"),
         ("ncar", {"stages": {"service1": 99}}, "1 to 15 are allowed"),
-        ("cluster-exact", {"demand": {"service9": 1}}, "found"),
+        ("anytime", {"demand": {"service9": 1}}, "found"),
     ],
 )
 def test_wrong_input_is_told(base, name, options, message):
@@ -247,5 +247,5 @@ def test_ten_thousand_gpus_are_placed(services):
     assert len(cluster.gpus) == 10_080
     state = ClusterState(cluster, services)
     for i, service in enumerate(services):
-        place(state, Request(f"r{i}", service.name), "cluster-exact")
+        place(state, Request(f"r{i}", service.name), "anytime")
     verify(cluster, services, state.allocation)

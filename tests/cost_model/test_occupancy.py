@@ -8,7 +8,7 @@ import pytest
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.cubin import CompiledKernel, read_cubin
-from tvm_sched.cost_model.occupancy import MULTIPROCESSORS, KernelResources, occupancy, occupancy_share
+from tvm_sched.cost_model.occupancy_model import MULTIPROCESSORS, KernelResources, occupancy, occupancy_share
 from tvm_sched.errors import CostsError, FormatError
 from tvm_sched.problem import Device, Operator, OpGraph, Tensor, Topology
 

@@ -73,7 +73,8 @@ simulate::Problem Chain() {
 }
 
 TEST(ListSchedule, LoadsAheadOfTheOperators) {
-  const Instance instance(Chain());
+  const simulate::Problem chain = Chain();
+  const Instance instance(chain);
   EXPECT_EQ(instance.rank[0], Nanoseconds{200});
   EXPECT_EQ(instance.tail[0], Nanoseconds{100});
   const Constructed made = Construct(instance, {{{true}, true}}, {0, 0}, 1.0, true);
@@ -82,12 +83,14 @@ TEST(ListSchedule, LoadsAheadOfTheOperators) {
 }
 
 TEST(ListSchedule, WhatDoesNotFitGivesNothing) {
-  const Instance instance(Chain());
+  const simulate::Problem chain = Chain();
+  const Instance instance(chain);
   EXPECT_TRUE(Construct(instance, {{{true}, true}}, {0, 0}, 0.25, true).events.empty());
 }
 
 TEST(LocalSearch, PutsLoadsIntoTheOrderOfTheirReaders) {
-  const Instance instance(Chain());
+  const simulate::Problem chain = Chain();
+  const Instance instance(chain);
   // The second operator's parameter first: the first operator waits for 2000 ns.
   const Sequence late = {Event::Move(1, kHost, 0), Event::Move(0, kHost, 0),
                          Event::Run(0, 0, false), Event::Run(1, 0, false)};

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "search/annealing.h"
-#include "search/builder.h"
-#include "search/gaps.h"
 #include "search/heft.h"
 #include "search/hios.h"
+#include "search/lane.h"
+#include "search/partial_schedule.h"
 #include "search/sequence_timer.h"
 #include "search/streams.h"
 #include "simulate/simulate.h"
@@ -26,7 +26,7 @@ constexpr Nanoseconds kCopy{10};
 
 /*!
  * \brief Operators that take `times` on each of the devices; each edge is a tensor of its own,
- * whose copies take 10 ns, side by side or, with `queue`, one at a time.
+ * whose copies take 10 ns, in parallel or, with `queue`, one at a time.
  */
 simulate::Problem MakeProblem(const std::vector<int64_t>& times,
                               const std::vector<std::pair<int, int>>& edges, size_t devices,
@@ -68,26 +68,55 @@ int64_t Latency(const simulate::Problem& problem, const simulate::Schedule& sche
   return simulate::SimulateOrThrow(problem, schedule).times.latency.count;
 }
 
-TEST(Gaps, TakesTheFirstThatIsLongEnough) {
-  Gaps gaps;
-  gaps.Occupy(10, 20);
-  gaps.Occupy(25, 40);
-  EXPECT_EQ(gaps.Earliest(0, 10), 0);
-  EXPECT_EQ(gaps.Earliest(0, 11), 40);
-  EXPECT_EQ(gaps.Earliest(12, 5), 20);
-  EXPECT_EQ(gaps.Earliest(12, 6), 40);
-  gaps.Release(10, 20);
-  EXPECT_EQ(gaps.Earliest(0, 25), 0);
+int64_t Earliest(const Lane& lane, int64_t ready, int64_t duration) {
+  return lane.Earliest(Nanoseconds{ready}, Nanoseconds{duration}).count;
+}
+
+TEST(Lane, TakesTheFirstGapThatIsLongEnough) {
+  Lane lane(Lane::kAllGaps);
+  const auto occupy = [&](int64_t begin, int64_t end) {
+    lane.Occupy(Nanoseconds{begin}, Nanoseconds{end});
+  };
+  const auto release = [&](int64_t begin, int64_t end) {
+    lane.Release(Nanoseconds{begin}, Nanoseconds{end});
+  };
+  occupy(10, 20);
+  occupy(25, 40);
+  EXPECT_EQ(Earliest(lane, 0, 10), 0);
+  EXPECT_EQ(Earliest(lane, 0, 11), 40);
+  EXPECT_EQ(Earliest(lane, 12, 5), 20);
+  EXPECT_EQ(Earliest(lane, 12, 6), 40);
+  occupy(20, 25);  // what takes no time still fits between two others
+  EXPECT_EQ(Earliest(lane, 12, 0), 20);
+  EXPECT_EQ(Earliest(lane, 12, 1), 40);
+  release(20, 25);
+  EXPECT_EQ(Earliest(lane, 12, 5), 20);
+  release(10, 20);
+  EXPECT_EQ(Earliest(lane, 0, 25), 0);
+  release(25, 40);
+  EXPECT_EQ(Earliest(lane, 3, 100), 3);
+}
+
+TEST(Lane, ForgetsTheShortestGap) {
+  Lane lane(1), none;
+  for (Lane* each : {&lane, &none}) {
+    each->Occupy(Nanoseconds{10}, Nanoseconds{20});
+    each->Occupy(Nanoseconds{25}, Nanoseconds{40});
+  }
+  EXPECT_EQ(Earliest(lane, 0, 10), 0);
+  EXPECT_EQ(Earliest(lane, 12, 5), 40);
+  EXPECT_EQ(Earliest(none, 0, 1), 40);
 }
 
 TEST(ListSchedule, PutsCopiesIntoQueues) {
-  // Branches of 40 on two devices. Side by side: 10; 1 and 2 to 90 here, 3 from 20 to 60 there, its
+  // Branches of 40 on two devices. In parallel: 10; 1 and 2 to 90 here, 3 from 20 to 60 there, its
   // copy at 70; 4 to 100. One copy at a time is the same, for only 3's two copies travel.
   for (bool queue : {false, true}) {
     const simulate::Problem problem = MakeProblem({10, 40, 40, 40, 10}, kFan, 2, queue);
+    const Instance instance(problem);
     const TaskGraph graph(problem);
-    EXPECT_EQ(Latency(problem, ListSchedule(problem, graph, ListMethod::kHeft)), 100);
-    EXPECT_EQ(Latency(problem, ListSchedule(problem, graph, ListMethod::kPeft)), 100);
+    EXPECT_EQ(Latency(problem, ListSchedule(instance, graph, ListMethod::kHeft)), 100);
+    EXPECT_EQ(Latency(problem, ListSchedule(instance, graph, ListMethod::kPeft)), 100);
   }
 }
 
@@ -102,24 +131,26 @@ TEST(LongestPaths, SpreadsBranches) {
 TEST(Anneal, FindsTheBestOfASmallGraphWhateverTheTimer) {
   for (bool queue : {false, true}) {
     const simulate::Problem problem = MakeProblem({10, 40, 40, 40, 10}, kFan, 3, queue);
+    const Instance instance(problem);
     const TaskGraph graph(problem);
     StageSequence start{{0, 1, 2, 3, 4}, {0, 0, 0, 0, 0}, std::vector<bool>(5)};
-    EXPECT_EQ(LatencyOf(problem, graph, start), 140);
+    EXPECT_EQ(LatencyOf(instance, graph, start), 140);
     const StageSequence best =
-        Anneal(problem, graph, start, {20'000, 1, 0, 1}, [](int64_t, int64_t) { return 0.0; });
-    Builder builder(problem);
-    ASSERT_TRUE(Append(best, &builder));
+        Anneal(instance, graph, start, {20'000, 1, 0, 1}, [](int64_t, int64_t) { return 0.0; });
+    PartialSchedule placed(instance, Growth::Plain());
+    ASSERT_TRUE(Append(best, &placed));
     // In a queue the copies go out at 10 and 20. The last branch ends at 70 where the join runs,
     // too: the copies of the others come there at 60 and 70.
-    EXPECT_EQ(Latency(problem, builder.schedule()), 80);
-    EXPECT_EQ(builder.latency().count, 80);
+    EXPECT_EQ(Latency(problem, placed.Schedule()), 80);
+    EXPECT_EQ(placed.latency().count, 80);
   }
 }
 
 TEST(Anneal, TimesWhatFollowsAMoveLikeTheWhole) {
   const simulate::Problem problem = MakeProblem({10, 40, 35, 30, 10}, kFan, 2);
+  const Instance instance(problem);
   const TaskGraph graph(problem);
-  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
   StageSequence sequence{{0, 1, 2, 3, 4}, {0, 0, 0, 0, 0}, std::vector<bool>(5)};
   EXPECT_EQ(timer->TimeAll(sequence), 125);
   sequence.device[3] = 1;  // 20 to 50 there, its copy at 60; 4 waits for 2 until 85
@@ -136,15 +167,16 @@ TEST(Anneal, KnowsFromWhatFollowsAMoveWhetherItEndsInTime) {
   const simulate::Problem problem =
       MakeProblem({10, 40, 35, 30, 10, 20, 25, 15},
                   {{0, 1}, {0, 2}, {0, 3}, {1, 4}, {2, 5}, {3, 5}, {4, 6}, {5, 7}, {1, 7}}, 3);
+  const Instance instance(problem);
   const TaskGraph graph(problem);
-  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
   StageSequence sequence{{0, 1, 2, 3, 4, 5, 6, 7}, std::vector<DeviceId>(8), std::vector<bool>(8)};
   int64_t kept = timer->TimeAll(sequence);
   for (size_t i = 0; i < 300; ++i) {
     const OperatorId op = static_cast<OperatorId>(i * 5 % 8);
     const DeviceId old = sequence.device[op];
     sequence.device[op] = static_cast<DeviceId>(i * 7 % 11 % 3);
-    const int64_t whole = LatencyOf(problem, graph, sequence);
+    const int64_t whole = LatencyOf(instance, graph, sequence);
     const auto limit = kept + static_cast<int64_t>(i % 30);
     const int64_t found =
         timer->Time(sequence, static_cast<size_t>(op), static_cast<size_t>(op), limit);
@@ -168,8 +200,9 @@ TEST(Anneal, PutsAllOfARefusedMoveBack) {
     edges.emplace_back(i, 16 + i / 4 % 4);
   }
   const auto problem = MakeProblem({times.begin(), times.end()}, edges, 3);
+  const Instance instance(problem);
   const TaskGraph graph(problem);
-  const std::unique_ptr<SequenceTimer> timer = MakeTimer(problem, graph);
+  const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
   StageSequence sequence{std::vector<OperatorId>(20), std::vector<DeviceId>(20),
                          std::vector<bool>(20)};
   for (int i = 0; i < 20; ++i) sequence.order[i] = i;
@@ -185,7 +218,7 @@ TEST(Anneal, PutsAllOfARefusedMoveBack) {
       std::rotate(order + to, order + from, order + from + 1);
     }
     sequence.device[sequence.order[to]] = static_cast<DeviceId>(random() % 3);
-    const int64_t whole = LatencyOf(problem, graph, sequence);
+    const int64_t whole = LatencyOf(instance, graph, sequence);
     // Far below what is kept, timing ends before the last of the positions that the move permuted.
     const int64_t limit = random() % 2 ? kept + random() % 10 : random() % kept;
     const int64_t found = timer->Time(sequence, std::min(from, to), std::max(from, to), limit);

@@ -8,15 +8,15 @@ from tvm import relax
 
 from fake_cupy import BUS_SECONDS, HOST_RATE, KERNEL_SECONDS, PEER_RATE, FakeCupy
 from tvm_sched.cost_model.database import Database
-from tvm_sched.cost_model.occupancy import KernelResources
+from tvm_sched.cost_model.occupancy_model import KernelResources
 from tvm_sched.cost_model.profile import Measurement
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Topology, load_topology
-from tvm_sched.relax.cuda import bench
 from tvm_sched.relax.graph import extract
 from tvm_sched.relax.passes import LowerToKernels
-from tvm_sched.relax.profile import profile_models
+from tvm_sched.relax.profiling import cuda as bench
+from tvm_sched.relax.profiling.profile import profile_models
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_copies_alone_together_and_to_another_gpu(cupy):
 
 
 def test_a_profile_of_a_gpu(cupy, lowered, monkeypatch, tmp_path):
-    from tvm_sched.relax import profile
+    from tvm_sched.relax.profiling import profile
 
     asked = {}
 

@@ -85,7 +85,7 @@ def test_four_devices_on_one_gpu(name):
     mod = model(function, shape)
     x = np.random.default_rng(7).standard_normal(shape).astype("float32")
     expected = reference(mod, x)
-    made = compile(mod, "v100-server", "exact", {"time_limit": 5}, backend="cuda")
+    made = compile(mod, "v100-server", "anytime", {"time_limit": 5}, backend="cuda")
     made.module.configure(devices=[0, 0, 0, 0])
     for turn in range(3):
         made.module.configure(graph=turn > 0)

@@ -14,8 +14,8 @@ from tvm_sched.problem.quantity import UNITS
 from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Switch, _TopologyBody
 from tvm_sched.schedule import Certificate, Event, Placement, Schedule, Timeline, Transfer
 from tvm_sched.schedule.bounds import lower_bound
-from tvm_sched.schedule.simulate import simulate
-from tvm_sched.schedule.verify import verify
+from tvm_sched.schedule.simulator import simulate
+from tvm_sched.schedule.verifier import verify
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats"
 

@@ -56,7 +56,7 @@ def check(seed: int, operators: int, scheduler: str) -> None:
         schedule = random_schedule(problem, seed)
         schedule = change(problem, schedule, seed) if change else schedule
         verify(problem, schedule)
-    options = {"submodel_time_limit": 0.2, "improve_time_limit": 0.2} if scheduler == "exact" else None
+    options = {"work": 0.2} if scheduler == "anytime" else None
     name = "single" if scheduler in SIDE_BY_SIDE else scheduler
     compiled = compile(mod, topology, name, options, schedule=schedule, cost_model=costs)
     simulate(compiled.problem, compiled.schedule)
@@ -79,7 +79,7 @@ def test_random_schedules_compute_what_numpy_computes(seed: int, operators: int,
 
 
 @MANY
-@given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), scheduler=st.sampled_from(["single", "exact"]))
+@given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), scheduler=st.sampled_from(["single", "anytime"]))
 def test_schedulers_compute_what_numpy_computes(seed: int, operators: int, scheduler: str) -> None:
     check(seed, operators, scheduler)
 

@@ -8,7 +8,7 @@ from tvm_sched.schedule import verify
 
 from .conftest import TOLERANCE, Case, relative_difference
 
-FAST = {"submodel_time_limit": 0.3, "improve_time_limit": 0.3, "time_limit": 20}
+FAST = {"work": 0.3, "time_limit": 20}
 
 ONNX = ["inception_v1", "squeezenet", "resnet50", "densenet121"]
 TORCH = ["llama", "gpt2", "minilm"]

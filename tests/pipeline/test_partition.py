@@ -10,7 +10,7 @@ from exhaustive import optimum, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_sched.errors import GraphError, InfeasibleError, InputError
+from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
 from tvm_sched.pipeline.node_bound import node_bound
 from tvm_sched.pipeline.programs import (
@@ -24,7 +24,7 @@ from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
-FAST = {"pipeline-exact": {"time_limit": 1.0, "moves": 2000, "annealings": 1}, "slicegraph": {"evaluations": 100}}
+FAST = {"anytime": {"time_limit": 1.0, "moves": 2000}, "slicegraph": {"evaluations": 100}}
 
 
 def tight_example(k, epsilon=0.125):
@@ -140,9 +140,47 @@ def test_refining_never_makes_a_partition_dearer_and_is_deterministic():
 
 
 def test_a_portfolio_proves_a_small_graph():
-    found = partition(small_problem(5, 8), 3, "pipeline-exact", {"time_limit": 10})
+    found = partition(small_problem(5, 8), 3, "anytime", {"time_limit": 10})
     assert found.gap < 1e-4
     assert found.cost == pytest.approx(optimum(small_problem(5, 8), 3))
+
+
+def test_the_same_work_and_seed_give_the_same_partition_and_bound():
+    options = {"work": 0.3, "seed": 2}
+    first, second = (partition(regal_like(1, 60), 4, "anytime", options) for _ in range(2))
+    assert (first.stage_of == second.stage_of).all()
+    assert (first.bound, first.bound_name, first.status) == (second.bound, second.bound_name, second.status)
+
+
+def test_the_status_of_a_partition():
+    assert partition(small_problem(5, 8), 3, "anytime", {"time_limit": 10}).status == "optimal"
+    assert partition(regal_like(1, 60), 4, "equal-split").status == "no better found"
+    assert partition(regal_like(1, 300), 8, "anytime", {"time_limit": 0.5}).status == "time limit"
+
+
+@pytest.mark.parametrize("what", ["genetic search over orders", "annealing"])
+def test_an_interrupt_gives_the_best_partition_so_far(what):
+    def interrupted(doing, done, total):
+        if doing == what:
+            raise KeyboardInterrupt
+
+    problem = regal_like(1, 60)
+    found = partition(problem, 4, "anytime", {"time_limit": 5}, progress=interrupted)
+    assert found.status == "interrupted"
+    assert found.cost == problem.bottleneck(found.stage_of)
+
+
+def test_a_bound_above_the_cost_is_a_fault_that_is_told(monkeypatch):
+    from tvm_sched.pipeline import partition_bounds
+
+    monkeypatch.setattr(partition_bounds, "simple_bound", lambda problem, stages: 1e12)
+    with pytest.raises(SchedulerError, match="please report this"):
+        partition(regal_like(1, 60), 4, "anytime", {"time_limit": 1})
+
+
+def test_the_old_name_of_the_default_partitioner_warns():
+    with pytest.warns(DeprecationWarning, match="'pipeline-exact' is an old name of 'anytime'"):
+        partition(small_problem(5, 8), 3, "pipeline-exact", {"time_limit": 1})
 
 
 def test_what_highs_prints_by_itself_is_not_on_standard_output():
@@ -157,7 +195,7 @@ def test_what_highs_prints_by_itself_is_not_on_standard_output():
 
 
 def test_a_portfolio_keeps_its_time_limit_on_a_large_graph():
-    found = partition(regal_like(1, 2000), 32, "pipeline-exact", {"time_limit": 1.0})
+    found = partition(regal_like(1, 2000), 32, "anytime", {"time_limit": 1.0})
     assert found.bound > 0
     assert found.seconds < 30  # on a busy machine; without a look at the clock inside of its parts it takes minutes
 

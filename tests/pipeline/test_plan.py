@@ -11,7 +11,7 @@ from strategies import SEEDS, problems
 from tvm_sched.errors import FormatError, InfeasibleError, InputError, ProblemError, ScheduleError
 from tvm_sched.pipeline import PipelinePlan, plan_pipeline, verify, violations
 from tvm_sched.pipeline.pricing import price
-from tvm_sched.pipeline.simulate import simulate
+from tvm_sched.pipeline.simulator import simulate
 from tvm_sched.pipeline.wiring import wire
 from tvm_sched.problem import FORBIDDEN, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 
@@ -86,7 +86,7 @@ def test_limits_on_latency_and_throughput():
 def test_no_plan_of_all_is_below_the_bound(problem):
     """Exhaustive search over stages in order and devices, priced by the model."""
     try:
-        plan = plan_pipeline(problem, "auto", "pipeline-exact", {"time_limit": 0.6, "annealings": 1, "moves": 500})
+        plan = plan_pipeline(problem, "auto", "anytime", {"time_limit": 0.6, "moves": 500})
     except (InfeasibleError, InputError):
         assume(False)
     verify(problem, plan)

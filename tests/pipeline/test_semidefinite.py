@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tvm_sched.pipeline import PartitionProblem, StageTensor, partition, semidefinite
 from tvm_sched.pipeline.cuts import Cuts, paths, separate
+from tvm_sched.pipeline.eigenvalue import least_eigenvalue
 from tvm_sched.pipeline.minorants import stage_costs, total_transfers
 from tvm_sched.pipeline.parts import consecutive, induced
 from tvm_sched.pipeline.programs import simple_bound
@@ -184,3 +185,44 @@ def test_parts_of_a_large_graph_see_transfers_that_the_simple_bound_does_not(mon
     order = problem.kahn(-found.stage_of)
     bound = semidefinite_bound(problem, 16, iterations=300, order=order, cutoff=found.cost)
     assert 1.03 * simple_bound(problem, 16) < bound <= found.cost
+
+
+@given(SEEDS, st.integers(2, 3), st.sampled_from([1e-12, 1e-3, 1.0, 1e6, 1e12]), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_no_multipliers_overstate_the_bound(seed, stages, scale, symmetric):
+    """Asymmetric, tiny and huge ones included; any of them give a line below the transfers of every partition."""
+    problem = small_problem(seed, 6)
+    relaxation = semidefinite._Relaxation(problem, stages, float("inf"), paths(problem))
+    random = np.random.default_rng(seed)
+    entries = random.lognormal(sigma=2, size=(6, 6)) * scale
+    entries = entries + entries.T if symmetric else entries
+    dual = semidefinite.DualPoint(random.normal(size=6) * scale, random.random(6) * scale, np.zeros(0), entries)
+    best = optimum(problem, stages)
+    bound = semidefinite._bound(semidefinite.fixed_costs(problem, stages), stages, [relaxation.line(dual)])
+    assert bound <= best * (1 + 1e-12)
+
+
+@given(SEEDS, st.integers(1, 9), st.sampled_from([1e-200, 1e-9, 1.0, 1e9, 1e150]))
+@settings(max_examples=100, deadline=None)
+def test_the_least_eigenvalue_is_never_overstated(seed, size, scale):
+    from fractions import Fraction
+
+    random = np.random.default_rng(seed)
+    factor = random.integers(-3, 4, (size, random.integers(1, size + 1))).astype(float)
+    matrix = (factor @ factor.T) * scale  # positive semidefinite in exact arithmetic, mostly singular
+    least = least_eigenvalue(matrix)
+    assert least <= 0 or _definite([[Fraction(v) for v in row] for row in matrix.tolist()], Fraction(least))
+    assert least >= -1e-12 * max(np.abs(matrix).sum(), 1e-300)
+
+
+def _definite(matrix, shift):
+    """Whether a matrix less a multiple of the identity has no eigenvalue below 0, by elimination in fractions."""
+    rows = [[v - (shift if i == j else 0) for j, v in enumerate(row)] for i, row in enumerate(matrix)]
+    for k, pivot in enumerate(rows):
+        if pivot[k] <= 0:
+            return False
+        for row in rows[k + 1 :]:
+            part = row[k] / pivot[k]
+            for j in range(k, len(row)):
+                row[j] -= part * pivot[j]
+    return True

@@ -62,7 +62,7 @@ def test_given_schedule():
 
 
 def test_wrong_arguments(tmp_path):
-    with pytest.raises(InputError, match="'auto', 'embed' or 'external' is allowed"):
+    with pytest.raises(InputError, match="allowed are 'auto', 'embed', 'external'"):
         compile(cases.Branches, "cpu2", parameters="elsewhere")
     with pytest.raises(InputError, match="there is no scheduler 'nosuch'"):
         compile(cases.Branches, "cpu2", "nosuch")

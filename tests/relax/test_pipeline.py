@@ -22,9 +22,7 @@ from tvm_sched.runtime import ScheduledModule
 def test_equals_tvm(case, devices):
     mod, inputs = CASES[case]
     expected = run(tvm.compile(mod, "llvm"), *inputs)
-    found = run(
-        tvm.compile(mod, target(f"cpu{devices}", scheduler="exact", options={"submodel_time_limit": 1})), *inputs
-    )
+    found = run(tvm.compile(mod, target(f"cpu{devices}", scheduler="anytime", options={"work": 1})), *inputs)
     assert_same(found, expected)
 
 
@@ -63,7 +61,7 @@ def test_passes_alone_leave_their_attributes():
     mod = passes.EstimateLatencies("cpu2")(mod)
     problem = get_problem(mod)
     assert problem.graph == get_graph(mod)
-    mod = passes.Place("exact")(mod)
+    mod = passes.Place("anytime")(mod)
     assert get_schedule(mod).options["operators"] == 3
     mod = tvm.transform.Sequential([passes.AllocateStreams(), passes.OrderLaunches()])(mod)
     assert get_schedule(mod).problem == problem.digest
@@ -111,7 +109,7 @@ def test_gpu_topologies_compute_values(topology):
         [
             passes.LowerToKernels(),
             passes.EstimateLatencies(topology),
-            passes.Place("exact", {"submodel_time_limit": 1}),
+            passes.Place("anytime", {"work": 1}),
             passes.EmitExecutor(backend="cpu"),
             tvm.relax.get_pipeline("default_build"),
         ]

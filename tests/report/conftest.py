@@ -2,7 +2,7 @@
 
 import pytest
 
-from tvm_sched.cost_model.roofline import roofline
+from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem
@@ -22,4 +22,4 @@ def single(problem):
 
 @pytest.fixture(scope="session")
 def exact(problem):
-    return solve(problem, "exact", {"submodel_time_limit": 0.5, "time_limit": 10})
+    return solve(problem, "anytime", {"time_limit": 10})

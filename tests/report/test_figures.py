@@ -8,7 +8,7 @@ from tvm_sched.report.drawing import topology_svg
 from tvm_sched.report.figures import lane_figures, ordered_lanes, time_by_kind
 from tvm_sched.report.measured import measured_timeline, planned_timeline
 from tvm_sched.report.units import format_bytes, format_percent, format_rate, format_time
-from tvm_sched.schedule.simulate import simulate
+from tvm_sched.schedule.simulator import simulate
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The report of a pipeline plan; what it looks like was looked at in a browser, light and dark."""
+"""The report of a pipeline plan; `test_browser` opens it."""
 
 import re
 
@@ -10,7 +10,7 @@ from test_plan import chain_problem
 
 from report.parsed import Page
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.simulate import simulate
+from tvm_sched.pipeline.simulator import simulate
 from tvm_sched.report.pipeline import write_pipeline_report
 
 FIELDS = ("input_ns", "work_ns", "overflow_ns", "output_ns")
@@ -53,12 +53,13 @@ def test_batches_move_through_the_stages_in_one_colour_each(case, tmp_path):
     problem, plan = case
     run = simulate(problem, plan, 12)
     text, page = written(tmp_path / "r.html", problem, plan, [run])
-    (entry,) = page.data(text)["entries"]
+    data = page.data(text)
+    (entry,) = data["entries"]
     assert entry["lanes"][: len(plan.stages)] == [f"{stage.device}/0" for stage in plan.stages]
     (timeline,) = entry["timelines"]
     assert len(timeline["lane"]) == sum(len(event.lanes) for event in run.timeline.events)
     for name, group in zip(timeline["name"], timeline["group"], strict=True):
-        assert int(timeline["names"][name].rpartition(" ")[2]) % 8 == group
+        assert int(data["names"][name].rpartition(" ")[2]) % 8 == group
     assert entry["groups"][0] == "batches 0, 8, …"
 
 
@@ -70,6 +71,6 @@ def test_a_run_stands_below_its_prediction(tmp_path):
     text, page = written(tmp_path / "r.html", problem, plan, [simulate(problem, plan, 3), [run]])
     (entry,) = page.data(text)["entries"]
     assert [timeline["source"] for timeline in entry["timelines"]] == ["simulated", "emulated"]
-    assert set(entry["timelines"][1]["names"]) == set(entry["timelines"][0]["names"])
+    assert set(entry["timelines"][1]["name"]) == set(entry["timelines"][0]["name"])
     assert "Emulated period" in text
     assert "<u " not in text, "without a certificate there is no bound to show"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tvm_sched.report.trace import Part, write_parts, write_trace
-from tvm_sched.schedule.simulate import simulate
+from tvm_sched.schedule.simulator import simulate
 
 PHASES = {"X": {"name", "cat", "ts", "dur", "pid", "tid", "args"}, "M": {"name", "ts", "pid", "tid", "args"}}
 PHASES["C"] = PHASES["M"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, HOST, Problem
-from tvm_sched.schedulers.greedy import list_schedule, priorities
-from tvm_sched.schedulers.partial import Event, Move, PartialSchedule, Run
+from tvm_sched.schedulers.common.greedy import list_schedule, priorities
+from tvm_sched.schedulers.common.partial import Event, Move, PartialSchedule, Run
 from tvm_sched.testing.hios import LayeredGraph
 
 

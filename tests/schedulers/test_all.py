@@ -11,7 +11,7 @@ from tvm_sched.schedulers import names, solve
 from tvm_sched.testing import random_graph, random_problem
 
 QUICK = {
-    "exact": {"submodel_time_limit": 0.1, "improve_time_limit": 0.02},
+    "anytime": {"work": 0.02},
     "sortinghat": {"time_limit": 0.1, "q": 2, "total_time_limit": 0.4},
     "efficient-mip": {"time_limit": 0.1, "q": 2, "total_time_limit": 0.4},
 }

@@ -18,7 +18,7 @@ from tvm_sched.testing import random_problem, random_schedule
 from tvm_sched.testing.hios import LayeredGraph, random_layered
 
 from .exhaustive import TooLarge, least_latency, least_layered_latency
-from .test_exact import diamonds, two_gpus
+from .test_anytime import diamonds, two_gpus
 
 
 @settings(max_examples=150, deadline=None)
@@ -71,7 +71,7 @@ def test_no_bound_exceeds_a_good_schedule_of_a_layered_graph(seed, operators, de
     except ValueError:  # not so many edges between so few layers
         return
     problem = graph.problem(devices, concurrency=stages)
-    latency = solve(problem, "auto", {"time_limit": 0.05}).certificate.latency_ns
+    latency = solve(problem, "anytime", {"work": 0.05}).certificate.latency_ns
     for bound in all_bounds(problem):
         assert bound.ns <= latency, bound
 
@@ -82,8 +82,8 @@ def test_no_bound_exceeds_a_schedule_where_regions_are_simplified(monkeypatch, m
     monkeypatch.setattr(regions, "DECIDED", decided)
     for seed in range(40):
         problem = random_problem(seed, 12, 3, memory="generous")
-        options = {"submodel_time_limit": 0, "improve_time_limit": 0.05}
-        latency = solve(problem, "exact", options).certificate.latency_ns
+        options = {"work": 0.05}
+        latency = solve(problem, "anytime", options).certificate.latency_ns
         assert all(bound.ns <= latency for bound in all_bounds(problem))
 
 
@@ -104,7 +104,7 @@ def test_a_host_tensor_bound_counts_direct_reads():
     problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3, direct))
     bound = lower_bound(problem)
     # 1004 ns on the buses, at least 42 ns of a kernel that reads directly, the join.
-    assert 1004 + 42 + 100 - 1 <= bound.ns <= solve(problem, "exact").certificate.latency_ns
+    assert 1004 + 42 + 100 - 1 <= bound.ns <= solve(problem, "anytime").certificate.latency_ns
 
 
 def test_unequal_devices_share_the_work():

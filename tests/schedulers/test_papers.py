@@ -13,16 +13,16 @@ from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Probl
 from tvm_sched.schedule import verify
 from tvm_sched.schedule.critical_path import critical_path
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, place
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.program import build, hint
-from tvm_sched.schedulers.milp import Effort
 from tvm_sched.schedulers.sortinghat import program
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.state import State
 from tvm_sched.testing import random_problem
 
-from .test_exact import diamonds, two_gpus
+from .test_anytime import diamonds, two_gpus
 
 FORBIDDEN = 2**63 - 1
 EFFORT = Effort("highs", 10.0, 0, 0)

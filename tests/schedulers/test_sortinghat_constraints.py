@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ortools.math_opt.python import mathopt
 
-from tvm_sched.schedulers.milp import Effort
+from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.sortinghat import constraints
 from tvm_sched.schedulers.sortinghat.heuristic import best_assignment, improve
 from tvm_sched.schedulers.sortinghat.program import build, hint, solve

@@ -80,6 +80,10 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
   skipped_.resize(plans_.size());
   prepared_.resize(plans_.size());
   parameters_ = std::make_unique<ParameterStore>(plans_, embedded);
+  if (!metadata_json_.empty()) {
+    const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
+    if (auto run = about.OptionalField("run"); run) SetOptions(ReadOptions(*run, options_));
+  }
 }
 
 ffi::Module ScheduledModule::Make(const ffi::String& plans_json, const ffi::String& metadata_json,
@@ -319,7 +323,10 @@ void ScheduledModule::PrepareKernels(std::size_t plan) {
 
 void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 1, "configure(options_json)");
-  RunOptions options = ReadOptions(args[0].cast<ffi::String>(), options_);
+  SetOptions(ReadOptions(JsonCursor::Parse(args[0].cast<ffi::String>(), "options"), options_));
+}
+
+void ScheduledModule::SetOptions(RunOptions options) {
   if (const auto* names = std::get_if<std::vector<std::string>>(&options.resident)) {
     for (const std::string& name : *names) {
       if (!parameters_->Has(name)) {

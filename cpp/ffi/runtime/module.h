@@ -47,6 +47,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void LoadParameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void SetParameter(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Configure(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void SetOptions(RunOptions options);
   void Prepare(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Timeline(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Latency(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);

@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "runtime/json_cursor.h"
-
 namespace tvm_sched::runtime {
 
 namespace ffi = tvm::ffi;
@@ -28,8 +26,7 @@ Resident ReadResident(const JsonCursor& cursor) {
 
 }  // namespace
 
-RunOptions ReadOptions(const std::string& json, RunOptions options) {
-  const JsonCursor cursor = JsonCursor::Parse(json, "options");
+RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
   cursor.AllowFields({"trace", "emulate_values", "emulation_scale", "resident", "instances",
                       "watchdog", "devices", "graph", "in_turn"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/executor.h"
+#include "runtime/json_cursor.h"
 #include "runtime/plan.h"
 #include "runtime/residency.h"
 
@@ -29,7 +30,7 @@ struct RunOptions {
 };
 
 /// Read options; those that are not there keep their value. Throws FormatError.
-RunOptions ReadOptions(const std::string& json, RunOptions options);
+RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options);
 
 /// A run that ended well.
 struct LastRun {

@@ -22,9 +22,10 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     machine,
     pipeline,
     plan,
+    schema,
     serving,
 )
-from .command import command, epilog, own_process
+from .registration import command, epilog, own_process
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -71,7 +72,7 @@ command(
         "tvm-sched compile bert.onnx -t cpu4 --input-shape ids:1,128 --time-limit 60 -o bert.so",
         "tvm-sched compile model.onnx -t cpu2 --input-shape 'batch={1,8}' --constant sr=16000 -o model.so",
         "tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so",
-        "tvm-sched compile model.onnx -t my-machine.toml --scheduler exact --option workers=1 --seed 7 -o model.so",
+        "tvm-sched compile model.onnx -t my-machine.toml --scheduler anytime --option work=30 --seed 7 -o model.so",
     ),
     apart=True,
 )(execute.compile_model)
@@ -99,7 +100,7 @@ command(
     "schedule",
     (
         "tvm-sched schedule googlenet.onnx --topology v100-server --report report.html",
-        "tvm-sched schedule problem.json --scheduler exact --time-limit 30 --seed 1 -o schedule.json",
+        "tvm-sched schedule problem.json --scheduler anytime --time-limit 30 --seed 1 -o schedule.json",
         "tvm-sched schedule problem.json --topology p4d --trace trace.json --json",
         "tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server",
         "tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d",
@@ -188,13 +189,14 @@ app.add_typer(machine.topology, name="topology")
 app.add_typer(cluster_inputs.cluster, name="cluster")
 app.add_typer(cache.app, name="cache")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
+command(app, "schema", ("tvm-sched schema", "tvm-sched schema run", "tvm-sched schema topology show"))(schema.schema)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
 
 
 def main() -> None:
     """Entry point of the command ``tvm-sched``."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever called, as `>&-` does
+        if getattr(sys, name) is None:  # closed by the caller, as `>&-` does
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
     own_process()
     app(prog_name="tvm-sched")

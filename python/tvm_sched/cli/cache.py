@@ -10,9 +10,12 @@ from rich.markup import escape
 
 from ..file_cache import compiled_cache
 from ..files import cache_directory
-from .command import Output, command
+from .output import Output
+from .registration import command
 
-app = typer.Typer(help="What was compiled and measured before, on disk.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    name="cache", help="What was compiled and measured before, on disk.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 @command(app, "show", ("tvm-sched cache show", "tvm-sched cache show --json"))

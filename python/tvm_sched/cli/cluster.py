@@ -10,14 +10,25 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .cluster_inputs import AllocationFile, Method, Name, Services, about, cluster, state_of, write_allocation
-from .command import Output, command
-from .inputs import Options, check_outputs, common_options, parse_options
+from .cluster_inputs import (
+    AllocationFile,
+    Method,
+    Name,
+    Services,
+    about,
+    cluster,
+    state_of,
+    write_allocation,
+    write_state,
+)
+from .inputs import Options, ReportFile, check_outputs, common_options, parse_options
 from .interrupt import interruptible
-from .plan import JSON
+from .output import Output
+from .plan import HTML, JSON
+from .registration import command
 
 if TYPE_CHECKING:
-    from ..cluster import ClusterState, Placement, Request
+    from ..cluster import ClusterState, Request, ServicePlacement
 
 Requests = Annotated[
     Path | None, typer.Option("--requests", metavar="FILE", help="Request sequence of RAMPA's simulator (.txt).")
@@ -36,12 +47,12 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random re
 @command(cluster, "list", ("tvm-sched cluster list",))
 def list_clusters(out: Output) -> None:
     """List the presets and the allocators."""
-    from .. import cluster as room
+    from .. import cluster as package
     from ..report.tables import table
 
-    made = [room.load_cluster(name) for name in room.preset_names()]
+    made = [package.load_cluster(name) for name in package.preset_names()]
     rows = [(c.name, str(len(c.gpus)), ", ".join(k.name for k in c.kinds), str(len(c.links))) for c in made]
-    methods = [room.get(name) for name in room.names()]
+    methods = [package.get(name) for name in package.names()]
     out.show(table(("cluster", "GPUs", "kinds", "links"), rows, text_columns=1))
     out.show(table(("allocator", "what it does"), [(m.name, m.summary) for m in methods], text_columns=2))
     out.result(
@@ -76,7 +87,7 @@ def show_cluster(out: Output, name: Name) -> None:
     "place",
     (
         "tvm-sched cluster place rampa-base --service service1 --service service5 -o allocation.json",
-        "tvm-sched cluster place rampa-base --demand same --seed 1 -o allocation.json",
+        "tvm-sched cluster place rampa-base --demand same --seed 1 -o allocation.json --report cluster.html",
         "tvm-sched cluster place rampa-base --demand huge-model --allocator rampa --option agents=10 --json",
         "tvm-sched cluster place graph1.txt --services MODELS --requests allocSeq1.txt",
     ),
@@ -90,12 +101,13 @@ def place(
     service: Wanted = None,
     count: Count = 1000,
     seed: Seed = 0,
-    allocator: Method = "cluster-exact",
+    allocator: Method = "anytime",
     option: Options = None,
     running: Annotated[
         Path | None, typer.Option("--running", metavar="ALLOCATION", help="What runs already: an allocation file.")
     ] = None,
     output: AllocationFile = None,
+    report: ReportFile = None,
 ) -> None:
     """Place requests one after another until one finds no place, and say why it does not.
 
@@ -104,11 +116,13 @@ def place(
     from ..cluster import place as place_one
     from ..errors import InfeasibleError
 
-    check_outputs({"--output": (output, JSON)}, [p for p in (requests, running) if p])
+    check_outputs(
+        {"--output": (output, JSON), "--report": (report, HTML)}, [p for p in (requests, running) if p], charts=False
+    )
     state = state_of(name, services, running)
     asked = _requests(state, requests, demand, service, count, seed)
     options = _options(allocator, option, seed)
-    placed: list[Placement] = []
+    placed: list[ServicePlacement] = []
     reason = ""
     with interruptible(out), out.step(f"Placing with {allocator}") as step:
         for position, request in enumerate(asked):
@@ -121,6 +135,7 @@ def place(
                 reason = str(error)
                 break
     write_allocation(out, output, state.allocation)
+    write_state(out, report, state, {"allocator": allocator, "asked": len(asked), "reason": reason, **options})
     out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(asked)} requests placed. {reason}"))
     out.result({**about(state), "placed": len(placed), "asked": len(asked), "reason": reason, "placements": placed})
 
@@ -194,7 +209,7 @@ def _options(allocator: str, texts: list[str] | None, seed: int) -> dict[str, An
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 
 
-def _placements_table(placed: list[Placement]) -> Any:
+def _placements_table(placed: list[ServicePlacement]) -> Any:
     from ..report.tables import table
 
     rows = [

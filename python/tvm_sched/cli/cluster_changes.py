@@ -7,17 +7,44 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from .cluster_inputs import AllocationFile, Method, Name, Running, Services, about, cluster, state_of, write_allocation
-from .command import Output, command
-from .inputs import check_outputs
+from .cluster_inputs import (
+    AllocationFile,
+    Method,
+    Name,
+    Running,
+    Services,
+    about,
+    cluster,
+    state_of,
+    write_allocation,
+    write_state,
+)
+from .inputs import ReportFile, check_outputs
 from .interrupt import interruptible
-from .plan import JSON
+from .output import Output
+from .plan import HTML, JSON
+from .registration import command
 
 
-@command(cluster, "verify", ("tvm-sched cluster verify rampa-base allocation.json",))
-def verify_allocation(out: Output, name: Name, allocation: Running, services: Services = "rampa-services") -> None:
+@command(
+    cluster,
+    "verify",
+    (
+        "tvm-sched cluster verify rampa-base allocation.json",
+        "tvm-sched cluster verify rampa-base allocation.json --report cluster.html",
+    ),
+)
+def verify_allocation(
+    out: Output,
+    name: Name,
+    allocation: Running,
+    services: Services = "rampa-services",
+    report: ReportFile = None,
+) -> None:
     """Check an allocation by every rule; the first broken one is named, and the exit status is 2."""
+    check_outputs({"--report": (report, HTML)}, [allocation], charts=False)
     state = state_of(name, services, allocation)
+    write_state(out, report, state, {"allocation": str(allocation)})
     out.show(escape(f"{allocation}: {len(state.running)} services keep all rules"))
     out.result({**about(state), "right": True})
 
@@ -57,7 +84,7 @@ def fail(
     allocation: Running,
     part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that fails.")],
     services: Services = "rampa-services",
-    allocator: Method = "cluster-exact",
+    allocator: Method = "anytime",
     output: AllocationFile = None,
 ) -> None:
     """A part fails: place anew what it carried, on what is left."""

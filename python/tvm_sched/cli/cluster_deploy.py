@@ -13,14 +13,15 @@ from rich.markup import escape
 from ..errors import InputError
 from ..files import read_bytes
 from .cluster_inputs import Name, Running, Services, cluster, state_of
-from .command import FAILURE, Output, command
 from .inputs import Model, check_directory, check_outputs
 from .interrupt import interruptible
+from .output import FAILURE, Output
+from .registration import command
 from .serving import Address, Timeout, check_seconds
 from .shapes import InputShapes, one_shape, parse_shapes
 
 if TYPE_CHECKING:
-    from ..cluster import Cluster, Placement, Service
+    from ..cluster import Cluster, Service, ServicePlacement
 
 BACKENDS = ("cuda", "cpu", "emulated")
 Backend = Annotated[
@@ -128,7 +129,7 @@ def _check_backend(backend: str) -> None:
         raise InputError(f"--backend {backend}: allowed are {', '.join(BACKENDS)}")
 
 
-def _artifact(folder: Path, cluster: Cluster, service: Service, placement: Placement, backend: str) -> Path:
+def _artifact(folder: Path, cluster: Cluster, service: Service, placement: ServicePlacement, backend: str) -> Path:
     """The compiled pipeline of a placement; one that is there for the same model, parts and kinds of GPUs is taken."""
     kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
     parts = [stage.operators for stage in placement.stages]

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .command import Output
+from .output import Output
 
 if TYPE_CHECKING:
     from ..cluster import Allocation, Cluster, ClusterState, Service
 
-cluster = typer.Typer(help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich")
+cluster = typer.Typer(
+    name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
@@ -21,7 +23,7 @@ Services = Annotated[
     str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
 ]
 Method = Annotated[
-    str, typer.Option("--allocator", "-a", metavar="NAME", help="cluster-exact, rampa, ncar, pipeedge or first-fit.")
+    str, typer.Option("--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge or first-fit.")
 ]
 Running = Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
 AllocationFile = Annotated[
@@ -43,6 +45,15 @@ def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> 
     if path:
         allocation.save(path)
         out.wrote(path, "allocation")
+
+
+def write_state(out: Output, path: Path | None, state: ClusterState, options: dict[str, Any]) -> None:
+    """Write the report of a state where a file was given."""
+    if path:
+        from ..report.cluster import write_cluster_report
+
+        write_cluster_report(path, state, options=options)
+        out.wrote(path, "report")
 
 
 def about(state: ClusterState) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .command import FAILURE, Output
 from .inputs import (
     ModelsOrProblems,
     OptionalCosts,
@@ -24,6 +23,7 @@ from .inputs import (
 )
 from .interrupt import interruptible
 from .models import ModelOptions, load_problem
+from .output import FAILURE, Output
 from .plan import HTML, OptionalTopology, solve_aloud
 from .shapes import ConstantValues, InputShapes, TokenShape
 
@@ -100,8 +100,8 @@ def _sorted(out: Output, answers: dict[str, Schedule | TvmSchedError]) -> tuple[
 
 def _solve_all(out: Output, asked: list[tuple[Problem, str, dict[str, Any]]]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
-    from ..schedulers.many import solve_many
-    from ..spread import have_workers
+    from ..schedulers.batch import solve_many
+    from ..worker_pool import have_workers
 
     if not have_workers():
         return [_solve_here(out, *one) for one in asked]
@@ -169,7 +169,7 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
         )  # fmt: skip
         data.append(
             {"scheduler": name, "latency_ns": c.latency_ns, "lower_bound_ns": c.lower_bound_ns, "gap": c.gap,
-             "bound": c.bound, "seconds": seconds, "speedup_over_single": speedup}
+             "bound": c.bound, "status": c.status, "seconds": seconds, "speedup_over_single": speedup}
         )  # fmt: skip
     rows += [(name, "failed", "", "", "", "", "") for name in failed]
     data += [{"scheduler": name, "error": message} for name, message in failed.items()]

@@ -12,31 +12,34 @@ from rich.markup import escape
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .command import Output
+from .compile_cache import Made, compilation_key, keep, restore
 from .inputs import (
     CostsName,
+    Graph,
+    Instances,
+    LaunchOrder,
     Model,
     Options,
     ReportFile,
+    Resident,
     SchedulerName,
     Seed,
+    Streams,
     TimeLimit,
     TimelineFile,
     TopologyName,
     TraceFile,
     check_outputs,
-    load_topology,
     scheduler_options,
 )
 from .interrupt import interruptible
-from .kept import Made, compilation_key, keep, restore
 from .models import ModelOptions, model_warnings, packages_for
+from .output import Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:
     from ..problem import Problem
-    from ..runtime import ScheduledModule
     from .measure import Measured
     from .progress import Step
 
@@ -58,7 +61,7 @@ def compile_model(
     model: Model,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact.")],
-    scheduler: SchedulerName = "exact",
+    scheduler: SchedulerName = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
@@ -81,10 +84,15 @@ def compile_model(
         bool | None,
         typer.Option(
             "--measure/--no-measure",
-            help="Run the schedule and others for the same cores on this machine (one stream, side by side, logical "
+            help="Run the schedule and others for the same cores on this machine (one stream, in parallel, logical "
             "devices) and keep the fastest. Default: only for --topology cpu.",
         ),
     ] = None,
+    streams: Streams = None,
+    launch_order: LaunchOrder = None,
+    graph: Graph = None,
+    resident: Resident = None,
+    instances: Instances = None,
     threads: Threads = None,
     processor: Annotated[
         str,
@@ -113,21 +121,21 @@ def compile_model(
     given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    machine = load_topology(topology)
     from ..cost_model import get_cost_model
-    from ..problem import MEASURED
+    from ..relax.options import CompileOptions
 
     if costs is not None:
         get_cost_model(costs)  # a wrong name is said before the long work
-    asked = {
-        "topology": machine, "scheduler": scheduler, "options": options, "input_shapes": sets or None,
-        "constants": constants, "parameters": "external" if parameters == "file" else parameters, "backend": backend,
-        "cost_model": costs, "processor": processor, "threads": threads,
-        "measure": topology == MEASURED and backend in (None, "cpu") if measure is None else measure,
-    }  # fmt: skip
+    chosen = CompileOptions.of(
+        topology,
+        scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
+        launch_order=launch_order, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
+        parameters="external" if parameters == "file" else parameters,
+    )  # fmt: skip
+    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     cache = None if no_cache else compiled_models()
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
-        key = compilation_key(model, asked) if cache else None
+        key = compilation_key(model, asked | vars(chosen)) if cache else None
         made = restore(cache, key, output) if cache and key else None
         if made:
             out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
@@ -145,7 +153,7 @@ def compile_model(
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
     with packages_for(model):
         from ..relax import compile as compile_scheduled
-    from ..schedule.simulate import simulate
+    from ..schedule.simulator import simulate
     from .plan import describe
 
     compiled = compile_scheduled(model, progress=step, **asked)
@@ -226,6 +234,9 @@ def run(
     emulate_values: Annotated[
         bool, typer.Option("--emulate-values", help="Emulated devices: compute the values, too.")
     ] = False,
+    graph: Graph = None,
+    resident: Resident = None,
+    instances: Instances = None,
     emulation_scale: Annotated[
         float | None,
         typer.Option("--emulation-scale", metavar="X", help="Emulated devices: run X times slower than planned."),
@@ -239,23 +250,27 @@ def run(
     if artifact.is_dir():
         from .pipeline import run_artifact
 
-        if parameters or timeline or emulate_values or emulation_scale is not None or threads is not None:
-            raise InputError(
-                f"{artifact} is a pipeline; --parameters, --threads, --timeline, --emulate-values and --emulation-scale "
-                "are for artifacts of one schedule"
-            )
+        own = {"--parameters": parameters, "--threads": threads, "--timeline": timeline, "--graph": graph,
+               "--resident": resident, "--instances": instances, "--emulate-values": emulate_values or None,
+               "--emulation-scale": emulation_scale}  # fmt: skip
+        if given_here := [option for option, value in own.items() if value is not None]:
+            raise InputError(f"{artifact} is a pipeline; {given_here[0]} is for artifacts of one schedule")
         run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
         return
     from .. import runtime
-    from .measure import choose_inputs, measure
+    from ..runtime.parameters import require_parameters
+    from ..runtime.values import choose_inputs
+    from .measure import measure
 
     with out.step("Loading the artifact"):
         module = runtime.load(artifact, parameters, threads=threads)
-    _check_parameters(artifact, module)
-    module.configure(trace=True, emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    require_parameters(artifact, module.parameters())
+    module.configure(emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    module.configure(graph=graph, resident=resident, instances=instances)
+    replays = module.info().get("run", {}).get("graph", False) if graph is None else graph
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
-        measured = measure(module, values, warm_up, repeat, step)
+        measured = measure(module, values, warm_up, repeat, step, trace_apart=replays)
     save_outputs(out, output, measured.outputs)
     if timeline:
         measured.timeline.save(timeline)
@@ -267,15 +282,6 @@ def run(
         out.wrote(trace, "trace")
     files = {"timeline": timeline, "trace": trace, "output": output}
     _show_run(out, module.info(), measured, {name: str(path) for name, path in files.items() if path})
-
-
-def _check_parameters(artifact: Path, module: ScheduledModule) -> None:
-    missing = [parameter["name"] for parameter in module.parameters() if not parameter["loaded"]]
-    if missing:
-        raise InputError(
-            f"{artifact}: {len(missing)} parameters have no values ({missing[0]!r}, ...): there is no file "
-            f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name it with --parameters"
-        )
 
 
 def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict[str, str]) -> None:
@@ -340,6 +346,6 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where files go.")] = Path("out"),
 ) -> None:
     """GoogLeNet on two machines: schedule, compile, run, compare with ONNX Runtime, report (a minute or two)."""
-    from ..demo import run_demo
+    from .demonstration.googlenet import run_demo
 
     run_demo(out, output)

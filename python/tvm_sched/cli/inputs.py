@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from ..errors import InputError
-from .command import Output
+from .output import Output
 
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
@@ -66,6 +66,35 @@ TimeLimit = Annotated[
     float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
+Streams = Annotated[
+    str | None,
+    typer.Option(
+        "--streams",
+        metavar="one|opara|nimble|wavefront|best",
+        help="How operators of a device share its streams. Default: what is best by prediction, the scheduler's among it.",
+    ),
+]
+LaunchOrder = Annotated[
+    str | None,
+    typer.Option(
+        "--launch-order",
+        metavar="depth-first|breadth-first|critical-path|opara",
+        help="Order in which kernels start. Default: with several streams what is best by prediction, else the scheduler's.",
+    ),
+]
+Graph = Annotated[
+    bool | None, typer.Option("--graph/--no-graph", help="GPUs: capture a run as a CUDA graph and replay it.")
+]
+Resident = Annotated[
+    float | None,
+    typer.Option(
+        "--resident", metavar="PART", help="Part of the parameters, 0 to 1, that remains on devices between runs."
+    ),
+]
+Instances = Annotated[
+    int | None,
+    typer.Option("--instances", metavar="N", help="Runs that may proceed at once, each with memory of its own."),
+]
 CostsName = Annotated[
     str | None,
     typer.Option(
@@ -100,12 +129,14 @@ def workers_of(ray: str | None) -> AbstractContextManager[None]:
     if ray is None:
         return nullcontext()
     from ..serving import RayExecutor
-    from ..spread import workers
+    from ..worker_pool import workers
 
     return workers(RayExecutor(ray))
 
 
-def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = ()) -> None:
+def check_outputs(
+    outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = (), charts: bool = True
+) -> None:
     """Refuse files that cannot be written, before the long work begins.
 
     Parameters
@@ -114,6 +145,8 @@ def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inpu
         Option to its file (None: not asked for) and the allowed endings.
     inputs : iterable of Path
         Files that must not be overwritten.
+    charts : bool
+        Whether the file of ``--report`` has charts, for which plotly is needed.
     """
     taken = {path.resolve(): f"the input {path}" for path in inputs}
     for option, (path, endings) in outputs.items():
@@ -130,7 +163,7 @@ def check_outputs(outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inpu
         if path.resolve() in taken:
             raise InputError(f"{option} {path}: that is {taken[path.resolve()]}; give another name")
         taken[path.resolve()] = f"the file of {option}"
-    if any(option == "--report" and path for option, (path, _) in outputs.items()):
+    if charts and any(option == "--report" and path for option, (path, _) in outputs.items()):
         from ..report.page import require_plotly
 
         require_plotly()

@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .command import Output
 from .models import ModelOptions
+from .output import Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:

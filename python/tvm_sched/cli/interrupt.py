@@ -1,7 +1,7 @@
 """Ctrl-C that works while C++ computes: solvers and compilers keep Python's own handler from running.
 
-CP-SAT takes the signal for itself while it solves, and fails when another thread than the solving one gets it. So the
-command line blocks the signal before any other thread begins, and one thread waits for it.
+Some solvers take the signal for themselves, and fail when another thread than the solving one gets it. So the command line
+blocks the signal before any other thread begins, and one thread waits for it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from .command import INTERRUPTED, Output
+from .output import INTERRUPTED, Output
 
 _at_once: Output | None = None
 """Where to say goodbye, while the process may end at any moment."""
@@ -57,3 +57,8 @@ def interruptible(out: Output) -> Iterator[None]:
         yield
     finally:
         _at_once = None
+
+
+def stoppable(out: Output, answers_interrupt: bool) -> AbstractContextManager[None]:
+    """`interruptible`, but for a method that answers Ctrl-C with what it has; a second one ends the process all the same."""
+    return nullcontext() if answers_interrupt else interruptible(out)

@@ -9,14 +9,18 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from .command import Output, command
 from .inputs import check_outputs, load_topology
+from .output import Output
+from .registration import command
 
 if TYPE_CHECKING:
     from ..cost_model.recording import Recording
 
 topology = typer.Typer(
-    help="Machines: their devices, buses, links and switches.", no_args_is_help=True, rich_markup_mode="rich"
+    name="topology",
+    help="Machines: their devices, buses, links and switches.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Preset or TOML file.")]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .._library import without_torch
 from ..errors import InputError
-from .command import Output
 from .inputs import is_problem, load_topology
+from .output import Output
 from .shapes import ShapeSet, one_shape, parse_constants, parse_shapes, parse_token_sizes
 
 if TYPE_CHECKING:

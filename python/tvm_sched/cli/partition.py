@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import InputError
-from .command import Output
-from .interrupt import interruptible
+from .interrupt import stoppable
+from .output import Output
 
 if TYPE_CHECKING:
     from ..pipeline import Partition, PartitionProblem
@@ -61,19 +61,20 @@ def partition_graph(
         raise InputError(f"{path} is a graph of nodes and edges, without devices and tensors: {wrong[0]} is for models")
     if not stages.isdecimal() or int(stages) < 1:
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
-    from ..pipeline import partition
+    from ..pipeline import get, partition
     from ..pipeline.instances import load_instance
-    from ..schedulers.console import stdout_aside
+    from ..schedulers.common.console import stdout_aside
 
     graph = load_instance(path)
-    with interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    stopping = stoppable(out, get(partitioner).answers_interrupt)
+    with stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         found = partition(graph, int(stages), partitioner, options, step)
     _show(out, graph, found)
     lists = graph.stage_lists(found.stage_of)
     out.result(
         {
             "partitioner": partitioner, "options": options, "seconds": found.seconds, "cost": found.cost,
-            "lower_bound": found.bound, "bound": found.bound_name, "gap": found.gap,
+            "lower_bound": found.bound, "bound": found.bound_name, "status": found.status, "gap": found.gap,
             "stages": [{"cost": graph.stage_cost(v), "nodes": [graph.names[node] for node in v]} for v in lists],
         }
     )  # fmt: skip

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
-from .command import Output
 from .inputs import (
     ModelsOrProblems,
     OptionalCosts,
@@ -26,8 +25,9 @@ from .inputs import (
     parse_options,
     workers_of,
 )
-from .interrupt import interruptible
+from .interrupt import interruptible, stoppable
 from .models import ModelOptions, decoder_config, load_problem
+from .output import Output
 from .partition import is_instance, partition_graph
 from .plan import HTML, JSON, OptionalTopology
 from .shapes import ConstantValues, InputShapes, TokenShape, one_shape
@@ -46,8 +46,8 @@ def pipeline(
     ] = "auto",
     partitioner: Annotated[
         str,
-        typer.Option("--partitioner", help="pipeline-exact, slicegraph, tarnawski-dp, pipedream or equal-split."),
-    ] = "pipeline-exact",
+        typer.Option("--partitioner", help="anytime, slicegraph, tarnawski-dp, pipedream or equal-split."),
+    ] = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
@@ -95,12 +95,13 @@ def pipeline(
         _check_artifact(artifact, sources)
     count = _stages(stages)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
-    from ..pipeline import plan_pipeline
-    from ..pipeline.simulate import simulate
+    from ..pipeline import get, plan_pipeline
+    from ..pipeline.simulator import simulate
     from ..report.stages import certificate_sentence, stage_table
-    from ..schedulers.console import stdout_aside
+    from ..schedulers.common.console import stdout_aside
 
-    with workers_of(ray), interruptible(out), stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    stopping = stoppable(out, get(partitioner).answers_interrupt)
+    with workers_of(ray), stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:
         plan.save(output)
@@ -212,16 +213,12 @@ def run_artifact(
     from ..pipeline import load
     from ..report.tables import table
     from ..report.units import format_ns
-    from .measure import choose_inputs
+    from ..runtime.values import choose_inputs
     from .values import save_outputs
 
     with out.step("Loading the artifact"):
         ready = load(folder)
-    types = {tensor.name: tensor for tensor in ready.problem.graph.tensors}
-    arguments = [
-        {"name": name, "shape": types[name].shape, "dtype": types[name].dtype} for name in ready.executor.inputs
-    ]
-    batch = choose_inputs([{"arguments": arguments}], given, seed)
+    batch = choose_inputs([{"arguments": ready.arguments()}], given, seed)
     with interruptible(out), out.step(f"Running {repeat} batches"):
         if warm_up:
             ready.run([batch] * warm_up)

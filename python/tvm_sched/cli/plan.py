@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +9,8 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .command import BAD_INPUT, Output
 from .inputs import (
+    LaunchOrder,
     Models,
     ModelsOrProblems,
     OptionalCosts,
@@ -22,6 +21,7 @@ from .inputs import (
     ScheduleFile,
     SchedulerName,
     Seed,
+    Streams,
     TimeLimit,
     TimelineFile,
     TopologyName,
@@ -31,8 +31,9 @@ from .inputs import (
     load_timeline,
     scheduler_options,
 )
-from .interrupt import interruptible
+from .interrupt import interruptible, stoppable
 from .models import ModelOptions, load_problem
+from .output import BAD_INPUT, Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def schedule(
     out: Output,
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
-    scheduler: SchedulerName = "exact",
+    scheduler: SchedulerName = "anytime",
     option: Options = None,
     input_shape: InputShapes = None,
     shape: TokenShape = None,
@@ -92,6 +93,8 @@ def schedule(
     time_limit: TimeLimit = None,
     seed: Seed = None,
     costs: OptionalCosts = None,
+    streams: Streams = None,
+    launch_order: LaunchOrder = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -102,7 +105,10 @@ def schedule(
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
-    chosen = solve_aloud(out, made, scheduler, options)
+    from ..streams import choose_launch_order, choose_streams
+
+    chosen = choose_streams(made, solve_aloud(out, made, scheduler, options), streams)
+    chosen = choose_launch_order(made, chosen, launch_order)
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")
@@ -113,9 +119,7 @@ def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, A
     """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
     from ..schedulers import get, solve
 
-    # A scheduler that answers Ctrl-C gives what it has by then; a second one ends the process all the same.
-    stopping = nullcontext() if get(scheduler).answers_interrupt else interruptible(out)
-    with stopping, out.step(f"Scheduling with {scheduler}") as step:
+    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
         return solve(made, scheduler, options, progress=step)
 
 
@@ -123,7 +127,7 @@ def _show_schedule(
     out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, output: Path | None = None
 ) -> None:
     from ..report.tables import certificate_table, lanes_table
-    from ..schedule.simulate import simulate
+    from ..schedule.simulator import simulate
 
     predicted = simulate(made, chosen)
     write_views(out, made, chosen, [predicted], report, trace)
@@ -164,6 +168,7 @@ def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, 
         "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
         "gap": certificate.gap if certificate else None,
         "bound": certificate.bound if certificate else None,
+        "status": certificate.status if certificate else None,
         "seconds": chosen.seconds,
         "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
     }
@@ -194,14 +199,14 @@ def simulate(
     check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
     from ..problem import Problem
     from ..report.tables import certificate_table, lanes_table
-    from ..schedule.simulate import simulate as price
-    from ..schedule.verify import verify
+    from ..schedule.simulator import simulate as price
+    from ..schedule.verifier import verify
 
     made = Problem.load(problem_file)
     chosen = load_schedule(made, schedule_file)
     verify(made, chosen)
     predicted = price(made, chosen)
-    chosen = _certified(made, chosen, predicted)
+    chosen = _certified(made, chosen)
     real = [load_timeline(made, path) for path in measured or ()]
     if timeline:
         predicted.save(timeline)
@@ -219,7 +224,7 @@ def _show_spread(out: Output, made: Problem, chosen: Schedule, samples: int, see
     """The spread of the latency, for people and for programs."""
     import numpy as np
 
-    from ..cost_model.spread import sample_latencies
+    from ..cost_model.uncertainty import sample_latencies
     from ..report.tables import table
     from ..report.units import format_ns
 
@@ -235,7 +240,7 @@ def most_useful_of(made: Problem, chosen: Schedule) -> list[dict[str, Any]]:
     """The kernels whose measurement would help most, for programs."""
     from dataclasses import asdict
 
-    from ..cost_model.spread import most_useful
+    from ..cost_model.uncertainty import most_useful
 
     return [asdict(each) for each in most_useful(made, chosen)]
 
@@ -254,15 +259,13 @@ def _show_useful(out: Output, made: Problem, chosen: Schedule) -> None:
         out.show(table(head, rows, text_columns=1))
 
 
-def _certified(made: Problem, chosen: Schedule, predicted: Timeline) -> Schedule:
+def _certified(made: Problem, chosen: Schedule) -> Schedule:
     """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
     import msgspec
 
-    from ..schedule import Certificate
-    from ..schedule.bounds import lower_bound
+    from ..schedulers.registry import certificate
 
-    bound = lower_bound(made)
-    return msgspec.structs.replace(chosen, certificate=Certificate(predicted.latency_ns, bound.ns, bound.name))
+    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen))
 
 
 def verify(
@@ -277,7 +280,7 @@ def verify(
     """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one."""
     from ..problem import Problem
     from ..schedule import Schedule
-    from ..schedule.verify import violations
+    from ..schedule.verifier import violations
 
     made = Problem.load(problem_file)
     found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident)

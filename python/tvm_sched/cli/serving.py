@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .command import FAILURE, Output
+from .output import FAILURE, Output
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def request(
         check_seconds("--timeout", timeout)
     given = read_values(input, seed, output)
     from .. import serving
-    from .measure import choose_inputs
+    from ..runtime.values import choose_inputs
 
     client = serving.Client(name, address)
     tensors = [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in client.manifest.inputs]

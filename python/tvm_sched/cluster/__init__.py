@@ -1,16 +1,16 @@
 """Many services on a cluster of unequal GPUs: which GPUs and circuits each of them gets, so that the most fit."""
 
-from . import ants, exact, mixes
+from . import ants, anytime, mixes
 from .cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch
 from .cluster_file import format_cluster, parse_cluster, write_cluster
 from .files import DEMANDS, demand_of_services, load_cluster, load_services, preset_names
-from .lifecycle import Move, Recovery, defragment, fail, recover
-from .placement import Allocation, Circuit, Hop, Placement, Stage
+from .lifecycle import Migration, Recovery, defragment, fail, recover
+from .placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
 from .registry import get, names, place, register, try_place
 from .service import Edge, Request, Service, ServiceOperator, demand_of, operator_ns, requests_of
 from .services_file import format_services, parse_services, write_services
 from .state import ClusterState
-from .verify import verify, violations
+from .verifier import verify, violations
 
 __all__ = [
     "DEMANDS",
@@ -23,8 +23,7 @@ __all__ = [
     "GpuKind",
     "Hop",
     "Link",
-    "Move",
-    "Placement",
+    "Migration",
     "Pool",
     "Rack",
     "Recovery",
@@ -32,13 +31,14 @@ __all__ = [
     "Server",
     "Service",
     "ServiceOperator",
-    "Stage",
+    "ServicePlacement",
+    "ServiceStage",
     "Switch",
     "ants",
+    "anytime",
     "defragment",
     "demand_of",
     "demand_of_services",
-    "exact",
     "fail",
     "format_cluster",
     "format_services",

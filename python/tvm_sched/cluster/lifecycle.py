@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
-from .exact import ExactOptions, future
-from .placement import Placement
+from .anytime import AnytimeOptions, future
+from .placement import ServicePlacement
 from .registry import get, try_place
 from .service import Request
 from .state import ClusterState
@@ -22,25 +22,25 @@ class Recovery:
 
     Attributes
     ----------
-    replaced : tuple of Placement
+    replaced : tuple of ServicePlacement
         Services that run elsewhere now.
     waiting : tuple of Request
         Those that found no place; they stay in the state's ``waiting``.
     """
 
-    replaced: tuple[Placement, ...]
+    replaced: tuple[ServicePlacement, ...]
     waiting: tuple[Request, ...]
 
 
 @dataclass(frozen=True)
-class Move:
+class Migration:
     """A service that moved, the bytes of parameters that had to be loaded anew, and the room it made.
 
     ``gain`` is the growth of the number of services that fit besides, by the linear program (`MixProgram`).
     """
 
-    before: Placement
-    after: Placement
+    before: ServicePlacement
+    after: ServicePlacement
     bytes: int
     gain: float
 
@@ -48,7 +48,7 @@ class Move:
 def fail(
     state: ClusterState,
     name: str,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
     """A GPU, server, rack or link fails: what it carried is placed on what is left.
@@ -65,7 +65,7 @@ def fail(
 
 def recover(
     state: ClusterState,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
     """Place the services that wait, those with most parameters first; they are not counted as asked for again.
@@ -85,7 +85,7 @@ def recover(
     return Recovery(tuple(replaced), tuple(state.waiting.values()))
 
 
-def defragment(state: ClusterState, moves: int, options: ExactOptions | None = None) -> list[Move]:
+def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None = None) -> list[Migration]:
     """Move at most ``moves`` services, each to where it leaves more room than before.
 
     A service is copied before it is given up, so it moves only to GPUs that are free, and nothing is interrupted. In each
@@ -96,7 +96,7 @@ def defragment(state: ClusterState, moves: int, options: ExactOptions | None = N
     ----------
     moves : int
         From 0.
-    options : ExactOptions, optional
+    options : AnytimeOptions, optional
         The demand that room is made for.
 
     Raises
@@ -106,21 +106,21 @@ def defragment(state: ClusterState, moves: int, options: ExactOptions | None = N
     """
     if moves < 0:
         raise InputError(f"moves is {moves}; 0 or more are allowed")
-    chosen = options or ExactOptions()
-    done: list[Move] = []
+    chosen = options or AnytimeOptions()
+    done: list[Migration] = []
     while len(done) < moves and (move := _best_move(state, chosen)):
         done.append(move)
     return done
 
 
 _LEAST_GAIN = 1e-6
-"""A move makes room for so many services at least."""
+"""A move makes room for this many services at least."""
 
 _TRIES = 16
 """Moves that are tried in a step before it is given up."""
 
 
-def _best_move(state: ClusterState, options: ExactOptions) -> Move | None:
+def _best_move(state: ClusterState, options: AnytimeOptions) -> Migration | None:
     known = future(state, options.demand)
     hopes = []
     for placement in state.running.values():
@@ -147,15 +147,15 @@ def _worth(state: ClusterState, worths: Any, mixes: Any, mix: list[int]) -> floa
     return float(worths[inside].max()) if inside.any() else 0.0
 
 
-def _mix(state: ClusterState, placement: Placement) -> list[int]:
+def _mix(state: ClusterState, placement: ServicePlacement) -> list[int]:
     kinds = [state.cluster.gpus[state.cluster.gpu_id[gpu]].kind for gpu in placement.gpus]
     return [kinds.count(k) for k in range(len(state.cluster.kinds))]
 
 
-def _try_move(state: ClusterState, before: Placement, room: float, options: ExactOptions) -> Move | None:
+def _try_move(state: ClusterState, before: ServicePlacement, room: float, options: AnytimeOptions) -> Migration | None:
     """Copy, then give up the old; undone where that makes no room."""
     asked = state.asked.copy()
-    after = try_place(state, Request(f"{before.request} (moving)", before.service), "cluster-exact", options)
+    after = try_place(state, Request(f"{before.request} (moving)", before.service), "anytime", options)
     state.asked = asked
     if after is None:
         return None
@@ -167,4 +167,4 @@ def _try_move(state: ClusterState, before: Placement, room: float, options: Exac
         return None
     named = msgspec.structs.replace(after, request=before.request)
     state.hold(named)
-    return Move(before, named, state.service(before.service).memory, gain)
+    return Migration(before, named, state.service(before.service).memory, gain)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ..errors import InfeasibleError, InputError
-from ..registry import Registry
-from .placement import Placement
+from ..registry import Methods
+from .placement import ServicePlacement
 from .search import Embedding
 from .service import Request, Service
 from .state import ClusterState
@@ -18,18 +18,19 @@ from .state import ClusterState
 AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
 """It leaves the state as it is; None says that it found no place."""
 
-ALLOCATORS: Registry[AllocatorFunction] = Registry("allocator", "tvm_sched.allocators")
+ALLOCATORS: Methods[AllocatorFunction] = Methods("allocator", "tvm_sched.allocators")
 register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
 
 
 def try_place(
     state: ClusterState,
     request: Request,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
-) -> Placement | None:
+) -> ServicePlacement | None:
     """As `place`, but None where the allocator finds no place."""
     method = get(allocator)
+    allocator = method.name
     chosen = method.read_options(options)
     service = state.service(request.service)
     if request.name in state.running or request.name in state.waiting:
@@ -48,9 +49,9 @@ def try_place(
 def place(
     state: ClusterState,
     request: Request,
-    allocator: str = "cluster-exact",
+    allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
-) -> Placement:
+) -> ServicePlacement:
     """Place a request on what is free, and check the answer by every rule.
 
     Raises

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..anytime import Status
 from .cluster import Cluster
 from .pricing import nanoseconds
 from .service import Service, operator_ns
@@ -51,6 +52,8 @@ class Embedding:
     routes : tuple of tuple of int
         Links from each stage to the next one.
     cycle_ns, latency_ns : int
+    status : {"no better found", "time limit", "interrupted"}
+        How the search for it ended, see `tvm_sched.anytime.Status`.
     """
 
     pools: tuple[int, ...]
@@ -58,6 +61,7 @@ class Embedding:
     routes: tuple[tuple[int, ...], ...]
     cycle_ns: int
     latency_ns: int
+    status: Status = "no better found"
 
 
 class ClusterSearch:
@@ -112,7 +116,7 @@ class ClusterSearch:
         return self._chains[key]
 
     def mixes(self, service: Service, stages: int = 0) -> Mixes:
-        """Smallest mixes of GPUs that serve a service on this cluster; with ``stages``, all of so many GPUs.
+        """Smallest mixes of GPUs that serve a service on this cluster; with ``stages``, all of this many GPUs.
 
         A mix that contains none of them cannot serve it, whatever the circuits.
         """
@@ -122,7 +126,7 @@ class ClusterSearch:
         return self._mixes[key]
 
     def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0) -> Mixes:
-        """The same for a chain and so many GPUs of each kind."""
+        """The same for a chain and this many GPUs of each kind."""
         table = _read(self._native.mixes(chain, kind_gpus, stages, MOST_STAGES)).reshape(
             -1, len(self.cluster.kinds) + 2
         )

@@ -14,10 +14,10 @@ from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncerta
 from .database import CostWarning, Database
 from .devices import DeviceProperties, properties
 from .features import Workload, describe
-from .learned import LearnedModel, Prediction, alike, load_learned
+from .interference import concurrency_of
+from .learned_model import LearnedModel, Prediction, alike, load_learned
 from .profile import Measurement, Profile, describe_measured, this_machine
 from .refine import refine
-from .side_by_side import concurrency_of
 from .signature import signatures
 
 _LISTED = 20  # names of operators in a warning
@@ -52,7 +52,7 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def database_key(threads: int) -> str:
-    """Under which name the database keeps the CPU's measurements with so many threads a device."""
+    """Under which name the database keeps the CPU's measurements with this many threads a device."""
     return f"cpu, {threads} threads"
 
 

@@ -17,7 +17,7 @@ from ..files import convert, decode_document, encode_document, read_bytes, write
 from .data import Samples
 from .devices import DeviceProperties, guess_processors
 from .features import Workload, describe
-from .occupancy import KernelResources
+from .occupancy_model import KernelResources
 from .signature import graph_of
 
 FORMAT, VERSION = "tvm_sched.profile", 1
@@ -107,7 +107,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two kernels measured side by side, each again and again with its own tensors, in seconds; medians.
+    """Two kernels measured in parallel, each again and again with its own tensors, in seconds; medians.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .devices import DeviceProperties
 from .features import NAMES, Floats, Workload, features
-from .learned import Prediction
+from .learned_model import Prediction
 
 _SHAPE = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
 _LENGTH = 2.0  # operators that differ by a factor of four in each size have little in common

@@ -12,10 +12,10 @@ from .artifact import Manifest, load, load_manifest, load_stage
 from .compiled import CompiledPipeline, open_pipeline
 from .partition_problem import PartitionProblem, StageTensor
 from .plan import PipelineCertificate, PipelinePlan, Stage
-from .verify import verify, violations
+from .verifier import verify, violations
 
 if TYPE_CHECKING:
-    from . import baselines, portfolio, slicegraph
+    from . import anytime, baselines, slicegraph
     from .registry import Partition, get, names, partition, register
     from .solve import plan_pipeline
 
@@ -37,6 +37,7 @@ __all__ = [
     "PipelinePlan",
     "Stage",
     "StageTensor",
+    "anytime",
     "baselines",
     "get",
     "load",
@@ -46,7 +47,6 @@ __all__ = [
     "open_pipeline",
     "partition",
     "plan_pipeline",
-    "portfolio",
     "register",
     "slicegraph",
     "verify",
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("baselines", "portfolio", "slicegraph"):
+    if name in ("anytime", "baselines", "slicegraph"):
         return import_module(f"{__name__}.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,10 +18,10 @@ import numpy as np
 from ortools.math_opt.python import mathopt
 from ortools.util.python.solve_interrupter import SolveInterrupter
 
-from ..schedulers.console import stdout_aside
-from ..schedulers.milp import solver_type
+from ..schedulers.common.console import stdout_aside
+from ..schedulers.common.milp import solver_type
 from .partition_problem import Integers, PartitionProblem
-from .programs import ProgramResult
+from .program_result import ProgramResult
 
 _SAFETY = 1e-6
 """Part of a bound that is given up to the solvers' tolerances."""

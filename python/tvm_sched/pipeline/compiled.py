@@ -13,8 +13,8 @@ from ..problem import Problem
 from ..runtime import ScheduledModule, open_library, scheduled_modules
 from .execute import BatchResult, PipelineExecutor, StageProgram, emulation_scale
 from .plan import PipelinePlan
-from .simulate import PipelineRun, simulate
-from .verify import verify
+from .simulator import PipelineRun, simulate
+from .verifier import verify
 from .wiring import wire
 
 _MOST_WAYS = 3
@@ -37,6 +37,13 @@ class CompiledPipeline:
     plan: PipelinePlan
     stages: tuple[ScheduledModule, ...]
     executor: PipelineExecutor
+
+    def arguments(self) -> list[dict[str, Any]]:
+        """Name, shape and dtype of each of the model's inputs, as a plan names them."""
+        tensors = {tensor.name: tensor for tensor in self.problem.graph.tensors}
+        return [
+            {"name": name, "shape": tensors[name].shape, "dtype": tensors[name].dtype} for name in self.executor.inputs
+        ]
 
     def run(self, batches: Iterable[Any]) -> list[BatchResult]:
         """Run batches, see `PipelineExecutor.stream`; a batch that fails has an error in its result."""

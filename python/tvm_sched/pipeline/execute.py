@@ -19,7 +19,7 @@ from ..problem import HOST, Problem
 from ..schedule import Timeline
 from ..schedule.timeline import Event
 from .plan import PipelinePlan
-from .simulate import PipelineRun
+from .simulator import PipelineRun
 from .wiring import Wiring, wire
 
 Values = dict[str, Any]
@@ -273,7 +273,7 @@ class _Run:
                     error = ExecutionError(f"batch {number}: {wrong}")
                 self.fed.append(values)
                 self._send(positions, _Item(number, values, error))
-        except BaseException as error:  # of whoever makes the batches: told to the caller of the run
+        except BaseException as error:  # of the caller's batches: told to the caller of the run
             self.failure = error
         finally:
             self._send(positions, _END)

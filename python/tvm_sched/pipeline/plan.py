@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..anytime import Status
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 
 FORMAT, VERSION = "tvm_sched.pipeline", 1
@@ -54,11 +55,14 @@ class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         No plan for these devices, with as many stages or fewer, has a cheaper bottleneck.
     bound : str
         Which argument gave the lower bound.
+    status : {"optimal", "no better found", "time limit", "interrupted"}
+        How the search for the plan ended, see `tvm_sched.anytime.Status`.
     """
 
     cost_ns: int
     lower_bound_ns: int
     bound: str = ""
+    status: Status = "no better found"
 
     @property
     def gap(self) -> float:

@@ -8,35 +8,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..spread import have_workers, spread
+from ..worker_pool import distribute, have_workers
 from .partition_problem import Integers, PartitionProblem
+from .program_result import ProgramResult
 
 if TYPE_CHECKING:
     from .block_program import BlockProgram
-
-
-@dataclass(frozen=True)
-class ProgramResult:
-    """What a solver found out about a program.
-
-    Attributes
-    ----------
-    bound : float
-        No partition has a cheaper bottleneck.
-    stage_of : array of int or None
-        Block of each node in the best solution, where there is one.
-    proved : bool
-        Whether the program was solved to the end.
-    """
-
-    bound: float
-    stage_of: Integers | None = None
-    proved: bool = False
 
 
 def simple_bound(problem: PartitionProblem, stages: int) -> float:
@@ -71,11 +52,11 @@ def bottleneck_guess_bound(
     """Section 3.3: guess which stage has the simple bound's work; the least bound of all guesses holds.
 
     Guesses share the time equally; what a guess leaves over, the later ones get. Where there are workers
-    (`tvm_sched.spread`), each guess is a part and has all the time; the bound is the same unless time ends one.
+    (`tvm_sched.worker_pool`), each guess is a part and has all the time; the bound is the same unless time ends one.
     """
     if have_workers():
         parts = [(problem, stages, j, solver, seconds, threads) for j in range(stages)]
-        results = spread(_solve_guess, parts)
+        results = distribute(_solve_guess, parts)
         bound = max(min(result.bound for result in results), simple_bound(problem, stages))
         return ProgramResult(bound, proved=all(result.proved for result in results))
     least, proved = float("inf"), True
@@ -149,8 +130,9 @@ def exact_program(
             return ProgramResult(cutoff, proved=True)
         program.restrict(first, last)
     result = program.solve(solver, seconds, threads, hint)
-    bound = min(max(result.bound, simple_bound(problem, stages), least), cutoff)
-    return ProgramResult(bound, result.stage_of, result.proved)
+    if math.isinf(result.bound):  # no partition is within its windows, so none is cheaper than the cutoff
+        return ProgramResult(cutoff, proved=True)
+    return ProgramResult(max(result.bound, simple_bound(problem, stages), least), result.stage_of, result.proved)
 
 
 def windows(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Integers, Integers]:

@@ -11,11 +11,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ..anytime import Status, final_status
 from ..errors import InputError, SchedulerError
 from ..progress import Progress, report_to
-from ..registry import Registry
+from ..registry import Methods
 from .partition_problem import Integers, PartitionProblem
 from .programs import simple_bound
+
+PROVED = 1e-6
+"""Gap at which a partition counts as proved: the tolerance of the integer programs."""
 
 PartitionerFunction = Callable[[PartitionProblem, int, Any], "Partition"]
 
@@ -32,6 +36,8 @@ class Partition:
         No partition has a cheaper bottleneck; 0 where nothing is known.
     bound_name : str
         Which argument gave the bound.
+    status : {"optimal", "no better found", "time limit", "interrupted"}
+        How the search ended, see `tvm_sched.anytime.Status`; `partition` judges what is optimal.
     cost : float
         Cost of the dearest stage; set by `partition`.
     seconds : float
@@ -41,6 +47,7 @@ class Partition:
     stage_of: Integers
     bound: float = 0.0
     bound_name: str = ""
+    status: Status = "no better found"
     cost: float = math.inf
     seconds: float = 0.0
 
@@ -50,10 +57,10 @@ class Partition:
         return 0.0 if self.cost == 0 else 1 - self.bound / self.cost
 
 
-PARTITIONERS: Registry[PartitionerFunction] = Registry(
+PARTITIONERS: Methods[PartitionerFunction] = Methods(
     "partitioner",
     "tvm_sched.partitioners",
-    tuple(f"tvm_sched.pipeline.{module}" for module in ("baselines", "portfolio", "slicegraph")),
+    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime", "slicegraph")},
 )
 register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 
@@ -61,7 +68,7 @@ register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.g
 def partition(
     problem: PartitionProblem,
     stages: int,
-    name: str = "pipeline-exact",
+    name: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
     progress: Progress | None = None,
 ) -> Partition:
@@ -79,6 +86,7 @@ def partition(
     if stages < 1:
         raise InputError(f"stages is {stages}; 1 or more are allowed")
     method = get(name)
+    name = method.name
     chosen = method.read_options(options)
     begin = time.monotonic()
     with report_to(progress):
@@ -94,7 +102,10 @@ def partition(
             f"bound {found.bound_name!r} of partitioner {name!r}, {found.bound}, exceeds a cost of {cost}: "
             "please report this"
         )
-    return replace(found, bound=min(found.bound, cost), cost=cost, seconds=seconds)
+    # Above the cost it can be by the rounding of sums only, as was checked; so that a gap is never below 0.
+    bound = min(found.bound, cost)
+    status = final_status(found.status, bound >= cost * (1 - PROVED))
+    return replace(found, bound=bound, cost=cost, seconds=seconds, status=status)
 
 
 def _check(problem: PartitionProblem, stages: int, name: str, found: Any) -> None:

@@ -19,6 +19,7 @@ from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
 from .cuts import Cuts, paths, separate
+from .eigenvalue import least_eigenvalue, rounding
 from .minorants import stage_costs, total_transfers
 from .partition_problem import Floats, Integers, PartitionProblem
 from .parts import consecutive, induced
@@ -81,6 +82,7 @@ def semidefinite_bound(
     seconds: float = math.inf,
     iterations: int = 10_000,
     watch: Callable[[float], bool] = lambda bound: False,
+    stop: Callable[[], bool] = lambda: False,
     order: Integers | None = None,
 ) -> float:
     """No partition into at most ``stages`` stages has a cheaper bottleneck.
@@ -93,10 +95,11 @@ def semidefinite_bound(
     Parameters
     ----------
     cutoff : float
-        Cost of a partition. Cheaper ones only are looked at, in which no stage has more work; where there are none, the
-        bound is the cutoff.
+        Cost of a partition. Dearer ones are not looked at: in the others no stage has more work.
     watch : callable
         Told the best bound from time to time; the search ends where it returns true.
+    stop : callable
+        Asked after each iteration; the search ends where it returns true.
     order : array of int, optional
         A topological order: parts are made of neighbours in it.
     """
@@ -104,15 +107,19 @@ def semidefinite_bound(
     if total == 0 or stages < 2:
         return 0.0
     end = time.monotonic() + seconds
+
+    def over() -> bool:
+        return stop() or time.monotonic() > end
+
     search = _Parts(problem, stages, cutoff, order)
     best = 0.0
     # Matrices are small, and other searches have the other cores. Numbers overflow where a search runs away.
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         for look in range(max(iterations // _LOOK_EVERY, 1)):
             for part in range(len(search.parts)):
-                search.work_on(part, look, end)
-                best = max(best, min(search.bound - _SAFETY * total, cutoff))
-                if watch(best) or time.monotonic() > end:
+                search.work_on(part, look, over)
+                best = max(best, search.bound - _SAFETY * total)
+                if watch(best) or over():
                     return best
             if search.ended:
                 break
@@ -137,7 +144,7 @@ class _Parts:
         """Whether all searches have run away."""
         return len(self.failed) == len(self.parts)
 
-    def work_on(self, part: int, look: int, end: float) -> None:
+    def work_on(self, part: int, look: int, over: Callable[[], bool]) -> None:
         """Some iterations for a part; its line is kept if it raises the bound."""
         if part in self.failed:
             return
@@ -145,7 +152,7 @@ class _Parts:
             search = self._search(part)
             if look > 0:
                 search.tighten(self.bound, cut=look % _CUT_EVERY == 0)
-            search.run(_LOOK_EVERY, end)
+            search.run(_LOOK_EVERY, over)
             line = search.relaxation.line(search.dual())
         except np.linalg.LinAlgError:  # the search has run away; what was proved stays
             self.failed.add(part)
@@ -217,6 +224,9 @@ class _Relaxation:
         )
         self.operator = sparse.vstack([costs, self.cuts.operator(n)], format="csr")
         self.cost = self.transfers.matrix / self.unit
+        # For errors of rounding: sizes of the inequalities' entries, and the most of them at one place of the matrix.
+        self.sizes = np.asarray(abs(self.operator).sum(axis=1)).ravel()
+        self.terms = int(np.bincount(self.operator.indices).max(initial=0)) + 4
 
     def linearise(self, matrix: Floats, share: float, cuts: Cuts) -> None:
         """Mixes in the linear bounds that are tight at a matrix, and looks at other cuts from now on."""
@@ -237,15 +247,25 @@ class _Relaxation:
     def line(self, dual: DualPoint) -> Line:
         """The least transfers that multipliers prove, for every bottleneck that a partition has.
 
-        Eigenvalues below 0 are paid for: the trace of a partition matrix less 1 / stages is known.
+        Eigenvalues below 0 are paid for: the trace of a partition matrix less 1 / stages is known. Matrices of partitions
+        are symmetric, so that of the multipliers is made symmetric, too. Rounding is paid for by the sum of the sizes of
+        all that is added up, so the bound holds however large the multipliers are.
         """
-        n = self.problem.size
-        inequalities = self.combine(np.concatenate([dual.stages, dual.cuts]))
-        slack = self.cost - np.diag(dual.diagonal) + inequalities - dual.entries
-        least = min(float(np.linalg.eigvalsh(slack)[0]), 0.0)
-        transfers = dual.diagonal.sum() + (slack * self.even).sum() + least * n * (1 - 1 / self.stages)
-        transfers += dual.stages @ self.costs.constant / self.unit - dual.cuts @ self.cuts.limits
-        return Line(self.transfers.constant + float(transfers) * self.unit, float(dual.stages.sum()))
+        n, known = self.problem.size, 1 - 1 / self.stages
+        stages, cuts = np.maximum(dual.stages, 0), np.maximum(dual.cuts, 0)
+        multipliers = np.concatenate([stages, cuts])
+        entries = np.where(self.apart, dual.entries, np.maximum(dual.entries, 0))
+        np.fill_diagonal(entries, 0)
+        slack = self.cost - np.diag(dual.diagonal) + self.combine(multipliers) - entries
+        slack = (slack + slack.T) / 2
+        least = min(least_eigenvalue(slack), 0.0)
+        transfers = dual.diagonal.sum() + slack.sum() / self.stages + least * n * known
+        transfers += stages @ self.costs.constant / self.unit - cuts @ self.cuts.limits
+        sizes = np.abs(self.cost).sum() + 2 * np.abs(dual.diagonal).sum() + np.abs(entries).sum()
+        sizes += self.sizes @ multipliers + np.abs(slack).sum() / self.stages + abs(least) * n
+        sizes += stages @ np.abs(self.costs.constant) / self.unit + cuts @ np.abs(self.cuts.limits)
+        error = float(sizes) * rounding(self.terms + n * n + len(multipliers) + 8)
+        return Line(self.transfers.constant + (float(transfers) - error) * self.unit, float(stages.sum()))
 
 
 class _Search:
@@ -303,11 +323,11 @@ class _Search:
         multipliers = np.maximum(-self.multipliers, 0)
         return DualPoint(self.diagonal, multipliers[:n], multipliers[n:], self.entries)
 
-    def run(self, iterations: int, end: float) -> None:
-        """Some iterations; fewer where the clock passes ``end``, but one at least."""
+    def run(self, iterations: int, over: Callable[[], bool]) -> None:
+        """Some iterations; fewer where time is over, but one at least."""
         for _ in range(iterations):
             self._iterate()
-            if time.monotonic() > end:
+            if over():
                 break
 
     def _iterate(self) -> None:

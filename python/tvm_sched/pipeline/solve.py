@@ -10,15 +10,16 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from ..anytime import final_status
 from ..errors import InfeasibleError, InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress
 from .devices import Candidate, DeviceSearch, Goal
 from .partition_problem import Integers, PartitionProblem
 from .plan import PipelineCertificate, PipelinePlan
-from .registry import Partition, get, partition
+from .registry import PROVED, Partition, get, partition
 from .relaxation import are_equal, relax
-from .verify import verify
+from .verifier import verify
 
 _DEVICE_SECONDS = 10.0
 """Longest search for a sequence of unequal devices, unless the partitioner's time limit is shorter."""
@@ -27,7 +28,7 @@ _DEVICE_SECONDS = 10.0
 def plan_pipeline(
     problem: Problem,
     stages: int | Literal["auto"] = "auto",
-    partitioner: str = "pipeline-exact",
+    partitioner: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
     *,
     devices: Sequence[str] | None = None,
@@ -42,7 +43,7 @@ def plan_pipeline(
     ----------
     problem : Problem
     stages : int or "auto"
-        At most so many stages, each on a device of its own; "auto": as many as there are devices.
+        At most this many stages, each on a device of its own; "auto": as many as there are devices.
     partitioner, options
         Name of a registered partitioner, and its options.
     devices : sequence of str, optional
@@ -64,6 +65,8 @@ def plan_pipeline(
     InfeasibleError
         No plan was found that fits into memory and keeps the limit.
     """
+    method = get(partitioner)
+    partitioner, options = method.name, method.read_options(options)
     chosen = _devices(problem, devices)
     count = len(chosen) if stages == "auto" else stages
     if not 1 <= count <= len(chosen):
@@ -77,7 +80,7 @@ def plan_pipeline(
         problem=problem.digest,
         stages=tuple(candidate.stages),
         partitioner=partitioner,
-        options=_told(partitioner, options),
+        options=_told(options),
         seconds=time.monotonic() - begin,
         certificate=_certificate(problem, found, candidate),
     )
@@ -115,7 +118,7 @@ def _on_devices(
     devices: list[int],
     count: int,
     goal: Goal,
-    options: Any,
+    options: msgspec.Struct,
     place: bool,
 ) -> Candidate:
     """Give the stages devices; cut anew where these are unequal, or where latency matters."""
@@ -124,7 +127,8 @@ def _on_devices(
     search.offer(list(zip(devices, lists, strict=False)))
     equal = are_equal(problem, devices)
     if place and (goal != Goal() or not equal or search.best is None):
-        end = time.monotonic() + min(_DEVICE_SECONDS, _time_limit(options))
+        seconds = 0.0 if found.status == "interrupted" else min(_DEVICE_SECONDS, _time_limit(options))
+        end = time.monotonic() + seconds
         search.run(_orders(relaxed, lists), end, equal)
     if search.best is None:
         raise InfeasibleError(
@@ -146,21 +150,22 @@ def _orders(relaxed: PartitionProblem, lists: list[list[int]]) -> list[Integers]
     return [own, relaxed.kahn(np.zeros(relaxed.size))]
 
 
-def _time_limit(options: Any) -> float:
-    given = options.get("time_limit") if isinstance(options, Mapping) else getattr(options, "time_limit", None)
+def _time_limit(options: msgspec.Struct) -> float:
+    given = getattr(options, "time_limit", None)
     return math.inf if given is None else float(given)
 
 
-def _told(partitioner: str, options: Any) -> dict[str, Any]:
-    told = msgspec.to_builtins(get(partitioner).read_options(options))
+def _told(options: msgspec.Struct) -> dict[str, Any]:
+    told = msgspec.to_builtins(options)
     return {key: None if value == math.inf else value for key, value in told.items()}
 
 
 def _certificate(problem: Problem, found: Partition, candidate: Candidate) -> PipelineCertificate:
     """Costs are whole nanoseconds, so a bound may be rounded up; the solvers' tolerances are taken off before."""
-    bound = max(math.ceil(found.bound * (1 - 1e-9)), 0)
+    bound = math.ceil(found.bound * (1 - 1e-9))
     if bound > candidate.cost_ns:
         raise SchedulerError(
             f"bound {found.bound_name!r} ({bound} ns) exceeds a cost of {candidate.cost_ns} ns: please report this"
         )
-    return PipelineCertificate(candidate.cost_ns, bound, found.bound_name)
+    proved = bound >= candidate.cost_ns * (1 - PROVED)
+    return PipelineCertificate(candidate.cost_ns, bound, found.bound_name, final_status(found.status, proved))

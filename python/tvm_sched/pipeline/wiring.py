@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..problem import HOST, Problem
 from .plan import PipelinePlan
 from .pricing import is_parameter, readers_elsewhere
-from .verify import assignment_of
+from .verifier import assignment_of
 
 
 @dataclass(frozen=True)

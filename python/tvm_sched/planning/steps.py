@@ -9,7 +9,7 @@ from itertools import accumulate
 from ..errors import ScheduleError
 from ..problem import HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulate import price
+from ..schedule.simulator import price
 
 RESULTS = "results"
 """Queue of the copies that carry outputs out of devices that do not share host memory; no part of the model's time."""
@@ -217,7 +217,7 @@ class StepMaker:
 
 
 def overlapping_devices(problem: Problem, at: ScheduleIndex) -> set[int]:
-    """Devices whose streams run side by side, by the rules of ``docs/model.md``: costs know how long that takes."""
+    """Devices whose streams run in parallel, by the rules of ``docs/model.md``: costs know how long that takes."""
     together = problem.costs.concurrency
     if together is None:
         return set()

@@ -6,21 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import passes
-    from .attributes import get_graph, get_pipeline_plan, get_problem, get_schedule
+    from .attributes import get_pipeline_plan, get_problem, get_schedule
     from .build import CompiledModel, compile, make_problem
+    from .graph import get_graph
     from .importers import ImportedModel, load_model
     from .inspect import inspect_model
+    from .options import CompileOptions
     from .pipeline_build import ExportablePipeline, compile_pipeline
     from .pipelines import pipeline
     from .targets import target
 
 _WHERE = {
+    "CompileOptions": "options",
     "CompiledModel": "build",
     "ExportablePipeline": "pipeline_build",
     "ImportedModel": "importers",
     "compile": "build",
     "compile_pipeline": "pipeline_build",
-    "get_graph": "attributes",
+    "get_graph": "graph",
     "get_pipeline_plan": "attributes",
     "get_problem": "attributes",
     "get_schedule": "attributes",
@@ -33,6 +36,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "CompileOptions",
     "CompiledModel",
     "ExportablePipeline",
     "ImportedModel",

@@ -9,7 +9,7 @@ import tvm
 
 from ..errors import InputError
 from ..pipeline import PipelinePlan
-from ..problem import OpGraph, Problem
+from ..problem import Problem
 from ..schedule import Schedule
 from .importers.model import PARAMETERS
 
@@ -35,7 +35,6 @@ __all__ = [
     "SUBMODELS",
     "TAIL",
     "get_attribute",
-    "get_graph",
     "get_pipeline_plan",
     "get_problem",
     "get_schedule",
@@ -87,13 +86,6 @@ def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Document]) -> _
         found = kind.from_json(text, f"module attribute {key}")
         _remember(text, found)
     return found
-
-
-def get_graph(mod: tvm.IRModule) -> OpGraph:
-    """The operator graph of a module that `LowerToKernels` made."""
-    from .graph import extract
-
-    return extract(mod).graph
 
 
 def get_problem(mod: tvm.IRModule) -> Problem:

@@ -8,10 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-PREFIX = "tvm_sched/"
-"""Target tags are this and the name of a preset topology."""
-THROUGHPUT = "/throughput"
-"""Behind such a tag: a pipeline of stages, for batches that follow each other."""
+from .target_tags import PREFIX, THROUGHPUT, config
+
 CPU_TAGS = 16
 """Tags are registered for ``cpu`` and ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
 
@@ -42,25 +40,13 @@ def _register_loader() -> None:
     load_library()
 
 
-def config(model: str, libs: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What `tvm.target.Target` makes of a topology; ``libs`` carries options, as composite targets have no own fields."""
-    return {
-        "kind": "composite",
-        "keys": ["tvm_sched"],
-        "model": model,
-        "libs": list(libs),
-        "devices": [{"kind": "llvm"}],
-        "host": {"kind": "llvm"},  # else TVM takes the composite target itself for that of the host's code
-    }
-
-
 def _register_tags() -> None:
     import tvm
 
     presets = sorted(path.stem for path in (Path(__file__).parents[1] / "problem" / "presets").glob("*.toml"))
     for name in ["cpu", *(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
         tvm.target.register_tag(PREFIX + name, config(name), override=True)
-        throughput = config(name, ("objective=throughput",))
+        throughput = config(name, '{"objective": "throughput"}')
         tvm.target.register_tag(f"{PREFIX}{name}{THROUGHPUT}", throughput, override=True)
 
 

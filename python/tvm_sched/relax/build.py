@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 
 from ..errors import InputError
+from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
 from ..runtime import ScheduledModule
 from ..schedule import Schedule
@@ -23,13 +24,12 @@ from .export import EMBED_LIMIT, export
 from .importers import ImportedModel, load_model, open_model
 from .importers.constants import Constants
 from .importers.shapes import InputShapes, StaticShapes
+from .options import CompileOptions
 from .passes.emit_executor import attach_executor
-from .pipelines import build_rest, problem_passes, schedule_passes, wants_measuring
-from .processor import NATIVE, compiling_for, host_target
+from .pipelines import build_rest, decision_passes, problem_passes
+from .processor import compiling_for, host_target
 from .shared_values import SharedValues
 from .slow_kernels import SlowKernel, slow_kernels
-
-BACKENDS = ("cpu", "emulated", "cuda")
 
 
 @dataclass(frozen=True)
@@ -114,21 +114,16 @@ class CompiledModel:
 
 def compile(
     model: Any,
-    topology: Topology | str | os.PathLike[str],
-    scheduler: str = "exact",
+    topology: CompileOptions | Topology | str | os.PathLike[str],
+    scheduler: str | None = None,
     options: Mapping[str, Any] | None = None,
     *,
     input_shapes: InputShapes | Sequence[InputShapes] | None = None,
     constants: Constants | None = None,
-    parameters: str = "auto",
-    cost_model: Any = None,
-    backend: str | None = None,
     schedule: Schedule | None = None,
-    measure: bool | None = None,
     name: str | None = None,
     progress: Any = None,
-    processor: str = NATIVE,
-    threads: int | None = None,
+    **settings: Any,
 ) -> CompiledModel:
     """Import a model, schedule it for a topology and compile it.
 
@@ -136,10 +131,9 @@ def compile(
     ----------
     model
         As for `load_model`.
-    topology : Topology, str or path
-        A topology, the name of a preset, or a topology file.
-    scheduler, options
-        Name of a registered scheduler, and its options.
+    topology, scheduler, options, settings
+        As in `CompileOptions` (``cost_model``, ``backend``, ``measure``, ``streams``, ``parameters``, ``processor``, ...);
+        ``topology`` may be such options.
     input_shapes : mapping or sequence of mappings, optional
         Shape of inputs, and size of symbols that the model declares, by name. A set of sizes in the place of one gives one
         executable with a plan for each: ``{"x": ({1, 8}, 3, {224, 320})}`` has four, ``{"batch": {1, 8}}`` two, in which
@@ -147,115 +141,87 @@ def compile(
         shapes of its inputs. Parameters and kernels that plans have in common are there once.
     constants : mapping, optional
         Values of inputs that are frozen, as for `load_model`.
-    parameters : {"auto", "embed", "external"}
-        Where the values of the model's parameters go; ``"auto"`` embeds up to `EMBED_LIMIT` bytes. Constants of a Relax
-        module without named parameters count as parameters, too.
-    cost_model : str or callable
-        As for `EstimateLatencies`.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        As for `EmitExecutor`.
     schedule : Schedule, optional
         Take this schedule, made for the same problem, instead of calling the scheduler.
-    measure : bool, optional
-        Run this schedule and others for the same cores on this machine and keep the fastest (`choose_fastest`), which
-        may be for another number of logical devices. Default: only for the topology ``"cpu"``.
     name : str, optional
         Of the model.
     progress : callable, optional
         Called with what is being done, how many parts are done and how many there are.
-    processor : {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
-        What TVM's kernels are compiled for: this machine's processor, or all of a level; loading says what one lacks.
-        oneDNN chooses its code when the artifact is loaded.
-    threads : int, optional
-        Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: as many as
-        the process that loads it has cores.
 
     Raises
     ------
     TvmSchedError
         `InputError` where what is given is wrong, others where the work fails.
     """
-    if parameters not in ("auto", "embed", "external"):
-        raise InputError(f"parameters is {parameters!r}; 'auto', 'embed' or 'external' is allowed")
-    if backend not in (None, *BACKENDS):
-        raise InputError(f"backend is {backend!r}; allowed are {', '.join(map(repr, BACKENDS))}")
-    if backend == "cuda":
-        find_nvcc()  # before the long work
+    chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
+    check_backend(chosen, "latency")
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
-    wanted = wants_measuring(topology, backend, measure)
     source = open_model(model, name)
     combinations = [each for given in shapes for each in source.combinations(given, constants)]
     _check_different(combinations)
-    with compiling_for(processor, threads):
+    with compiling_for(chosen.processor, chosen.threads):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
-            given = schedule if len(combinations) == 1 else None
             tell = _numbered(progress or (lambda *_: None), position, len(combinations))
             tell("importing", 0, 0)
             imported = source.import_with(static, frozen)
             tell("lowering to kernels", 0, 0)
-            mod = _scheduled(imported, topology, scheduler, options, cost_model, given, tell, backend, wanted)
-            mods.append(values.share(mod))
+            given = schedule if len(combinations) == 1 else None
+            mods.append(values.share(decide(imported, chosen, tell, schedule=given)))
         if progress:
             progress("compiling kernels", 0, 0)
-        embed = parameters == "embed" or (parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
-        executor = make_executor(mods, backend=backend, embed=embed)
+        embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
+        executor = make_executor(mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options)
         mod = attach_executor(mods[0], executor.modules, executor.main)
         executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
-    slow = () if backend == "cuda" else tuple(dict.fromkeys(kernel for mod in mods for kernel in slow_kernels(mod)))
+    slow = () if chosen.backend == "cuda" else tuple(dict.fromkeys(k for mod in mods for k in slow_kernels(mod)))
     return CompiledModel(executable, problems, schedules, external, slow)
 
 
 def make_problem(
     model: Any,
-    topology: Topology | str | os.PathLike[str],
+    topology: CompileOptions | Topology | str | os.PathLike[str],
     *,
     input_shapes: InputShapes | None = None,
     constants: Constants | None = None,
-    cost_model: Any = None,
     name: str | None = None,
-    backend: str | None = None,
+    **settings: Any,
 ) -> Problem:
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
-    imported = load_model(model, input_shapes, name, constants)
-    mod = model_with_name(imported)
-    passes = problem_passes(topology, cost_model, backend)
-    return get_problem(tvm.transform.Sequential(passes)(mod))
+    chosen = CompileOptions.of(topology, **settings)
+    mod = model_with_name(load_model(model, input_shapes, name, constants))
+    return get_problem(tvm.transform.Sequential(problem_passes(replace(chosen, measure=False)))(mod))
+
+
+def check_backend(options: CompileOptions, objective: str) -> None:
+    """Refuse, before the long work, options of the other objective, and CUDA without its compiler."""
+    if options.objective != objective:
+        other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
+        raise InputError(f"the options have objective={options.objective!r}; `tvm_sched.relax.{other}` is for it")
+    if options.backend == "cuda":
+        find_nvcc()
+
+
+def decide(
+    imported: ImportedModel,
+    options: CompileOptions,
+    progress: Any = None,
+    *,
+    schedule: Schedule | None = None,
+    plan: PipelinePlan | None = None,
+) -> tvm.IRModule:
+    """The model as kernels, with its problem and its schedule or plan in the attributes."""
+    passes = [*problem_passes(options, progress), *decision_passes(options, progress, schedule=schedule, plan=plan)]
+    return tvm.transform.Sequential(passes)(model_with_name(imported))
 
 
 def model_with_name(imported: ImportedModel) -> tvm.IRModule:
     """The module with its parameters' values and its name."""
     return imported.with_parameters().with_attr(NAME, imported.name)
-
-
-def _scheduled(
-    imported: ImportedModel,
-    topology: Any,
-    scheduler: str,
-    options: Any,
-    cost_model: Any,
-    given: Schedule | None,
-    progress: Any,
-    backend: str | None = None,
-    measure: bool = False,
-) -> tvm.IRModule:
-    from .attributes import SCHEDULE, leave
-
-    passes = schedule_passes(topology, scheduler, options, cost_model, progress, backend, measure)
-    if given is None:
-        return tvm.transform.Sequential(passes)(model_with_name(imported))
-    mod = tvm.transform.Sequential(passes[:2])(model_with_name(imported))
-    problem = get_problem(mod)
-    if given.problem != problem.digest:
-        raise InputError(
-            f"the schedule is for problem {given.problem}, but model and topology give problem {problem.digest}; "
-            "schedule them again, or give the model, shapes, topology and cost model it was made with"
-        )
-    return tvm.transform.Sequential(passes[3:])(leave(mod, SCHEDULE, given))
 
 
 def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:

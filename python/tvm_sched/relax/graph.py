@@ -58,6 +58,11 @@ def extract(mod: tvm.IRModule) -> Extraction:
     return _Extractor(mod).run()
 
 
+def get_graph(mod: tvm.IRModule) -> OpGraph:
+    """The operator graph of a module that `LowerToKernels` made."""
+    return extract(mod).graph
+
+
 @dataclass
 class _Extractor:
     mod: tvm.IRModule

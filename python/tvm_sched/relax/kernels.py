@@ -15,6 +15,7 @@ from .elementwise import vectorise_functions
 from .flops import FLOPS, count_flops
 from .parallel import worth_threads
 from .reductions import vectorise_reductions
+from .remainders import hide_remainders
 from .statements import map_statement
 
 
@@ -65,6 +66,7 @@ def _compile(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) ->
     # they live on the stack.
     finalize = [
         tirx.transform.LowerTVMBuiltin(),
+        _hide_remainders,
         _vectorise(host),
         tirx.transform.VectorizeLoop(),
         _replace_calls,
@@ -89,6 +91,11 @@ def _vectorise(host: tvm.target.Target) -> tvm.transform.Pass:
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.ReplaceCalls")
 def _replace_calls(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
     return replace_calls(function)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.HideRemainders")
+def _hide_remainders(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
+    return hide_remainders(function)
 
 
 def _serial(loop: tirx.For) -> tirx.ForKind:

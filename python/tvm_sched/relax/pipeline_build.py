@@ -8,23 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import tvm
-
-from ..errors import InputError
 from ..pipeline import PipelinePlan
 from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
-from .attributes import PIPELINE, get_pipeline_plan, get_problem, leave
-from .build import BACKENDS, model_with_name
-from .cuda import find_nvcc
+from .attributes import get_pipeline_plan, get_problem
+from .build import check_backend, decide
 from .emit.stages import CompiledStage, make_stages
 from .export import export
 from .importers import load_model
 from .importers.constants import Constants
 from .importers.shapes import InputShapes
-from .passes import PartitionPipeline
-from .pipelines import problem_passes
+from .options import CompileOptions
+from .processor import compiling_for
 
 
 @dataclass(frozen=True)
@@ -61,33 +57,29 @@ class ExportablePipeline(CompiledPipeline):
 
 def compile_pipeline(
     model: Any,
-    topology: Topology | str | os.PathLike[str],
-    stages: int | Literal["auto"] = "auto",
-    partitioner: str = "pipeline-exact",
+    topology: CompileOptions | Topology | str | os.PathLike[str],
+    stages: int | Literal["auto"] | None = None,
+    partitioner: str | None = None,
     options: Mapping[str, Any] | None = None,
     *,
     input_shapes: InputShapes | None = None,
     constants: Constants | None = None,
-    cost_model: Any = None,
-    backend: str | None = None,
     emulate_values: bool = True,
     gpus: Mapping[str, int] | None = None,
     plan: PipelinePlan | None = None,
     name: str | None = None,
     progress: Any = None,
-    **limits: Any,
+    **settings: Any,
 ) -> ExportablePipeline:
     """Import a model, cut it into stages and compile each.
 
     Parameters
     ----------
-    model, topology, input_shapes, constants, cost_model, name
+    model, input_shapes, constants, name
         As for `compile`; one set of shapes.
-    stages, partitioner, options, limits
-        As for `tvm_sched.pipeline.plan_pipeline`.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``: stages and transfers take
-        the plan's time, slowed down so far that the threads' own time does not matter. ``"cuda"`` compiles for GPUs.
+    topology, stages, partitioner, options, settings
+        As in `CompileOptions`; ``topology`` may be such options. Emulated stages and transfers take the plan's time, slowed
+        down so far that the threads' own time does not matter.
     emulate_values, gpus
         As for `tvm_sched.pipeline.compiled.assemble`.
     plan : PipelinePlan, optional
@@ -98,16 +90,13 @@ def compile_pipeline(
     TvmSchedError
         `InputError` where what is given is wrong, others where the work fails.
     """
-    if backend not in (None, *BACKENDS):
-        raise InputError(f"backend is {backend!r}; allowed are {', '.join(map(repr, BACKENDS))}")
-    if backend == "cuda":
-        find_nvcc()  # before the long work
-    passes = problem_passes(topology, cost_model, backend)
-    if plan is None:
-        passes.append(PartitionPipeline(stages, partitioner, options, progress=progress, **limits))
-    mod = tvm.transform.Sequential(passes)(model_with_name(load_model(model, input_shapes, name, constants)))
-    if plan is not None:
-        mod = leave(mod, PIPELINE, plan)
-    problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, backend))
+    given = {"stages": stages, "partitioner": partitioner, "options": options, **settings}
+    if not isinstance(topology, CompileOptions):
+        given["objective"] = "throughput"
+    chosen = CompileOptions.of(topology, **given)
+    check_backend(chosen, "throughput")
+    with compiling_for(chosen.processor, chosen.threads):
+        mod = decide(load_model(model, input_shapes, name, constants), chosen, progress, plan=plan)
+        problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, chosen.backend))
     ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values, gpus)
     return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)

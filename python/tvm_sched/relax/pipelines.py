@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from ..errors import InputError
-from ..problem import MEASURED, Topology, load_topology
+from ..pipeline import PipelinePlan
+from ..problem import Topology
+from ..progress import Progress
+from ..schedule import Schedule
+from ..schedulers import get
+from .options import CompileOptions, check_names
 from .passes import (
     AllocateStreams,
     EmitExecutor,
@@ -22,127 +25,124 @@ from .passes import (
     OrderLaunches,
     PartitionPipeline,
     Place,
+    SplitByDominators,
 )
-from .processor import host_target
-from .targets import TargetOptions, read_target
+from .processor import compiling_for, host_target
+from .targets import check_embeds, read_target
 
 
 def pipeline(
-    topology: Topology | str | os.PathLike[str] | None = None,
+    topology: CompileOptions | Topology | str | os.PathLike[str] | None = None,
     scheduler: str | None = None,
     options: Mapping[str, Any] | None = None,
     cost_model: str | None = None,
     backend: str | None = None,
     measure: bool | None = None,
-    objective: str | None = None,
-    stages: int | str | None = None,
-    partitioner: str | None = None,
+    **settings: Any,
 ) -> tvm.transform.Pass:
     """The pass that makes a scheduled executable's module of a Relax module.
 
     Parameters
     ----------
-    topology, scheduler, options, cost_model, backend, objective, stages, partitioner
-        As for `tvm_sched.relax.target`. Those that are not given are taken from the current target; options only where
-        no other method is named.
-    measure : bool, optional
-        Whether to take the fastest use of this machine's cores, see `MeasureSchedules`. Default: what the target says;
-        for the topology ``"cpu"``, and only there, it is done.
+    topology, scheduler, options, cost_model, backend, measure, settings
+        As in `CompileOptions`. Those that are not given are taken from the current target; a method's options and
+        whether to measure only where no other method or topology is named.
     """
-    given: dict[str, Any] = {
-        "topology": None if topology is None else _loaded(topology),
-        "scheduler": scheduler, "cost_model": cost_model, "backend": backend, "objective": objective, "stages": stages,
-        "partitioner": partitioner, "measure": measure if topology is None else wants_measuring(topology, backend, measure),
-        "options": {} if options is None and (scheduler or partitioner) else options,
+    given = {
+        "scheduler": scheduler, "options": options, "cost_model": cost_model, "backend": backend, "measure": measure,
+        **settings,
     }  # fmt: skip
+    check_names(given)
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        current = tvm.target.Target.current(allow_none=True)
-        named = current is not None and ("tvm_sched" in current.keys or topology is None)
-        said = read_target(current) if named else TargetOptions(load_topology("cpu1"))
-        chosen = replace(said, **{key: value for key, value in given.items() if value is not None})
-        return build_rest(tvm.transform.Sequential(_passes(chosen))(mod))
+        chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, given)
+        check_embeds(chosen)
+        with compiling_for(chosen.processor, chosen.threads):
+            passes = [*problem_passes(chosen), *decision_passes(chosen), *emit_passes(chosen)]
+            return build_rest(tvm.transform.Sequential(passes)(mod))
 
     return run
 
 
-def _passes(chosen: TargetOptions) -> list[tvm.transform.Pass]:
-    if chosen.objective == "throughput":
-        return [
-            *problem_passes(chosen.topology, chosen.cost_model, chosen.backend),
-            PartitionPipeline(chosen.stages, chosen.partitioner, chosen.options),
-            EmitPipeline(chosen.backend),
-        ]
-    measure = wants_measuring(None, chosen.backend, bool(chosen.measure))
+def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOptions:
+    """What the current target says, changed by what is given."""
+    if isinstance(topology, CompileOptions) or (current is not None and "tvm_sched" not in current.keys and topology):
+        return CompileOptions.of(topology, **given)
+    if current is None:
+        return CompileOptions.of(topology or "cpu1", **given)
+    said = {name: value for name, value in vars(read_target(current)).items() if name != "topology"}
+    if given.get("scheduler") or given.get("partitioner"):
+        del said["options"]
+    if topology is not None:
+        del said["measure"]
+    return CompileOptions.of(
+        topology or read_target(current).topology, **said | {k: v for k, v in given.items() if v is not None}
+    )
+
+
+def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
+    """The passes up to a scheduling problem."""
+    cost_model = options.cost_model
+    if _measures(options) and cost_model is None and len(options.topology.devices) == 1:
+        cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
     return [
-        *schedule_passes(
-            chosen.topology,
-            chosen.scheduler,
-            chosen.options,
-            chosen.cost_model,
-            backend=chosen.backend,
-            measure=measure,
-        ),
-        EmitExecutor(chosen.backend),
+        LowerToKernels(device_kind="cuda" if options.backend == "cuda" else "cpu"),
+        EstimateLatencies(options.topology, cost_model, progress),
     ]
 
 
-def schedule_passes(
-    topology: Topology | str | os.PathLike[str],
-    scheduler: str = "exact",
-    options: Mapping[str, Any] | None = None,
-    cost_model: Any = None,
-    progress: Any = None,
-    backend: str | None = None,
-    measure: bool = False,
+def decision_passes(
+    options: CompileOptions,
+    progress: Progress | None = None,
+    *,
+    schedule: Schedule | None = None,
+    plan: PipelinePlan | None = None,
 ) -> list[tvm.transform.Pass]:
-    """The passes up to a schedule. Schedulers split the graph themselves, so `SplitByDominators` is not among them."""
-    measuring = [MeasureSchedules(progress=progress)] if measure else []
-    if measure and cost_model is None and len(_loaded(topology).devices) == 1:
-        cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
+    """The passes from a problem to a schedule, or to a pipeline's plan; one that is given is taken instead of a method's."""
+    if options.objective == "throughput":
+        return [
+            PartitionPipeline(
+                options.stages,
+                options.partitioner,
+                options.options,
+                devices=options.devices,
+                latency_ceiling=options.latency_ceiling,
+                throughput_floor=options.throughput_floor,
+                plan=plan,
+                progress=progress,
+            )
+        ]
+    measuring = [MeasureSchedules(progress=progress)] if _measures(options) else []
+    streams, order = AllocateStreams(options.streams), OrderLaunches(options.launch_order)
+    if schedule is not None:  # it has streams and an order already
+        asked = [*([streams] if options.streams else []), *([order] if options.launch_order else [])]
+        return [Place(schedule=schedule), *asked, *measuring]
     return [
-        *problem_passes(topology, cost_model, backend, progress),
-        Place(scheduler, options, progress),
-        AllocateStreams(),
-        OrderLaunches(),
+        *_splitting(options),
+        Place(options.scheduler, options.options, progress),
+        streams,
+        order,
         *measuring,
     ]
 
 
-def _loaded(topology: Topology | str | os.PathLike[str]) -> Topology:
-    return topology if isinstance(topology, Topology) else load_topology(topology)
+def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
+    """The passes that put a schedule or a pipeline into an executable."""
+    if options.objective == "throughput":
+        return [EmitPipeline(options.backend)]
+    return [EmitExecutor(options.backend, run_options=options.run_options)]
 
 
-def problem_passes(
-    topology: Topology | str | os.PathLike[str],
-    cost_model: Any = None,
-    backend: str | None = None,
-    progress: Any = None,
-) -> list[tvm.transform.Pass]:
-    """The passes up to a scheduling problem."""
-    return [
-        LowerToKernels(device_kind="cuda" if backend == "cuda" else "cpu"),
-        EstimateLatencies(topology, cost_model, progress),
-    ]
+def _measures(options: CompileOptions) -> bool:
+    return bool(options.measure) and options.objective == "latency"
 
 
-def wants_measuring(topology: Any, backend: str | None, asked: bool | None) -> bool:
-    """Whether to measure schedules: as asked, and by default where the topology's name is ``"cpu"``.
-
-    Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
-    measured choice is neither.
-
-    Raises
-    ------
-    InputError
-        It is asked for where nothing runs on this machine's cores.
-    """
-    if asked and backend not in (None, "cpu"):
-        raise InputError(
-            f"backend is {backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
-        )
-    return topology == MEASURED and backend in (None, "cpu") if asked is None else asked
+def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
+    """`SplitByDominators` with the sizes that the scheduler is asked for, where it solves submodels."""
+    asked = get(options.scheduler).read_options(options.options)
+    sizes = {name: getattr(asked, name) for name in ("dominators", "operators") if hasattr(asked, name)}
+    return [SplitByDominators(**sizes)] if sizes else []
 
 
 def build_rest(mod: tvm.IRModule) -> tvm.IRModule:

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..cost_model.roofline import roofline
+from ..cost_model.roofline_model import roofline
 from .attributes import get_problem
 from .elementary import FUNCTIONS, is_replaced
 from .graph import extract

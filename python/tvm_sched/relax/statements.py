@@ -12,24 +12,32 @@ Expressions = Callable[[Any], tuple[list[Any], Any]]
 Loops = Callable[[tirx.For], Any]
 
 
-def map_statement(stmt: Any, expressions: Expressions | None = None, kinds: Loops | None = None) -> Any:
+def map_statement(
+    stmt: Any,
+    expressions: Expressions | None = None,
+    kinds: Loops | None = None,
+    indices: Callable[[Any], Any] | None = None,
+) -> Any:
     """A statement with other expressions, and other kinds of loops.
 
     Parameters
     ----------
     stmt : tvm.tirx.Stmt
     expressions : callable, optional
-        Gives statements to be done first, and the expression that is stored or bound in place of one. Indices, extents
-        and conditions of statements stay.
+        Gives statements to be done first, and the expression that is stored or bound in place of one. Extents and
+        conditions of statements stay.
     kinds : callable, optional
         Gives the kind of a loop in place of the one it has.
+    indices : callable, optional
+        Gives the index at which is stored in place of one.
 
     Returns
     -------
     tvm.tirx.Stmt
         The same object where nothing changes.
     """
-    return _Mapper(expressions or (lambda e: ([], e)), kinds or (lambda loop: loop.kind)).visit(stmt)
+    mapper = _Mapper(expressions or (lambda e: ([], e)), kinds or (lambda loop: loop.kind), indices=indices)
+    return mapper.visit(stmt)
 
 
 def map_loops(stmt: Any, loops: Loops) -> Any:
@@ -68,10 +76,17 @@ def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
 
 
 class _Mapper:
-    def __init__(self, expressions: Expressions, kinds: Loops, loops: Loops | None = None) -> None:
+    def __init__(
+        self,
+        expressions: Expressions,
+        kinds: Loops,
+        loops: Loops | None = None,
+        indices: Callable[[Any], Any] | None = None,
+    ) -> None:
         self.expressions = expressions
         self.kinds = kinds
         self.loops = loops or (lambda loop: loop)
+        self.indices = indices or (lambda index: index)
 
     def visit(self, stmt: Any) -> Any:
         if isinstance(stmt, tirx.For):
@@ -84,12 +99,13 @@ class _Mapper:
             return self._block(stmt)
         if isinstance(stmt, tirx.BufferStore):
             first, value = self.expressions(stmt.value)
-            if value.same_as(stmt.value):
+            places = [self.indices(index) for index in stmt.indices]
+            if value.same_as(stmt.value) and all(n.same_as(o) for n, o in zip(places, stmt.indices, strict=True)):
                 return stmt
-            return tirx.SeqStmt([*first, tirx.BufferStore(stmt.buffer, value, stmt.indices, stmt.span)])
+            return _after(first, tirx.BufferStore(stmt.buffer, value, places, stmt.span))
         if isinstance(stmt, tirx.Bind):
             first, value = self.expressions(stmt.value)
-            return stmt if value.same_as(stmt.value) else tirx.SeqStmt([*first, tirx.Bind(stmt.var, value, stmt.span)])
+            return stmt if value.same_as(stmt.value) else _after(first, tirx.Bind(stmt.var, value, stmt.span))
         if isinstance(stmt, tirx.IfThenElse):
             then = self.visit(stmt.then_case)
             other = None if stmt.else_case is None else self.visit(stmt.else_case)
@@ -162,6 +178,10 @@ def rebuild_call(call: Any, arguments: list[Any]) -> Any:
     if all(new.same_as(old) for new, old in zip(arguments, call.args, strict=True)):
         return call
     return tvm.ir.Call(call.op, arguments, call.attrs, call.ty_args, call.span, call.ty)
+
+
+def _after(first: list[Any], stmt: Any) -> Any:
+    return tirx.SeqStmt([*first, stmt]) if first else stmt
 
 
 def _rebuilt(expr: Any, old: Any, visit: Callable[[Any], Any], make: Callable[..., Any]) -> Any:

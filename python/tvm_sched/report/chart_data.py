@@ -10,7 +10,7 @@ from ..pipeline import PipelinePlan
 from ..pipeline.wiring import batch_of
 from ..problem import Problem
 from ..schedule import Event, Schedule, Timeline
-from ..schedule.simulate import memory_profile
+from ..schedule.simulator import memory_profile
 from .figures import ordered_lanes
 from .units import format_bytes
 
@@ -18,6 +18,9 @@ MOST_GROUPS = 8
 """Kinds of operators with a colour of their own; the others share one."""
 
 TRANSFERS = ("load", "copy", "host_read")
+
+MOST_STEPS = 2000
+"""Steps of a device's memory that are drawn; with more, each is the most that was held in its part of the time."""
 
 
 def chart_data(problem: Problem, schedule: Schedule, predicted: Timeline, others: Sequence[Timeline]) -> dict[str, Any]:
@@ -124,7 +127,22 @@ def _memory(problem: Problem, schedule: Schedule, predicted: Timeline) -> list[d
         times = [0, *(time for time, _ in steps), max(predicted.latency_ns, steps[-1][0] if steps else 0)]
         sizes = [0, *(held for _, held in steps), steps[-1][1] if steps else 0]
         peak = format_bytes(max(sizes))
+        times, sizes = _envelope(times, sizes)
         lines.append(
             {"device": device.name, "times": times, "sizes": sizes, "peak": peak, "limit": format_bytes(device.memory)}
         )
     return lines
+
+
+def _envelope(times: list[int], sizes: list[int]) -> tuple[list[int], list[int]]:
+    """At most about `MOST_STEPS` steps that are nowhere below the given ones, and as high at the highest."""
+    if len(times) <= MOST_STEPS:
+        return times, sizes
+    width = max(1, -(-times[-1] // MOST_STEPS))
+    highest: dict[int, int] = {}
+    held = 0
+    for time, size in zip(times, sizes, strict=True):
+        part = time // width
+        highest[part] = max(highest.get(part, held), size)
+        held = size
+    return [*(part * width for part in highest), times[-1]], [*highest.values(), sizes[-1]]

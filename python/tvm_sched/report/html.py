@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..errors import TvmSchedError
 from ..problem import Problem
 from ..schedule import Schedule, Timeline
-from ..schedule.simulate import simulate
+from ..schedule.simulator import simulate
 from .chart_data import chart_data
 from .page import require_plotly, write_page
 from .sections import entry_section, most_telling, summary_table

@@ -3,9 +3,12 @@
 // operator and no more bars than can be seen, so that ten thousand operators stay usable; a chart is made when its tab
 // is first opened.
 (() => {
-  const report = JSON.parse(document.getElementById("report-data").textContent), data = report.entries;
+  const report = JSON.parse(document.getElementById("report-data").textContent), data = report.entries, names = report.names;
   const palette = ["#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#ff9da6", "#9d755d", "#a5a84e"];
   const colours = { load: "#8797ad", copy: "#d1495b", host_read: "#e0b93b", "other kinds": "#a9a9a9" };
+  const shapes = ["", "/", "\\", "x", "-", "|", "+", "."]; // of the bars, for those who do not tell the colours apart
+  const dashes = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
+  const MOST_ROWS = 500; // of the table of events
   const MOST_TEXT = 800; // names inside of bars only where they can be read
   const MOST_BARS = 4000; // above it, what is too short to be seen is drawn together, and again after each zoom
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -39,7 +42,7 @@
 
   function hover(timeline, lane, i) {
     const kind = timeline.kinds[timeline.kind[i]], submodel = timeline.submodel[i];
-    return `<b>${escaped(timeline.names[timeline.name[i]])}</b><br>${escaped(kind)} on ${escaped(lane)}` +
+    return `<b>${escaped(names[timeline.name[i]])}</b><br>${escaped(kind)} on ${escaped(lane)}` +
       `<br>${time(timeline.start[i])} to ${time(timeline.start[i] + timeline.time[i])} (${time(timeline.time[i])})` +
       `<br>${bytes(timeline.bytes[i])}${submodel >= 0 ? `, submodel ${submodel}` : ""}` +
       `<br><i>${timeline.source === "simulated" ? "predicted" : timeline.source}</i>`;
@@ -47,6 +50,13 @@
 
   function colourOf(entry, group) {
     return colours[entry.groups[group]] || palette[group % palette.length];
+  }
+
+  // Black or white, whichever is easier to read on a colour: at least 4.5 to 1 on any.
+  function inkOn(colour) {
+    const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255)
+      .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
   }
 
   // Events of each row by start, made once; events of one row do not overlap.
@@ -86,7 +96,7 @@
 
   const amount = (entry) => entry.timelines.reduce((sum, timeline) => sum + timeline.lane.length, 0);
 
-  function bars(entry, rows, scale, by, range) {
+  function bars(entry, rows, scale, by, range, patterned) {
     const many = amount(entry), few = many <= MOST_TEXT, span = range[1] - range[0];
     const traces = entry.groups.map((name, group) => ({
       type: "bar", orientation: "h", name: escaped(name), legendrank: group, x: [], y: [], base: [], hovertext: [], text: [], width: 0.84,
@@ -105,20 +115,22 @@
         trace.base.push(start / scale);
         trace.y.push(rows.at.get(`${lane},${t}`));
         trace.hovertext.push(hover(timeline, name, longest) + (run.length > 1 ? `<br>and ${run.length - 1} more here: zoom in` : ""));
-        trace.text.push(few ? escaped(timeline.names[timeline.name[longest]]) : "");
+        trace.text.push(few ? escaped(names[timeline.name[longest]]) : "");
         if (by === "submodel") {
           const submodel = timeline.submodel[longest];
           trace.marker.color.push(submodel < 0 ? colourOf(entry, timeline.group[longest]) : palette[submodel % palette.length]);
         }
       }
     }));
-    if (few) traces.forEach((trace) => Object.assign(trace, { textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside", insidetextfont: { size: 11 } }));
+    const ink = (colour) => (Array.isArray(colour) ? colour.map(inkOn) : inkOn(colour));
+    if (few) traces.forEach((trace) => Object.assign(trace, { textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside", insidetextfont: { size: 11, color: ink(trace.marker.color) } }));
+    if (patterned && by === "kind") traces.forEach((trace) => { trace.marker.pattern = { shape: shapes[trace.legendrank % shapes.length], fillmode: "overlay", fgcolor: inkOn(trace.marker.color), fgopacity: 0.3, size: 7, solidity: 0.25 }; });
     return traces.filter((trace) => trace.x.length > 0);
   }
 
   function memory(entry, scale) {
     return entry.memory.filter((line) => line.sizes.some((size) => size > 0)).map((line, n) => ({
-      type: "scatter", mode: "lines", line: { shape: "hv", width: 1.8, color: palette[n % palette.length] }, yaxis: "y2",
+      type: "scatter", mode: "lines", line: { shape: "hv", width: 1.8, color: palette[n % palette.length], dash: dashes[n % dashes.length] }, yaxis: "y2",
       x: line.times.map((t) => t / scale), y: line.sizes.map((size) => size / 2 ** 20), legend: "legend2",
       name: `${escaped(line.device)}: ${line.peak} of ${line.limit}`, hovertemplate: `%{y:.2f} MiB<extra>${escaped(line.device)}</extra>`,
     }));
@@ -132,14 +144,15 @@
     };
   }
 
-  function layout(entry, rows, unit, scale, lines) {
-    const heights = { gantt: 24 * rows.height + 10, memory: lines ? 130 : 0, gap: lines ? 62 : 0 };
+  function layout(entry, rows, unit, scale, lines, width) {
+    const wrapped = Math.max(1, Math.ceil(lines / Math.max(1, Math.floor((width - 200) / 210)))); // rows of the memory's legend
+    const heights = { gantt: 24 * rows.height + 10, memory: lines ? 130 : 0, gap: lines ? 44 + 18 * wrapped : 0 };
     const plot = heights.gantt + heights.memory + heights.gap;
     const end = Math.max(entry.latency, ...entry.timelines.map((timeline) => timeline.latency)) / scale;
     const marks = [mark(entry.latency / scale, `predicted ${time(entry.latency)}`, css("--mark"), "solid", "right")];
     if (entry.bound) marks.push(mark(entry.bound / scale, `bound ${time(entry.bound)}`, css("--bound"), "dash", "right"));
     // Two words at almost the same place: the bound's goes one line up.
-    if (entry.bound && (entry.latency - entry.bound) / scale < end * 0.14) marks[1].note.yshift = 15;
+    if (entry.bound && (entry.latency - entry.bound) / scale < end * 150 / (width - 160)) marks[1].note.yshift = 15;
     const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line") };
     return {
       height: plot + 174, barmode: "overlay", bargap: 0, hovermode: "closest", dragmode: "zoom",
@@ -147,6 +160,7 @@
       font: { color: css("--ink"), family: "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif", size: 13 },
       hoverlabel: { bgcolor: css("--card"), bordercolor: css("--wire"), font: { color: css("--ink") }, align: "left" },
       uniformtext: { minsize: 10, mode: "hide" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent") },
       xaxis: { ...axis, anchor: lines ? "y2" : "y", title: { text: unit, standoff: 4 }, range: [0, end * 1.01], autorangeoptions: { minallowed: 0 }, minallowed: 0, maxallowed: end * 1.01 },
       yaxis: { ...axis, domain: [1 - heights.gantt / plot, 1], range: [rows.height, 0], fixedrange: true, tickvals: rows.rows.map((row) => row.y), ticktext: rows.labels, showgrid: false, zeroline: false, automargin: true },
       yaxis2: { ...axis, domain: [0, lines ? heights.memory / plot : 0], fixedrange: true, rangemode: "tozero", title: { text: "MiB held" }, visible: lines > 0, automargin: true, nticks: 4 },
@@ -159,15 +173,37 @@
   function draw(section) {
     const entry = data[+section.dataset.entry], place = section.querySelector(".gantt");
     const by = section.querySelector(".colours")?.value ?? "kind", rows = rowsOf(entry);
+    const patterned = section.querySelector(".patterns").checked;
     const [unit, scale] = unitFor(entry.latency), lines = memory(entry, scale);
-    const made = layout(entry, rows, unit, scale, lines.length);
+    const made = layout(entry, rows, unit, scale, lines.length, printing ? PRINTED_WIDTH : place.clientWidth);
     if (place.layout) made.xaxis.range = [...place.layout.xaxis.range];
-    Plotly.react(place, [...bars(entry, rows, scale, by, made.xaxis.range), ...lines], made, {
+    if (printing) Object.assign(made, { width: PRINTED_WIDTH, autosize: false });
+    Plotly.react(place, [...bars(entry, rows, scale, by, made.xaxis.range, patterned), ...lines], made, {
       responsive: true, displaylogo: false, scrollZoom: true, doubleClick: false,
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d", "zoomIn2d", "zoomOut2d"],
       toImageButtonOptions: { format: "svg", filename: "tvm_sched" },
     });
     if (!place.dataset.ready) prepare(section, place, made.xaxis.maxallowed);
+    if (section.querySelector(".events").open) list(section);
+  }
+
+  // What the chart shows, as a table: for those who do not see it, and to search in.
+  function list(section) {
+    const entry = data[+section.dataset.entry], body = section.querySelector(".events tbody"), found = [];
+    const scale = unitFor(entry.latency)[1], [from, to] = section.querySelector(".gantt").layout.xaxis.range.map((x) => x * scale);
+    entry.timelines.forEach((timeline) => timeline.start.forEach((start, i) => {
+      if (start <= to && start + timeline.time[i] >= from) found.push([start, timeline, i]);
+    }));
+    found.sort((a, b) => a[0] - b[0]);
+    body.replaceChildren(...found.slice(0, MOST_ROWS).map(([start, timeline, i]) => {
+      const row = document.createElement("tr");
+      const kind = timeline.kinds[timeline.kind[i]], source = timeline.source === "simulated" ? "predicted" : timeline.source;
+      [names[timeline.name[i]], kind, entry.lanes[timeline.lane[i]], time(start), time(timeline.time[i]), bytes(timeline.bytes[i]), source]
+        .forEach((text) => row.insertCell().append(text));
+      return row;
+    }));
+    const rest = found.length - MOST_ROWS;
+    section.querySelector(".events .hint").textContent = rest > 0 ? `The first ${MOST_ROWS} of ${found.length}: zoom in to see the others.` : `${found.length} in view.`;
   }
 
   // Zooming and moving without the mouse, and a wheel that scrolls the page unless Ctrl is held.
@@ -189,30 +225,53 @@
       const moves = { ArrowLeft: () => show(from - step, to - step), ArrowRight: () => show(from + step, to + step), "+": () => zoom(0.5), "-": () => zoom(2), "0": () => zoom(0) };
       if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
     });
-    if (amount(data[+section.dataset.entry]) > MOST_BARS) place.on("plotly_relayout", (change) => { if (Object.keys(change).some((key) => key.startsWith("xaxis.range"))) draw(section); });
-    section.querySelector(".colours")?.addEventListener("change", () => draw(section));
+    const crowded = amount(data[+section.dataset.entry]) > MOST_BARS, events = section.querySelector(".events");
+    place.on("plotly_relayout", (change) => {
+      if (!Object.keys(change).some((key) => key.startsWith("xaxis.range"))) return;
+      if (crowded) draw(section); else if (events.open) list(section);
+    });
+    events.addEventListener("toggle", () => { if (events.open) list(section); });
+    section.querySelectorAll(".colours, .patterns").forEach((choice) => choice.addEventListener("change", () => draw(section)));
   }
 
   const sections = [...document.querySelectorAll(".entry")], tabs = document.querySelector(".tabs");
+  const PRINTED_WIDTH = 960; // fits A4 and Letter, landscape
+  let printing = false;
   function open(n) {
     sections.forEach((section, s) => section.classList.toggle("hidden", s !== n));
-    [...tabs.children].forEach((tab, t) => tab.setAttribute("aria-selected", t === n));
+    [...tabs.children].forEach((tab, t) => { tab.setAttribute("aria-selected", t === n); tab.tabIndex = t === n ? 0 : -1; });
     document.querySelectorAll(".summary tbody tr").forEach((row, r) => row.classList.toggle("on", r === n && sections.length > 1));
     draw(sections[n]);
   }
   if (sections.length > 1) {
+    tabs.setAttribute("role", "tablist");
     sections.forEach((section, n) => {
       const tab = document.createElement("button");
       tab.textContent = document.querySelector(`a[data-entry="${n}"]`).textContent;
+      tab.id = `tab-${n}`;
+      tab.setAttribute("role", "tab");
+      tab.setAttribute("aria-controls", section.id);
+      section.setAttribute("role", "tabpanel");
+      section.setAttribute("aria-labelledby", tab.id);
       tab.addEventListener("click", () => open(n));
       tabs.append(tab);
     });
+    tabs.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], at = [...tabs.children].indexOf(document.activeElement);
+      if (!step || at < 0) return;
+      const next = (at + step + sections.length) % sections.length;
+      event.preventDefault(); open(next); tabs.children[next].focus();
+    });
   }
   document.querySelectorAll("a[data-entry]").forEach((link) => link.addEventListener("click", () => open(+link.dataset.entry)));
+  if (matchMedia("(prefers-contrast: more)").matches) document.querySelectorAll(".patterns").forEach((choice) => { choice.checked = true; });
   const redraw = () => sections.filter((section) => !section.classList.contains("hidden")).forEach(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  window.addEventListener("beforeprint", redraw);
-  window.addEventListener("afterprint", redraw);
+  window.addEventListener("beforeprint", () => { printing = true; redraw(); });
+  window.addEventListener("afterprint", () => {
+    printing = false; redraw();
+    document.querySelectorAll(".entry:not(.hidden) .gantt").forEach((place) => Plotly.Plots.resize(place));
+  });
   const asked = /^#entry-(\d+)$/.exec(location.hash);
   open(asked && +asked[1] < sections.length ? +asked[1] : report.open);
 })();

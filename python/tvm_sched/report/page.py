@@ -74,21 +74,63 @@ def write_page(
         plotly is missing.
     """
     script = require_plotly()
-    name = title or f"{problems[0].graph.name} on {problems[0].topology.name}"
     drawn = {problem.topology.name: problem.topology for problem in problems}
+    sources = {problem.costs.source or "unknown" for problem in problems}
+    write_frame(
+        path,
+        title or f"{problems[0].graph.name} on {problems[0].topology.name}",
+        subtitle=_subtitle(problems),
+        main="\n".join(
+            [
+                f"<section>{summary}</section>",
+                '<nav class="tabs" aria-label="Schedules"></nav>',
+                *entries,
+                *(topology_section(topology) for topology in drawn.values()),
+            ]
+        ),
+        details={"latencies of operators from": ", ".join(sorted(sources)), **(options or {})},
+        data={"open": first, **_with_one_table_of_names(charts)},
+        scripts=[script.replace("</script", "<\\/script"), asset("page.js")],
+    )
+
+
+def write_frame(
+    path: str | os.PathLike[str],
+    title: str,
+    *,
+    subtitle: str,
+    main: str,
+    details: Mapping[str, Any],
+    data: Any,
+    scripts: Sequence[str],
+) -> None:
+    """Write a page of any kind.
+
+    Parameters
+    ----------
+    path
+        The file, replaced as a whole.
+    title : str
+        Text.
+    subtitle, main : str
+        HTML.
+    details : mapping
+        What the reader should know besides; versions are added.
+    data
+        What the scripts read from the element ``report-data``.
+    scripts : sequence of str
+        JavaScript, run in this order.
+    """
     parts = {
-        "title": escape(name),
-        "subtitle": _subtitle(problems),
-        "style": _asset("page.css"),
-        "summary": summary,
-        "entries": "\n".join(entries),
-        "topologies": "\n".join(topology_section(topology) for topology in drawn.values()),
-        "details": _details(problems, options or {}),
-        "data": _json({"open": first, "entries": charts}),
-        "plotly": script.replace("</script", "<\\/script"),
-        "script": _asset("page.js"),
+        "title": escape(title),
+        "subtitle": subtitle,
+        "style": asset("page.css"),
+        "main": main,
+        "details": _details(details),
+        "data": _json(data),
+        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    page = "".join(parts.get(piece, piece) for piece in _pieces(_asset("page.html")))
+    page = "".join(parts.get(piece, piece) for piece in _pieces(asset("page.html")))
     write_atomically(path, page.encode())
 
 
@@ -97,8 +139,23 @@ def _pieces(page: str) -> list[str]:
     return [piece for part in page.split("{{") for piece in part.split("}}")]
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of this package that goes into pages."""
     return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _with_one_table_of_names(charts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The charts with names as positions in one table: schedules of one problem have most of them in common."""
+    position: dict[str, int] = {}
+    entries = []
+    for chart in charts:
+        timelines = []
+        for timeline in chart["timelines"]:
+            own = [position.setdefault(name, len(position)) for name in timeline["names"]]
+            columns = {key: value for key, value in timeline.items() if key != "names"}
+            timelines.append({**columns, "name": [own[i] for i in timeline["name"]]})
+        entries.append({**chart, "timelines": timelines})
+    return {"names": list(position), "entries": entries}
 
 
 def _json(data: Any) -> str:
@@ -115,7 +172,7 @@ def _subtitle(problems: Sequence[Problem]) -> str:
     return "<br>".join(said)
 
 
-def _details(problems: Sequence[Problem], options: Mapping[str, Any]) -> str:
+def _details(options: Mapping[str, Any]) -> str:
     """Versions and options, as rows of a table."""
     rows = [("tvm_sched", __version__), ("Python", platform.python_version()), ("machine", platform.platform())]
     for name in PACKAGES:
@@ -124,8 +181,6 @@ def _details(problems: Sequence[Problem], options: Mapping[str, Any]) -> str:
         except metadata.PackageNotFoundError:
             rows.append((name, "not installed"))
     rows.append(("written", datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")))
-    sources = {problem.costs.source or "unknown" for problem in problems}
-    rows.append(("latencies of operators from", ", ".join(sorted(sources))))
     rows += [
         (str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode())
         for name, value in options.items()

@@ -8,11 +8,11 @@ from html import escape
 from typing import Any
 
 from ..pipeline import PipelinePlan, Stage
-from ..pipeline.simulate import PipelineRun
+from ..pipeline.simulator import PipelineRun
 from ..problem import Problem
 from .chart_data import pipeline_chart
 from .page import write_page
-from .sections import NONE, cards, chart_tools, table
+from .sections import NONE, cards, chart_tools, table, timeline_chart
 from .stages import PARTS, certificate_sentence
 from .units import format_bytes, format_ns, format_percent, format_time
 
@@ -79,6 +79,7 @@ def _cards(plan: PipelinePlan, runs: Sequence[PipelineRun]) -> str:
     if plan.certificate:
         shown.append(("Lower bound", format_ns(plan.certificate.lower_bound_ns), escape(plan.certificate.bound)))
         shown.append(("Gap", format_percent(plan.certificate.gap), "at most this share could be saved"))
+        shown.append(("Status", escape(plan.certificate.status), "how the search ended"))
     if plan.seconds:
         shown.append(("Found in", format_time(plan.seconds), escape(plan.partitioner)))
     return cards(shown)
@@ -107,7 +108,7 @@ def _stage_table(problem: Problem, plan: PipelinePlan) -> str:
 
 
 def _bar(stage: Stage, plan: PipelinePlan) -> str:
-    """A stage's parts side by side, the bottleneck as long as the column, and a line at the lower bound."""
+    """A stage's parts next to each other, the bottleneck as long as the column, and a line at the lower bound."""
     longest = max(plan.cost_ns, 1)
     pieces = "".join(
         f'<i class="{part.name}" style="width:{100 * getattr(stage, part.field) / longest:.3f}%" '
@@ -131,7 +132,7 @@ def _batches(runs: Sequence[PipelineRun]) -> str:
     count = len(runs[0].done_ns)
     return f"""<section class="entry" data-entry="0"><h2>Batches <small>{count} of them, one after the other</small></h2>
 <div class="tools">{chart_tools()}</div>
-<div class="gantt" tabindex="0" aria-label="Timeline of the batches"></div></section>"""
+{timeline_chart("Timeline of the batches")}</section>"""
 
 
 def _made_by(plan: PipelinePlan) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import msgspec
 
 from ..problem import Problem, Topology
 from ..schedule import Schedule, Timeline
-from ..schedule.simulate import memory_profile
-from .connections import LEGEND, matrix
+from ..schedule.simulator import memory_profile
+from .connections import LEGEND, Connection, matrix
 from .drawing import topology_svg
 from .figures import device_of_lane, lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
@@ -100,11 +100,11 @@ def entry_section(n: int, view: View) -> str:
 <div class="tools">
 {chart_tools(_colour_choice(view))}
 </div>
-<div class="gantt" tabindex="0" aria-label="Timeline of {escape(view.title)}"></div>
+{timeline_chart(f"Timeline of {view.title}")}
 <div class="columns">
-<div><h3>Devices</h3>{_devices(problem, schedule, view.predicted)}</div>
+<div><h3>Devices</h3>{_devices(problem, schedule, view.predicted)}
+<h3>Scheduler</h3>{_options(schedule)}</div>
 <div><h3>Buses and links</h3>{_channels(problem, view.predicted)}</div>
-<div><h3>Scheduler</h3>{_options(schedule)}</div>
 </div>
 {_useful(problem, schedule)}
 </section>"""
@@ -118,16 +118,27 @@ def _colour_choice(view: View) -> str:
 
 def chart_tools(choice: str = "") -> str:
     """The buttons of a timeline's chart, and how to move in it."""
-    return f"""<span class="buttons"><button data-zoom="0.5" title="Zoom in">+</button>
- <button data-zoom="2" title="Zoom out">−</button>
+    return f"""<span class="buttons"><button data-zoom="0.5" title="Zoom in" aria-label="Zoom in">+</button>
+ <button data-zoom="2" title="Zoom out" aria-label="Zoom out">−</button>
  <button data-zoom="0" title="Show all">Fit</button></span>
  {choice}
- <span class="hint">Drag to zoom, Shift-drag or arrow keys to move, Ctrl-wheel to zoom, double-click to see all.</span>"""
+ <label><input type="checkbox" class="patterns"> Patterns</label>
+ <span class="hint">Drag to zoom, Shift-drag or arrow keys to move, Ctrl-wheel or + and − to zoom,
+ double-click or 0 to see all.</span>"""
+
+
+def timeline_chart(label: str) -> str:
+    """The place of a timeline's chart, and of its events as a table, which the page's script fills when it is opened."""
+    head = "".join(f"<th>{name}</th>" for name in ("Event", "Kind", "On", "Start", "Time", "Bytes", "Source"))
+    return f"""<div class="gantt" tabindex="0" role="group" aria-label="{escape(label)}"></div>
+<details class="events"><summary>Events in view as a table</summary><p class="hint"></p>
+<div class="scroll" tabindex="0" role="region" aria-label="Events in view">
+<table><thead><tr>{head}</tr></thead><tbody></tbody></table></div></details>"""
 
 
 def _useful(problem: Problem, schedule: Schedule) -> str:
     """What to measure to know the latency better; nothing where the latencies say nothing of their errors."""
-    from ..cost_model.spread import most_useful
+    from ..cost_model.uncertainty import most_useful
 
     rows = [
         [escape(each.signature.partition("|")[0]), escape(each.operators[0]), escape(each.device),
@@ -150,6 +161,7 @@ def _cards(view: View) -> str:
     if certificate:
         shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))
         shown.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
+        shown.append(("Status", escape(certificate.status), "how the search ended"))
     if view.schedule.seconds:
         shown.append(("Found in", format_time(view.schedule.seconds), escape(view.schedule.scheduler)))
     return cards(shown)
@@ -196,7 +208,7 @@ def _devices(problem: Problem, schedule: Schedule, predicted: Timeline) -> str:
         ]
         for device, profile in zip(problem.topology.devices, memory_profile(problem, schedule), strict=True)
     ]
-    return table(["Device", "Operators", "Busy", "of latency", "Peak memory", "of"], rows)
+    return table(["Device", "Operators", "Busy", "of latency", "Peak memory", "Memory"], rows)
 
 
 def _channels(problem: Problem, predicted: Timeline) -> str:
@@ -217,13 +229,19 @@ def _options(schedule: Schedule) -> str:
     return table(["Option", "Value"], rows)
 
 
+def _two_lines(connection: Connection) -> str:
+    """A cell of the matrix, narrow enough for eight devices."""
+    rate = "" if connection.bandwidth is None else f"<small>{escape(format_rate(connection.bandwidth))}</small>"
+    return escape(connection.word) + rate
+
+
 def topology_section(topology: Topology) -> str:
     """The drawing and the matrix of one topology."""
     names, cells = matrix(topology)
     rows = [
         [
             f"<b>{escape(name)}</b>",
-            *(f'<span title="{escape(", ".join(c.channels))}">{escape(str(c))}</span>' for c in row),
+            *(f'<span title="{escape(", ".join(c.channels))}">{_two_lines(c)}</span>' for c in row),
         ]
         for name, row in zip(names, cells, strict=True)
     ]

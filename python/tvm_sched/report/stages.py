@@ -65,6 +65,7 @@ def certificate_sentence(plan: PipelinePlan, steady_ns: float) -> str:
         return text
     certificate = plan.certificate
     known = f" No plan of as many stages is below {format_ns(certificate.lower_bound_ns)} (bound: {certificate.bound})"
-    if certificate.gap <= 0:
+    if certificate.status == "optimal":
         return f"{text}{known}: this cannot be improved."
-    return f"{text}{known}: this cannot be improved by more than {100 * certificate.gap:.1f}%."
+    ended = f" Search: {certificate.status}."
+    return f"{text}{known}: this cannot be improved by more than {100 * certificate.gap:.1f}%.{ended}"

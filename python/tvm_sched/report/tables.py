@@ -35,6 +35,7 @@ def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> 
         rows.append(("latency", format_ns(certificate.latency_ns)))
         rows.append(("lower bound", f"{format_ns(certificate.lower_bound_ns)} ({certificate.bound})"))
         rows.append(("gap", format_percent(certificate.gap)))
+        rows.append(("status", certificate.status))
     rows += [(f"{timeline.source} latency", format_ns(timeline.latency_ns)) for timeline in measured]
     rows.append(("found in", format_time(schedule.seconds)))
     made = table(("", ""), rows)

@@ -14,7 +14,7 @@ import msgspec
 from ..files import write_atomically
 from ..problem import Problem
 from ..schedule import Event, Schedule, Timeline
-from ..schedule.simulate import memory_profile
+from ..schedule.simulator import memory_profile
 from .figures import ordered_lanes
 
 NAMES = {"simulated": "predicted", "emulated": "emulated", "measured": "measured"}

@@ -3,9 +3,9 @@
 from .residency import Resident, moved_parameters, resident_parameters
 from .rules import RULES, Violation
 from .schedule import Certificate, Placement, Schedule, ScheduleIndex, Transfer
-from .simulate import Times, memory_profile, price, simulate
+from .simulator import Times, memory_profile, price, simulate
 from .timeline import Event, Timeline
-from .verify import verify, violations
+from .verifier import verify, violations
 
 __all__ = [
     "RULES",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..anytime import Status
 from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import HOST, Problem
@@ -88,11 +89,19 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         No feasible schedule of the problem has a lower latency.
     bound : str
         Which argument gave the lower bound.
+    status : {"optimal", "no better found", "time limit", "interrupted"}
+        How the search for the schedule ended, see `tvm_sched.anytime.Status`.
     """
 
     latency_ns: int
     lower_bound_ns: int
     bound: str = ""
+    status: Status = "no better found"
+
+    @staticmethod
+    def unchecked(status: Status) -> Certificate:
+        """What a method hands to `solve`, which computes latency and bound: how its search ended."""
+        return Certificate(0, 0, status=status)
 
     @property
     def latency(self) -> float:
@@ -125,7 +134,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Who made it, how, and the wall-clock time that took.
     certificate : Certificate or None
     notes : dict
-        What else its maker says of it, for people: `auto` names what it tried.
+        What else its maker says of it, for people: `anytime` says to what latency each improver came.
     """
 
     problem: str

@@ -2,16 +2,15 @@
 
 from ..progress import report_progress
 from ..registry import NoOptions
-from . import auto, deepplan, efficient_mip, exact, heft, hios, ios, pipelined, single, sortinghat
+from . import anytime, deepplan, efficient_mip, heft, hios, ios, pipelined, single, sortinghat
 from .registry import REFERENCES, get, names, register, solve
 
 __all__ = [
     "REFERENCES",
     "NoOptions",
-    "auto",
+    "anytime",
     "deepplan",
     "efficient_mip",
-    "exact",
     "get",
     "heft",
     "hios",

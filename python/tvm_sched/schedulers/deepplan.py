@@ -14,8 +14,8 @@ from ..errors import InfeasibleError, InputError
 from ..problem import FORBIDDEN, HOST, Problem
 from ..progress import report_progress
 from ..schedule import Schedule
-from .merging import LIMITLESS, Priced
-from .partial import Move, PartialSchedule, Run
+from .common.merging import LIMITLESS, Priced
+from .common.partial import Move, PartialSchedule, Run
 from .registry import register
 
 CANDIDATES = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..problem import Problem
 from ..registry import NoOptions
 from ..schedule import Schedule
-from . import native
+from .common import native
 from .registry import register
 
 

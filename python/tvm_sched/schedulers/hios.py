@@ -8,7 +8,7 @@ from ..errors import require_at_least
 from ..problem import Problem
 from ..registry import NoOptions
 from ..schedule import Schedule
-from . import native
+from .common import native
 from .registry import register
 
 

@@ -7,8 +7,8 @@ import msgspec
 from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulate import price
-from .eviction import shortfall, with_eviction
+from ..schedule.simulator import price
+from .common.eviction import shortfall, with_eviction
 from .registry import register
 
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from ..anytime import final_status
 from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress, report_to
-from ..registry import Method, Registry
+from ..registry import Method, Methods
 from ..schedule import Certificate, Schedule
-from ..schedule.bounds import lower_bound
+from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
-from ..schedule.simulate import simulate
-from ..schedule.verify import verify
+from ..schedule.simulator import simulate
+from ..schedule.verifier import verify
+from .common.submodels import use_submodels
 
 REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_path}
 """Latencies in nanoseconds to draw beside those of schedulers, by name: no schedule stands behind them."""
 
 SchedulerFunction = Callable[[Problem, Any], Schedule]
-"""The schedule's certificate is added by `solve`."""
+"""`solve` makes the certificate; its status is that of the method's own one, if there is any (`Certificate.unchecked`)."""
 
-SCHEDULERS: Registry[SchedulerFunction] = Registry("scheduler", "tvm_sched.schedulers")
+SCHEDULERS: Methods[SchedulerFunction] = Methods("scheduler", "tvm_sched.schedulers")
 register = SCHEDULERS.register
 names = SCHEDULERS.names
 
@@ -41,9 +43,10 @@ def get(name: str) -> Method[SchedulerFunction]:
 
 def solve(
     problem: Problem,
-    name: str = "exact",
+    name: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
     progress: Progress | None = None,
+    submodels: Sequence[Sequence[str]] | None = None,
 ) -> Schedule:
     """Schedule a problem, check the answer and add its certificate.
 
@@ -54,20 +57,24 @@ def solve(
     options : mapping or options struct, optional
         Strings are converted, so that command-line values can be given as they are.
     progress : callable, optional
+    submodels : sequence of sequences of str, optional
+        Operators of each submodel, in order, for schedulers that solve submodels; without it they split the graph at its
+        dominators.
 
     Raises
     ------
     InputError
-        No such scheduler or option.
+        No such scheduler or option, or ``submodels`` do not hold each operator once, after what it reads.
     InfeasibleError
         No schedule obeys the memory limits, as far as the scheduler can tell.
     SchedulerError
         The scheduler's answer breaks a rule of ``docs/model.md``, or is no schedule.
     """
     scheduler = get(name)
+    name = scheduler.name
     chosen = scheduler.read_options(options)
     begin = time.monotonic()
-    with report_to(progress):
+    with report_to(progress), use_submodels(problem, submodels):
         schedule = scheduler.function(problem, chosen)
     seconds = time.monotonic() - begin
     if not isinstance(schedule, Schedule):
@@ -78,7 +85,7 @@ def solve(
             scheduler=name,
             options=msgspec.to_builtins(chosen),
             seconds=seconds,
-            certificate=_certificate(problem, schedule),
+            certificate=certificate(problem, schedule),
         )
         verify(problem, schedule)
     except ScheduleError as error:
@@ -86,10 +93,18 @@ def solve(
     return schedule
 
 
-def _certificate(problem: Problem, schedule: Schedule) -> Certificate:
+def certificate(problem: Problem, schedule: Schedule) -> Certificate:
+    """What is known of a schedule's quality, computed anew; only how its search ended is taken from its own certificate.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule breaks a rule, or a lower bound is above its latency, which would be a fault of ours.
+    """
     latency, bound = simulate(problem, schedule).latency_ns, lower_bound(problem)
     if bound.ns > latency:
         raise ScheduleError(
             f"bound {bound.name!r} ({bound.ns} ns) exceeds a latency of {latency} ns: please report this"
         )
-    return Certificate(latency, bound.ns, bound.name)
+    claimed = schedule.certificate.status if schedule.certificate else ""
+    return Certificate(latency, bound.ns, bound.name, final_status(claimed, latency <= provable(bound.ns)))

@@ -7,7 +7,7 @@ import msgspec
 from ..errors import InfeasibleError, InputError
 from ..problem import FORBIDDEN, HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulate import price
+from ..schedule.simulator import price
 from .registry import register
 
 

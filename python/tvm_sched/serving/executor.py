@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RayExecutor(Executor):
-    """Runs functions on a Ray cluster, each on one CPU of any node; for `tvm_sched.spread.workers`.
+    """Runs functions on a Ray cluster, each on one CPU of any node; for `tvm_sched.worker_pool.workers`.
 
     A function that is lost with its node is run again, on another.
 

@@ -1,6 +1,7 @@
 """Streams within devices: who shares one (passes that can be swapped), in which order kernels are launched, what waits."""
 
 from .allocation import ALLOCATORS, allocate_streams, count_synchronizations
+from .choice import best_launch_order, best_streams, choose_launch_order, choose_streams
 from .launch_order import LAUNCH_ORDERS, Demand, order_launches
 from .threads import core_shares
 
@@ -9,6 +10,10 @@ __all__ = [
     "LAUNCH_ORDERS",
     "Demand",
     "allocate_streams",
+    "best_launch_order",
+    "best_streams",
+    "choose_launch_order",
+    "choose_streams",
     "core_shares",
     "count_synchronizations",
     "order_launches",

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..problem import Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule._compiled import compiled
-from ..schedule.simulate import price
+from ..schedule.simulator import price
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront")
 """Names of the allocators, in the order of ``Allocation`` in C++."""

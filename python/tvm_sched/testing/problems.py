@@ -10,7 +10,7 @@ import numpy as np
 
 from ..problem import FORBIDDEN, HOST, Costs, OpGraph, Problem, Topology
 from ..schedule.schedule import ScheduleIndex
-from ..schedule.simulate import price
+from ..schedule.simulator import price
 from .graphs import random_graph
 from .schedules import random_schedule
 from .topologies import Style, random_topology

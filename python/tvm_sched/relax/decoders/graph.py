@@ -8,7 +8,8 @@ from tvm import relax
 from ...errors import InputError
 from ...problem import OpGraph
 from ...problem.decoder_config import DecoderConfig
-from ..attributes import NAME, get_graph
+from ..attributes import NAME
+from ..graph import get_graph
 from ..passes.lower import LowerToKernels
 from .layers import Decoder
 

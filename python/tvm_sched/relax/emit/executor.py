@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,21 +12,19 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import KernelCall, emit_plan, output_tensors
-from ...problem import Problem, Topology
+from ...planning import output_tensors
+from ...problem import Problem
 from ...runtime.machine import describe
 from ...schedule import Schedule
-from ...streams import core_shares
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
-from ..cuda import compile_cuda_kernels
 from ..graph import Extraction, extract
-from ..kernel_libraries import KERNELS, make_modules
-from ..kernels import compile_kernels
-from ..processor import host_target, needs_of, threads_in_artifact
+from ..processor import host_target, needs_of
 from ..shared_values import same_bits
 from ..tail import ENTRY as TAIL_ENTRY
 from ..tail import refuse_tail, tail_operators
+from .kernel_calls import claimed_functions, compile_for, kernel_names
 from .kernel_table import KernelTable
+from .module import lower, make_runtime_module
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""
@@ -77,7 +74,7 @@ def make_executor(
     backend: str | None = None,
     embed: bool = True,
     target: tvm.target.Target | None = None,
-    metadata: dict[str, Any] | None = None,
+    run_options: Mapping[str, Any] | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -91,8 +88,8 @@ def make_executor(
         Whether the module holds the values of the parameters.
     target : tvm.target.Target, optional
         For the kernels; default `host_target`.
-    metadata : dict, optional
-        Further fields for what the module says of itself (its function ``info``).
+    run_options : mapping, optional
+        What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
     """
     library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
     if len(mods) > 1:
@@ -113,32 +110,28 @@ def make_executor(
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
         functions = table.add(variant.mod, functions, claimed_functions(variant.mod))
-        shares = core_shares(variant.problem, variant.schedule)
-        libraries += make_modules(variant.mod, functions, function_cores(variant.extraction.calls, shares))
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
-        plan = emit_plan(
+        plan, called = lower(
+            variant.mod,
+            variant.extraction,
             variant.problem,
             variant.schedule,
-            variant.extraction,
+            functions,
             name=variant.name,
-            backend=backend or choose_backend(variant.problem),
-            functions=functions,
+            backend=chosen,
             values=tuple(values),
-            cores=shares,
         )
-        plan.update(threads_in_artifact())
+        libraries += called
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
     if not any(plan["outputs"] for plan in plans):
         return Executor(None, main, {}, plans)
-    described = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
-    info = json.dumps({**described, **(metadata or {})})
-    make = tvm.get_global_func("tvm_sched.make_module")
-    module = make(json.dumps(plans), info, parameters if embed else {})
-    compiled = compile_for(plans[0]["backend"], table.kernels, variants[0].problem.topology, target)
-    for library in [*([compiled] if compiled else []), *libraries]:
-        module.import_module(library)
+    about = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
+    if run_options:
+        about["run"] = dict(run_options)
+    compiled = compile_for(chosen, table.kernels, variants[0].problem.topology, target)
+    module = make_runtime_module(plans, about, parameters if embed else {}, [compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
 
 
@@ -185,20 +178,6 @@ def choose_backend(problem: Problem) -> str:
     return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
 
 
-def compile_for(
-    backend: str, kernels: dict[str, tvm.tirx.PrimFunc], topology: Topology, target: tvm.target.Target | None = None
-) -> tvm.runtime.Module | None:
-    """Kernels, by the names under which they are found, compiled for a backend; None where there are none.
-
-    ``target``: of the host's kernels; default `host_target`.
-    """
-    if not kernels:
-        return None
-    if backend == "cuda":
-        return compile_cuda_kernels(kernels, [device.arch for device in topology.devices])
-    return compile_kernels(kernels, target or host_target())
-
-
 def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extraction) -> None:
     """Refuse devices that are no GPUs, and kernels that only the host has, with an `InputError`."""
     others = [device.name for device in problem.topology.devices if device.kind != "cuda"]
@@ -214,23 +193,6 @@ def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extracti
                 f"operator {call.operator!r} calls {call.function!r}, a function of the host, which has no kernel for GPUs; "
                 "compile for a topology of CPUs, or leave it out of the model"
             )
-
-
-def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:
-    """Name in the artifact of each function that is called and that the artifact holds."""
-    claimed = claimed_functions(mod)
-    used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
-    return {function: f"tvm_sched_{function}{suffix}" for function in used}
-
-
-def function_cores(calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """The share of the machine's cores of each function that is called, from those of operators."""
-    return {call.function: shares[call.operator] for call in calls}
-
-
-def claimed_functions(mod: tvm.IRModule) -> set[str]:
-    """Functions of a module that kernel libraries compute."""
-    return {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()
 
 
 def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:
@@ -264,6 +226,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 "latency_ns": certificate.latency_ns if certificate else None,
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
+                "status": certificate.status if certificate else "",
                 **({"measured": variant.schedule.notes["measured"]} if "measured" in variant.schedule.notes else {}),
             }
         )

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import tvm
 
-from ..._library import function as library_function
-from ...planning import Calls, emit_plan
+from ...planning import Calls
 from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
 from ...schedule import Schedule
-from ...streams import core_shares
 from ..attributes import PARAMETERS
-from ..kernel_libraries import make_modules
-from ..processor import host_target, needs_of, threads_in_artifact
-from .executor import claimed_functions, compile_for, function_cores, kernel_names
-
-Cores = Mapping[str, tuple[int, int]]
+from ..processor import host_target, needs_of
+from .kernel_calls import claimed_functions, compile_for, kernel_names
+from .module import Shares, lower, make_runtime_module
 
 
 def compile_calls(
@@ -49,7 +44,7 @@ def make_plan_module(
     schedule: Schedule,
     backend: str,
     kernels: tvm.runtime.Module | None,
-    cores: Cores | None = None,
+    cores: Shares | None = None,
     *,
     suffix: str = "",
     about: Mapping[str, Any] | None = None,
@@ -80,29 +75,15 @@ def make_plan_module(
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
     name = problem.graph.name
-    shares = core_shares(problem, schedule)
-    if cores:
-        shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
-    plan = emit_plan(
-        problem,
-        schedule,
-        calls,
-        name=name,
-        backend=backend,
-        functions=functions,
-        values=tuple(held),
-        cores=shares,
+    plan, libraries = lower(
+        mod, calls, problem, schedule, functions, name=name, backend=backend, values=tuple(held), cores=cores
     )
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
-    plan.update(threads_in_artifact())
     target = host_target()
     said = {"name": name, **describe(backend, plan["devices"], str(target), needs_of(target)), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
-    module = library_function("tvm_sched.make_module")(json.dumps([plan]), json.dumps(said), embedded)
-    libraries = make_modules(mod, functions, function_cores(calls.calls, shares))
-    for library in [*([kernels] if kernels else []), *libraries]:
-        module.import_module(library)
+    module = make_runtime_module([plan], said, embedded, [kernels, *libraries])
     return module, {} if embedded else {key: value.numpy() for key, value in used.items()}
 
 
@@ -112,7 +93,7 @@ def make_runnable(
     problem: Problem,
     schedule: Schedule,
     kernels: tvm.runtime.Module | None,
-    cores: Cores | None = None,
+    cores: Shares | None = None,
 ) -> ScheduledModule:
     """`make_plan_module` for this machine's cores, with all values; ``kernels`` are linked (`link_calls`)."""
     return ScheduledModule(make_plan_module(mod, calls, problem, schedule, "cpu", kernels, cores)[0])

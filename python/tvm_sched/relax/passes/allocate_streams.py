@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from ...streams import allocate_streams
+from ...streams import choose_streams
 from ..attributes import SCHEDULE, get_problem, get_schedule, leave
 
 
@@ -17,9 +17,15 @@ class AllocateStreams:
     Parameters
     ----------
     method : str, optional
-        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"best"``;
-        default: the streams that the scheduler chose. Streams overlap only where the problem's costs say how long
-        operators take together, and schedules with stages keep their streams.
+        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"best"``.
+        Default: the best by prediction, the scheduler's streams among it (`tvm_sched.streams.best_streams`).
+
+    Raises
+    ------
+    InputError
+        There is no such method, or one is named and the schedule has stages, which have their streams.
+    tvm_sched.errors.ScheduleError
+        With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
 
     def __init__(self, method: str | None = None) -> None:
@@ -27,8 +33,6 @@ class AllocateStreams:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        schedule = get_schedule(mod)
-        if self.method is None or any(placement.stage for placement in schedule.placements):
-            return mod
-        changed = allocate_streams(get_problem(mod), schedule, self.method)
-        return leave(mod, SCHEDULE, changed)
+        problem, schedule = get_problem(mod), get_schedule(mod)
+        chosen = choose_streams(problem, schedule, self.method)
+        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tvm
 from tvm import relax
 
+from ...schedule.verifier import verify
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..emit import make_executor
 from ..processor import host_target
@@ -26,16 +28,29 @@ class EmitExecutor:
         must have been lowered for GPUs (`LowerToKernels`), and nvcc is needed.
     target : tvm.target.Target, optional
         For the kernels; default: this machine's CPU.
+    run_options : mapping, optional
+        What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
+
+    Raises
+    ------
+    tvm_sched.errors.ScheduleError
+        The schedule in the attributes breaks a rule of ``docs/model.md``, whoever left it there.
     """
 
-    def __init__(self, backend: str | None = None, target: tvm.target.Target | None = None) -> None:
+    def __init__(
+        self,
+        backend: str | None = None,
+        target: tvm.target.Target | None = None,
+        run_options: Mapping[str, Any] | None = None,
+    ) -> None:
         self.backend = backend
         self.target = target
+        self.run_options = dict(run_options or {})
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        get_problem(mod), get_schedule(mod)  # missing attributes are told before work is done
-        executor = make_executor([mod], backend=self.backend, target=self.target)
+        verify(get_problem(mod), get_schedule(mod))
+        executor = make_executor([mod], backend=self.backend, target=self.target, run_options=self.run_options)
         return attach_executor(mod, executor.modules, executor.main)
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import tvm
 
 from ...cost_model import default_cost_model, get_cost_model
-from ...cost_model.calibrated import NAME as CALIBRATED
-from ...cost_model.calibrated import is_of_this_machine
+from ...cost_model.calibrated_model import NAME as CALIBRATED
+from ...cost_model.calibrated_model import is_of_this_machine
 from ...problem import Costs, OpGraph, Problem, Topology, load_topology
 from ...progress import Progress
-from ..attributes import PROBLEM, get_graph, leave
-from ..quiet import OtherLoad
+from ..attributes import PROBLEM, leave
+from ..graph import get_graph
+from ..profiling.other_load import OtherLoad
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EstimateLatencies")
@@ -50,7 +51,7 @@ class EstimateLatencies:
         """Transform a module."""
         graph = get_graph(mod)
         if self.measures and graph.operators:
-            from ..calibration import calibrated_costs
+            from ..profiling.calibration import calibrated_costs
 
             costs = calibrated_costs(mod, self.topology, self.progress, self.load)
         else:

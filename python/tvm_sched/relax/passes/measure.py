@@ -15,7 +15,7 @@ class MeasureSchedules:
 
     Reads ``tvm_sched.problem`` and ``tvm_sched.schedule`` of a module that is lowered for CPUs; writes both, since the
     fastest may be for another number of logical devices, with latencies that were measured. See
-    `tvm_sched.relax.measured_choice.choose_fastest`. The answer depends on the machine, and on what else it does.
+    `tvm_sched.relax.profiling.measured_choice.choose_fastest`. The answer depends on the machine, and on what else it does.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class MeasureSchedules:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        from ..measured_choice import choose_fastest
+        from ..profiling.measured_choice import choose_fastest
 
         problem, schedule = choose_fastest(mod, self.seconds, self.progress)
         return leave(leave(mod, PROBLEM, problem), SCHEDULE, schedule)

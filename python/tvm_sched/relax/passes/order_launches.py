@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import tvm
 
-from ...schedule.verify import verify
-from ...streams import order_launches
+from ...streams import choose_launch_order
 from ..attributes import SCHEDULE, get_problem, get_schedule, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
 class OrderLaunches:
-    """Order the launches, and check that the schedule is feasible.
+    """Order the launches of each device.
 
     Reads ``tvm_sched.problem``, reads and writes ``tvm_sched.schedule``.
 
     Parameters
     ----------
     method : str, optional
-        As in `tvm_sched.streams.order_launches`; default: the order that the scheduler chose.
+        As in `tvm_sched.streams.order_launches`: ``"depth-first"``, ``"breadth-first"``, ``"critical-path"`` or
+        ``"opara"``. Default: where a device has several streams, the best by prediction, the scheduler's order among it
+        (`tvm_sched.streams.best_launch_order`).
 
     Raises
     ------
+    InputError
+        There is no such method, or one is named and the schedule has stages, which say what starts together.
     tvm_sched.errors.ScheduleError
-        The schedule breaks a rule of ``docs/model.md``.
+        In the order that was asked for the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
 
     def __init__(self, method: str | None = None) -> None:
@@ -32,8 +35,5 @@ class OrderLaunches:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         problem, schedule = get_problem(mod), get_schedule(mod)
-        if self.method is not None:
-            schedule = order_launches(problem, schedule, self.method)
-            mod = leave(mod, SCHEDULE, schedule)
-        verify(problem, schedule)
-        return mod
+        chosen = choose_launch_order(problem, schedule, self.method)
+        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

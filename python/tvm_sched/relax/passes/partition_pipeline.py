@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import tvm
 
-from ...pipeline import plan_pipeline
+from ...pipeline import PipelinePlan, plan_pipeline
 from ..attributes import PIPELINE, get_problem, leave
 
 
@@ -21,13 +21,15 @@ class PartitionPipeline:
     Parameters
     ----------
     stages : int or "auto"
-        At most so many stages; "auto": as many as there are devices.
+        At most this many stages; "auto": as many as there are devices.
     partitioner : str
         Name of a registered partitioner.
     options : mapping, optional
         Its options.
     devices, latency_ceiling, throughput_floor
         As for `tvm_sched.pipeline.plan_pipeline`.
+    plan : PipelinePlan, optional
+        Take this plan, made for the same problem, instead of calling the partitioner.
     progress : callable, optional
         Called with what is being done, how many parts are done, and how many there are.
     """
@@ -35,15 +37,17 @@ class PartitionPipeline:
     def __init__(
         self,
         stages: int | Literal["auto"] = "auto",
-        partitioner: str = "pipeline-exact",
+        partitioner: str = "anytime",
         options: Mapping[str, Any] | None = None,
         *,
         devices: Sequence[str] | None = None,
         latency_ceiling: float | None = None,
         throughput_floor: float | None = None,
+        plan: PipelinePlan | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.stages, self.partitioner, self.options, self.progress = stages, partitioner, options, progress
+        self.plan = plan
         self.limits = {
             "devices": devices,
             "latency_ceiling": latency_ceiling,
@@ -52,6 +56,8 @@ class PartitionPipeline:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
+        if self.plan is not None:
+            return leave(mod, PIPELINE, self.plan)
         plan = plan_pipeline(
             get_problem(mod),
             self.stages,

@@ -9,45 +9,73 @@ from typing import Any
 import msgspec
 import tvm
 
+from ...errors import InputError
+from ...problem import Problem
+from ...schedule import Schedule
+from ...schedule.verifier import verify
 from ...schedulers import get, solve
 from ..attributes import SCHEDULE, SUBMODELS, get_problem, leave
+from ..options import SCHEDULER
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.Place")
 class Place:
     """Choose the device of each operator, how each parameter gets there, and the order of everything.
 
-    Reads the attribute ``tvm_sched.problem``, and the sizes of submodels that `SplitByDominators` left if the scheduler
-    knows such options; leaves the schedule as a JSON document in ``tvm_sched.schedule``.
+    Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
+    submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``.
 
     Parameters
     ----------
     scheduler : str
         Name of a registered scheduler.
     options : mapping, optional
-        Its options.
+        Its options. Where they say how large submodels are, the scheduler splits the graph anew.
     progress : callable, optional
         Called with what is being done, how many parts are done, and how many there are.
+    schedule : Schedule, optional
+        Take this schedule, made for the same problem, instead of calling the scheduler.
     """
 
     def __init__(
         self,
-        scheduler: str = "exact",
+        scheduler: str = SCHEDULER,
         options: Mapping[str, Any] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
+        *,
+        schedule: Schedule | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.options = dict(options or {})
         self.progress = progress
+        self.schedule = schedule
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        options = {**self._submodel_options(mod), **self.options}
-        schedule = solve(get_problem(mod), self.scheduler, options, self.progress)
+        problem = get_problem(mod)
+        if self.schedule is not None:
+            return leave(mod, SCHEDULE, _of_problem(self.schedule, problem))
+        sizes, submodels = self._submodels(mod)
+        schedule = solve(problem, self.scheduler, {**sizes, **self.options}, self.progress, submodels=submodels)
         return leave(mod, SCHEDULE, schedule)
 
-    def _submodel_options(self, mod: tvm.IRModule) -> dict[str, Any]:
+    def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:
+        """The sizes with which `SplitByDominators` split, and the operators of each submodel, where they count."""
         if not mod.attrs or SUBMODELS not in mod.attrs:
-            return {}
+            return {}, None
         known = {field.name for field in msgspec.structs.fields(get(self.scheduler).options)}
-        return {k: v for k, v in json.loads(str(mod.attrs[SUBMODELS]))["options"].items() if k in known}
+        left = json.loads(str(mod.attrs[SUBMODELS]))
+        sizes = {name: value for name, value in left["options"].items() if name in known}
+        other = any(name in self.options and int(self.options[name]) != value for name, value in sizes.items())
+        return ({}, None) if other or not sizes else (sizes, left["submodels"])
+
+
+def _of_problem(schedule: Schedule, problem: Problem) -> Schedule:
+    """The schedule, if it is one of the problem."""
+    if schedule.problem != problem.digest:
+        raise InputError(
+            f"the schedule is for problem {schedule.problem}, but model and topology give problem {problem.digest}; "
+            "schedule them again, or give the model, shapes, topology and cost model it was made with"
+        )
+    verify(problem, schedule)
+    return schedule

@@ -8,8 +8,9 @@ import tvm
 
 from ...cost_model import roofline
 from ...problem import Device, Problem, Topology
-from ...schedulers.exact.submodels import split
-from ..attributes import PROBLEM, SUBMODELS, get_graph, get_problem
+from ...schedulers.common.submodels import split
+from ..attributes import PROBLEM, SUBMODELS, get_problem
+from ..graph import get_graph
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.SplitByDominators")

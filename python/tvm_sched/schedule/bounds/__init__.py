@@ -33,6 +33,11 @@ class Bound(NamedTuple):
         return self.ns / 1e9
 
 
+def provable(bound_ns: int) -> int:
+    """The latency up to which a schedule counts as optimal: what a bound gives up to rounding stands between the two."""
+    return int(bound_ns * (1 + 2 * MARGIN)) + 1
+
+
 _known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
 
 

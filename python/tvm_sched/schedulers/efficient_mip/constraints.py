@@ -7,7 +7,7 @@ from math import inf
 
 from ortools.math_opt.python import mathopt
 
-from ..milp import contiguous
+from ..common.milp import contiguous
 from .instance import Instance
 
 SPAN = 1000.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InfeasibleError
-from ..milp import Effort, argmax, minimise
+from ..common.milp import Effort, argmax, minimise
 from .heuristic import best_placement
 from .instance import Ends, Instance, evaluate
 

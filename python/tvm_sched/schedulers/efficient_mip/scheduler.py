@@ -9,10 +9,10 @@ from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...progress import report_progress
 from ...schedule import Schedule
-from ..exact.submodels import split
-from ..merging import ListedSchedule, merged
-from ..milp import Effort, ProgramOptions
-from ..partial import Event, Move, Run
+from ..common.merging import ListedSchedule, merged
+from ..common.milp import Effort, ProgramOptions
+from ..common.partial import Event, Move, Run
+from ..common.submodels import submodels_of
 from ..registry import register
 from .instance import Instance, evaluate
 from .program import place
@@ -46,7 +46,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
         No schedule within the devices' memory was found.
     """
     deadline = time.monotonic() + options.total_time_limit
-    groups = split(problem, options.dominators, options.operators)
+    groups = submodels_of(problem, options.dominators, options.operators)
     listed = ListedSchedule(problem)
     events: list[Event] = []
     room = [float(device.memory) for device in problem.topology.devices]

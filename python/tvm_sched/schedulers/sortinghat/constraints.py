@@ -10,7 +10,7 @@ from math import inf
 
 from ortools.math_opt.python import mathopt
 
-from ..milp import contiguous
+from ..common.milp import contiguous
 from .submodel import Submodel
 from .variables import SPAN, Variables
 

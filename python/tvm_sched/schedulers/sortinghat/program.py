@@ -6,7 +6,7 @@ from typing import Any
 
 from ortools.math_opt.python import mathopt
 
-from ..milp import Effort, argmax, minimise
+from ..common.milp import Effort, argmax, minimise
 from . import constraints
 from .submodel import Submodel, Times, copies_into, evaluate
 from .variables import Variables

@@ -8,9 +8,9 @@ from ...errors import InputError
 from ...problem import Problem
 from ...progress import report_progress
 from ...schedule import Schedule
-from ..exact.submodels import split
-from ..merging import SCALES, ListedSchedule, merged
-from ..milp import Effort, ProgramOptions
+from ..common.merging import SCALES, ListedSchedule, merged
+from ..common.milp import Effort, ProgramOptions
+from ..common.submodels import submodels_of
 from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
@@ -77,7 +77,7 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
         options.topology_aware,
     )
     latencies = Latencies(problem, adjustments)
-    groups = split(problem, options.dominators, options.operators)
+    groups = submodels_of(problem, options.dominators, options.operators)
     clock = _Clock(options, len(groups))
     listed = ListedSchedule(problem)
     for scale in SCALES:

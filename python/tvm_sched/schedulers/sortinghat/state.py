@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...problem import HOST, Problem
-from ..partial import Event, Move, Run
+from ..common.partial import Event, Move, Run
 from .adjustments import Latencies
 from .submodel import Submodel, Times
 

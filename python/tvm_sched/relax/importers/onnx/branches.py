@@ -70,13 +70,16 @@ def check_control_flow(model: ir.Model) -> None:
 
 
 def _can_select(node: ir.Node) -> bool:
+    import onnx_ir as ir
+
     condition = node.inputs[0]
     if condition is None or condition.shape is None or not condition.shape.is_static():
         return False
     graphs = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
     for first, second in zip(graphs[0].outputs, graphs[1].outputs, strict=True):
         if (
-            first.shape is None
+            not isinstance(first.type, ir.TensorType)
+            or first.shape is None
             or not first.shape.is_static()
             or first.shape != second.shape
             or first.dtype != second.dtype

@@ -135,6 +135,9 @@ def _body(schema: Any, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         types = [_type(value) for value in node.inputs]
         proto = ir.to_proto(node)
+        for attribute in proto.attribute:
+            if attribute.HasField("g"):
+                _write_constants(attribute.g, node.attributes[attribute.name].as_graph())
         try:
             text = (
                 schema.get_context_dependent_function_with_opset_version(
@@ -146,6 +149,20 @@ def _body(schema: Any, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         except RuntimeError:  # the builder needs a type that is not known
             text = b""
     return onnx.FunctionProto.FromString(text) if text else None
+
+
+def _write_constants(proto: onnx.GraphProto, graph: ir.Graph) -> None:
+    """Make nodes of the constants that a graph reads: the body of a function has no initializers."""
+    import onnx
+    import onnx_ir as ir
+
+    read = {v.name: v.const_value for node in graph for v in node.inputs if v is not None and v.producer() is None}
+    tensors = {str(name): ir.to_proto(tensor) for name, tensor in read.items() if tensor is not None}
+    nodes = [onnx.helper.make_node("Constant", [], [name], value=tensor) for name, tensor in tensors.items()]
+    nodes += proto.node
+    del proto.initializer[:]
+    del proto.node[:]
+    proto.node.extend(nodes)
 
 
 def _type(value: ir.Value | None) -> onnx.TypeProto:

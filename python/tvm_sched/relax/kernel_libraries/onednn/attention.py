@@ -15,7 +15,7 @@ from ..registry import KernelSet
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
 
 FEWEST_SCORES = 64 * 64
-"""Below so many scores a head the separate kernels are as fast, unless they need copies of keys and values."""
+"""Below this many scores a head the separate kernels are as fast, unless they need copies of keys and values."""
 MOST_ELEMENTS = 1 << 24
 """Of values that are looked through: the place of each element is kept in mind."""
 

@@ -175,23 +175,18 @@ def _whole_power(node: Node, base: relax.Expr, exponent: relax.Expr) -> relax.Ex
 
 @converter("Dropout")
 def dropout(node: Node) -> list[relax.Expr]:
-    """Without training nothing is dropped."""
+    """Without training nothing is dropped, nor where the part to drop is 0."""
     x = node.input(0)
-    training = node.input(2)
-    if training is not None and not _is_false(training):
-        ratio = node.constant(1)
-        if ratio is None or float(ratio) != 0.0:
+    training = node.constant(2)
+    if training is not None and bool(training):
+        ratio = 0.5 if node.input(1) is None else node.constant(1)
+        if float(ratio) != 0.0:
             raise node.unsupported(
                 "it drops random elements in training mode, and what is compiled here is repeatable; export the model in "
                 "evaluation mode, or give training_mode as a constant false"
             )
     mask = relax.op.ones(node.shape(x, "its input"), "bool")
     return [x, mask]
-
-
-def _is_false(value: relax.Expr) -> bool:
-    known = constant_of(value)
-    return known is not None and not bool(known)
 
 
 @converter("BitCast")
@@ -211,3 +206,13 @@ def bit_cast(node: Node) -> relax.Expr:
         x,
         primfunc_name_hint="bit_cast",
     )
+
+
+@converter("Max", "Min", "Sum", "Mean")
+def variadic(node: Node) -> relax.Expr:
+    """Two by two, so that inputs broadcast against each other whatever their sizes; TVM's stacks all of them."""
+    function = {"Max": relax.op.maximum, "Min": relax.op.minimum}.get(node.operator, relax.op.add)
+    first, *others = node.inputs
+    for other in others:
+        first = node.emit(function(first, other))
+    return relax.op.divide(first, scalar(len(node.inputs), first)) if node.operator == "Mean" else first

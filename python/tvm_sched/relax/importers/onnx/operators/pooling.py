@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import tvm
 from tvm import relax, te
 
 from .registry import Node, converter
+from .roi import roi_maximum
 from .upstream import convert_upstream
 
 
@@ -87,18 +89,21 @@ def _windows(
 
 @converter("MaxUnpool")
 def max_unpool(node: Node) -> relax.Expr:
-    """The size follows from the pooling; TVM's fails on one that is given."""
-    if node.input(2) is not None:
-        raise node.unsupported("an output_shape is given; leave it out where the pooling's attributes give the size")
-    return convert_upstream(node)
+    """Indices count within the size that follows from the pooling; a greater one that is given is filled with 0."""
+    wanted = node.constant(2)
+    made = convert_upstream(replace(node, inputs=node.inputs[:2]))
+    if wanted is None:
+        return made
+    extra = [int(w) - size for w, size in zip(wanted, node.shape(made, "its result"), strict=True)]
+    if min(extra) < 0:
+        raise node.unsupported(f"its output_shape {wanted.tolist()} is less than the pooling's attributes give")
+    return relax.op.nn.pad(made, [width for after in extra for width in (0, after)])
 
 
 @converter("RoiAlign")
 def roi_align(node: Node) -> relax.Expr:
-    """The mean of the samples; the standard's maximum is of weighted corners, which TVM's is not."""
-    if node.attribute("mode", "avg") != "avg":
-        raise node.unsupported("mode 'max' is not written; mode 'avg' is")
-    return convert_upstream(node)
+    """The mean of the samples, or the largest of the weighted corners of all samples, which TVM's maximum is not."""
+    return convert_upstream(node) if node.attribute("mode", "avg") == "avg" else roi_maximum(node)
 
 
 @converter("ConvTranspose")

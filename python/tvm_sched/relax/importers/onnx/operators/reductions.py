@@ -22,6 +22,8 @@ def extremum(node: Node) -> relax.Expr:
     keep = bool(node.attribute("keepdims", 1))
     if not kind.startswith(("float", "bfloat")):
         if kind == "bool":
+            if not all(shape[axis] for axis in axes):  # the extremum of nothing
+                return relax.const(np.full(reduced(shape, axes, keep), node.operator == "ReduceMin"))
             wide = relax.op.astype(x, "int8")
             function = relax.op.max if node.operator == "ReduceMax" else relax.op.min
             return relax.op.astype(function(wide, axes, keep), "bool")
@@ -38,7 +40,6 @@ def extremum(node: Node) -> relax.Expr:
             name="largest" if largest else "smallest",
         )
         inner = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in axes}
-        made = [1 if axis in inner else size for axis, size in enumerate(shape) if keep or axis not in inner]
 
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
             outer = iter(i)
@@ -48,9 +49,14 @@ def extremum(node: Node) -> relax.Expr:
                 index.append(inner.get(axis, place))
             return reducer(a(*index), axis=list(inner.values()))
 
-        return te.compute(made, element, name="extremum")
+        return te.compute(reduced(shape, axes, keep), element, name="extremum")
 
     return node.builder.emit_te(compute, x, primfunc_name_hint="reduce_max" if largest else "reduce_min")
+
+
+def reduced(shape: tuple[int, ...], axes: list[int], keep: bool) -> list[int]:
+    """The shape of what is left of a tensor."""
+    return [1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes]
 
 
 def _axes(node: Node, rank: int) -> list[int] | None:

@@ -44,3 +44,12 @@ def sequence_insert(node: Node) -> relax.Expr:
         raise node.unsupported(f"position {position} lies outside of its sequence of {len(items)}")
     items.insert(position, value)
     return relax.Tuple(items)
+
+
+@converter("SequenceLength")
+def sequence_length(node: Node) -> relax.Expr:
+    """Of a list of tensors that is known when the model is compiled."""
+    sequence = node.input(0)
+    if not isinstance(sequence.ty, relax.TupleType):
+        raise node.unsupported("its sequence is no list of tensors that is known when the model is compiled")
+    return relax.const(len(sequence.ty.fields), "int64")

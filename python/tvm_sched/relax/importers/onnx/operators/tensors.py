@@ -7,11 +7,13 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import tvm
 from tvm import relax, te
 
+from ..widen import WIDER
 from .registry import Node, converter, dtype_of
-from .small_floats import SMALL_FLOATS, decode, encode
+from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 from .upstream import convert_upstream
 
 NUMBERS = {
@@ -23,20 +25,19 @@ NUMBERS = {
 
 @converter("Cast")
 def cast(node: Node) -> relax.Expr:
-    """Between the types that the kernels compute in, and 8-bit floating point; TVM's neither saturates nor unpacks."""
-    from tvm.relax.frontend.onnx.onnx_frontend import get_type
-
-    to = get_type(node.attribute("to"))
+    """Between the types that the kernels compute in, and smaller ones; TVM's neither saturates nor unpacks."""
+    to = _type(node.attribute("to"))
     x = node.input(0)
     if isinstance(x, relax.ShapeExpr):
         return convert_upstream(node)
     known = dtype_of(x)
     for kind in (to, known):
-        if kind not in NUMBERS | SMALL_FLOATS:
+        if kind not in (allowed := NUMBERS | SMALL_FLOATS | WIDER.keys()):
             raise node.unsupported(
-                f"a cast from {known} to {to}; types are {', '.join(sorted(NUMBERS | SMALL_FLOATS))}: export the model "
-                "with one of these"
+                f"a cast from {known} to {to}; types are {', '.join(sorted(allowed))}: export the model with one of these"
             )
+    if to in WIDER:
+        return _narrow(node, decode(node, x) if known in SMALL_FLOATS else x, to)
     if known == to:
         return x
     if known in SMALL_FLOATS:
@@ -45,6 +46,25 @@ def cast(node: Node) -> relax.Expr:
         wide = node.emit(relax.op.astype(x, "float32"))
         return encode(node, wide, to, bool(node.attribute("saturate", 1)), node.attribute("round_mode", "up"))
     return relax.op.astype(x, to) if known in SMALL_FLOATS else convert_upstream(node)
+
+
+def _type(number: int) -> str:
+    """ONNX's number of a type as numpy's name."""
+    return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name)
+
+
+def _narrow(node: Node, x: relax.Expr, to: str) -> relax.Expr:
+    """Values of a type below a byte, in the type that stands for it: integers keep their lowest bits, as ml_dtypes does."""
+    if to == FLOAT4:
+        return round_to_float4(node, node.emit(relax.op.astype(x, "float32")))
+    bits = int(to.lstrip("uint"))
+    whole = x if dtype_of(x).startswith(("int", "uint", "bool")) else node.emit(relax.op.astype(x, "int32"))
+    low = node.emit(relax.op.astype(whole, "int32"))
+    low = node.emit(relax.op.bitwise_and(low, relax.const((1 << bits) - 1, "int32")))
+    if to.startswith("int"):
+        top = relax.const(1 << (bits - 1), "int32")
+        low = node.emit(relax.op.subtract(node.emit(relax.op.bitwise_xor(low, top)), top))
+    return node.emit(relax.op.astype(low, WIDER[to]))
 
 
 @converter("Unsqueeze")
@@ -177,3 +197,37 @@ def gather_nd(node: Node) -> relax.Expr:
         return convert_upstream(node)
     wide = node.emit(relax.op.astype(indices, "int64"))
     return convert_upstream(replace(node, inputs=(node.input(0), wide)))
+
+
+@converter("OneHot")
+def one_hot(node: Node) -> relax.Expr:
+    """Indices outside of the depth give a row of nothing but the first value."""
+    indices, depth, values = node.input(0), node.constant(1), node.input(2)
+    shape, count = node.shape(indices, "its indices"), int(np.asarray(depth).reshape(-1)[0])
+    axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
+    whole = node.emit(relax.op.astype(indices, "int64"))
+    counted = relax.op.add(whole, relax.const(count, "int64"))
+    whole = node.emit(relax.op.where(relax.op.less(whole, relax.const(0, "int64")), counted, whole))
+    places = np.arange(count, dtype="int64").reshape([count if d == axis else 1 for d in range(len(shape) + 1)])
+    chosen = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(whole, axis)), relax.const(places)))
+    off, on = (node.emit(relax.op.take(values, relax.const(position, "int64"), 0)) for position in (0, 1))
+    return relax.op.where(chosen, on, off)
+
+
+@converter("Trilu")
+def trilu(node: Node) -> relax.Expr:
+    """TVM's fails on empty matrices."""
+    x = node.input(0)
+    return convert_upstream(node) if all(node.shape(x, "its input")) else x
+
+
+@converter("Flatten")
+def flatten(node: Node) -> relax.Expr:
+    """Sizes are products, which TVM takes for unknown where one of them is 0."""
+    x = node.input(0)
+    shape = node.shape(x, "its input")
+    axis = int(node.attribute("axis", 1))
+    if not -len(shape) <= axis <= len(shape):
+        raise node.unsupported(f"axis {axis} is outside of a tensor of rank {len(shape)}")
+    axis += len(shape) if axis < 0 else 0
+    return relax.op.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))

@@ -45,7 +45,8 @@ CONSTANTS: dict[str, tuple[int, ...]] = {
     "Expand": (1,),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
-    "OneHot": (1, 2),
+    "Dropout": (1, 2),
+    "OneHot": (1,),
     "Pad": (1, 2, 3),
     "Range": (0, 1, 2),
     "Reshape": (1,),
@@ -61,7 +62,7 @@ CONSTANTS: dict[str, tuple[int, ...]] = {
     "Upsample": (1,),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
 }
-"""Inputs that decide shapes or axes: they have to be known when the model is compiled."""
+"""Inputs that decide shapes, axes or modes: they have to be known when the model is compiled."""
 
 
 INFERENCE_ERRS = {"STFT": "onnx takes onesided for 0 where nothing is said, against its own definition"}
@@ -94,7 +95,7 @@ def check_constants(
     UnsupportedNode
         It says how to freeze the input, where the value is an input of the model.
     """
-    for position in CONSTANTS.get(node.op_type, ()):
+    for position in _decisive(node, inputs):
         value = inputs[position] if position < len(inputs) else None
         if value is None or constant_of(value) is not None or isinstance(value, relax.ShapeExpr):
             continue
@@ -106,9 +107,18 @@ def check_constants(
         else:
             advice = "change the model so that it is a constant"
         raise UnsupportedNode(
-            f"{_text(node)}: its input {position} ({name!r}) decides shapes or axes, which have to be known when the model "
+            f"{_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which have to be known when the model "
             f"is compiled; {advice}"
         )
+
+
+def _decisive(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> tuple[int, ...]:
+    """Positions of the inputs that have to be known."""
+    if node.op_type == "Dropout":  # without training its ratio says nothing
+        training = constant_of(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else False
+        if training is not None and not training:
+            return ()
+    return CONSTANTS.get(node.op_type, ())
 
 
 def _sources(graph: onnx.GraphProto, name: str) -> list[str]:

@@ -1,0 +1,185 @@
+"""What each improver of `anytime` is worth: the same work with all of them and without one, on instances of many kinds.
+
+Work is limited, not time, so that the figures are the same on every machine. "Loaded": parameters come from host memory
+before a kernel reads them, over buses that copies use, too; "unloaded": nothing comes from host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import msgspec
+from _common import circumstances, parser
+from rich.console import Console
+
+from tvm_sched.anytime import Budget, Turn, improve
+from tvm_sched.cost_model.roofline_model import roofline
+from tvm_sched.problem import Problem, load_topology
+from tvm_sched.schedulers.anytime.scheduler import AnytimeOptions, turns
+from tvm_sched.schedulers.anytime.state import ScheduleState
+from tvm_sched.testing.hios import random_layered
+from tvm_sched.testing.task_graphs import task_graph
+
+ALL = "all"
+screen = Console(stderr=True)
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """Costs that a search found on one instance, by seed, and the bound that it was held to."""
+
+    instance: str
+    loaded: bool
+    without: str
+    costs: tuple[float, ...]
+    bound: float
+
+    @property
+    def above(self) -> float:
+        """Mean percent above the bound."""
+        return 100 * (fmean(self.costs) / self.bound - 1)
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """A problem to be made when it is needed."""
+
+    name: str
+    loaded: bool
+    make: Callable[[], Problem]
+
+
+def _tasks(family: str, topology: str, loaded: bool) -> Instance:
+    def make() -> Problem:
+        graph, machine = task_graph(family, parameters=loaded), load_topology(topology)
+        return Problem(graph, machine, roofline(graph, machine))
+
+    return Instance(f"{family}, {topology}", loaded, make)
+
+
+def _network(name: str, topology: str) -> Instance:
+    def make() -> Problem:
+        from tvm_sched.relax import make_problem
+        from tvm_sched.testing.models import onnx_model
+
+        return make_problem(onnx_model(name), load_topology(topology), name=name)
+
+    return Instance(f"{name}, {topology}", True, make)
+
+
+def _decoder(name: str, topology: str) -> Instance:
+    def make() -> Problem:
+        from _grid import make_problem
+
+        return make_problem(name, 1, 32, topology)
+
+    return Instance(f"{name} 1x32, {topology}", True, make)
+
+
+def _layered(seed: int, devices: int, stages: bool) -> Instance:
+    kind = "HIOS with stages" if stages else "HIOS"
+    return Instance(f"{kind}, {devices} devices", False, lambda: random_layered(seed).problem(devices, stages))
+
+
+INSTANCES = (
+    _tasks("butterfly", "a6000-server", True),
+    _tasks("cholesky", "v100-server", True),
+    _tasks("grid", "p4d", True),
+    _tasks("experts", "v100-hetero", True),
+    _tasks("series-parallel", "a6000-server", True),
+    _tasks("unet", "a6000-server", True),
+    _network("inception_v1", "p4d"),
+    _decoder("gpt2-large", "a6000-server"),
+    _tasks("cholesky", "a6000-server", False),
+    _tasks("experts", "v100-server", False),
+    _tasks("towers", "v100-hetero", False),
+    _tasks("tree", "p4d", False),
+    _layered(1, 4, False),
+    _layered(3, 8, False),
+    _layered(2, 4, True),
+)
+
+
+def search(problem: Problem, seed: int, work: float, without: str) -> ScheduleState:
+    """The search of `anytime` without one improver, whose share of the work goes to the others."""
+    state = ScheduleState(problem, seed)
+    chosen: list[Turn[ScheduleState]] = [
+        turn for turn in turns(problem, AnytimeOptions(work=work, seed=seed), work) if turn.improver.name != without
+    ]
+    improve(state, chosen, Budget(work))
+    return state
+
+
+def measure(instances: Sequence[Instance], seeds: int, work: float, only: Sequence[str] = ()) -> Iterator[Measurement]:
+    """All improvers, and all but one, on each instance."""
+    for instance in instances:
+        problem = instance.make()
+        names = [turn.improver.name for turn in turns(problem, AnytimeOptions(), work)]
+        for without in (ALL, *(name for name in names if not only or name in only)):
+            costs, bound = [], 0.0
+            for seed in range(seeds):
+                state = search(problem, seed, work, without)
+                costs.append(float(state.cost))
+                bound = float(state.bound)
+            yield (found := Measurement(instance.name, instance.loaded, without, tuple(costs), bound))
+            screen.print(f"{found.instance} without {found.without}: {found.above:.3f} % above the bound")
+
+
+def table(found: Sequence[Measurement]) -> list[list[str]]:
+    """A row an instance: percent above the bound with all improvers, then what each absent one changes that by."""
+    names = list(dict.fromkeys(m.without for m in found if m.without != ALL))
+    rows = [["instance", "loaded", "all, % above the bound", *(f"without {name}" for name in names)]]
+    by = {(m.instance, m.loaded, m.without): m for m in found}
+    changes: dict[str, list[float]] = {name: [] for name in names}
+    for instance, loaded in dict.fromkeys((m.instance, m.loaded) for m in found):
+        base = by[instance, loaded, ALL]
+        cells = [instance, "yes" if loaded else "no", f"{base.above:.3f}{_spread(base)}"]
+        for name in names:
+            other = by.get((instance, loaded, name))
+            if other is not None:
+                changes[name].append(other.above - base.above)
+            cells.append("" if other is None else f"{other.above - base.above:+.3f}")
+        rows.append(cells)
+    rows.append(["mean change", "", "", *(f"{fmean(changes[name]):+.3f}" for name in names)])
+    rows.append(["worse without it on", "", "", *(_count(changes[name], 1) for name in names)])
+    rows.append(["better without it on", "", "", *(_count(changes[name], -1) for name in names)])
+    return rows
+
+
+def _spread(m: Measurement) -> str:
+    return f" ± {100 * stdev(m.costs) / m.bound:.3f}" if len(m.costs) > 1 else ""
+
+
+def _count(changes: Sequence[float], sign: int) -> str:
+    return f"{sum(sign * change > 5e-4 for change in changes)} of {len(changes)}"
+
+
+def page(found: Sequence[Measurement], work: float, seeds: int) -> str:
+    """The table as Markdown."""
+    head, *body = table(found)
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in body]
+    told = f"{work:g} s of work for each search, means of {seeds} seeds; ± is the standard deviation over seeds."
+    return "\n".join(["# Ablation of `anytime`", "", __doc__ or "", *circumstances(True), told, "", *lines, ""])
+
+
+def main(arguments: Any = None) -> None:
+    given_parser = parser(__doc__ or "", models=False)
+    given_parser.add_argument("--work", type=float, default=2.0, help="seconds of work of one search")
+    given_parser.add_argument("--seeds", type=int, default=10)
+    given_parser.add_argument("--only", default="", help="leave out these improvers alone, separated by commas")
+    given = given_parser.parse_args(arguments)
+    seeds, instances = (2, INSTANCES[::5]) if given.quick else (given.seeds, INSTANCES)
+    only = [name for name in given.only.split(",") if name]
+    found = list(measure(instances, seeds, given.work, only))
+    for row in table(found):
+        print(" | ".join(row))
+    if given.json:
+        given.json.write_bytes(msgspec.json.encode(found))
+    if given.markdown:
+        Path(given.markdown).write_text(page(found, given.work, seeds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Anytime search: improvers that work on the best answer so far within a budget, and why a search ended.
+
+Schedules, partitions and allocations are searched for in the same way: a list of improvers, each with a share of the work,
+takes turns at one incumbent, which holds the best answer and the strongest lower bound. The search can be stopped at any
+moment, and what limits it is work, not the clock, wherever an answer has to be repeatable.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from .errors import InputError
+
+Answer = TypeVar("Answer")
+StateT = TypeVar("StateT", bound="Incumbent[Any]")
+StateT_contra = TypeVar("StateT_contra", bound="Incumbent[Any]", contravariant=True)
+
+Status = Literal["optimal", "no better found", "time limit", "interrupted"]
+"""How a search ended.
+
+- ``optimal``: the answer is as good as the lower bound; set by whoever checks the answer, never taken from a method.
+- ``no better found``: the method came to its end by itself.
+- ``time limit``: the budget, work or clock, was used up.
+- ``interrupted``: by Ctrl-C; the answer is the best so far.
+"""
+
+
+class Budget:
+    """Work that may be done, and the moment at which all ends.
+
+    Parameters
+    ----------
+    work : float
+        In seconds of one idle core of a server. Improvers convert what they count (events, moves, solver's work) at a fixed
+        rate, so the same work gives the same answer on every machine.
+    deadline : float
+        `time.monotonic` at which the search ends whatever is left of the work.
+    """
+
+    def __init__(self, work: float = math.inf, deadline: float = math.inf, _whole: Budget | None = None) -> None:
+        self.work, self.deadline, self.spent = work, deadline, 0.0
+        self._whole = _whole
+
+    @property
+    def left(self) -> float:
+        """Work that is left, in seconds."""
+        return max(self.work - self.spent, 0.0)
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline is over."""
+        return time.monotonic() >= self.deadline
+
+    @property
+    def over(self) -> bool:
+        """Whether no work is left, or no time."""
+        return self.left <= 0 or self.late
+
+    def spend(self, work: float) -> None:
+        """Count work that was done; it may be more than was left."""
+        self.spent += work
+        if self._whole is not None:
+            self._whole.spend(work)
+
+    def part(self, work: float) -> Budget:
+        """A budget of so much work, which counts for this one too, and no later deadline."""
+        return Budget(work, self.deadline, self)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that work may take which only the clock can limit: what is left of the work, and until the deadline."""
+        return max(min(self.left, self.deadline - time.monotonic()), 0.0)
+
+    @contextmanager
+    def clocked(self) -> Iterator[None]:
+        """Spend the time that the block takes, where work cannot be counted."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spend(time.monotonic() - begin)
+
+
+def budget_of(time_limit: float | None, work: float | None, default: float, share: float) -> Budget:
+    """The budget that two options ask for.
+
+    Parameters
+    ----------
+    time_limit : float or None
+        Seconds by the clock; None: ``default``, or no limit where ``work`` is given.
+    work : float or None
+        Seconds of work on an idle core; None: a ``share`` of the time limit, so that the clock seldom decides.
+
+    Raises
+    ------
+    InputError
+        One of them is less than 0, or not a number.
+    """
+    for name, value in (("time_limit", time_limit), ("work", work)):
+        if value is not None and not value >= 0:
+            raise InputError(f"{name} is {value}; a number of seconds from 0 is allowed")
+    if time_limit is None:
+        time_limit = default if work is None else math.inf
+    return Budget(share * time_limit if work is None else work, time.monotonic() + time_limit)
+
+
+class Incumbent(Generic[Answer]):
+    """The best answer so far and the strongest bound, of a search for the least cost.
+
+    Parameters
+    ----------
+    margin : float
+        A cost above the bound by no more than this part of it counts as proved: what bounds give up to rounding.
+
+    Attributes
+    ----------
+    best : Answer or None
+    cost, bound : float
+        Nothing keeps them apart: a bound above the cost is a fault, which the check of the answer has to see.
+    bound_name : str
+        Which argument gave the bound.
+    tried : dict of str to float
+        To what cost each improver brought the search.
+    """
+
+    def __init__(self, margin: float = 0.0) -> None:
+        self.best: Answer | None = None
+        self.cost = math.inf
+        self.bound, self.bound_name = 0.0, ""
+        self.tried: dict[str, Any] = {}
+        self._margin = margin
+        self._lock = threading.Lock()
+
+    def offer(self, answer: Answer, cost: float) -> bool:
+        """Keep an answer if it is better; whether it was."""
+        with self._lock:
+            better = cost < self.cost
+            if better:
+                self.best, self.cost = answer, cost
+            return better
+
+    def raise_bound(self, bound: float, name: str) -> None:
+        """Keep a bound if it is stronger."""
+        with self._lock:
+            if bound > self.bound:
+                self.bound, self.bound_name = bound, name
+
+    @property
+    def goal(self) -> float:
+        """The cost that counts as proved."""
+        return self.bound * (1 + self._margin)
+
+    @property
+    def proved(self) -> bool:
+        """Whether no better answer is possible."""
+        return self.best is not None and self.cost <= self.goal
+
+
+class Improver(Protocol[StateT_contra]):
+    """One way to a better answer or a stronger bound.
+
+    Attributes
+    ----------
+    name : str
+        For notes, progress and the ablation.
+    """
+
+    name: str
+
+    def step(self, state: StateT_contra, budget: Budget) -> bool:
+        """Do some work on the incumbent, at most the budget's, and count it there; whether another step is of use."""
+        ...
+
+
+@dataclass(frozen=True)
+class Turn(Generic[StateT]):
+    """An improver and its share of the work.
+
+    Attributes
+    ----------
+    share : float
+        Relative to the shares of the turns behind it: it gets that part of what is left. Infinite: what it does is not
+        counted, and while there is no answer it goes on whatever the clock says.
+    """
+
+    improver: Improver[StateT]
+    share: float = math.inf
+
+
+def improve(state: StateT, turns: Sequence[Turn[StateT]], budget: Budget) -> Status:
+    """Let improvers take turns until the answer is proved, the budget is used up, or none is of use any more.
+
+    Work that an improver leaves over goes to those behind it.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C came before there was any answer.
+    """
+    cut_off = False
+    try:
+        for i, turn in enumerate(turns):
+            if state.proved:
+                break
+            part = _part(budget, turn.share, (later.share for later in turns[i:]))
+            useful = True
+            first = math.isinf(turn.share)
+            while useful and not state.proved and (not part.over or (first and state.best is None)):
+                useful = turn.improver.step(state, part)
+            cut_off |= useful
+            if state.best is not None:
+                state.tried[turn.improver.name] = state.cost
+    except KeyboardInterrupt:
+        if state.best is None:
+            raise
+        return "interrupted"
+    return "time limit" if cut_off and not state.proved else "no better found"
+
+
+def _part(budget: Budget, share: float, shares: Iterable[float]) -> Budget:
+    if math.isinf(share):
+        return Budget(deadline=budget.deadline)
+    total = sum(each for each in shares if not math.isinf(each))
+    return budget.part(budget.left * share / total if total else 0.0)
+
+
+def final_status(claimed: str, proved: bool) -> Status:
+    """The status of a checked answer: ``optimal`` if its bound proves that, else what the method said."""
+    if proved:
+        return "optimal"
+    return claimed if claimed in ("time limit", "interrupted") else "no better found"  # type: ignore[return-value]

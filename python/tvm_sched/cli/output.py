@@ -1,0 +1,89 @@
+"""Where commands write: results on standard output, all else on standard error; and how a process ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import msgspec
+import typer
+from rich.console import Console
+
+from .child_process import Note
+from .progress import Step
+
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+DEBUG = "TVM_SCHED_DEBUG"
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else there.")
+]
+Debug = Annotated[
+    bool, typer.Option("--debug", help=f"Show the traceback of an error (also: {DEBUG}=1).", envvar=DEBUG)
+]
+
+
+class Output:
+    """Where a command writes: results to standard output, everything else to standard error.
+
+    Parameters
+    ----------
+    json : bool
+        Results are one JSON document instead of tables.
+    command : str
+        Whose results: it says their structure (`results.RESULTS`).
+    """
+
+    def __init__(self, json: bool = False, command: str = "") -> None:
+        self.json = json
+        self.command = command
+        self._results = sys.stdout
+        self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
+        self.saved: list[str] = []
+        self.note = Note()
+
+    def show(self, *renderables: Any) -> None:
+        """Print a result for people; nothing with ``--json``."""
+        if not self.json:
+            for renderable in renderables:
+                self.screen.print(renderable)
+
+    def result(self, data: Any) -> None:
+        """Print the result for programs; nothing without ``--json``."""
+        if self.json:
+            from .results import typed
+
+            self.document(typed(self.command, data))
+
+    def document(self, data: Any) -> None:
+        """Print a JSON document, with and without ``--json``."""
+        self._results.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+
+    def finish(self) -> None:
+        """Make sure that results have gone where they should."""
+        self._results.flush()
+
+    def say(self, text: str) -> None:
+        """A message, on standard error."""
+        self.aside.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def step(self, title: str) -> Step:
+        """Progress of a piece of work, see `Step`."""
+        return Step(self.aside, title, self.note.write)
+
+    def interrupted(self) -> None:
+        """Say that Ctrl-C was pressed, and what is there."""
+        saved = f"saved before: {', '.join(self.saved)}" if self.saved else "nothing was saved"
+        self.say(f"interrupted; {saved}")
+
+    def wrote(self, path: Path, what: str) -> None:
+        """Say that a file was written."""
+        self.saved.append(str(path))
+        self.say(f"{what}: {path}")
+
+
+def _console(file: TextIO) -> Console:
+    """A console; what goes into a file or a pipe is wider than the 80 columns of an unknown terminal."""
+    return Console(file=file, width=None if file.isatty() or "COLUMNS" in os.environ else 120)

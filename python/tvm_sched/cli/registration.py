@@ -1,0 +1,156 @@
+"""How functions become commands: registration with examples, errors as exit statuses."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, NoReturn, get_type_hints
+
+import typer
+from rich.markup import escape
+
+from ..errors import InputError, TvmSchedError
+from ..registry import OldNameWarning
+from .child_process import CRASHES, can_fork, fork_child
+from .interrupt import watch
+from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
+
+
+def command(
+    app: typer.Typer, name: str, examples: tuple[str, ...], apart: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function ``(out: Output, ...)`` as a command with ``--json`` and ``--debug`` and with examples.
+
+    Its exceptions become exit statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C. With ``apart`` it works in a
+    child process, whose crash becomes status 2.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        def run(*, json: bool, debug: bool, **arguments: Any) -> None:
+            out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
+            _begin(out, apart)
+            try:
+                # Ray, for one, prints what it thinks of its nodes at any time.
+                with redirect_stdout(sys.stderr), _old_names_said(out):
+                    function(out, **arguments)
+                out.finish()
+            except (Exception, KeyboardInterrupt) as error:
+                _end(out, error, debug)
+
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        run.__signature__ = _signature(function)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in _signature(function).parameters.values()}
+        app.command(name, epilog=epilog(examples), no_args_is_help=_needs_arguments(function))(run)
+        return function
+
+    return add
+
+
+@contextmanager
+def _old_names_said(out: Output) -> Iterator[None]:
+    """Say once, in a line, what old names were used."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OldNameWarning)
+        show = warnings.showwarning
+
+        def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, OldNameWarning):
+                show(message, category, *place, **more)
+            elif str(message) not in said:
+                said.add(str(message))
+                out.say(f"warning: {message}")
+
+        warnings.showwarning = say
+        yield
+
+
+def own_process() -> None:
+    """Say that this process is the command's alone: it may fork, and take Ctrl-C over."""
+    global _own_process
+    _own_process = True
+
+
+_own_process = False
+
+
+def _begin(out: Output, apart: bool) -> None:
+    """Go on in a child process where that is asked for; the parent ends with the child's status."""
+    if not _own_process:
+        return
+    if apart and can_fork():
+        status = fork_child()
+        if status is not None:
+            _end_as_child(out, status)
+    watch()
+
+
+def _end_as_child(out: Output, status: int) -> NoReturn:
+    if os.WIFEXITED(status):
+        raise typer.Exit(os.WEXITSTATUS(status))
+    number = os.WTERMSIG(status)
+    name = signal.Signals(number).name
+    out.aside.show_cursor(True)
+    doing = f" during {out.note.read()!r}" if out.note.read() else ""
+    if number in CRASHES:
+        out.say(
+            f"error: the compiler crashed ({name}){doing}, so it cannot take this model; try another export of it (another "
+            "opset, other shapes), and please report it with the model"
+        )
+        raise typer.Exit(BAD_INPUT)
+    why = ", as the system does where memory is short" if name == "SIGKILL" else ""
+    out.say(f"error: ended by {name}{doing}{why}")
+    raise typer.Exit(FAILURE)
+
+
+def epilog(examples: tuple[str, ...]) -> str:
+    """Examples under a command's help."""
+    lines = [f"[dim]$[/dim] {escape(example)}" for example in examples]
+    return "\n\n".join(["[bold]Examples[/bold]", *lines])
+
+
+def _signature(function: Callable[..., None]) -> inspect.Signature:
+    hints = get_type_hints(function, include_extras=True)
+    own = list(inspect.signature(function).parameters.values())[1:]
+    parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    for name, kind in (("json", Json), ("debug", Debug)):
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind))
+    return inspect.Signature(parameters)
+
+
+def _needs_arguments(function: Callable[..., None]) -> bool:
+    own = list(inspect.signature(function).parameters.values())[1:]
+    return any(p.default is inspect.Parameter.empty for p in own)
+
+
+def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
+    """Turn an exception into a message on standard error and an exit status."""
+    if isinstance(error, typer.Exit):
+        raise error
+    if type(error).__module__.startswith(("click.", "typer.")) and hasattr(error, "exit_code"):
+        raise error  # a usage error: typer shows it with the command's usage
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has seen enough
+        raise typer.Exit(FAILURE)
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        out.interrupted()
+        raise typer.Exit(INTERRUPTED)
+    if isinstance(error, TvmSchedError):
+        out.say(f"error: {error}")
+        raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILURE)
+    if isinstance(error, MemoryError):
+        out.say("error: out of memory")
+    else:
+        text = " ".join(str(error).split()) or "no message"
+        text = text if len(text) <= 400 else text[:400] + " ..."
+        hint = "" if debug else " (--debug shows the traceback)"
+        out.say(f"error: {type(error).__name__}: {text}{hint}")
+    raise typer.Exit(FAILURE)

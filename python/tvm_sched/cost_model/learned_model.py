@@ -1,0 +1,258 @@
+"""The learned cost model: gradient-boosted trees of the ratio of an operator's time to its roofline, with intervals.
+
+Trees say nothing beyond their data but the value at its edge. What they learn here is a ratio, so far from the data a
+prediction is a constant times the roofline: physics. One model serves all GPUs, one all CPUs. A device's identity (its
+rates, processors and cache) counts only where the model was trained on it; elsewhere these columns are missing, as they
+were in a part of the training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError, InputError
+from ..files import check_envelope, convert, read_bytes, write_atomically
+from .devices import DeviceProperties
+from .features import FAMILIES, NAMES, Floats, Workload, features, join_seconds, roofline_seconds
+
+FORMAT, VERSION = "tvm_sched.cost_model", 1
+COVERAGE = 0.9
+"""Share of measurements that intervals are made to hold."""
+IDENTITY = tuple(NAMES.index(name) for name in ("peak", "bandwidth", "balance", "processors", "cache"))
+"""Columns that tell one device from another."""
+SHIPPED = Path(__file__).with_name("learned.msgpack")
+
+RANGED = tuple(NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k"))
+"""Columns by which an operator is near the training data or far from it."""
+_MARGIN = 1.0  # a factor of two beyond the data is still near
+_ALIKE = 0.15  # devices whose rates differ by less are the same device
+
+
+class ErrorInterval(msgspec.Struct, frozen=True):
+    """How far measurements lie from predictions: quantiles of log(measured / predicted), out of fold.
+
+    Parameters
+    ----------
+    low, high : float
+        Between them lie `COVERAGE` of the measurements.
+    shared : float
+        The part of the errors' variance that operators of one family on one device have in common, 0 to 1.
+    """
+
+    low: float
+    high: float
+    shared: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A booster, and the columns of `features` that it looks at."""
+
+    booster: Any
+    names: tuple[str, ...]
+
+    @cached_property
+    def _positions(self) -> npt.NDArray[np.intp]:
+        return np.array([NAMES.index(name) for name in self.names])
+
+    def log_ratio(self, columns: npt.NDArray[np.float32], known: bool) -> Floats:
+        """Logarithm of time to roofline by all columns of `features`, on devices trained on (``known``) or on others."""
+        if not len(columns):
+            return np.zeros(0)
+        looked_at = columns if known else anonymous(columns)
+        return np.asarray(self.booster.inplace_predict(looked_at[:, self._positions]), np.float64)
+
+
+def anonymous(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Features without those that tell one device from another."""
+    columns = columns.copy()
+    columns[:, IDENTITY] = np.nan
+    return columns
+
+
+class Part(msgspec.Struct, frozen=True, dict=True):
+    """The model of one kind of devices.
+
+    Parameters
+    ----------
+    booster : bytes
+        XGBoost's own UBJSON.
+    names : tuple of str
+        Columns of the features that it looks at.
+    families : dict of str to (lowest, highest)
+        Of each family in the data, the bounds of the columns `RANGED`.
+    bits : tuple of float
+        Sizes of the data's dtypes.
+    devices : tuple of DeviceProperties
+        Those that it was trained on.
+    known, unknown : dict of str to ErrorInterval
+        By family; ``""`` for all families together. On the devices trained on, and on others.
+    far : ErrorInterval
+        Of measurements about the roofline times the median ratio: what is known far from the data.
+    """
+
+    booster: bytes
+    names: tuple[str, ...]
+    families: dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
+    bits: tuple[float, ...]
+    devices: tuple[DeviceProperties, ...]
+    known: dict[str, ErrorInterval]
+    unknown: dict[str, ErrorInterval]
+    far: ErrorInterval
+
+    @cached_property
+    def trees(self) -> Trees:
+        """The booster, ready to predict."""
+        import xgboost
+
+        found = xgboost.Booster({"nthread": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0})
+        found.load_model(bytearray(self.booster))
+        return Trees(found, self.names)
+
+    def knows(self, device: DeviceProperties) -> bool:
+        """Whether a device is one of those trained on."""
+        return any(alike(device, other) for other in self.devices)
+
+    def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
+        """Seconds of each operator with their intervals."""
+        columns = features(work, device)
+        far = self._far(columns)
+        known = self.knows(device)
+        seconds = roofline_seconds(work, device) * np.exp(self.trees.log_ratio(columns, known))
+        seconds += join_seconds(work, device)
+        spreads = self.known if known else self.unknown
+        table = [spreads.get(family, spreads[""]) for family in FAMILIES]
+        low, high, shared = (
+            np.where(far, getattr(self.far, name), np.array([getattr(s, name) for s in table])[work.family])
+            for name in ("low", "high", "shared")
+        )
+        return Prediction(seconds, seconds * np.exp(low), seconds * np.exp(high), shared, far)
+
+    def _far(self, columns: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+        """Rows outside the training data: a family or dtype that is not in it, or sizes beyond its range."""
+        low, high = (np.full((len(FAMILIES), len(RANGED)), value) for value in (np.inf, -np.inf))
+        for name, (lowest, highest) in self.families.items():
+            if name in FAMILIES:
+                position = FAMILIES.index(name)
+                low[position], high[position] = np.subtract(lowest, _MARGIN), np.add(highest, _MARGIN)
+        family = columns[:, 0].astype(np.int64)
+        values = columns[:, RANGED]
+        outside = ((values < low[family]) | (values > high[family])).any(axis=1)
+        return np.asarray(outside | ~np.isin(columns[:, 1], self.bits))
+
+
+def alike(a: DeviceProperties, b: DeviceProperties) -> bool:
+    """Whether two devices have the same processors, bandwidth and rates, but for a few per cent."""
+    if a.processors != b.processors or abs(np.log(a.bandwidth / b.bandwidth)) > _ALIKE:
+        return False
+    dtypes = ("bfloat16", "float32") if a.kind == "cuda" else ("float32",)
+    return any(abs(np.log(a.peak(dtype) / b.peak(dtype))) <= _ALIKE for dtype in dtypes)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Latencies of operators on one device.
+
+    Attributes
+    ----------
+    seconds, low, high : array of float
+        The median, and an interval that holds `COVERAGE` of measurements.
+    shared : array of float
+        The part of the error's variance that operators of a family on a device have in common.
+    far : array of bool
+        Whether the operator is outside the training data, so that physics says most.
+    """
+
+    seconds: Floats
+    low: Floats
+    high: Floats
+    shared: Floats
+    far: npt.NDArray[np.bool_]
+
+
+class LearnedModel(msgspec.Struct, frozen=True):
+    """A trained model, see ``docs/cost_model.md``.
+
+    Parameters
+    ----------
+    parts : dict of str to Part
+        By kind of devices.
+    about : dict of str to str
+        Where it comes from: sources, seed, versions.
+    """
+
+    parts: dict[str, Part]
+    about: dict[str, str] = {}
+
+    def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
+        """Seconds of each operator with their intervals; plain roofline where no device of the kind was measured."""
+        part = self.parts.get(device.kind)
+        if part is None:
+            seconds = roofline_seconds(work, device)
+            nothing = np.zeros(len(work))
+            return Prediction(seconds, seconds / 2, seconds * 4, nothing + 0.5, np.ones(len(work), bool))
+        return part.predict(work, device)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model's file."""
+        body = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(self, builtin_types=(bytes,))}
+        write_atomically(path, msgspec.msgpack.encode(body))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> LearnedModel:
+        """Read and check a model's file.
+
+        Raises
+        ------
+        FormatError
+            It is none, newer than this reader, or made for other features than this version has.
+        """
+        where = os.fspath(path)
+        try:
+            data = msgspec.msgpack.decode(read_bytes(path))
+        except msgspec.DecodeError as error:
+            raise FormatError(f"{where}: not a file of a learned cost model ({error})") from None
+        if not isinstance(data, dict):
+            raise FormatError(f"{where}: not a file of a learned cost model")
+        check_envelope(data, FORMAT, VERSION, where)
+        model = convert(data, LearnedModel, where)
+        for kind, part in model.parts.items():
+            if not set(part.names) <= set(NAMES):
+                raise FormatError(
+                    f"{where}: the model of {kind} devices was trained with other features than this version of tvm_sched "
+                    "computes; train it anew with `tvm-sched learn`"
+                )
+        return model
+
+
+@lru_cache(maxsize=4)
+def _load(path: str, changed: int) -> LearnedModel:
+    return LearnedModel.load(path)
+
+
+def load_learned(path: str | os.PathLike[str] | None = None) -> LearnedModel:
+    """A model by its file, the shipped one by default; read once."""
+    file = Path(SHIPPED if path is None else path)
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; `tvm-sched learn` makes one")
+    return _load(os.fspath(file), file.stat().st_mtime_ns)
+
+
+def error_interval(errors: Floats, groups: Sequence[object] | npt.NDArray[Any]) -> ErrorInterval:
+    """The interval of errors log(measured / predicted): conformal quantiles, and how much of it groups have in common."""
+    rank = min(COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1), 1.0)  # split conformal: one more than the sample
+    low, high = np.quantile(errors, [1 - rank, rank])
+    _, code = np.unique(np.asarray(groups), return_inverse=True)
+    count = np.bincount(code)
+    between = float((count * (np.bincount(code, weights=errors) / count) ** 2).sum())
+    total = float((errors**2).sum())
+    return ErrorInterval(min(float(low), 0.0), max(float(high), 0.0), between / total if total else 0.0)

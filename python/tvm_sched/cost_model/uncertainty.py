@@ -1,0 +1,125 @@
+"""How sure a schedule's latency is: its spread under the errors of its latencies, and what to measure to know it better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..problem import FORBIDDEN, Costs, Problem
+from ..schedule import Schedule
+from ..schedule.simulator import simulate
+from .features import family_of
+from .signature import signatures
+
+_DEVIATIONS = 1.6448536  # of a normal distribution: 90 % of it lie within this many to either side
+
+
+@dataclass(frozen=True)
+class Useful:
+    """A kernel whose measurement would make the latency of a schedule more certain.
+
+    Attributes
+    ----------
+    signature, device : str
+        The device's model.
+    operators : tuple of str
+        Operators of the schedule that are this kernel.
+    uncertain_ns : int
+        Width of the interval of all of them together.
+    far : bool
+        Whether it is far from all that was measured.
+    """
+
+    signature: str
+    device: str
+    operators: tuple[str, ...]
+    uncertain_ns: int
+    far: bool
+
+
+def sample_latencies(
+    problem: Problem,
+    schedule: Schedule,
+    samples: int = 200,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Latencies of a schedule in nanoseconds when operators take times drawn from their intervals.
+
+    Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
+    common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out.
+
+    Raises
+    ------
+    InputError
+        The problem's costs say nothing of their errors.
+    """
+    costs = problem.costs
+    said = costs.uncertainty
+    if said is None:
+        raise InputError(
+            f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which says nothing of their "
+            "errors; make the problem with --costs learned or --costs measured"
+        )
+    models = [device.model or device.name for device in problem.topology.devices]
+    own = _codes(signatures(problem.graph), models)
+    common = _codes([family_of(operator.kind)[0] for operator in problem.graph.operators], models)
+    up, down = (
+        np.log(np.where(said.high_ns == FORBIDDEN, 1, end / begin)) / _DEVIATIONS
+        for begin, end in ((costs.operator_ns, said.high_ns), (said.low_ns, costs.operator_ns))
+    )
+    rng = np.random.default_rng(seed)
+    result = np.empty(samples, dtype=np.int64)
+    for n in range(samples):
+        if progress:
+            progress("", n, samples)
+        z = np.sqrt(said.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
+        z += np.sqrt(1 - said.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
+        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)))
+        result[n] = simulate(drawn, schedule).latency_ns
+    return result
+
+
+def _codes(names: list[str], models: list[str]) -> npt.NDArray[np.int64]:
+    """A number for each pair of a name and a device's model, shape (names, models)."""
+    _, rows = np.unique(names, return_inverse=True)
+    distinct, columns = np.unique(models, return_inverse=True)
+    return np.asarray(rows[:, None] * len(distinct) + columns[None])
+
+
+def _scaled(problem: Problem, factor: npt.NDArray[np.float64]) -> Problem:
+    costs = problem.costs
+
+    def scale(matrix: npt.NDArray[np.int64], least: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+        allowed = matrix != FORBIDDEN
+        return np.where(allowed, np.maximum(np.where(allowed, matrix, 1) * factor, least).astype(np.int64), FORBIDDEN)
+
+    devices = range(len(problem.topology.devices))
+    reads = np.array([[problem.host_read_ns(o, d) for d in devices] for o in range(len(problem.graph.operators))])
+    reads = reads.reshape(costs.operator_ns.shape)
+    return Problem(problem.graph, problem.topology, Costs(scale(costs.operator_ns, 1), scale(costs.direct_ns, reads)))
+
+
+def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[Useful]:
+    """The kernels of a schedule whose times are least certain, in nanoseconds of the whole run; empty if all are certain."""
+    said = problem.costs.uncertainty
+    if said is None:
+        return []
+    names, operators = signatures(problem.graph), problem.graph.index.operator_id
+    together: dict[tuple[str, str], list[tuple[str, int, bool]]] = {}
+    for placement in schedule.placements:
+        o, d = operators[placement.operator], problem.topology.device_id[placement.device]
+        device = problem.topology.devices[d]
+        if said.high_ns[o, d] != FORBIDDEN:
+            width = int(said.high_ns[o, d] - said.low_ns[o, d])
+            entry = placement.operator, width, bool(said.far[o, d])
+            together.setdefault((names[o], device.model or device.name), []).append(entry)
+    found = [
+        Useful(name, device, tuple(e[0] for e in entries), sum(e[1] for e in entries), any(e[2] for e in entries))
+        for (name, device), entries in together.items()
+    ]
+    return sorted((each for each in found if each.uncertain_ns > 0), key=lambda u: -u.uncertain_ns)[:count]

@@ -1,0 +1,124 @@
+"""Partitioner `anytime`: searches for partitions and relaxations for bounds, within one budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from ..anytime import Budget, Status, Turn, budget_of, improve
+from ..errors import InputError, require_at_least
+from .partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
+from .partition_problem import PartitionProblem
+from .partition_state import MOST_MOVES, Annealing, GeneticSearch, Ideals, Neighbours, PartitionState
+from .registry import PARTITIONERS, Partition, register
+
+TIME_LIMIT = 60.0
+"""Seconds, where neither time nor work is limited."""
+
+WORK_SHARE = 0.9
+"""Part of the time limit for which there is work."""
+
+SMALL_PROGRAM = 200
+"""Nodes times stages up to which the exact program is tried before anything else."""
+
+FIRST_SHARE = 0.3
+"""Share of the work for what may prove a small graph before the long searches begin."""
+
+
+class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `anytime`.
+
+    Parameters
+    ----------
+    time_limit : float, optional
+        Seconds by the clock, after which the best so far is the answer; 60, or no limit where ``work`` is given.
+    work : float, optional
+        Seconds of work on an idle core. Then the integer programs, which only the clock can limit, take no part, and the
+        same work and seed give the same partition and bound again, unless a time limit ends the search first.
+    seed : int
+    threads : int
+        0: all cores. The answer does not depend on it.
+    solver : {"highs", "scip", "gurobi"}
+        Of the integer programs.
+    moves : int
+        Most moves of an annealing run.
+    """
+
+    time_limit: float | None = None
+    work: float | None = None
+    seed: int = 0
+    threads: int = 0
+    solver: str = "highs"
+    moves: int = MOST_MOVES
+
+    def __post_init__(self) -> None:
+        require_at_least(self, seed=0, threads=0, moves=0)
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InputError(f"time_limit is {self.time_limit}; a number of seconds above 0 is allowed")
+        self.budget()
+
+    def budget(self) -> Budget:
+        """The budget, counted from now."""
+        return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)
+
+
+@register("anytime", options=AnytimeOptions, answers_interrupt=True)
+def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> Partition:
+    """The best partition that searches and relaxations find together within a budget, with the strongest bound.
+
+    Where the graph has few ideals, the program over them comes first, and nothing else where it proves its answer. Then
+    genetic search over orders, bounds from formulas, small programs; annealing, neighbouring stages cut anew, and the
+    integer programs of Archer et al. (ICML 2024), while the semidefinite bound has a thread of its own.
+    """
+    budget, state = options.budget(), PartitionState(problem, stages, options.seed, options.threads, options.solver)
+    counted = options.work is not None
+    status = improve(state, first_turns(counted), budget.part(FIRST_SHARE * budget.work))
+    if stages > 1 and status != "interrupted" and not state.proved:
+        beside = not counted and state.threads > 1
+        status = (
+            _beside(state, turns(counted, beside, options.moves), budget)
+            if beside
+            else improve(state, turns(counted, beside, options.moves), budget)
+        )
+    return Partition(state.stage_of, state.bound, state.bound_name, status=status)
+
+
+PARTITIONERS.alias("pipeline-exact", "anytime", gone=("annealings", "turns"))
+
+
+def first_turns(counted: bool) -> list[Turn[PartitionState]]:
+    """What is there in no time."""
+    chosen = [Turn(Ideals(), 0.2), Turn(GeneticSearch(), 0.4), Turn(Formulas(), 0.1)]
+    return chosen if counted else [*chosen, Turn(ExactProgram(SMALL_PROGRAM), 0.3)]
+
+
+def turns(counted: bool, beside: bool, moves: int) -> list[Turn[PartitionState]]:
+    """The long searches; the semidefinite bound takes its turn where it has no thread of its own."""
+    found: list[Turn[PartitionState]] = [] if beside else [Turn(Semidefinite(), 1.0)]
+    found.append(Turn(Annealing(moves), 0.35))
+    if not counted:
+        found += [
+            Turn(Neighbours(), 0.22),
+            Turn(Bottleneck(), 0.06),
+            Turn(BottleneckGuess(), 0.12),
+            Turn(ExactProgram(), 0.25),
+        ]
+    return found
+
+
+def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], budget: Budget) -> Status:
+    """Let the semidefinite bound work on one thread while the other improvers take their turns."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(Semidefinite().step, state, Budget(math.inf, budget.deadline))
+        try:
+            status = improve(state, searches, budget)
+            if status != "interrupted":
+                running.result()
+        except KeyboardInterrupt:
+            status = "interrupted"
+        finally:
+            state.ended = True
+    return status

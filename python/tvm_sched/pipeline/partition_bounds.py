@@ -1,0 +1,145 @@
+"""The improvers that prove lower bounds for partitions; the exact program finds partitions, too."""
+
+from __future__ import annotations
+
+import time
+
+from ..anytime import Budget
+from ..progress import report_progress
+from .node_bound import node_bound
+from .partition_state import PartitionState, stopped
+from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
+from .semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
+
+LARGE_PROGRAM = 100_000
+"""Nodes and readers of tensors times blocks above which a program is not even written down."""
+
+WRITING_SECONDS = 2e-4
+"""To write down a program, for each node or reader of a tensor in each block; twice what an idle machine takes."""
+
+FLOW_SECONDS = 2e-6
+"""Of a flow for the bound from single nodes, for each node and reader of a tensor, roughly, on one core of a server."""
+
+ITERATION_SECONDS = 1.5e-9
+"""Of the semidefinite search, times the cube of the nodes, roughly, on one core of a server."""
+
+
+class Formulas:
+    """The simple bound, and what single nodes cost with the cheapest set around them."""
+
+    name = "node bound"
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """Both."""
+        state.raise_bound(simple_bound(state.problem, state.stages), "simple")
+        if not state.proved:
+            report_progress("bounds from single nodes", 1, 4)
+            flow = FLOW_SECONDS * (state.problem.size + sum(len(t.readers) for t in state.problem.tensors))
+
+            def stop() -> bool:
+                budget.spend(flow)
+                return budget.over
+
+            state.raise_bound(node_bound(state.problem, stop) * (1 - 1e-9), "node")
+        return False
+
+
+class Semidefinite:
+    """The semidefinite relaxation, by alternating directions."""
+
+    name = "semidefinite"
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """As many iterations as the budget allows."""
+        problem = state.problem
+        whole = problem.size <= MOST_NODES
+        cube = problem.size**3 if whole else problem.size * PART_NODES[1] ** 2
+        each = ITERATION_SECONDS * max(cube, 1)
+
+        def watch(bound: float) -> bool:
+            state.raise_bound(bound, "semidefinite")
+            return stopped(state)()
+
+        semidefinite_bound(
+            problem,
+            state.stages,
+            cutoff=state.cost,
+            seconds=max(budget.deadline - time.monotonic(), 0.01),
+            iterations=int(min(budget.left / each, 1e6)),
+            watch=watch,
+            stop=stopped(state),
+            order=problem.kahn(-state.stage_of),
+        )
+        budget.spend(budget.left)
+        return False
+
+
+class Bottleneck:
+    """The paper's program `bottleneck`: a stage of at least average work."""
+
+    name = "bottleneck"
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """All of it."""
+        if can_write(state, 3, budget):
+            with budget.clocked():
+                found = bottleneck_bound(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
+            state.raise_bound(found.bound, self.name)
+        return False
+
+
+class BottleneckGuess:
+    """The paper's programs `bottleneck-guess`: which stage that is."""
+
+    name = "bottleneck-guess"
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """All guesses; of a large graph, not all can even be written down in time, so the clock is looked at between."""
+        if can_write(state, 3, budget):
+            end = time.monotonic() + 1.5 * budget.seconds
+            with budget.clocked():
+                found = bottleneck_guess_bound(
+                    state.problem,
+                    state.stages,
+                    solver=state.solver,
+                    seconds=budget.seconds,
+                    stop=lambda: state.proved or time.monotonic() > end,
+                )
+            state.raise_bound(found.bound, self.name)
+        return False
+
+
+class ExactProgram:
+    """The paper's exact program from the best partition and bound, with a window of stages for each node (`windows`)."""
+
+    name = "exact program"
+
+    def __init__(self, most: float = float("inf")) -> None:
+        self._most = most
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """All of it, where nodes times stages are no more than ``most``."""
+        report_progress("integer programs", 3, 4)
+        if state.problem.size * state.stages > self._most or not can_write(state, state.stages, budget):
+            return False
+        with budget.clocked():
+            result = exact_program(
+                state.problem,
+                state.stages,
+                solver=state.solver,
+                seconds=budget.seconds,
+                threads=max(state.threads - 1, 1),
+                hint=state.stage_of,
+                cutoff=state.cost,
+                least=state.bound,
+            )
+        state.offer_partition(result.stage_of)
+        state.raise_bound(result.bound, "exact")
+        return False
+
+
+def can_write(state: PartitionState, blocks: int, budget: Budget) -> bool:
+    """Whether a program of so many blocks leaves time to solve it."""
+    readers = sum(len(tensor.readers) for tensor in state.problem.tensors)
+    entries = (state.problem.size + readers) * blocks
+    return entries <= LARGE_PROGRAM and entries * WRITING_SECONDS < budget.seconds

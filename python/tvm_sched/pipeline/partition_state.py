@@ -1,0 +1,169 @@
+"""What a search for a partition has found, and the improvers that find partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ..anytime import Budget, Incumbent
+from ..progress import report_progress
+from .neighbourhoods import improve_neighbours
+from .partition_problem import Integers, PartitionProblem
+from .registry import PROVED
+from .slicegraph import cores, cut
+
+FEW_IDEALS = 20_000
+"""Ideals up to which the program over them is run: a fraction of a second."""
+
+IDEALS_PER_SECOND = 100_000
+"""Ideals that the program over them looks at in a second, roughly, on one core of a server."""
+
+LARGE_POPULATION = 100_000
+"""Nodes in all orders of a generation of the genetic search, of which there are 10 to 100."""
+
+ORDERED_NODES_PER_SECOND = 2_000_000
+"""Nodes of orders that the genetic search cuts in a second, roughly, on one core of a server."""
+
+MOVES_PER_SECOND = 4_000_000
+"""Moves that annealing tries in a second, roughly, on one core of a server."""
+
+MOST_MOVES = 8_000_000
+"""Of an annealing run."""
+
+TURNS, RUNS = 3, 4
+"""Annealing has turns, each from the best so far, of runs with seeds of their own."""
+
+
+class PartitionState(Incumbent[Integers]):
+    """The best partition into stages so far; costs are those of the dearest stage.
+
+    Parameters
+    ----------
+    problem : PartitionProblem
+    stages, seed : int
+    threads : int
+        0: all cores. Neither genetic search nor annealing depends on it.
+    solver : str
+        Of the integer programs.
+    """
+
+    def __init__(
+        self, problem: PartitionProblem, stages: int, seed: int = 0, threads: int = 0, solver: str = "highs"
+    ) -> None:
+        super().__init__(margin=PROVED)
+        self.problem, self.stages, self.seed, self.solver = problem, stages, seed, solver
+        self.threads = threads or cores()
+        self.ended = False
+        self.offer_partition(cut(problem, problem.kahn(np.zeros(problem.size)), stages))
+
+    def offer_partition(self, stage_of: Integers | None) -> None:
+        """Price a partition, if there is one, and keep it if it is the best."""
+        if stage_of is not None:
+            self.offer(stage_of, self.problem.bottleneck(stage_of))
+
+    @property
+    def stage_of(self) -> Integers:
+        """The best partition; there is always one."""
+        assert self.best is not None
+        return self.best
+
+
+class Ideals:
+    """The program over ideals where the graph has few, as most networks: their branches are few and short."""
+
+    name = "ideals"
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """All of it."""
+        count, stopped, found = state.problem.ideals(
+            state.stages, most=FEW_IDEALS, limit=state.cost, seconds=_until(budget)
+        )
+        budget.spend(count / IDEALS_PER_SECOND)
+        if count <= FEW_IDEALS and not stopped:
+            state.offer_partition(found)
+            if state.problem.fits_anywhere:
+                state.raise_bound(state.cost, "ideals")
+        return False
+
+
+class GeneticSearch:
+    """The best order of the genetic search of `slicegraph`, cut."""
+
+    name = "genetic search"
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """All generations."""
+        report_progress("genetic search over orders", 0, 4)
+        problem = state.problem
+        # The clock is looked at between generations, so these must not take long.
+        population = max(10, min(100, LARGE_POPULATION // max(problem.size, 1)))
+        each = population * problem.size / ORDERED_NODES_PER_SECOND
+        generations = int(np.clip(budget.left / max(each, 1e-9), 1, 100))
+        order = problem.evolve(
+            state.stages,
+            population=population,
+            generations=generations,
+            seed=state.seed,
+            threads=state.threads,
+            seconds=_until(budget),
+        )
+        budget.spend(generations * each)
+        _, ends = problem.slice(order, state.stages, state.cost)
+        if ends:
+            state.offer_partition(problem.stages_of(order, ends))
+        return False
+
+
+class Annealing:
+    """Annealing from the best partition, in several runs a turn."""
+
+    name = "annealing"
+
+    def __init__(self, most_moves: int = MOST_MOVES) -> None:
+        self._turn, self._most_moves = 0, most_moves
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """A turn. How many moves a run has is settled before: annealing that is cut off while it is hot is worth nothing."""
+        report_progress("annealing", 2, 4)
+        start, turn = state.stage_of, self._turn
+        moves = min(self._most_moves, int(budget.left * MOVES_PER_SECOND / (RUNS * (TURNS - turn))))
+        if moves < 1:
+            return False
+
+        def anneal(run: int) -> Integers:
+            seed = state.seed * 1000 + turn * 100 + run
+            return state.problem.refine(start, state.stages, seed=seed, moves=moves, seconds=_until(budget))
+
+        with ThreadPoolExecutor(max(state.threads - 1, 1)) as pool:
+            for stage_of in pool.map(anneal, range(RUNS)):
+                state.offer_partition(stage_of)
+        budget.spend(RUNS * moves / MOVES_PER_SECOND)
+        self._turn += 1
+        return self._turn < TURNS
+
+
+class Neighbours:
+    """Neighbouring stages cut anew by the exact program, the dearest among them."""
+
+    name = "neighbours"
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """Until it helps no more."""
+        with budget.clocked():
+            found = improve_neighbours(
+                state.problem, state.stage_of, state.stages, solver=state.solver, seconds=budget.seconds
+            )
+        state.offer_partition(found)
+        return False
+
+
+def _until(budget: Budget) -> float:
+    """Seconds until the deadline alone: for what has been given its part of the work already."""
+    return max(Budget(deadline=budget.deadline).seconds, 0.01)
+
+
+def stopped(state: PartitionState) -> Callable[[], bool]:
+    """Whether a search beside the others is of no use any more."""
+    return lambda: state.ended or state.proved

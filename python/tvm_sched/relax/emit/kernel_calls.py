@@ -1,0 +1,45 @@
+"""The functions that a module's kernel calls name: in the artifact, of kernel libraries, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+
+from ...planning import KernelCall
+from ...problem import Topology
+from ..cuda import compile_cuda_kernels
+from ..kernel_libraries import KERNELS
+from ..kernels import compile_kernels
+from ..processor import host_target
+
+
+def compile_for(
+    backend: str, kernels: dict[str, tvm.tirx.PrimFunc], topology: Topology, target: tvm.target.Target | None = None
+) -> tvm.runtime.Module | None:
+    """Kernels, by the names under which they are found, compiled for a backend; None where there are none.
+
+    ``target``: of the host's kernels; default `host_target`.
+    """
+    if not kernels:
+        return None
+    if backend == "cuda":
+        return compile_cuda_kernels(kernels, [device.arch for device in topology.devices])
+    return compile_kernels(kernels, target or host_target())
+
+
+def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:
+    """Name in the artifact of each function that is called and that the artifact holds."""
+    claimed = claimed_functions(mod)
+    used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
+    return {function: f"tvm_sched_{function}{suffix}" for function in used}
+
+
+def function_cores(calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """The share of the machine's cores of each function that is called, from those of operators."""
+    return {call.function: shares[call.operator] for call in calls}
+
+
+def claimed_functions(mod: tvm.IRModule) -> set[str]:
+    """Functions of a module that kernel libraries compute."""
+    return {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()

@@ -1,0 +1,86 @@
+"""The runtime module that executes plans: every one is made here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm
+
+from ..._library import function as library_function
+from ...planning import Calls, emit_plan
+from ...problem import Problem
+from ...schedule import Schedule
+from ...streams import core_shares
+from ..kernel_libraries import make_modules
+from ..processor import threads_in_artifact
+from .kernel_calls import function_cores
+
+Shares = Mapping[str, tuple[int, int]]
+"""Share of the machine's cores by function, or by operator."""
+
+
+def make_runtime_module(
+    plans: Sequence[Mapping[str, Any]],
+    about: Mapping[str, Any],
+    values: Mapping[str, Any],
+    kernels: Iterable[tvm.runtime.Module | None],
+) -> tvm.runtime.Module:
+    """The module of kind ``tvm_sched`` for some plans.
+
+    Parameters
+    ----------
+    plans : sequence of mappings
+        As in ``docs/formats/plan.md``.
+    about : mapping
+        What the module says of itself (its function ``info``); ``run`` in it are the options that it starts with.
+    values : mapping
+        Parameters that it holds.
+    kernels : iterable of tvm.runtime.Module or None
+        Where the functions of the plans are; those that are None are left out.
+    """
+    module = library_function("tvm_sched.make_module")(json.dumps(plans), json.dumps(about), dict(values))
+    for library in kernels:
+        if library is not None:
+            module.import_module(library)
+    return module
+
+
+def lower(
+    mod: tvm.IRModule,
+    calls: Calls,
+    problem: Problem,
+    schedule: Schedule,
+    functions: Mapping[str, str],
+    *,
+    name: str,
+    backend: str,
+    values: Sequence[str],
+    cores: Shares | None = None,
+) -> tuple[dict[str, Any], list[tvm.runtime.Module]]:
+    """The plan of a schedule, and the modules of kernel libraries that it calls.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The model, lowered to kernels.
+    calls : Calls
+        The kernels that are called; their graph is the problem's.
+    functions : mapping of str to str
+        Name in the artifact of each function that it holds.
+    name : str
+        Of the plan.
+    values : sequence of str
+        Parameters whose values the artifact or its file of parameters holds.
+    cores : mapping of str to (int, int), optional
+        Share of the machine's cores of each function; default: by the schedule.
+    """
+    shares = core_shares(problem, schedule)
+    if cores:
+        shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
+    libraries = make_modules(mod, functions, function_cores(calls.calls, shares))
+    plan = emit_plan(
+        problem, schedule, calls, name=name, backend=backend, functions=functions, values=tuple(values), cores=shares
+    )
+    return {**plan, **threads_in_artifact()}, libraries

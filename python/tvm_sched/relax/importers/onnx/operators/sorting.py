@@ -1,0 +1,46 @@
+"""TopK in all types: TVM sorts some, and 16-bit floating point of one kind as if it were integers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tvm
+from tvm import relax, te
+
+from .registry import Node, converter, dtype_of
+from .upstream import convert_upstream
+
+SORTED = {"bool": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}
+"""Types that are sorted as another one, which holds all of their values."""
+
+
+@converter("TopK")
+def top_k(node: Node) -> list[relax.Expr]:
+    """The largest or smallest elements, and where they are. Elements in order answer ``sorted=0``, too."""
+    x = node.input(0)
+    kind = dtype_of(x)
+    if kind == "uint64":
+        keys = _flipped(node, x, "int64")
+    else:
+        keys = relax.op.astype(x, SORTED[kind]) if kind in SORTED else x
+    attributes = {name: value for name, value in node.attributes.items() if name != "sorted"}
+    made = convert_upstream(replace(node, inputs=(node.emit(keys), *node.inputs[1:])), attributes)
+    values, places = (node.emit(relax.TupleGetItem(made, position)) for position in (0, 1))
+    if kind == "uint64":
+        values = _flipped(node, values, "uint64")
+    elif kind in SORTED:
+        values = relax.op.astype(values, kind)
+    return [node.emit(values), places]
+
+
+def _flipped(node: Node, x: relax.Expr, kind: str) -> relax.Expr:
+    """64-bit integers with the other sign bit: the order of signed numbers is then that of unsigned ones."""
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            bits = tvm.tirx.bitwise_xor(tvm.tirx.reinterpret("uint64", a(*i)), tvm.tirx.const(1 << 63, "uint64"))
+            return tvm.tirx.reinterpret(kind, bits)
+
+        return te.compute(a.shape, element, name="flipped")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint="flipped")

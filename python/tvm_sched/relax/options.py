@@ -1,0 +1,211 @@
+"""`CompileOptions`: what `compile`, `compile_pipeline`, `pipeline`, `target` and the command line all make."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InputError
+from ..problem import MEASURED, Topology, load_topology
+from ..streams import ALLOCATORS, LAUNCH_ORDERS
+
+SCHEDULER, PARTITIONER = "anytime", "anytime"
+OBJECTIVES = ("latency", "throughput")
+BACKENDS = ("cpu", "emulated", "cuda")
+_ALLOWED: Mapping[str, tuple[str | None, ...]] = {
+    "objective": OBJECTIVES,
+    "backend": (None, *BACKENDS),
+    "parameters": ("auto", "embed", "external"),
+    "streams": (None, *ALLOCATORS, "best"),
+    "launch_order": (None, *LAUNCH_ORDERS),
+}
+_OF_LATENCY = ("scheduler", "streams", "launch_order", "graph", "resident", "instances")
+_OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """How a model is compiled. Equal options of an equal model give an equal schedule, unless ``measure`` is set.
+
+    Parameters
+    ----------
+    topology : Topology, str or path
+        The machine: a `Topology`, the name of a preset, or a topology file. The attribute is the `Topology`.
+    objective : {"latency", "throughput"}
+        Of one run, by the scheduler; or of a pipeline of stages that takes many batches, by the partitioner.
+    scheduler, partitioner : str
+        Names of registered methods.
+    options : mapping
+        Of the scheduler, or of the partitioner.
+    cost_model : str or callable, optional
+        Name of a registered cost model, a file of latencies, or a function ``(graph, topology) -> Costs``. Default:
+        ``"calibrated"`` for this machine's cores, else ``"roofline"``.
+    backend : {"cpu", "emulated", "cuda"}, optional
+        What runs it. Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``. ``"cuda"``
+        compiles for GPUs, and needs nvcc.
+    measure : bool, optional
+        Run the schedule and others for the same cores on this machine and keep the fastest, which may be for another
+        number of logical devices. Default: only for the topology ``"cpu"``. The attribute is never None.
+    streams : {"one", "opara", "nimble", "wavefront", "best"}, optional
+        How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default: what is best by
+        prediction, the scheduler's streams among it, where the costs say how long operators take together.
+    launch_order : {"depth-first", "breadth-first", "critical-path", "opara"}, optional
+        Order in which kernels start (`tvm_sched.streams.order_launches`). Default: what is best by prediction, the
+        scheduler's order among it, where a device has several streams; else the scheduler's.
+    parameters : {"auto", "embed", "external"}
+        Where parameters' values go: into the artifact, or beside it. ``"auto"`` embeds up to `EMBED_LIMIT` bytes.
+    processor : {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
+        What TVM's kernels are compiled for: this machine's processor, or all of a level.
+    threads : int, optional
+        Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: all cores.
+    graph : bool, optional
+        Capture the second of several equal runs on GPUs as a CUDA graph, and replay it from then on.
+    resident : float or sequence of str, optional
+        Parameters that remain on the devices from run to run: a part of their bytes from 0 to 1, or names.
+    instances : int, optional
+        How many runs may proceed at once. This, ``graph`` and ``resident`` are what the artifact starts with;
+        `tvm_sched.runtime.ScheduledModule.configure` changes them.
+    stages : int or "auto"
+        Most stages of a pipeline; ``"auto"``: one for each device.
+    devices : sequence of str, optional
+        Names of the devices that a pipeline may use. Default: all.
+    latency_ceiling, throughput_floor : float, optional
+        Seconds that a batch may take at most, and batches a second at least, in a pipeline. One of the two.
+
+    Raises
+    ------
+    InputError
+        A value that is not allowed, an unknown topology, or an option of the other objective.
+    """
+
+    topology: Topology
+    objective: str = "latency"
+    scheduler: str = SCHEDULER
+    partitioner: str = PARTITIONER
+    options: Mapping[str, Any] = field(default_factory=dict)
+    cost_model: Any = None
+    backend: str | None = None
+    measure: bool | None = None
+    streams: str | None = None
+    launch_order: str | None = None
+    parameters: str = "auto"
+    processor: str = "native"
+    threads: int | None = None
+    graph: bool | None = None
+    resident: float | Sequence[str] | None = None
+    instances: int | None = None
+    stages: int | Literal["auto"] = "auto"
+    devices: Sequence[str] | None = None
+    latency_ceiling: float | None = None
+    throughput_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in _ALLOWED.items():
+            if (value := getattr(self, name)) not in allowed:
+                known = ", ".join(repr(each) for each in allowed if each is not None)
+                raise InputError(f"{name} is {value!r}; allowed are {known}")
+        if self.stages != "auto" and (not isinstance(self.stages, int) or self.stages < 1):
+            raise InputError(f"stages is {self.stages!r}; a number from 1, or 'auto', is allowed")
+        self._check_run()
+        self._check_objective()
+        object.__setattr__(self, "measure", wants_measuring(self.topology, self.backend, self.measure))
+        object.__setattr__(self, "topology", _loaded(self.topology))
+
+    def _check_run(self) -> None:
+        if self.instances is not None and not 1 <= self.instances <= 1024:
+            raise InputError(f"instances is {self.instances}; 1 to 1024 are allowed")
+        if isinstance(self.resident, (int, float)) and not 0 <= self.resident <= 1:
+            raise InputError(f"resident is {self.resident}; a part from 0 to 1, or names of parameters, is allowed")
+        if self.graph and self.backend != "cuda":
+            raise InputError("graph is for GPUs: give backend='cuda', too")
+
+    def _check_objective(self) -> None:
+        latency = self.objective == "latency"
+        for name in _OF_THROUGHPUT if latency else _OF_LATENCY:
+            if getattr(self, name) != DEFAULTS[name]:
+                raise InputError(
+                    f"{name} is for a pipeline: give objective='throughput', too"
+                    if latency
+                    else f"{name} is for objective='latency'; a pipeline's stages are cut by a partitioner"
+                )
+
+    @classmethod
+    def of(cls, topology: CompileOptions | Topology | str | os.PathLike[str], **settings: Any) -> CompileOptions:
+        """The options of a topology and of what is given; None stands for the default.
+
+        ``topology`` may be options, which ``settings`` then change.
+
+        Raises
+        ------
+        InputError
+            As the class, or there is no option of a name.
+        """
+        check_names(settings)
+        given = {name: value for name, value in settings.items() if value is not None}
+        if isinstance(topology, CompileOptions):
+            return replace(topology, **given) if given else topology
+        return cls(topology=topology, **given)  # type: ignore[arg-type]
+
+    @property
+    def run_options(self) -> dict[str, Any]:
+        """What the artifact starts with, as `ScheduledModule.configure` takes it."""
+        given = {"graph": self.graph, "resident": self.resident, "instances": self.instances}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def to_json(self) -> str:
+        """All but the topology, where it is not the default; `from_json` reads it."""
+        changed = {name: value for name, value in vars(self).items() if name in DEFAULTS and value != DEFAULTS[name]}
+        if callable(changed.get("cost_model")):
+            raise InputError("cost_model is a function, which a target cannot name; register it (register_cost_model)")
+        return json.dumps(changed)
+
+    @classmethod
+    def from_json(cls, topology: Topology | str, text: str) -> CompileOptions:
+        """Options that `to_json` wrote, or a person; raises `InputError` where it is no JSON object of options."""
+        try:
+            settings = msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise InputError(f"the target's options are {text!r}, which is no JSON object: {error}") from None
+        return cls.of(topology, **settings)
+
+
+DEFAULTS: Mapping[str, Any] = {
+    each.name: {} if each.default is MISSING else each.default
+    for each in fields(CompileOptions)
+    if each.name != "topology"
+}
+"""Each option but the topology, which has none."""
+
+
+def check_names(settings: Mapping[str, Any]) -> None:
+    """Refuse names that are no options."""
+    unknown = [name for name in settings if name not in DEFAULTS]
+    if unknown:
+        raise InputError(f"there is no option {unknown[0]!r} of compilation; there are {', '.join(sorted(DEFAULTS))}")
+
+
+def wants_measuring(topology: Any, backend: str | None, asked: bool | None) -> bool:
+    """Whether to measure schedules: as asked, and by default where the topology's name is ``"cpu"``.
+
+    Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
+    measured choice is neither.
+
+    Raises
+    ------
+    InputError
+        It is asked for where nothing runs on this machine's cores.
+    """
+    if asked and backend not in (None, "cpu"):
+        raise InputError(
+            f"backend is {backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
+        )
+    return topology == MEASURED and backend in (None, "cpu") if asked is None else asked
+
+
+def _loaded(topology: Topology | str | os.PathLike[str]) -> Topology:
+    return topology if isinstance(topology, Topology) else load_topology(topology)

@@ -1,0 +1,191 @@
+"""Times of a lowered model's kernels on this machine's cores, each measured once and kept in the database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+
+from ..._library import library_path
+from ...cost_model import CostWarning
+from ...cost_model.calibrated_model import costs_of_rows, threads_of
+from ...cost_model.database import Database
+from ...cost_model.predicted import database_key
+from ...cost_model.profile import Measurement, this_machine
+from ...cost_model.signature import signatures
+from ...errors import InputError, TvmSchedError
+from ...problem import Costs, Problem, Topology, cpu_topology
+from ...progress import Progress
+from ...runtime import ScheduledModule
+from ...runtime.tensors import random_value
+from ...schedulers import solve
+from ..emit.kernel_calls import claimed_functions
+from ..emit.runnable import link_calls, make_runnable
+from ..graph import Extraction, extract
+from ..kernel_libraries import KERNELS
+from ..processor import host_target, runs_here
+from .other_load import QUIET_LOAD, OtherLoad
+
+SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
+"""How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""
+
+
+def calibrated_costs(
+    mod: tvm.IRModule, topology: Topology, progress: Progress | None = None, load: OtherLoad | None = None
+) -> Costs:
+    """Latencies of a lowered model on ``cpuN``; kernels that were never met with as many threads are measured now.
+
+    A kernel is known by its signature and a digest of its code, so that the time of another kernel for the same shapes,
+    or of one that an older version of this package made, is not taken for its own. Times that are known are not measured
+    again, so that the same model gives the same latencies as long as the database is kept; but for times that were taken
+    beside other work, once ``load`` says that the machine is quiet.
+
+    Where a model cannot be run on random values, its kernels are predicted, with a `CostWarning`.
+    """
+    calls, machine = extract(mod), this_machine()
+    database, key = Database(), database_key(threads_of(topology, machine))
+    names = kernel_keys(mod, calls)
+    quiet = load is not None and load.share() <= QUIET_LOAD
+    rows = {
+        name: row
+        for name, row in _kept(database.read, machine, key).items()
+        if row.seconds > 0 and not (quiet and row.load > QUIET_LOAD and name in names)
+    }
+    if set(names) - rows.keys():
+        if progress:
+            progress("measuring kernels", 0, 1)
+        try:
+            new = _measure(mod, calls, topology, names)
+        except TvmSchedError as error:
+            warnings.warn(
+                f"the kernels of {calls.graph.name!r} could not be measured and are predicted: {error}",
+                CostWarning,
+                stacklevel=2,
+            )
+            new = []
+        new = [row for row in new if row.key not in rows]
+        _kept(database.write, machine, key, new)
+        rows |= {row.key: row for row in new}
+    return costs_of_rows(calls.graph, topology, machine, names, rows)
+
+
+def _kept(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Read or write the database; one that cannot be used is said, and is no reason not to compile."""
+    try:
+        return work(*arguments)
+    except InputError as error:
+        warnings.warn(f"{error}; kernels are measured again each time", CostWarning, stacklevel=3)
+        return {}
+
+
+def kernel_keys(mod: tvm.IRModule, calls: Extraction) -> list[str]:
+    """Under which name the database keeps each operator's time: its signature and a digest of what computes it."""
+    claimed = claimed_functions(mod)
+    digests: dict[str, str] = {}
+    keys = []
+    for text, call in zip(signatures(calls.graph), calls.calls, strict=True):
+        if call.function not in digests:
+            digests[call.function] = _digest(mod, call.function, call.function in claimed, call.external)
+        keys.append(Measurement(text, content=digests[call.function]).key)
+    return keys
+
+
+def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> str:
+    if claimed:
+        said = json.dumps(json.loads(mod.attrs[KERNELS][function])["kernel"], sort_keys=True)
+    elif external:
+        said = function
+    else:
+        said = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
+    return hashlib.sha256(f"{said} {host_target()} {_compiler()}".encode()).hexdigest()[:16]
+
+
+@cache
+def _compiler() -> str:
+    """Digest of what makes code of a kernel's description: our libraries and this part of the package."""
+    digest = hashlib.sha256()
+    for file in sorted([*library_path().parent.glob("*.so"), *Path(__file__).parent.rglob("*.py")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str]) -> list[Measurement]:
+    """The distinct kernels of a model, as long as they take in its run on one of the topology's devices."""
+    if not runs_here():
+        raise InputError(f"this machine lacks instructions of {host_target()}")
+    graph = calls.graph
+    problem = Problem(graph, cpu_topology(1), Costs(np.ones((len(graph.operators), 1), np.int64)))
+    shares = {call.function: (1, len(topology.devices)) for call in calls.calls}
+    kernels = link_calls(mod, calls, topology)
+    module = make_runnable(mod, calls, problem, solve(problem, "single"), kernels, shares)
+    others = OtherLoad()
+    times = kernel_times(module, [operator.name for operator in graph.operators], SECONDS)
+    load = round(others.share(), 2)
+    together: dict[str, list[int]] = {}
+    for position, key in enumerate(keys):
+        together.setdefault(key, []).append(position)
+    texts, rows = signatures(graph), []
+    for key, same in together.items():
+        seconds, error = _typical(times[:, same], load > QUIET_LOAD)
+        content = key.rpartition("#")[2]
+        row = Measurement(
+            texts[same[0]], graph.name, seconds, repeats=len(times), error=error, content=content, load=load
+        )
+        rows.append(row)
+    return rows
+
+
+def _typical(times: npt.NDArray[np.float64], busy: bool) -> tuple[float, float]:
+    """Seconds of a kernel whose calls took ``times``, (runs, calls), and the error of that, as a share of it.
+
+    The median of its runs; the least where other work on the machine made some of them longer.
+    """
+    low, middle = (max(float(np.quantile(times, q, axis=0).mean()), 1e-9) for q in (0.0, 0.5))
+    return (low, round(middle / low - 1, 4)) if busy else (middle, round((middle - low) / middle, 4))
+
+
+def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> npt.NDArray[np.float64]:
+    """Seconds of each operator in each of some runs of one stream, (runs, operators).
+
+    An operator's time is what passes from the end of the one before it to its own end, so that the times of a run make up
+    its latency. The runs have a thread of their own, with which the OpenMP threads end that kernels start: as long as a
+    process has more of these than cores, libgomp lets them sleep between kernels.
+    """
+    position = {name: k for k, name in enumerate(operators)}
+
+    def one(arguments: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.float64]:
+        module.run(*arguments)
+        times = np.zeros(len(operators))
+        rows = [row for row in module.timeline()["events"] if (row["event"] or {}).get("kind") == "kernel"]
+        begin = min((row["start_ns"] for row in rows), default=0)
+        for row in sorted(rows, key=lambda row: row["end_ns"]):
+            times[position[row["event"]["name"]]] = (row["end_ns"] - begin) / 1e9
+            begin = row["end_ns"]
+        return times
+
+    def work() -> npt.NDArray[np.float64]:
+        rng = np.random.default_rng(0)
+        arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
+        module.configure(trace=True)
+        one(arguments)
+        found: list[npt.NDArray[np.float64]] = []
+        begin = time.monotonic()
+        while not found or len(found) < (FEWEST_RUNS if time.monotonic() > begin + seconds else MOST_RUNS):
+            found.append(one(arguments))
+            if time.monotonic() > begin + MOST_SECONDS:
+                break
+        return np.array(found)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()

@@ -1,0 +1,111 @@
+"""Kernels measured beside each other: what two cores, or two streams, do to each other through what they share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...cost_model.devices import DeviceProperties
+from ...cost_model.features import Workload
+from ...cost_model.profile import Pair
+from .single_kernels import StandaloneKernel
+
+_SLICE_MS = 2
+"""How long the other kernel runs before it looks whether it may stop."""
+
+
+def choose_pairs(
+    work: Workload, device: DeviceProperties, seconds: npt.NDArray[np.float64], count: int
+) -> list[tuple[int, int]]:
+    """Pairs of kernels that say most of how a device is shared, as positions; the first first.
+
+    Of those bound by arithmetic and of those bound by memory (at the device's rates) the longest are taken, and of these
+    each beside each, its like and itself included.
+
+    Parameters
+    ----------
+    work : Workload
+        Distinct kernels.
+    device : DeviceProperties
+    seconds : array of float
+        What each takes of a run in all.
+    count : int
+        The most pairs.
+    """
+    arithmetic = work.flops / device.peak("float32") >= work.bytes / device.bandwidth
+    order = np.argsort(-seconds, kind="stable")
+    ranks = [order[arithmetic[order] == kind][: isqrt(count) + 1].tolist() for kind in (True, False)]
+    entries = [(rank, kernel) for kernels in ranks for rank, kernel in enumerate(kernels)]
+    pairs = [(i + j, a, b) for n, (i, a) in enumerate(entries) for j, b in entries[n:]]
+    return [(a, b) for _, a, b in sorted(pairs, key=lambda pair: pair[0])[:count]]
+
+
+def measure_pairs(
+    pairs: Iterable[tuple[str, str]],
+    kernels: Mapping[str, StandaloneKernel],
+    others: Mapping[str, StandaloneKernel],
+    threads: int,
+) -> list[Pair]:
+    """Measure kernels of the CPU beside each other.
+
+    Parameters
+    ----------
+    pairs : iterable of (signature, signature)
+    kernels, others : mapping of str to StandaloneKernel
+        Twice the same, with tensors and state of their own; pairs that are not there are left out.
+    threads : int
+        That each has.
+    """
+    alone: dict[str, float] = {}
+    result = []
+    for first, second in pairs:
+        if first not in kernels or second not in others:
+            continue
+        for name in (first, second):
+            if name not in alone:
+                alone[name] = _seconds(kernels[name])
+        with running_beside(lambda second=second: _seconds(others[second], repeat=1)):  # type: ignore[misc]
+            a = _seconds(kernels[first])
+        with running_beside(lambda first=first: _seconds(kernels[first], repeat=1)):  # type: ignore[misc]
+            b = _seconds(others[second])
+        result.append(Pair(first, second, (alone[first], alone[second]), (a, b), threads))
+    return result
+
+
+def _seconds(kernel: StandaloneKernel, repeat: int = 7) -> float:
+    return kernel.seconds(repeat, number=1, min_repeat_ms=_SLICE_MS)
+
+
+@contextmanager
+def running_beside(work: Callable[[], Any]) -> Iterator[None]:
+    """While the block runs, another thread does ``work`` again and again; it has begun once already when the block starts.
+
+    ``work`` leaves Python's lock to others while it computes, as calls of kernels and large copies do.
+    """
+    begun, stop, errors = threading.Event(), threading.Event(), list[BaseException]()
+
+    def repeat() -> None:
+        try:
+            while not stop.is_set():
+                work()
+                begun.set()
+        except BaseException as error:
+            errors.append(error)
+            begun.set()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -1,0 +1,208 @@
+"""Which use of the cores is fastest: schedules of one model for this machine, run in turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import tvm
+
+from ...cores import cores
+from ...errors import InfeasibleError, InputError, TvmSchedError
+from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
+from ...progress import Progress
+from ...runtime import ScheduledModule
+from ...runtime.tensors import random_value
+from ...schedule import Schedule
+from ...schedulers import solve
+from ..attributes import get_problem, get_schedule
+from ..emit.runnable import link_calls, make_runnable
+from ..graph import extract
+
+MARGIN = 0.02
+"""A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""
+SECONDS = 1.0
+"""How long two schedules are compared where nothing else is said."""
+_WARM_UP, _LEAST_RUNS, _TURNS = 3, 4, 2
+_BLOCKS = (0, 12, 8)
+"""Sizes of the blocks that IOS is tried with, until one has few enough states; 0: as the graph has them."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    name: str
+    problem: Problem
+    schedule: Schedule
+
+
+def choose_fastest(
+    mod: tvm.IRModule, seconds: float | None = None, progress: Progress | None = None
+) -> tuple[Problem, Schedule]:
+    """Measure the schedule of a lowered module and others for the same cores on this machine; return the fastest.
+
+    All kernels are measured where they run, on one thread and on all. From these times, candidates are planned:
+
+    - one stream: operators one after another, each on all cores;
+    - one of N devices: the same with one core;
+    - in parallel: stages of one device by `ios`, which gives each stream of a stage threads of its own;
+    - logical devices: `heft` over as many devices as there are cores;
+    - the module's own schedule, if it is none of these.
+
+    The first is held, and gives its place to another that is faster by more than `MARGIN` in turns with it. So the answer
+    is slower than one stream with all cores by no more than that and the noise of the machine.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        With problem and schedule in its attributes; its topology is of CPUs.
+    seconds : float, optional
+        For which two schedules are compared; default `SECONDS`.
+    progress : callable, optional
+
+    Returns
+    -------
+    problem, schedule
+        The schedule's notes say under ``"measured"`` what was measured, in seconds, and what was chosen.
+
+    Raises
+    ------
+    InputError
+        The topology has devices that are not CPUs.
+    """
+    problem, schedule = get_problem(mod), get_schedule(mod)
+    others = [device.name for device in problem.topology.devices if device.kind != "cpu"]
+    if others:
+        raise InputError(
+            f"device {others[0]!r} of topology {problem.topology.name!r} is no CPU; schedules are measured on this "
+            "machine's cores: compile for cpu or cpuN, or do not ask for measuring"
+        )
+    return _Choice(mod, problem.topology, SECONDS if seconds is None else seconds, progress or (lambda *_: None)).run(
+        problem, schedule
+    )
+
+
+class _Choice:
+    def __init__(self, mod: tvm.IRModule, topology: Topology, seconds: float, progress: Progress) -> None:
+        self.mod, self.seconds, self.progress = mod, seconds, progress
+        self.calls = extract(mod)
+        self.kernels = link_calls(mod, self.calls, topology)
+        self.rows: list[dict[str, Any]] = []
+
+    def run(self, problem: Problem, given: Schedule) -> tuple[Problem, Schedule]:
+        first = self._one_stream(problem)
+        best = first
+        candidates = list(self._candidates(first, problem, given))
+        for position, candidate in enumerate(candidates):
+            self.progress(f"measuring {candidate.name}", position, len(candidates))
+            held, found = compare(partial(self._turn, best), partial(self._turn, candidate), self.seconds)
+            if not self.rows:
+                self.rows.append({"schedule": first.name, "seconds": held})
+            self.rows.append({"schedule": candidate.name, "seconds": found, "beside": best.name, "its_seconds": held})
+            if found < held * (1 - MARGIN):
+                best = candidate
+        notes = {"chosen": best.name, "cores": cores(), "margin": MARGIN, "measured": self.rows}
+        schedule = msgspec.structs.replace(best.schedule, notes={**best.schedule.notes, "measured": notes})
+        return best.problem, schedule
+
+    def _one_stream(self, problem: Problem) -> _Candidate:
+        """One device with all cores, with the times of its kernels on one thread and on all of them."""
+        count, topology = cores(), cpu_topology(1)
+        planned = Problem(problem.graph, topology, Costs(problem.costs.operator_ns.min(axis=1, keepdims=True)))
+        schedule = solve(planned, "single")
+        self.progress("measuring kernels on all cores", 0, 2)
+        whole = self._kernel_times(planned, schedule, (1, 1))
+        self.progress("measuring kernels on one core", 1, 2)
+        one = whole if count == 1 else self._kernel_times(planned, schedule, (1, count))
+        share = np.clip(one / (count * whole), 1 / count, 1).reshape(-1, 1, 1)
+        together = Concurrency(share, threads=(count,))
+        self.one_thread = np.ceil(one).astype(np.int64)
+        costs = Costs(np.ceil(whole).astype(np.int64).reshape(-1, 1), source="measured", concurrency=together)
+        measured = Problem(problem.graph, topology, costs)
+        return _Candidate("one stream", measured, solve(measured, "single"))
+
+    def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
+        """Nanoseconds of each operator, the median of several runs."""
+        shares = {call.function: share for call in self.calls.calls}
+        module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
+        module.configure(trace=True)
+        times: dict[str, list[int]] = {operator.name: [] for operator in problem.graph.operators}
+
+        def collect() -> None:
+            for row in module.timeline()["events"]:
+                if (row["event"] or {}).get("kind") == "kernel":
+                    times[row["event"]["name"]].append(row["end_ns"] - row["start_ns"])
+
+        _run(module, self.seconds / 2, collect)
+        return np.array([max(statistics.median(times[operator.name]), 1.0) for operator in problem.graph.operators])
+
+    def _candidates(self, first: _Candidate, problem: Problem, given: Schedule) -> Iterator[_Candidate]:
+        if cores() > 1:
+            yield from self._parallel_streams(first)
+            yield from self._logical_devices(first)
+        if len(problem.topology.devices) > 1 or any(placement.stage for placement in given.placements):
+            yield _Candidate(f"{given.scheduler} on {problem.topology.name}", problem, given)
+
+    def _parallel_streams(self, first: _Candidate) -> Iterator[_Candidate]:
+        for block in _BLOCKS:
+            try:
+                schedule = solve(first.problem, "ios", {"block": block, "groups": max(4, cores()), "states": 20_000})
+            except (InputError, InfeasibleError):
+                continue
+            if any(placement.stage for placement in schedule.placements):
+                yield _Candidate("in parallel", first.problem, schedule)
+            return
+
+    def _logical_devices(self, first: _Candidate) -> Iterator[_Candidate]:
+        topology = cpu_topology(cores())
+        costs = Costs(np.repeat(self.one_thread.reshape(-1, 1), cores(), axis=1), source="measured")
+        problem = Problem(first.problem.graph, topology, costs)
+        for name, scheduler in (("one of N devices", "single"), ("logical devices", "heft")):
+            try:
+                yield _Candidate(name, problem, solve(problem, scheduler))
+            except TvmSchedError:  # a share of the memory may be too little
+                continue
+
+    def _turn(self, candidate: _Candidate, seconds: float) -> list[float]:
+        """Seconds of each run of a module that is made for this turn alone."""
+        module = make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
+        return _run(module, seconds)
+
+
+def _run(module: ScheduledModule, seconds: float, after: Callable[[], None] = lambda: None) -> list[float]:
+    """Run a module for some time; return the seconds of each run."""
+    rng = np.random.default_rng(0)
+    times: list[float] = []
+    arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
+    for _ in range(_WARM_UP):
+        module.run(*arguments)
+    end = time.perf_counter() + seconds
+    while len(times) < _LEAST_RUNS or time.perf_counter() < end:
+        begin = time.perf_counter()
+        module.run(*arguments)
+        times.append(time.perf_counter() - begin)
+        after()
+    return times
+
+
+def compare(
+    first: Callable[[float], list[float]], second: Callable[[float], list[float]], seconds: float
+) -> tuple[float, float]:
+    """Median seconds of two schedules that take turns, so that a change of the machine's speed meets both.
+
+    Parameters
+    ----------
+    first, second : callable
+        Called with the seconds of a turn, returns the seconds of each run. In a turn a schedule follows itself, as in use:
+        run by run in turns, each would find the caches full of the other's parameters.
+    """
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_TURNS):
+        for turn, found in zip((first, second), times, strict=True):
+            found += turn(seconds / (2 * _TURNS))
+    return statistics.median(times[0]), statistics.median(times[1])

@@ -1,0 +1,36 @@
+"""Whether other processes keep this machine busy: what is measured beside them says more of them than of kernels."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_STAT = Path("/proc/stat")
+QUIET_LOAD = 0.1
+"""Up to this many cores in use by others, what is measured counts as undisturbed."""
+
+
+class OtherLoad:
+    """Cores that others use, between calls of `share`; always 0 where the system does not tell."""
+
+    def __init__(self) -> None:
+        self._last = _read()
+
+    def share(self) -> float:
+        """Cores in use beside this process since the last call, in the mean; it is exact to 10 ms of one core."""
+        before, self._last = self._last, _read()
+        wall = max(self._last[2] - before[2], 1e-9)
+        return max((self._last[0] - before[0]) - (self._last[1] - before[1]), 0.0) / wall
+
+
+def _read() -> tuple[float, float, float]:
+    """Seconds of all cores that were not idle, of this process, and of the clock."""
+    busy = 0.0
+    own, now = time.process_time(), time.perf_counter()
+    if _STAT.is_file():
+        user, nice, system, _, _, *interrupts = map(int, _STAT.read_text().split("\n", 1)[0].split()[1:9])
+        busy = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+    else:
+        busy = own
+    return busy, own, now

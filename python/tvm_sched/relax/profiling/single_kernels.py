@@ -1,0 +1,69 @@
+"""Kernels of a lowered model, each with tensors of its own, so that it can be called alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+
+from ...cost_model.signature import signatures
+from ...runtime.tensors import random_value
+from ..graph import Extraction
+from ..kernel_libraries import KERNELS, make_modules
+from ..kernels import compile_kernels
+from ..processor import host_target
+
+
+@dataclass(frozen=True)
+class StandaloneKernel:
+    """A kernel on the CPU and what it is called with.
+
+    Attributes
+    ----------
+    module : tvm.runtime.Module
+        That implements it.
+    function : str
+    values : list of tensor
+        Inputs, which are random, and outputs.
+    """
+
+    module: Any
+    function: str
+    values: list[Any]
+
+    def seconds(self, repeat: int = 5, **options: Any) -> float:
+        """Median over ``repeat`` of the mean seconds of some calls; options of TVM's ``time_evaluator``."""
+        timed = self.module.time_evaluator(self.function, tvm.cpu(), repeat=repeat, **options)
+        return float(np.median(timed(*self.values).results))
+
+
+def standalone_kernels(
+    mod: tvm.IRModule, extraction: Extraction, wanted: Collection[str], devices: int
+) -> dict[str, StandaloneKernel]:
+    """The kernels of some signatures, compiled for one of this many devices on this machine's cores.
+
+    Kernels that only run within an executor have no entry.
+    """
+    first = {text: o for o, text in reversed(list(enumerate(signatures(extraction.graph)))) if text in wanted}
+    calls = {text: extraction.calls[o] for text, o in first.items() if not extraction.calls[o].packed}
+    claimed = {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()
+    libraries = {call.function: call.function for call in calls.values() if call.function in claimed}
+    own = {call.function: mod[call.function] for call in calls.values() if not call.external}
+    modules = make_modules(mod, libraries, dict.fromkeys(libraries, (1, devices))) + (
+        [compile_kernels(own, host_target())] if own else []
+    )
+    rng, result = np.random.default_rng(0), {}
+    for text, call in calls.items():
+        module = next((each for each in modules if each.implements_function(call.function)), None)
+        if module is not None:
+            values = [_value(rng, extraction, name) for name in (*call.inputs, *call.outputs)]
+            result[text] = StandaloneKernel(module, call.function, values)
+    return result
+
+
+def _value(rng: np.random.Generator, extraction: Extraction, name: str) -> Any:
+    tensor = extraction.graph.tensors[extraction.graph.index.tensor_id[name]]
+    return tvm.runtime.tensor(random_value(rng, {"shape": tensor.shape, "dtype": tensor.dtype}))

@@ -1,0 +1,148 @@
+"""The one verifier: it knows every rule of ``docs/model.md`` and names what breaks one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from ..errors import ScheduleError
+from ..problem import Problem
+from ._compiled import compiled, placements_array, transfers_array
+from .contiguity import contiguity_violations
+from .residency import Resident, resident_parameters, when_warm
+from .rules import RULES, Violation, describe
+from .schedule import Schedule, ScheduleIndex
+from .simulator import Times, price
+
+__all__ = ["RULES", "Violation", "verify", "violations"]
+
+
+def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False, resident: Resident = 0.0) -> None:
+    """Check that a schedule is feasible and that its certificate is true.
+
+    Parameters
+    ----------
+    contiguous : bool or int
+        Check too that the operators which a device runs within a submodel form one contiguous subgraph, or at most
+        this many: no path leaves one and comes back (SortingHat, equations 6 to 8, where a device has several).
+    resident : float or collection of str
+        Check too that the memory suffices for warm runs, in which these parameters remain on the devices (see
+        `simulate`). The certificate is that of a cold run.
+
+    Raises
+    ------
+    ScheduleError
+        At the first broken rule; the message names the rule, the operator and the device.
+    InputError
+        ``resident`` is no part from 0 to 1 and no list of parameters.
+    """
+    for violation in _find(problem, schedule, contiguous, resident, limit=1):
+        raise ScheduleError(violation.message)
+
+
+def violations(
+    problem: Problem,
+    schedule: Schedule,
+    contiguous: bool | int = False,
+    limit: int = 100,
+    resident: Resident = 0.0,
+) -> list[Violation]:
+    """Every broken rule, up to ``limit``; an empty list for a schedule that `verify` accepts.
+
+    Rules that need times (memory, the certificate) are judged only where no rule before them is broken.
+    """
+    return list(islice(_find(problem, schedule, contiguous, resident, limit), limit))
+
+
+def _find(
+    problem: Problem, schedule: Schedule, contiguous: bool | int, resident: Resident, limit: int
+) -> Iterator[Violation]:
+    if schedule.problem != problem.digest:
+        yield Violation(
+            "problem",
+            f"rule 'problem': the schedule was made for problem {schedule.problem!r}, this is {problem.digest!r}",
+        )
+    try:
+        index = ScheduleIndex.of(problem, schedule)
+    except ScheduleError as error:
+        yield Violation("problem", f"rule 'problem': {error}")
+        return
+    names = resident_parameters(problem, schedule, resident)
+    rows = compiled(problem).violations(placements_array(index), transfers_array(index), limit)
+    yield from (describe(problem, index, row) for row in rows)
+    yield from _evictions(problem, index)
+    if contiguous:
+        yield from contiguity_violations(problem, schedule, index, int(contiguous))
+    if not rows:
+        times = price(problem, index)
+        yield from _memory(problem, index, times)
+        yield from _certificate(schedule, times)
+        if names:
+            warm = when_warm(problem, index, names)
+            yield from _memory(
+                problem, warm, price(problem, warm), f" of a warm run with {len(names)} parameters there"
+            )
+
+
+def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
+    """What may leave a device before the end is a parameter that the model does not return."""
+    for t, d in sorted(index.evicted):
+        tensor, device = problem.graph.tensors[t], problem.topology.devices[d].name
+        if tensor.kind != "parameter" or t in problem.graph.index.graph_outputs:
+            what = f"of kind {tensor.kind!r}" if tensor.kind != "parameter" else "which the model returns"
+            message = (
+                f"rule 'evict': tensor {tensor.name!r}, {what}, is evicted from {device!r}; only other parameters are"
+            )
+            yield Violation("evict", message, "", device)
+
+
+def _memory(problem: Problem, index: ScheduleIndex, times: Times, run: str = "") -> Iterator[Violation]:
+    """Rule 5: for each device that overflows, the first moment (of the ``run``, in words) at which it does."""
+    over = [d for d, device in enumerate(problem.topology.devices) if times.peak_memory[d] > device.memory]
+    if not over:
+        return
+    arrays = placements_array(index), transfers_array(index)
+    profile = np.from_dlpack(compiled(problem).memory_profile(*arrays))
+    holdings = np.from_dlpack(compiled(problem).holdings(*arrays))
+    for d in over:
+        device = problem.topology.devices[d]
+        levels = profile[profile[:, 0] == d]
+        _, moment, held = levels[np.argmax(levels[:, 2] > device.memory)].tolist()
+        there = (holdings[:, 1] == d) & (holdings[:, 2] <= moment) & (holdings[:, 3] > moment)
+        tensors = sorted(holdings[there, 0].tolist(), key=lambda t: -problem.graph.index.size[t])
+        largest = ", ".join(f"{problem.graph.tensors[t].name!r} ({problem.graph.index.size[t]})" for t in tensors[:3])
+        operator = _running(problem, index, times, d, moment)
+        during = f", while operator {operator!r} runs" if operator else ""
+        message = (
+            f"rule 'memory': device {device.name!r} holds {held} bytes at {moment} ns{run}{during}; "
+            f"that is {held - device.memory} more than its memory of {device.memory} bytes. "
+            f"It holds {len(tensors)} tensors, the largest are {largest}"
+        )
+        yield Violation("memory", message, operator, device.name)
+
+
+def _running(problem: Problem, index: ScheduleIndex, times: Times, device: int, moment: int) -> str:
+    """Operator that runs on a device at a moment; empty where none does."""
+    for p, (o, d) in enumerate(zip(index.operator, index.device, strict=True)):
+        if d == device and times.start_ns[p] <= moment < times.end_ns[p]:
+            return problem.graph.operators[o].name
+    return ""
+
+
+def _certificate(schedule: Schedule, times: Times) -> Iterator[Violation]:
+    certificate = schedule.certificate
+    if certificate is None:
+        return
+    if certificate.latency_ns != times.latency_ns:
+        yield Violation(
+            "certificate",
+            f"rule 'certificate': it says {certificate.latency_ns} ns, the simulation {times.latency_ns} ns",
+        )
+    if not 0 <= certificate.lower_bound_ns <= certificate.latency_ns:
+        yield Violation(
+            "certificate",
+            f"rule 'certificate': the lower bound is {certificate.lower_bound_ns} ns; "
+            f"from 0 to the latency, {certificate.latency_ns} ns, is allowed",
+        )

@@ -1,0 +1,140 @@
+"""Improvers of whole schedules: annealing, blocks of operators, local search over events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from ...anytime import Budget
+from ...errors import InfeasibleError
+from ...progress import report_progress
+from ...schedule import ScheduleIndex
+from ..common.native import Effort, anneal, anneal_several, fit
+from ..common.search import Improvement, schedule_index
+from .blocks import BlockSearch
+from .state import ScheduleState, Start
+
+EVENTS_PER_SECOND = 15_000_000
+"""Events that local search replays in a second, roughly, on one core of a server."""
+
+SLICE = EVENTS_PER_SECOND // 100
+"""Events of a step."""
+
+PLACES_PER_SECOND = 1_500_000
+"""Operators times devices that list scheduling tries in a second, roughly, on one core of a server."""
+
+STARTS = 4
+"""Schedules from which annealing and local search start."""
+
+RACE = 0.3
+"""Share of the local search that is a race of its starts; then the leader goes on alone."""
+
+
+class Annealing:
+    """Simulated annealing over devices and order (``cpp/search/annealing.h``).
+
+    From several starts by successive halving. With ``stage`` above 1 from the best alone, and operators move into stages,
+    too, where the costs know operators together.
+    """
+
+    def __init__(self, stage: int = 1) -> None:
+        self.name = "annealing" if stage == 1 else "annealing into stages"
+        self._stage = stage
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """All of the budget: annealing that is cut off while it is hot is worth nothing."""
+        seconds = budget.left
+        budget.spend(seconds)
+        effort = Effort.of(state.problem, seconds, budget.deadline, state.seed, state.goal, self._stage)
+        with suppress(InfeasibleError):
+            state.offer_index(fit(state.problem, self._annealed(state, effort)))
+        return True
+
+    def _annealed(self, state: ScheduleState, effort: Effort) -> ScheduleIndex:
+        if self._stage > 1 and state.best is not None:
+            return anneal(state.problem, state.best, effort)
+        starts = [schedule_index(start.sequence) for start in state.diverse_starts(STARTS)]
+        if not starts:
+            raise InfeasibleError("there is no schedule without evictions to start from")
+        return anneal_several(state.problem, starts, effort)
+
+
+class Blocks:
+    """Blocks of operators move between groups of devices that are far from each other (`BlockSearch`)."""
+
+    name = "blocks"
+
+    def __init__(self) -> None:
+        self._search: BlockSearch | None = None
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """One list schedule with a changed rule."""
+        if self._search is None:
+            if state.listed is None:
+                return False
+            scale = state.memory_scale
+            self._search = BlockSearch(state.problem, state.searches, state.listed, scale, state.seed)
+        budget.spend(len(state.problem.graph.operators) * len(state.problem.topology.devices) / PLACES_PER_SECOND)
+        report_progress(self.name, int(budget.spent * 1000), int(budget.work * 1000))
+        if self._search.step():
+            state.offer_sequence(self._search.best.sequence, state.memory_scale)
+        return True
+
+
+class LocalSearch:
+    """Local search over sequences of events (``cpp/search/local_search.h``).
+
+    A race from the best starts, then the leader alone; where it is stuck, with another seed from the best that is known.
+    """
+
+    name = "local search"
+
+    def __init__(self) -> None:
+        self._steps: Iterator[bool] | None = None
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """Some thousand events."""
+        self._steps = self._steps or self._all(state, budget)
+        return next(self._steps, False)
+
+    def _all(self, state: ScheduleState, budget: Budget) -> Iterator[bool]:
+        starts = state.starts()[:STARTS]
+        share = RACE * budget.left / max(len(starts), 1)
+        racers: list[tuple[int, int, Improvement, Start]] = []
+        for i, start in enumerate(starts):
+            racer = self._search(state, start, state.seed + i)
+            yield from self._run(state, budget, racer, start, max(budget.left - share, 0.0))
+            if len(racer.best):  # by the order of its events a start may seem to need more memory than it does
+                racers.append((racer.latency_ns, i, racer, start))
+        if not racers:
+            return
+        _, _, leader, start = min(racers, key=lambda entry: entry[:2])
+        seed = state.seed + len(starts)
+        while True:
+            yield from self._run(state, budget, leader, start, 0.0)
+            start = state.starts()[0]
+            leader, seed = self._search(state, start, seed), seed + 1
+            # For its making, so that this ends where a search is stuck at once.
+            budget.spend(len(start.sequence) / EVENTS_PER_SECOND)
+            yield True
+
+    @staticmethod
+    def _search(state: ScheduleState, start: Start, seed: int) -> Improvement:
+        return state.searches.improve(start.sequence, start.memory_scale, seed, state.goal)
+
+    def _run(
+        self, state: ScheduleState, budget: Budget, search: Improvement, start: Start, until: float
+    ) -> Iterator[bool]:
+        """Go on until so much of the budget is left, or the search is stuck."""
+        best = start.latency_ns
+        while budget.left > until:
+            report_progress(self.name, int(budget.spent * 1000), int(budget.work * 1000))
+            portion = max(1, min(SLICE, int((budget.left - until) * EVENTS_PER_SECOND)))
+            budget.spend(portion / EVENTS_PER_SECOND)
+            useful = search.step(portion)
+            if len(search.best) and search.latency_ns < best:
+                best = search.latency_ns
+                state.offer_sequence(search.best, start.memory_scale)
+            yield True
+            if not useful:
+                return

@@ -1,0 +1,128 @@
+"""Many list schedules of one problem, each with other rules of where operators may go: starts for a search.
+
+A list schedule decides without looking ahead. So the portfolio varies what it cannot see: whether direct host access pays
+when a bus has to be kept busy, whether devices that are far from the others are worth using, and for which parts of the
+model. A transformer's parts follow each other, so a part is a range of the operators by the parameters that lie before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ...problem import HOST, Problem
+from ..common.greedy import priorities
+from ..common.search import Array, Choice, Searches
+
+ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""How often the model's parts go round the groups of devices."""
+
+SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.5)
+"""Share of a round that the smaller of two groups has."""
+
+MOST_PLACES = 4_000_000
+"""Operators times devices that are tried in all."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where operators may go: for each a position in ``choices``."""
+
+    choices: list[Choice]
+    choice: list[int]
+
+
+def groups(problem: Problem) -> list[list[int]]:
+    """Devices that reach each other without a PCIe bus: what they send each other disturbs no load."""
+    topology = problem.topology
+    devices = range(len(topology.devices))
+    to_host = [route for d in devices for route in (topology.route(HOST, d), topology.route(d, HOST)) if route]
+    buses = {c for route in to_host for c in route.channels}
+    group = list(devices)
+    for a in devices:
+        for b in devices:
+            route = topology.route(a, b) if a != b else None
+            if route is not None and not buses & set(route.channels) and group[a] != group[b]:
+                old, new = group[b], group[a]
+                group = [new if g == old else g for g in group]
+    return [[d for d in devices if group[d] == g] for g in dict.fromkeys(group)]
+
+
+def rules(problem: Problem) -> Iterator[Rule]:
+    """The rules to try, the most promising first."""
+    everywhere, count = list(range(len(problem.topology.devices))), len(problem.graph.operators)
+    together = groups(problem)
+    fast = _fastest(problem)
+    sets = [everywhere, *together] if len(together) > 1 else [everywhere]
+    sets += [[d for d in devices if d in fast] for devices in sets]
+    distinct = [list(s) for s in dict.fromkeys(tuple(s) for s in sets) if s]
+    for direct in (False, True):
+        for devices in distinct:
+            yield Rule([Choice(devices, direct)], [0] * count)
+    if len(together) > 1:
+        yield from _parts(problem, together)
+
+
+def _fastest(problem: Problem) -> set[int]:
+    """Devices on which the whole model takes at most half as long again as on the fastest."""
+    best = problem.costs.operator_ns.astype(float).sum(axis=0)
+    return {d for d, ns in enumerate(best.tolist()) if ns <= 1.5 * best.min()}
+
+
+def _parts(problem: Problem, together: list[list[int]]) -> Iterator[Rule]:
+    """Parts of the model in turn on groups of devices."""
+    position = _position(problem)
+    most = max(len(group) for group in together)
+    if len(together) == 2:
+        first, second = sorted(range(2), key=lambda g: len(together[g]))
+        patterns = [[(share, first), (1 - share, second)] for share in SHARES]
+    else:
+        patterns = [[(1 / n, g) for g in range(n)] for n in range(2, len(together) + 1)]
+        patterns.append([(len(group) / sum(map(len, together)), g) for g, group in enumerate(together)])
+    choices = [Choice(group, direct=most == 1) for group in together]
+    for pattern in patterns:
+        for rounds in ROUNDS:
+            for order in (pattern, pattern[::-1]):
+                yield Rule(choices, _deal(position, rounds, order))
+
+
+def _position(problem: Problem) -> list[float]:
+    """For each operator, the share of the parameters' bytes that it and those before it read, from 0 to 1."""
+    index, rank = problem.graph.index, priorities(problem)
+    position, seen, total = [0.0] * len(rank), set[int](), 0
+    for o in sorted(range(len(rank)), key=lambda o: (-rank[o], o)):
+        new = [t for t in index.host_inputs[o] if t not in seen]
+        seen.update(new)
+        total += sum(index.size[t] for t in new)
+        position[o] = total
+    return [at / max(total, 1) for at in position]
+
+
+def _deal(position: list[float], rounds: int, pattern: list[tuple[float, int]]) -> list[int]:
+    """The group of each operator: in each round the groups have their shares one after another."""
+    ends = [0.0]
+    for share, _ in pattern:
+        ends.append(ends[-1] + share)
+    limits = list(pairwise(ends))
+    dealt = []
+    for at in position:
+        within = (at * rounds) % 1.0
+        part = next((i for i, (low, high) in enumerate(limits) if low <= within < high), len(limits) - 1)
+        dealt.append(pattern[part][1])
+    return dealt
+
+
+def starts(problem: Problem, searches: Searches, memory_scale: float = 1.0) -> Iterator[tuple[Array, Rule]]:
+    """The portfolio's schedules as sequences, each with the rule that made it.
+
+    As many as a limit on the work allows, at least the first few; those that do not fit into ``memory_scale`` of the memory
+    are left out.
+    """
+    places = max(len(problem.graph.operators) * len(problem.topology.devices), 1)
+    for i, rule in enumerate(rules(problem)):
+        if i >= 4 and i * places > MOST_PLACES:
+            return
+        found = searches.construct(rule.choices, rule.choice, memory_scale)
+        if found is not None:
+            yield found[0], rule

@@ -1,0 +1,106 @@
+"""Scheduler `anytime`: improvers take turns at the best schedule so far until it is proved or the budget is used up."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...anytime import Budget, Turn, budget_of, improve
+from ...errors import require_at_least
+from ...problem import Problem
+from ...schedule import Certificate, Schedule
+from ..common.native import nothing_contends
+from ..registry import SCHEDULERS, register
+from .improvers import Annealing, Blocks, LocalSearch
+from .rules import groups
+from .starts import ListScheduling, QuickMethods
+from .state import ScheduleState
+
+TIME_LIMIT = 20.0
+"""Seconds, where neither time nor work is limited."""
+
+WORK_SHARE = 0.8
+"""Part of the time limit for which there is work, so that the clock seldom decides."""
+
+SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
+"""Shares of the work in general; where there are no groups of devices, local search has that of blocks, too."""
+
+FREE_SHARES = {"annealing": 1.0}
+"""Where nothing is loaded and no copy waits for another, which annealing times much faster."""
+
+STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
+"""Share of all work for annealing into stages, where the costs know operators together. Where parameters are loaded, the
+search without stages knows more ways."""
+
+
+class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `anytime`.
+
+    Parameters
+    ----------
+    time_limit : float, optional
+        Seconds by the clock, after which the best so far is the answer; 20, or no limit where ``work`` is given.
+    work : float, optional
+        Seconds of work on an idle core; four fifths of the time limit where it is not given. With the same work and seed
+        the same schedule comes out on every machine, unless the time limit ends the search first.
+    stage : int
+        Most operators that start together, where the costs know how long they take; 1: none.
+    seed : int
+    """
+
+    time_limit: float | None = None
+    work: float | None = None
+    stage: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least(self, stage=1, seed=0)
+        self.budget()
+
+    def budget(self) -> Budget:
+        """The budget, counted from now."""
+        return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)
+
+
+@register("anytime", options=AnytimeOptions, answers_interrupt=True)
+def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
+    """The best schedule that many methods find together within a budget, with how far it can be from the optimum.
+
+    List schedules by many rules and all quick methods come first, so the answer is never worse than theirs. Then annealing,
+    blocks of operators and local search over events each have a share of the work; where the costs know operators
+    together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
+
+    Raises
+    ------
+    InfeasibleError
+        No schedule within the devices' memory was found.
+    """
+    budget, state = options.budget(), ScheduleState(problem, options.seed)
+    status = improve(state, turns(problem, options, budget.work), budget)
+    schedule = state.answer()
+    return msgspec.structs.replace(schedule, certificate=Certificate.unchecked(status))
+
+
+SCHEDULERS.alias("auto", "anytime")
+SCHEDULERS.alias(
+    "exact",
+    "anytime",
+    renamed={"improve_time_limit": "work"},
+    gone=("dominators", "operators", "submodel_time_limit", "submodels_time_limit", "workers"),
+)
+
+
+def turns(problem: Problem, options: AnytimeOptions, work: float) -> list[Turn[ScheduleState]]:
+    """The improvers for a problem, with their shares of the work."""
+    index, topology = problem.graph.index, problem.topology
+    loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
+    stages = problem.costs.concurrency is not None and options.stage > 1
+    staged = 0.0 if not stages else STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
+    shares = dict(FREE_SHARES if nothing_contends(problem) else SHARES)
+    if "blocks" in shares and len(groups(problem)) < 2:
+        shares["local search"] += shares.pop("blocks")
+    chosen = (Annealing(), Blocks(), LocalSearch())
+    found: list[Turn[ScheduleState]] = [Turn(ListScheduling()), Turn(QuickMethods(problem, options.stage, work))]
+    found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]
+    if staged:
+        found.append(Turn(Annealing(options.stage), staged))
+    return found

@@ -1,0 +1,109 @@
+"""Improvers that find first schedules: list scheduling by many rules, and every registered method that is quick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ...anytime import Budget
+from ...errors import InfeasibleError
+from ...problem import Problem
+from ...progress import report_progress
+from ...schedule import ScheduleIndex
+from ..common.greedy import list_schedule, priorities
+from ..common.native import SCALES
+from ..common.partial import PartialSchedule
+from ..common.search import rows_of
+from ..registry import get
+from .blocks import Found
+from .rules import starts
+from .state import ScheduleState
+
+BOLD_SCALES = (1.2, 1.6, 2.5)
+"""Shares to try when `SCALES` leave no schedule: what grows event by event counts more than is held at one time."""
+
+QUICK = ("single", "pipelined", "deepplan", "heft", "peft", "hios-lp", "hios-mr")
+"""Methods that take milliseconds, in the order in which they are tried."""
+
+HIOS_SECONDS, HIOS_SHARE, HIOS_PLACES_SQUARED_PER_SECOND = 0.2, 0.1, 1.6e10
+"""HIOS looks at each operator and device again for each other one: it is left out where it would take more than these
+seconds and a larger share of the work, at (operators x devices)^2 a second on one core of a server."""
+
+
+class ListScheduling:
+    """List schedules by one rule after another; with ever less memory where it does not suffice.
+
+    Where memory suffices for none, a frugal list schedule is tried.
+    """
+
+    name = "list scheduling"
+
+    def __init__(self) -> None:
+        self._attempts: Iterator[bool] | None = None
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """One list schedule."""
+        report_progress(self.name, 0, 1)
+        self._attempts = self._attempts or self._all(state)
+        return next(self._attempts, False)
+
+    @staticmethod
+    def _all(state: ScheduleState) -> Iterator[bool]:
+        for scale in (*SCALES, *BOLD_SCALES):
+            state.memory_scale = scale
+            for sequence, rule in starts(state.problem, state.searches, scale):
+                latency = state.offer_sequence(sequence, scale)
+                if latency is not None and (state.listed is None or latency < state.listed.latency_ns):
+                    state.listed = Found(latency, sequence, rule)
+                yield True
+            if state.listed is not None or _frugal(state, scale):
+                return
+
+
+def _frugal(state: ScheduleState, scale: float) -> bool:
+    """The list schedule that brings the fewest bytes; whether it fits."""
+    partial = PartialSchedule(state.problem, scale)
+    try:
+        list_schedule(partial, range(len(partial.placed)), priorities(state.problem), frugal=True)
+    except InfeasibleError as error:
+        state.refuse(error)
+        return False
+    return state.offer_sequence(rows_of(partial.events), scale) is not None
+
+
+class QuickMethods:
+    """Registered methods that answer in a moment, so that the answer is never worse than theirs.
+
+    Parameters
+    ----------
+    stage : int
+        Most operators that start together.
+    work : float
+        Of the whole search, in seconds: what HIOS may take a part of.
+    """
+
+    name = "quick methods"
+
+    def __init__(self, problem: Problem, stage: int, work: float) -> None:
+        places = len(problem.graph.operators) * len(problem.topology.devices)
+        with_hios = places**2 / HIOS_PLACES_SQUARED_PER_SECOND <= max(HIOS_SECONDS, HIOS_SHARE * work)
+        self._left = [name for name in QUICK if with_hios or not name.startswith("hios")]
+        self._stage = stage
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """One method."""
+        name = self._left.pop(0)
+        report_progress(self.name, len(QUICK) - len(self._left), len(QUICK))
+        method = get(name)
+        options: dict[str, Any] = {"window": self._stage} if name.startswith("hios") else {}
+        try:
+            schedule = method.function(state.problem, msgspec.convert(options, method.options))
+            index = ScheduleIndex.of(state.problem, schedule)
+        except InfeasibleError as error:
+            state.tried[name] = str(error)
+            state.refuse(error)
+        else:
+            state.tried[name] = state.offer_index(index)
+        return bool(self._left)

@@ -1,0 +1,133 @@
+"""What a search for a schedule has found: the best schedule, and a pool of sequences from which searches start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...anytime import Incumbent
+from ...errors import InfeasibleError
+from ...problem import Problem
+from ...schedule import Schedule, ScheduleIndex
+from ...schedule.bounds import lower_bound, provable
+from ...schedule.simulator import price
+from ..common.native import shortfall
+from ..common.search import MOVE, Array, Searches, schedule_index, sequence_of
+from .blocks import Found
+
+MOST_STARTS = 64
+"""Sequences that are kept to start from."""
+
+APART = 0.02
+"""Share of operators that two schedules have on different devices if they count as different starts."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A sequence of events of a whole schedule, and the share of the memory with which it was made."""
+
+    latency_ns: int
+    sequence: Array
+    memory_scale: float
+
+
+class ScheduleState(Incumbent[ScheduleIndex]):
+    """The best schedule of a problem so far; costs are latencies in nanoseconds.
+
+    Parameters
+    ----------
+    problem : Problem
+    seed : int
+
+    Attributes
+    ----------
+    memory_scale : float
+        Share of each device's memory within which list scheduling found something.
+    listed : Found or None
+        The best list schedule, with its rule.
+    refusal : InfeasibleError or None
+        Why the first method that found nothing did not.
+    """
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        super().__init__()
+        self.problem, self.seed, self.searches = problem, seed, Searches(problem)
+        bound = lower_bound(problem)
+        self.raise_bound(bound.ns, bound.name)
+        self.memory_scale = 1.0
+        self.listed: Found | None = None
+        self.refusal: InfeasibleError | None = None
+        self._pool: dict[bytes, Start] = {}
+        self._shortfalls: list[tuple[int, str]] = []
+
+    @property
+    def goal(self) -> int:
+        """The latency that counts as proved."""
+        return provable(int(self.bound))
+
+    def offer_sequence(self, sequence: Array, memory_scale: float) -> int | None:
+        """Count a sequence; its latency, or None if it does not fit into memory and so does not count."""
+        index = schedule_index(sequence)
+        times = price(self.problem, index)
+        short = shortfall(self.problem, times)
+        if short[0] > 0:
+            self._shortfalls.append(short)
+            return None
+        self._pool.setdefault(sequence.tobytes(), Start(times.latency_ns, sequence, memory_scale))
+        if len(self._pool) > 2 * MOST_STARTS:
+            self._pool = {start.sequence.tobytes(): start for start in self.starts()[:MOST_STARTS]}
+        self.offer(index, times.latency_ns)
+        return times.latency_ns
+
+    def offer_index(self, index: ScheduleIndex) -> int:
+        """Count a schedule that fits into memory; its latency.
+
+        One with neither stages nor evictions is a sequence, too, from which searches may start.
+        """
+        latency = price(self.problem, index).latency_ns
+        self.offer(index, latency)
+        if not index.evicted and not any(index.stage):
+            self.offer_sequence(sequence_of(self.problem, index), self.memory_scale)
+        return latency
+
+    def refuse(self, error: InfeasibleError) -> None:
+        """Remember why a method found nothing."""
+        self.refusal = self.refusal or error
+
+    def starts(self) -> list[Start]:
+        """The pool, the best first."""
+        return sorted(self._pool.values(), key=lambda start: start.latency_ns)
+
+    def diverse_starts(self, most: int) -> list[Start]:
+        """The best of which no two put nearly all operators on the same devices."""
+        chosen: list[Start] = []
+        mappings: list[Array] = []
+        for start in self.starts():
+            runs = start.sequence[start.sequence[:, 0] != MOVE]
+            mapping = runs[np.argsort(runs[:, 1]), 3]
+            if all(np.mean(mapping != other) >= APART for other in mappings):
+                chosen.append(start)
+                mappings.append(mapping)
+            if len(chosen) == most:
+                break
+        return chosen
+
+    def answer(self) -> Schedule:
+        """The best schedule, with what was tried.
+
+        Raises
+        ------
+        InfeasibleError
+            None fits into the devices' memory; says what is short.
+        """
+        if self.best is not None:
+            tried = {name: said if isinstance(said, str) else said / 1e9 for name, said in self.tried.items()}
+            return self.best.to_schedule(self.problem, notes={"tried": tried})
+        if self._shortfalls:
+            short, device = min(self._shortfalls)
+            raise InfeasibleError(
+                f"memory does not suffice: device {device!r} is short of {short} bytes in the best schedule found; use "
+                "devices with more memory, or more of them"
+            )
+        raise self.refusal or InfeasibleError("no schedule was found")

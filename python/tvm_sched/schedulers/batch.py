@@ -1,0 +1,35 @@
+"""Several problems at once: each with its own submodels and searches, on the workers there are (`tvm_sched.worker_pool`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InputError, TvmSchedError
+from ..problem import Problem
+from ..schedule import Schedule
+from ..worker_pool import distribute
+from .registry import solve
+
+Asked = tuple[Problem, str, Mapping[str, Any]]
+"""A problem, the name of a scheduler, its options."""
+
+
+def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
+    """The schedule of each, or why there is none, in their order; the same as `solve` gives one after another.
+
+    Raises
+    ------
+    InputError
+        Something that was asked for is wrong; the rest is given up.
+    """
+    return distribute(_solve, asked)
+
+
+def _solve(problem: Problem, scheduler: str, options: Mapping[str, Any]) -> Schedule | TvmSchedError:
+    try:
+        return solve(problem, scheduler, options)
+    except InputError:
+        raise
+    except TvmSchedError as error:
+        return error

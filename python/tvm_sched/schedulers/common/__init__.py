@@ -1,0 +1,1 @@
+"""What several scheduling methods share: partial schedules, list scheduling, searches, submodels, solvers of programs."""

@@ -1,0 +1,67 @@
+"""List scheduling: operators by priority, each where it ends first. The start and the safety net of better schedulers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import numpy as np
+
+from ...problem import FORBIDDEN, Problem
+from .partial import PartialSchedule
+
+
+def priorities(problem: Problem) -> list[int]:
+    """Longest path from the start of each operator to the end of the run, in nanoseconds, each on its best device."""
+    index = problem.graph.index
+    best = np.minimum(problem.costs.operator_ns, problem.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
+    rank = [0] * len(best)
+    for o in reversed(index.order):
+        rank[o] = best[o] + max((rank[s] for s in index.successors[o]), default=0)
+    return rank
+
+
+def tails(problem: Problem) -> list[int]:
+    """Least time between the end of each operator and the end of the run, in nanoseconds."""
+    rank, successors = priorities(problem), problem.graph.index.successors
+    return [max((rank[s] for s in successors[o]), default=0) for o in range(len(rank))]
+
+
+def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[int], frugal: bool = False) -> None:
+    """Append ``operators`` to ``state``: the free one of highest rank first, where and how it ends first.
+
+    Parameters
+    ----------
+    state : PartialSchedule
+        All predecessors of ``operators`` are in it or among them.
+    operators : iterable of int
+    rank : list of int
+        Priority of each operator of the problem.
+    frugal : bool
+        Each operator where the fewest bytes must be brought, and only then where it ends first: for devices with little
+        memory.
+
+    Raises
+    ------
+    InfeasibleError
+        An operator fits on no device.
+    """
+    index, devices = state.problem.graph.index, range(len(state.problem.topology.devices))
+    chosen = set(operators)
+    waiting = {o: sum(p in chosen for p in index.predecessors[o]) for o in chosen}
+    free = [(-rank[o], o) for o in chosen if waiting[o] == 0]
+    heapq.heapify(free)
+    while free:
+        o = heapq.heappop(free)[1]
+        plans = [plan for d in devices for direct in (False, True) if (plan := state.plan(o, d, direct)) is not None]
+        if not plans:
+            raise state.refuse(o)
+        if frugal:
+            state.place(min(plans, key=lambda plan: (sum(index.size[m.tensor] for m in plan.moves), plan.end)))
+        else:
+            state.place(min(plans, key=lambda plan: (plan.end, len(plan.moves))))
+        for s in index.successors[o]:
+            if s in waiting:
+                waiting[s] -= 1
+                if waiting[s] == 0:
+                    heapq.heappush(free, (-rank[s], s))

@@ -1,0 +1,125 @@
+"""From events in a wanted order to a schedule: repaired, priced, and refused where the memory does not suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import InfeasibleError
+from ...problem import HOST, Problem
+from ...schedule import Schedule, ScheduleIndex
+from ...schedule.simulator import price
+from .greedy import list_schedule, priorities
+from .partial import Event, PartialSchedule, Run
+
+SCALES = (1.0, 0.9, 0.75, 0.6)
+"""Shares of the memory with which it is tried: what is held at which time is known only afterwards."""
+
+LIMITLESS = 1e6
+"""Share of the memory with which nothing is refused before it is priced."""
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A schedule, its latency, and the device that is short of most bytes (0 or less: it fits)."""
+
+    index: ScheduleIndex
+    latency_ns: int
+    shortfall: int
+    device: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether every device has the memory."""
+        return self.shortfall <= 0
+
+    @staticmethod
+    def of(problem: Problem, index: ScheduleIndex) -> Priced:
+        """Price a schedule with the simulator."""
+        times = price(problem, index)
+        peaks = zip(times.peak_memory, problem.topology.devices, strict=True)
+        short, device = max((int(peak) - d.memory, d.name) for peak, d in peaks)
+        return Priced(index, times.latency_ns, short, device)
+
+
+def merged(problem: Problem, events: Sequence[Event]) -> Priced:
+    """The schedule of a sequence of events, repaired: needless moves are dropped, missing ones added on the fastest way.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        A run for each operator, in topological order; memory is not looked at.
+
+    Raises
+    ------
+    InfeasibleError
+        An operator is placed where its inputs cannot be brought.
+    """
+    state = PartialSchedule(problem, LIMITLESS)
+    needed = _needed(state, events)
+    for event in events:
+        if not isinstance(event, Run):
+            if (event.tensor, event.device) in needed and state.can_move(event):
+                state.append(event)
+            continue
+        plan = state.plan(*event)
+        if plan is None:
+            names = problem.graph.operators[event.operator].name, problem.topology.devices[event.device].name
+            raise InfeasibleError(
+                f"operator {names[0]!r} was placed on {names[1]!r}, where its inputs cannot be brought"
+            )
+        state.place(plan)
+    return Priced.of(problem, state.to_index())
+
+
+def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, int]]:
+    """(tensor, device) for each tensor that a run reads there, or that is copied on to where one does."""
+    needed: set[tuple[int, int]] = set()
+    for event in reversed(events):
+        if isinstance(event, Run):
+            needed.update((t, event.device) for t in state.reads(event))
+        elif event.source != HOST and (event.tensor, event.device) in needed:
+            needed.add((event.tensor, event.source))
+    return needed
+
+
+class ListedSchedule:
+    """The last resort of schedulers that found nothing: list scheduling; and the error where that finds nothing either."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.refused: Priced | None = None
+
+    def refuse(self, found: Priced) -> None:
+        """Remember a schedule that does not fit, the nearest to fitting."""
+        if self.refused is None or found.shortfall < self.refused.shortfall:
+            self.refused = found
+
+    def schedule(self) -> Schedule:
+        """A list schedule that fits.
+
+        Raises
+        ------
+        InfeasibleError
+            With the least shortfall of all that was tried.
+        """
+        rank = priorities(self.problem)
+        refusal: InfeasibleError | None = None
+        for scale in SCALES:
+            for frugal in (False, True):
+                state = PartialSchedule(self.problem, scale)
+                try:
+                    list_schedule(state, range(len(rank)), rank, frugal)
+                except InfeasibleError as error:
+                    refusal = refusal or error
+                    continue
+                found = Priced.of(self.problem, state.to_index())
+                if found.fits:
+                    return found.index.to_schedule(self.problem)
+                self.refuse(found)
+        if self.refused is None:
+            raise refusal or InfeasibleError("no schedule was found")
+        raise InfeasibleError(
+            f"memory does not suffice: device {self.refused.device!r} is short of {self.refused.shortfall} bytes in the "
+            "best schedule found; use devices with more memory, or more of them"
+        )

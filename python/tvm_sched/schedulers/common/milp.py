@@ -1,0 +1,210 @@
+"""Solve a mixed-integer program with OR-Tools MathOpt: limits, seed, start solution and Ctrl-C, the same for all solvers."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from ...errors import InputError, require_at_least
+from .console import stdout_aside
+
+if TYPE_CHECKING:
+    from ortools.math_opt.python import mathopt
+
+SOLVERS = {"highs": "HIGHS", "scip": "GSCIP", "gurobi": "GUROBI"}
+"""Names of solvers, here and in MathOpt; Gurobi is used where its library and a licence are found."""
+
+GAP = 1e-4
+"""Relative gap at which an answer counts as optimal."""
+
+
+class Effort(NamedTuple):
+    """How a program is solved.
+
+    Attributes
+    ----------
+    solver : str
+        One of `SOLVERS`.
+    time_limit : float
+        Seconds by the clock; an answer that it cuts off may differ from run to run.
+    node_limit : int
+        Nodes of the search tree: a limit that does not depend on the machine. 0 is none.
+    seed : int
+    """
+
+    solver: str
+    time_limit: float
+    node_limit: int
+    seed: int
+
+
+class Answer(NamedTuple):
+    """What a solver found.
+
+    Attributes
+    ----------
+    values : dict of variable to float
+    bound : float
+        No solution of the program has a lower objective.
+    optimal : bool
+    """
+
+    values: Mapping[Any, float]
+    bound: float
+    optimal: bool
+
+
+class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of schedulers that solve a mixed-integer program for each submodel.
+
+    Parameters
+    ----------
+    q : int
+        Subgraphs of a device in a submodel.
+    dominators : int
+        Dominators in a submodel.
+    operators : int
+        Most operators in a submodel; a larger region between two dominators is cut in windows of its topological order.
+    time_limit : float
+        Seconds of the solver for one submodel, by the clock.
+    node_limit : int
+        Nodes of the solver's search tree for one submodel, 0 for no limit. Where it strikes before the time limit, the
+        same seed gives the same schedule on any machine.
+    total_time_limit : float
+        Seconds in all, by the clock; the submodels that are left then are scheduled by the heuristic alone.
+    solver : str
+        ``highs``, ``scip`` or ``gurobi``.
+    seed : int
+    """
+
+    q: int = 6
+    dominators: int = 1
+    operators: int = 48
+    time_limit: float = 30.0
+    node_limit: int = 0
+    total_time_limit: float = 3600.0
+    solver: str = "highs"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least(self, q=1, dominators=1, operators=1, node_limit=0, seed=0, time_limit=0, total_time_limit=0)
+        if self.solver not in SOLVERS:
+            raise InputError(f"solver is {self.solver!r}; {', '.join(SOLVERS)} are allowed")
+
+
+def solver_type(name: str) -> mathopt.SolverType:
+    """MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
+    from ortools.math_opt.python import mathopt
+
+    if name not in SOLVERS:
+        raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
+    return getattr(mathopt.SolverType, SOLVERS[name])
+
+
+def contiguous(
+    program: mathopt.Model,
+    nodes: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+    subgraphs: Iterable[int],
+    within: Mapping[tuple[int, int], mathopt.Variable],
+    leads: Mapping[tuple[int, int], mathopt.Variable],
+) -> None:
+    """No path leaves a subgraph and comes back.
+
+    Parameters
+    ----------
+    nodes, edges, subgraphs
+    within : mapping of (node, subgraph)
+        1 where the node is in the subgraph.
+    leads : mapping of (node, subgraph)
+        1 where a path leads from the node into the subgraph, or it is in it; at least as much where it does not matter.
+
+    Notes
+    -----
+    After Tarnawski et al. (NeurIPS 2020); equations (6) to (8) of SortingHat.
+    """
+    for j in subgraphs:
+        for node in nodes:
+            program.add_linear_constraint(leads[node, j] >= within[node, j])
+        for a, b in edges:
+            program.add_linear_constraint(leads[a, j] >= leads[b, j])
+            program.add_linear_constraint(leads[b, j] <= within[b, j] - within[a, j] + 1)
+
+
+def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float]) -> Answer | None:
+    """The best solution found within the limits; None where none was found.
+
+    Parameters
+    ----------
+    program : mathopt.Model
+        With its objective, to be minimised.
+    effort : Effort
+    start : mapping of variable to float
+        A solution that is known, given to the solver as a hint; it may leave variables out.
+
+    Raises
+    ------
+    InputError
+        The solver is not there.
+    KeyboardInterrupt
+        At once, not when the solver is done.
+    """
+    from ortools.math_opt.python import mathopt
+
+    parameters = mathopt.SolveParameters(
+        time_limit=datetime.timedelta(seconds=effort.time_limit),
+        node_limit=effort.node_limit or None,
+        random_seed=effort.seed,
+        relative_gap_tolerance=GAP,
+    )
+    hints = mathopt.ModelSolveParameters(solution_hints=[mathopt.SolutionHint(variable_values=dict(start))])
+    result = _in_thread(program, parameters, hints, effort.solver)
+    if result is None or not result.has_primal_feasible_solution():
+        return None
+    optimal = result.termination.reason == mathopt.TerminationReason.OPTIMAL
+    return Answer(result.variable_values(), result.termination.objective_bounds.dual_bound, optimal)
+
+
+def argmax(values: Sequence[float]) -> int:
+    """Position of the largest value: which of some binary variables, of which one is 1, a solver with tolerances means."""
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def _in_thread(
+    program: mathopt.Model,
+    parameters: mathopt.SolveParameters,
+    hints: mathopt.ModelSolveParameters,
+    name: str,
+) -> mathopt.SolveResult | None:
+    """Solve in a thread, so that Ctrl-C reaches Python at once; the thread of a solver left behind ends at its limit.
+
+    None where the solver failed by a fault of its own, which HiGHS does now and then: the start stands then.
+    """
+    from ortools.math_opt.python import mathopt
+
+    solver = solver_type(name)
+    found: list[mathopt.SolveResult] = []
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            with stdout_aside():
+                found.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name=f"solver {name}", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)  # a wait without end would not be woken by Ctrl-C of another thread
+    if failed:
+        # MathOpt's own translation of a solver's refusal can fail; what the solver said is the context then.
+        reason = failed[0].__context__ or failed[0]
+        if "[INTERNAL]" in str(reason):
+            return None
+        raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}")
+    return found[0]

@@ -1,0 +1,213 @@
+"""The search algorithms of ``cpp/search`` on one problem, and what becomes of their answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import InfeasibleError
+from ...problem import Problem
+from ...progress import report_progress
+from ...schedule import ScheduleIndex
+from ...schedule._compiled import compiled
+from ...schedule.simulator import Times, price
+from .partial import PartialSchedule, Run
+
+HEFT, PEFT = 0, 1
+TOO_MANY = -1
+"""Number of states that stands for more than allowed."""
+
+SCALES = (1.0, 0.9, 0.75, 0.6)
+"""Shares of the memory with which a schedule is repaired that holds too much."""
+
+
+class Speed(NamedTuple):
+    """Operators that annealing times in a second on one core of a server, idle; each alone, or in stages, too."""
+
+    alone: int
+    in_stages: int
+
+    @staticmethod
+    def of(problem: Problem) -> Speed:
+        """What is usual for problems of its kind."""
+        if nothing_contends(problem):
+            return Speed(40_000_000, 20_000_000)
+        if any(problem.graph.index.host_inputs):
+            return Speed(12_000_000, 12_000_000)
+        return Speed(22_000_000, 15_000_000)
+
+
+class Effort(NamedTuple):
+    """How long to search: operators to time in all, a limit that is the same on every machine.
+
+    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage; ``deadline`` is
+    `time.monotonic` at which the search ends in any case.
+    """
+
+    operators: int
+    seed: int
+    goal: int
+    stage: int
+    deadline: float
+
+    @staticmethod
+    def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
+        """As much work as takes about this many seconds on an idle machine."""
+        speed = Speed.of(problem)
+        return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
+
+
+def nothing_contends(problem: Problem) -> bool:
+    """Whether nothing has to be loaded and no copy waits for another."""
+    return not any(problem.graph.index.host_inputs) and not problem.topology.channels
+
+
+def list_order(problem: Problem, method: int) -> ScheduleIndex:
+    """The schedule of `HEFT` or `PEFT`, memory left aside."""
+    return _index(compiled(problem).list_schedule(method))
+
+
+def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
+    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
+    tell = _teller("paths" if by_paths else "records")
+    return _index(_call(compiled(problem).hios, by_paths, window, progress=tell))
+
+
+class TooManyStates(NamedTuple):
+    """A block that IOS refuses: its operators, and about how many states it has, as a power of two."""
+
+    operators: int
+    log2_states: int
+
+
+def ios(problem: Problem, device: int, limits: Sequence[int]) -> ScheduleIndex | TooManyStates:
+    """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
+    given = np.array(limits, dtype=np.int64)
+    tables = _call(compiled(problem).ios, device, given, progress=_teller("states"))
+    operators, states, log2_states = given[:3].tolist()
+    return TooManyStates(operators, log2_states) if states == TOO_MANY else _index(tables)
+
+
+def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
+    """The best schedule that simulated annealing finds from the order, the devices and the stages of ``start``.
+
+    Loads and copies are made anew, each when its reader is appended. Memory is left aside.
+    """
+    stage = start.stage or [0] * len(start.operator)
+    same = [a == b > 0 for a, b in pairwise([0, *stage])]
+    sequence = np.array([start.operator, start.device, same], dtype=np.int64).T.copy()
+    limits = np.array([effort.operators, effort.seed, effort.goal, effort.stage], dtype=np.int64)
+
+    begin = time.monotonic()
+
+    def clock(done: int, total: int) -> float:
+        report_progress("annealing", done, total)
+        return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
+
+    return _index(_call(compiled(problem).anneal, sequence, limits, progress=clock))
+
+
+def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
+    """The best schedule of annealing from several starts by successive halving: the better half goes on each time.
+
+    After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
+    the work of the one before, so that more than half of all goes into the last start.
+    """
+    found = list(starts)
+    rounds = max(len(found) - 1, 0).bit_length() + 1
+    now, seconds = time.monotonic(), effort.deadline - time.monotonic()
+    for r in range(rounds):
+        share = 2**r / (2**rounds - 1) / len(found)
+        annealed = []
+        for i, start in enumerate(found):
+            now += share * seconds
+            part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
+            annealed.append(anneal(problem, start, part))
+        annealed.sort(key=lambda index: price(problem, index).latency_ns)
+        found = annealed[: (len(annealed) + 1) // 2]
+    return found[0]
+
+
+def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:
+    """Call C++ with a callback; what that raises, Ctrl-C above all, comes out as it is, which the boundary does not do."""
+    raised: list[BaseException] = []
+
+    def guarded(done: int, total: int) -> Any:
+        try:
+            return progress(done, total)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        return function(*arguments, guarded)
+    except BaseException as error:
+        if raised:
+            raise raised[0] from None
+        if isinstance(error, RuntimeError) and not str(error):
+            # Ctrl-C between the boundary and the first line of the callback, which can catch nothing there.
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _teller(what: str) -> Callable[[int, int], None]:
+    return lambda done, total: report_progress(what, done, total)
+
+
+def _index(tables: Any) -> ScheduleIndex:
+    if len(tables) == 0:
+        raise InfeasibleError("an operator can be reached by its inputs on no device that can run it")
+    placements, transfers = (np.from_dlpack(table).T.tolist() for table in tables)
+    operator, device, direct, stream, stage = placements or [[]] * 5
+    kind, item, source, target, _ = transfers or [[]] * 5
+    return ScheduleIndex(
+        operator, device, [bool(d) for d in direct], kind, item, source, target, stream=stream, stage=stage
+    )
+
+
+def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
+    """The schedule itself where it fits into memory; otherwise one with the same devices and order that does.
+
+    Raises
+    ------
+    InfeasibleError
+        None was found; the message names the device that is short.
+    """
+    short = shortfall(problem, price(problem, index))
+    if short[0] <= 0:
+        return index
+    runs = [Run(*run) for run in zip(index.operator, index.device, index.direct, strict=True)]
+    for scale in () if any(index.stage) else SCALES:
+        state = PartialSchedule(problem, scale)
+        if not _place(state, runs):
+            continue
+        repaired = state.to_index()
+        if shortfall(problem, price(problem, repaired))[0] <= 0:
+            return repaired
+    raise InfeasibleError(
+        f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
+        "does not look at memory; use 'anytime', devices with more memory, or more of them"
+    )
+
+
+def _place(state: PartialSchedule, runs: Sequence[Run]) -> bool:
+    """Append operators in their order with what they miss; False where memory does not suffice."""
+    for run in runs:
+        if not state.needs(*run):
+            state.append(run)
+            continue
+        plan = state.plan(*run)
+        if plan is None:
+            return False
+        state.place(plan)
+    return state.fits()
+
+
+def shortfall(problem: Problem, times: Times) -> tuple[int, str]:
+    """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
+    devices = problem.topology.devices
+    return max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))

@@ -1,0 +1,155 @@
+"""Split a graph at the dominators of its output (SortingHat, Section 3.1) into submodels that are scheduled in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import rustworkx as rx
+
+from ...errors import InputError
+from ...problem import Problem
+from .greedy import priorities
+
+
+def dominator_chain(problem: Problem) -> list[int]:
+    """Operators that lie on every path from the main source to the main sink, in order; the sink is the last.
+
+    A graph may have several sources and sinks (weights transposed on the way, masks, several outputs). The main ones are
+    the ends of its longest path in time; the others' operators follow their neighbours (`submodel_of`).
+    """
+    index = problem.graph.index
+    if not index.order:
+        return []
+    rank = priorities(problem)
+    source = max(index.order, key=lambda o: (rank[o], -o))
+    sink = source
+    while index.successors[sink]:
+        sink = max(index.successors[sink], key=lambda o: (rank[o], -o))
+    graph = rx.PyDiGraph()
+    graph.add_nodes_from(range(len(index.inputs)))
+    graph.add_edges_from_no_data([(p, o) for o, before in enumerate(index.predecessors) for p in before])
+    immediate = rx.immediate_dominators(graph, source)
+    chain = [sink]
+    while chain[-1] != source:
+        chain.append(immediate[chain[-1]])
+    return chain[::-1]
+
+
+def submodel_of(problem: Problem, chain: list[int]) -> list[int]:
+    """Region of each operator: the position of the first dominator that it must precede, or that it is.
+
+    Operators off the main paths: those that the main source does not reach (weights, masks) are put as late as their
+    readers allow, those that do not reach the main sink (other outputs) as early as their inputs allow. No operator's
+    region is before one of its predecessors'.
+    """
+    index = problem.graph.index
+    last = len(chain) - 1
+    position = {o: i for i, o in enumerate(chain)}
+    reached: set[int] = {chain[0]} if chain else set()
+    for o in index.order:
+        if any(p in reached for p in index.predecessors[o]):
+            reached.add(o)
+    latest: dict[int, int] = {}
+    leads: set[int] = set()
+    for o in reversed(index.order):
+        ahead = [latest[s] for s in index.successors[o]]
+        latest[o] = position.get(o, min(ahead, default=last))
+        if o in position or any(s in leads for s in index.successors[o]):
+            leads.add(o)
+    region = [0] * len(index.inputs)
+    for o in index.order:
+        before = max((region[p] for p in index.predecessors[o]), default=0)
+        region[o] = max(before, latest[o]) if o in leads or o not in reached else before
+    return region
+
+
+_given: ContextVar[tuple[Problem, list[list[int]]] | None] = ContextVar("tvm_sched_submodels", default=None)
+
+
+@contextmanager
+def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -> Iterator[None]:
+    """Let `submodels_of` answer with these for the problem, where there are some.
+
+    Raises
+    ------
+    InputError
+        They do not hold each operator once, after what it reads.
+    """
+    token = _given.set(None if submodels is None else (problem, _numbered(problem, submodels)))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def submodels_of(problem: Problem, dominators: int, operators: int) -> list[list[int]]:
+    """The submodels that a scheduler is to solve: those it was given (`use_submodels`), else by `split`."""
+    given = _given.get()
+    return given[1] if given is not None and given[0] is problem else split(problem, dominators, operators)
+
+
+def _numbered(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Numbers of operators, checked."""
+    number = {operator.name: o for o, operator in enumerate(problem.graph.operators)}
+    unknown = [name for group in submodels for name in group if name not in number]
+    if unknown:
+        raise InputError(
+            f"a submodel has the operator {unknown[0]!r}, which the problem has not; split its graph again"
+        )
+    groups = [[number[name] for name in group] for group in submodels]
+    place = {o: i for i, o in enumerate(o for group in groups for o in group)}
+    if sum(map(len, groups)) != len(number) or len(place) != len(number):
+        raise InputError("submodels must hold each operator of the problem once; split its graph again")
+    for o, before in enumerate(problem.graph.index.predecessors):
+        if any(place[p] > place[o] for p in before):
+            name = problem.graph.operators[o].name
+            raise InputError(f"operator {name!r} stands in the submodels before one that it reads from")
+    return groups
+
+
+def split(problem: Problem, dominators: int = 0, operators: int = 24) -> list[list[int]]:
+    """Operators of each submodel, in topological order; every operator is in one, after its predecessors.
+
+    Parameters
+    ----------
+    problem : Problem
+    dominators : int
+        Dominators in a submodel, as in SortingHat (its default is 1). 0 puts regions together up to ``operators``: in a
+        chain every operator is a dominator, and one operator alone leaves nothing to decide.
+    operators : int
+        Most operators of a submodel; a larger region is cut into windows of its topological order.
+    """
+    chain = dominator_chain(problem)
+    region = submodel_of(problem, chain)
+    regions: list[list[int]] = [[] for _ in range(max(len(chain), 1))]
+    for o in _depth_first_order(problem):
+        regions[region[o]].append(o)
+    groups: list[list[int]] = []
+    count = 0
+    for members in regions:
+        joins = count < dominators if dominators else bool(groups) and len(groups[-1]) + len(members) <= operators
+        if groups and joins:
+            groups[-1] += members
+            count += 1
+        else:
+            groups.append(list(members))
+            count = 1
+    return [group[i : i + operators] for group in groups for i in range(0, len(group), operators)]
+
+
+def _depth_first_order(problem: Problem) -> list[int]:
+    """A topological order that finishes a branch before it begins the next, so that windows cut few tensors."""
+    index = problem.graph.index
+    waiting = [len(before) for before in index.predecessors]
+    stack = [o for o in reversed(index.order) if waiting[o] == 0]
+    order: list[int] = []
+    while stack:
+        o = stack.pop()
+        order.append(o)
+        for s in reversed(index.successors[o]):
+            waiting[s] -= 1
+            if waiting[s] == 0:
+                stack.append(s)
+    return order

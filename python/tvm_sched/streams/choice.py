@@ -1,0 +1,93 @@
+"""Streams and launch orders of a schedule: as asked and verified, or chosen by prediction among all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..errors import InputError
+from ..problem import Problem
+from ..schedule import Schedule, ScheduleIndex
+from ..schedule.simulator import price
+from ..schedule.verifier import verify, violations
+from .allocation import ALLOCATORS, allocate_streams
+from .launch_order import LAUNCH_ORDERS, order_launches
+
+
+def choose_streams(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
+    """The schedule with the streams of a method (`allocate_streams`), or without a name the `best_streams`.
+
+    Raises
+    ------
+    InputError
+        There is no such method, or one is named and the schedule has stages, which have their streams.
+    ScheduleError
+        With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+    """
+    if method is None:
+        return best_streams(problem, schedule)
+    chosen = allocate_streams(problem, schedule, method)
+    verify(problem, chosen)
+    return chosen
+
+
+def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
+    """The schedule in the launch order of a method (`order_launches`), or without a name the `best_launch_order`.
+
+    Raises
+    ------
+    InputError
+        There is no such method, or one is named and the schedule has stages, which say what starts together.
+    ScheduleError
+        In this order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+    """
+    if method is None:
+        return best_launch_order(problem, schedule)
+    chosen = order_launches(problem, schedule, method)
+    verify(problem, chosen)
+    return chosen
+
+
+def best_streams(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule with the streams that give the least predicted latency: its own, or those of an allocator.
+
+    It stays as it is where no allocator is better, where its stages say what overlaps, and where the costs do not say how
+    long operators take together, so that streams have no predicted effect.
+    """
+    if problem.costs.concurrency is None or _has_stages(schedule):
+        return schedule
+    return _fastest(problem, schedule, allocate_streams, ALLOCATORS)
+
+
+def best_launch_order(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule in the launch order of least predicted latency: its own, or another.
+
+    It stays as it is where none is better, where it has stages, and where no device has several streams: the order of one
+    stream is what schedulers search.
+    """
+    if _has_stages(schedule) or not any(placement.stream for placement in schedule.placements):
+        return schedule
+    return _fastest(problem, schedule, order_launches, LAUNCH_ORDERS)
+
+
+def _has_stages(schedule: Schedule) -> bool:
+    return any(placement.stage for placement in schedule.placements)
+
+
+def _fastest(
+    problem: Problem, schedule: Schedule, change: Callable[[Problem, Schedule, str], Schedule], methods: Sequence[str]
+) -> Schedule:
+    """The schedule, or the fastest feasible one that a method makes of it if that is faster."""
+    best, least = schedule, _latency(problem, schedule)
+    for method in methods:
+        try:
+            found = change(problem, schedule, method)
+        except InputError:  # its launch order is not topological, which these methods need
+            return schedule
+        latency = _latency(problem, found)
+        if latency < least and not violations(problem, found, limit=1):
+            best, least = found, latency
+    return best
+
+
+def _latency(problem: Problem, schedule: Schedule) -> int:
+    return price(problem, ScheduleIndex.of(problem, schedule)).latency_ns

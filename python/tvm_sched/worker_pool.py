@@ -1,0 +1,57 @@
+"""Independent parts of one search, computed here or by an executor that the caller brings: other processes, a cluster.
+
+Searches with such parts call `distribute`; callers that have workers name them with `workers`. Results come in the order
+of the parts, so that they do not depend on where they were computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_executor: ContextVar[Executor | None] = ContextVar("executor", default=None)
+
+
+@contextmanager
+def workers(executor: Executor) -> Iterator[None]:
+    """Let all `distribute` inside use an executor; it is not shut down."""
+    token = _executor.set(executor)
+    try:
+        yield
+    finally:
+        _executor.reset(token)
+
+
+def have_workers() -> bool:
+    """Whether `distribute` computes elsewhere."""
+    return _executor.get() is not None
+
+
+def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> list[T]:
+    """Call a function with the arguments of each part; return the results in the order of the parts.
+
+    Parameters
+    ----------
+    function : callable
+        At the top of a module, and the arguments such as can be pickled: they may go to another process.
+
+    Raises
+    ------
+    Exception
+        What the function raised for the first part that failed; parts that have not begun are given up.
+    """
+    executor = _executor.get()
+    if executor is None:
+        return [function(*part) for part in parts]
+    futures = [executor.submit(function, *part) for part in parts]
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise

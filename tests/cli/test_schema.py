@@ -1,0 +1,54 @@
+"""What commands print with ``--json`` has a schema; `conftest.Result.json` holds every result of these tests against it."""
+
+import jsonschema
+import pytest
+import typer
+
+from tvm_sched.cli import app
+from tvm_sched.cli.results import RESULTS, schema
+
+
+def commands(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name))
+
+
+def test_every_command_has_a_schema():
+    assert set(commands(typer.main.get_command(app))) == {*RESULTS, "schema"}
+
+
+@pytest.mark.parametrize("command", RESULTS)
+def test_schemas_are_schemas(command):
+    jsonschema.Draft202012Validator.check_schema(schema(command))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topology list", "topology show v100-server", "topology show cpu2", "topology detect --no-measure", "cluster list",
+        "cluster show rampa-base", "cluster place rampa-base --service service1", "cache path", "cache show", "schedulers",
+    ],
+)  # fmt: skip
+def test_results_obey_their_schemas(run, command, monkeypatch, tmp_path):
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
+    assert run(*command.split(), "--json").json
+
+
+def test_a_result_that_is_none_is_refused(run):
+    document = run("topology", "list", "--json").json
+    validator = jsonschema.Draft202012Validator(schema("topology list"))
+    document["presets"][0]["devices"] = "two"
+    assert not validator.is_valid(document)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"other": 1}, schema("verify"))
+
+
+def test_all_schemas_at_once(run):
+    assert set(run("schema").json) == set(RESULTS)
+
+
+def test_a_command_that_is_none(fails):
+    assert "no command 'nosuch' prints a result; there are compile, inspect" in fails(2, "schema", "nosuch")

@@ -1,0 +1,84 @@
+"""Kernels in parallel: what a measured pair says, and what a profile's pairs make of the rule, by hand."""
+
+import pytest
+
+from tvm_sched.cost_model import costs
+from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.interference import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
+from tvm_sched.cost_model.occupancy_model import KernelResources
+from tvm_sched.cost_model.profile import Measurement, Pair, Profile, this_machine
+from tvm_sched.cost_model.signature import graph_of
+from tvm_sched.errors import InputError
+from tvm_sched.problem import load_topology
+
+TWICE = "multiply|4|a float32[4]|float32[4]"
+SUM = "add|4|a float32[4];a float32[4]|float32[4]"
+CPU = load_topology("cpu1")
+ROWS = {TWICE: Measurement(TWICE, "m", 4e-6), SUM: Measurement(SUM, "m", 8e-6)}
+
+
+def profile(pairs, threads=2, rows=ROWS):
+    return Profile(this_machine(), properties(CPU.devices[0]), tuple(rows.values()), tuple(pairs), threads=threads)
+
+
+def test_two_that_start_at_once_by_hand():
+    # The first ends after 6; by then the second has done 6/12 of its work, and the other half takes 4 of its 8 alone.
+    assert Pair(TWICE, SUM, (4.0, 8.0), (6.0, 12.0)).together == pytest.approx(6 + 4)
+    assert Pair(SUM, TWICE, (8.0, 4.0), (12.0, 6.0)).together == pytest.approx(6 + 4)
+    assert Pair(TWICE, TWICE, (4.0, 4.0), (4.0, 4.0)).together == pytest.approx(4)
+    for wrong in ((0.0, 1.0), (1.0, float("nan")), (-1.0, 1.0), (float("inf"), 1.0)):
+        with pytest.raises(InputError, match="is not a time"):
+            Pair(TWICE, SUM, (1.0, 1.0), wrong)
+
+
+def test_a_pair_is_scaled_to_what_its_kernels_take_in_the_run():
+    pair = Pair(TWICE, SUM, (2e-6, 4e-6), (3e-6, 6e-6), 1)
+    assert seconds_in_run(pair, ROWS) == pytest.approx(5e-6), "not measured warm: as it is"
+    warm = {name: Measurement(name, "m", row.in_run, row.in_run / 2) for name, row in ROWS.items()}
+    assert seconds_in_run(pair, warm) == pytest.approx(10e-6)
+
+
+def test_the_rule_of_the_model_by_hand():
+    # Compiled kernels use one of two threads: together they take the longer, 8 us; serially 12 us.
+    pair = Pair(TWICE, SUM, (4e-6, 8e-6), (4e-6, 8e-6), 1)
+    for share, seconds in ((0.0, 8e-6), (0.5, 10e-6), (1.0, 12e-6)):
+        assert predict_pairs([pair], ROWS, CPU.devices[0], 2, share) == pytest.approx([seconds])
+    assert predict_pairs([pair], ROWS, CPU.devices[0], 1, 0.0) == pytest.approx([12e-6]), "a single thread is full"
+
+
+@pytest.mark.parametrize(("slowdown", "share"), [(1.0, 0.0), (1.25, 0.25), (1.5, 0.5), (2.5, 1.0)])
+def test_the_serial_share_that_pairs_ask_for(slowdown, share):
+    # Two of 8 us on two threads: 8 us if nothing is serial, 16 us if all is.
+    pair = Pair(SUM, SUM, (8e-6, 8e-6), (slowdown * 8e-6,) * 2, 1)
+    assert fit_serial_share([pair], ROWS, CPU.devices[0], 2) == pytest.approx(share)
+
+
+def test_costs_of_a_profile_know_concurrency(tmp_path):
+    pair = Pair(TWICE, SUM, (4e-6, 8e-6), (6e-6, 12e-6), 1)
+    profile([pair]).save(tmp_path / "p.json")
+    graph = graph_of([TWICE, SUM, TWICE])
+    found = costs(graph, CPU, str(tmp_path / "p.json")).concurrency
+    assert found.pairs == ((0, 0, 1, 10_000), (0, 1, 2, 10_000)), "both calls of the first kernel, with the second"
+    assert found.utilisation[:, 0, 0].tolist() == [0.5] * 3
+    assert found.serial_share == pytest.approx(0.5), "10 us are half way from 8 to 12"
+
+
+def test_pairs_of_two_devices_say_nothing_of_one(tmp_path):
+    pair = Pair(TWICE, SUM, (4e-6, 8e-6), (6e-6, 12e-6), 1)
+    assert pairs_of_one_device(profile([pair], threads=1)) == []
+    profile([pair], threads=1).save(tmp_path / "p.json")
+    assert costs(graph_of([TWICE, SUM]), CPU, str(tmp_path / "p.json")).concurrency is None
+    profile([]).save(tmp_path / "q.json")
+    assert costs(graph_of([TWICE, SUM]), CPU, str(tmp_path / "q.json")).concurrency is None
+
+
+def test_a_gpus_kernels_take_places_for_blocks(tmp_path):
+    topology = load_topology("h200x8")
+    half = KernelResources(132 * 4, 256)  # of 132 processors with 2,048 threads each
+    rows = tuple(Measurement(name, "m", row.in_run, direct=5e-5, launches=(half,)) for name, row in ROWS.items())
+    pair = Pair(TWICE, SUM, (4e-6, 8e-6), (4e-6, 8e-6))
+    Profile(this_machine(), properties(topology.devices[0]), rows, (pair,)).save(tmp_path / "p.json")
+    found = costs(graph_of([TWICE, SUM]), topology, str(tmp_path / "p.json"))
+    assert found.concurrency.utilisation[:, :, 0] == pytest.approx(0.5)
+    assert found.concurrency.pairs[0] == (0, 0, 1, 8000)
+    assert (found.direct_ns >= 50_000).all(), "measured with inputs in host memory"

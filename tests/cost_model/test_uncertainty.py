@@ -1,0 +1,79 @@
+"""The spread of a schedule's latency, worked by hand on a chain of two equal operators."""
+
+import numpy as np
+import pytest
+
+from tvm_sched.cost_model.uncertainty import most_useful, sample_latencies
+from tvm_sched.errors import CostsError, InputError
+from tvm_sched.problem import Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
+from tvm_sched.schedulers import solve
+
+TOPOLOGY = Topology("one", (Device("d", 1 << 20, 1e9, {"float32": 1e9}, "cpu"),))
+
+
+def chain(kinds=("add", "add"), low=(500, 500), high=(2000, 2000), shared=0.0, uncertain=True):
+    tensors = tuple(
+        Tensor(name, 4, "input" if name == "t0" else "activation", (1,), "float32") for name in ("t0", "t1", "t2")
+    )
+    operators = tuple(Operator(f"o{n}", kind, (f"t{n}",), (f"t{n + 1}",)) for n, kind in enumerate(kinds))
+    said = Uncertainty(
+        np.array(low)[:, None], np.array(high)[:, None], np.full((2, 1), shared), np.array([[False], [True]])
+    )
+    costs = Costs([[1000], [1000]], source="test", uncertainty=said if uncertain else None)
+    problem = Problem(OpGraph("g", operators, tensors, ("t2",)), TOPOLOGY, costs)
+    return problem, solve(problem, "single")
+
+
+def test_certain_times_have_no_spread():
+    problem, schedule = chain(low=(1000, 1000), high=(1000, 1000))
+    assert set(sample_latencies(problem, schedule, 5).tolist()) == {2000}
+
+
+def test_equal_kernels_err_alike():
+    problem, schedule = chain()
+    latencies = np.sort(sample_latencies(problem, schedule, 4000, seed=1))
+    assert latencies[200] == pytest.approx(2 * 500, rel=0.06), "one draw for both, so 5 % are below the sum of the lows"
+    assert latencies[3800] == pytest.approx(2 * 2000, rel=0.06)
+    assert latencies[2000] == pytest.approx(2000, rel=0.05)
+
+
+def test_a_shared_error_does_not_cancel_out():
+    spreads = [
+        np.log(sample_latencies(*chain(("add", "multiply"), shared=shared), 1500)).std() for shared in (0.0, 0.5, 1.0)
+    ]
+    assert spreads[0] < spreads[1] < spreads[2]
+    assert spreads[2] == pytest.approx(np.log(2) / 1.645, rel=0.1)
+
+
+def test_same_seed_same_draws():
+    problem, schedule = chain()
+    assert (sample_latencies(problem, schedule, 9, 3) == sample_latencies(problem, schedule, 9, 3)).all()
+    assert (sample_latencies(problem, schedule, 9, 3) != sample_latencies(problem, schedule, 9, 4)).any()
+
+
+def test_what_to_measure():
+    problem, schedule = chain(("add", "multiply"), high=(2000, 9000))
+    first, second = most_useful(problem, schedule)
+    assert (first.operators, first.uncertain_ns, first.far) == (("o1",), 8500, True)
+    assert (second.operators, second.uncertain_ns, second.far) == (("o0",), 1500, False)
+    assert len(most_useful(problem, schedule, 1)) == 1
+
+
+def test_costs_without_errors():
+    problem, schedule = chain(uncertain=False)
+    assert most_useful(problem, schedule) == []
+    with pytest.raises(InputError, match="--costs learned"):
+        sample_latencies(problem, schedule)
+
+
+def test_intervals_must_hold_the_latency():
+    with pytest.raises(CostsError, match="outside of its interval 1100 to 2000 ns"):
+        chain(low=(1100, 500))
+
+
+def test_problem_files_keep_the_uncertainty(tmp_path):
+    problem, _ = chain()
+    problem.save(tmp_path / "p.json")
+    assert Problem.load(tmp_path / "p.json").costs == problem.costs
+    assert b'"version": 2' in problem.to_json()
+    assert b'"version": 1' in chain(uncertain=False)[0].to_json(), "older programs read what they can understand"

@@ -1,0 +1,54 @@
+"""Every block of shell and Python in README and documents runs, and its commands are there with their options."""
+
+import pytest
+
+from docs.snippets import PAGES, ROOT, blocks, commands, run
+
+RUN_ELSEWHERE = {"extending.md": "test_extending"}
+"""Pages whose Python another module runs, and looks at what comes out."""
+
+RUN = [page for page in PAGES if any(not b.not_run for b in blocks(page)) and page.name not in RUN_ELSEWHERE]
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_a_page_runs_from_top_to_bottom(page, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("tvm")
+    run(page, tmp_path)
+
+
+def called():
+    return [
+        (page, words) for page in PAGES for block in blocks(page) if block.language == "sh" for words in commands(block)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), called(), ids=lambda value: name(value) if hasattr(value, "parts") else " ".join(value)
+)
+def test_a_command_is_there_with_its_options(page, words):
+    import typer
+
+    from tvm_sched.cli import app
+
+    command = typer.main.get_command(app)
+    rest = list(words)
+    while hasattr(command, "commands"):
+        assert rest[0] in command.commands, f"{rest[0]} is no command of tvm-sched"
+        command = command.commands[rest.pop(0)]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
+    given = {word.partition("=")[0] for word in rest if word.startswith("-") and not word[1:2].isdigit()}
+    assert given <= known
+
+
+def test_the_pages_of_tasks_are_all_run():
+    tasks = {page.name for page in RUN if page.parent.name == "tasks"}
+    assert tasks == {page.name for page in (ROOT / "docs" / "tasks").glob("*.md")}
+    assert not any(block.not_run for page in RUN if page.parent.name == "tasks" for block in blocks(page))

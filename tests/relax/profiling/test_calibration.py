@@ -1,0 +1,176 @@
+"""Kernels that are measured when a model is compiled: with times of the test's own, so that no timing decides."""
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from tvm_sched.cost_model import CostWarning, calibrated, default_cost_model, roofline
+from tvm_sched.cost_model.database import Database
+from tvm_sched.cost_model.profile import this_machine
+from tvm_sched.errors import ExecutionError, InputError
+from tvm_sched.problem import load_topology
+from tvm_sched.relax import compile, make_problem
+from tvm_sched.relax.processor import compiling_for
+from tvm_sched.relax.profiling import calibration
+from tvm_sched.relax.profiling.other_load import OtherLoad
+from tvm_sched.relax.profiling.random_networks import random_networks
+
+
+@pytest.fixture(scope="module")
+def networks():
+    return random_networks(2)
+
+
+@pytest.fixture
+def timer(monkeypatch, tmp_path):
+    """Each operator takes as many microseconds as its position, times a factor; says how often it was asked."""
+
+    class Timer:
+        asked = 0
+        factor = 1.0
+        load = 0.0
+
+        def __call__(self, module, operators, seconds):
+            self.asked += 1
+            once = np.arange(1, len(operators) + 1) * 1e-6 * self.factor
+            return once * np.array([[1.0], [2.0], [3.0]])
+
+    found = Timer()
+    monkeypatch.setattr(calibration, "kernel_times", found)
+    monkeypatch.setattr(OtherLoad, "share", lambda self: found.load)
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
+    monkeypatch.delenv("TVM_SCHED_COSTS")
+    return found
+
+
+def problem_of(network, topology="cpu1"):
+    return make_problem(network, topology, name="net")
+
+
+def test_the_median_of_each_kernel_and_equal_kernels_alike(networks, timer):
+    problem = problem_of(networks["convolutional0"])
+    assert problem.costs.source == "calibrated"
+    count = len(problem.graph.operators)
+    found = problem.costs.operator_ns[:, 0]
+    own = 2000 * np.arange(1, count + 1)
+    assert (found == own).sum() > count // 2, "most kernels occur once"
+    assert found.sum() == pytest.approx(own.sum(), rel=1e-6), "and the others have the mean of their calls"
+
+
+def test_nothing_is_measured_twice_and_times_stay(networks, timer):
+    first = problem_of(networks["convolutional0"])
+    timer.factor = 5.0
+    assert problem_of(networks["convolutional0"]).costs == first.costs
+    assert timer.asked == 1
+    problem_of(networks["convolutional0"], "cpu2")
+    assert timer.asked == 2 or default_threads("cpu2") == default_threads("cpu1")
+    problem_of(networks["transformer1"])
+    assert timer.asked >= 2, "another model's kernels"
+
+
+def default_threads(name):
+    return max(this_machine().cores // len(load_topology(name).devices), 1)
+
+
+def test_beside_other_work_the_least_counts_and_is_measured_again_when_it_is_quiet(networks, timer):
+    timer.load = 1.5
+    busy = problem_of(networks["convolutional0"])
+    assert problem_of(networks["convolutional0"]).costs == busy.costs
+    assert timer.asked == 1, "as long as the machine is busy, the times stay"
+    timer.load = 0.0
+    quiet = problem_of(networks["convolutional0"])
+    assert timer.asked == 2
+    assert quiet.costs.operator_ns.sum() == pytest.approx(2 * busy.costs.operator_ns.sum(), rel=1e-3)
+    assert problem_of(networks["convolutional0"]).costs == quiet.costs
+
+
+def test_a_kernel_that_computes_otherwise_is_another(networks, timer, monkeypatch):
+    problem_of(networks["convolutional0"])
+    monkeypatch.setattr(calibration, "_compiler", lambda: "another version")
+    problem_of(networks["convolutional0"])
+    assert timer.asked == 2
+
+
+def test_intervals_hold_the_times(networks, timer):
+    costs = problem_of(networks["convolutional0"]).costs
+    assert (costs.uncertainty.low_ns <= costs.operator_ns).all()
+    assert (costs.operator_ns < costs.uncertainty.high_ns).all()
+    assert not costs.uncertainty.far.any()
+
+
+def test_without_kernels_the_measured_ones_serve(networks, timer):
+    problem = problem_of(networks["convolutional0"])
+    with pytest.warns(CostWarning, match="distinct kernels of 'net' were not measured"):
+        other = make_problem(networks["transformer1"], "cpu1", cost_model=calibrated, name="net")
+    assert (other.costs.operator_ns > 0).all()
+    again = calibrated(problem.graph, problem.topology)
+    assert np.array_equal(again.operator_ns, problem.costs.operator_ns)
+
+
+def test_a_model_that_fails_on_random_values_is_predicted(networks, timer, monkeypatch):
+    def fails(*_):
+        raise ExecutionError("index 7 is out of range")
+
+    monkeypatch.setattr(calibration, "kernel_times", fails)
+    with pytest.warns(CostWarning, match="could not be measured and are predicted: index 7"):
+        problem = problem_of(networks["convolutional0"])
+    assert (problem.costs.operator_ns > 0).all()
+
+
+def test_instructions_that_are_not_here_are_not_run(networks, timer, monkeypatch):
+    monkeypatch.setattr(calibration, "runs_here", lambda: False)
+    with pytest.warns(CostWarning, match="this machine lacks instructions"):
+        problem_of(networks["convolutional0"])
+    assert timer.asked == 0
+
+
+def test_code_for_another_processor_is_measured_by_itself(networks, timer):
+    problem_of(networks["convolutional0"])
+    with compiling_for("x86-64-v2"):
+        problem_of(networks["convolutional0"])
+    assert timer.asked == 2
+
+
+def test_a_database_that_cannot_be_used_is_said_and_does_no_harm(networks, timer, tmp_path):
+    with closing(sqlite3.connect(tmp_path / "measurements.sqlite")) as connection:
+        connection.execute("create table measurement (foreign_column text)")
+    with pytest.warns(CostWarning, match="cannot be used"):
+        problem = problem_of(networks["convolutional0"])
+    assert problem.costs.operator_ns.sum() > 0
+
+
+def test_which_topologies_are_measured(timer, monkeypatch):
+    assert [default_cost_model(load_topology(name)) for name in ("cpu", "cpu1", "cpu4", "v100-server")] == [
+        "calibrated", "calibrated", "calibrated", "roofline",
+    ]  # fmt: skip
+    monkeypatch.setenv("TVM_SCHED_COSTS", "learned")
+    assert default_cost_model(load_topology("cpu2")) == "learned"
+
+
+def test_gpus_are_refused(networks, timer):
+    with pytest.raises(InputError, match="this machine's cores are what is measured"):
+        make_problem(networks["convolutional0"], "v100-server", cost_model="calibrated")
+
+
+def test_the_roofline_is_there_by_name(networks, timer):
+    problem = make_problem(networks["convolutional0"], "cpu1", cost_model="roofline")
+    assert problem.costs == roofline(problem.graph, problem.topology)
+    assert timer.asked == 0
+
+
+def test_times_of_a_run_make_up_its_latency(networks, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
+    monkeypatch.setattr(calibration, "SECONDS", 0.05)
+    compiled = compile(networks["convolutional0"], "cpu1", "single", cost_model="calibrated")
+    rows = Database().read(this_machine(), f"cpu, {default_threads('cpu1')} threads").values()
+    assert rows
+    assert all(row.content and row.in_run > 0 for row in rows)
+    names = [operator.name for operator in compiled.problem.graph.operators]
+    times = calibration.kernel_times(compiled.module, names, 0.05)
+    timeline = compiled.module.timeline()
+    begin = min(row["start_ns"] for row in timeline["events"])
+    end = max(row["end_ns"] for row in timeline["events"])
+    assert times.shape[1] == len(names)
+    assert times[-1].sum() == pytest.approx((end - begin) / 1e9, rel=0.05), "the last run is the timeline's"

@@ -1,0 +1,43 @@
+"""Which kernels are measured beside which, and work in another thread."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.features import describe
+from tvm_sched.cost_model.signature import graph_of
+from tvm_sched.problem import load_topology
+from tvm_sched.relax.profiling.interference import choose_pairs, running_beside
+from tvm_sched.relax.profiling.other_load import OtherLoad
+
+DEVICE = properties(load_topology("cpu1").devices[0])
+HEAVY, HEAVIER = (
+    f"onednn.matmul|{2 * n**3}|a float32[{n},{n}];p float32[{n},{n}]|float32[{n},{n}]" for n in (256, 512)
+)
+LIGHT, LIGHTER = (f"add|{n}|a float32[{n}];a float32[{n}]|float32[{n}]" for n in (65536, 1024))
+
+
+def test_the_longest_of_either_kind_come_first():
+    work = describe(graph_of([LIGHTER, HEAVY, LIGHT, HEAVIER]))
+    pairs = choose_pairs(work, DEVICE, np.array([1.0, 5.0, 2.0, 9.0]), 4)
+    assert pairs == [(3, 3), (3, 2), (2, 2), (3, 1)], "ranks 0 of both kinds with each other, then a rank 1"
+    assert len(choose_pairs(work, DEVICE, np.ones(4), 100)) == 4 * 5 // 2, "each beside each, itself included"
+
+
+def test_work_beside():
+    done = threading.Event()
+    with running_beside(done.set):
+        assert done.is_set(), "it has begun"
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="broken"), running_beside(lambda: int("broken")):
+        pass
+    assert threading.active_count() == before
+
+
+def test_own_work_is_not_others_load():
+    load = OtherLoad()
+    load.share()
+    sum(n * n for n in range(300_000))
+    assert 0 <= load.share() < 64

@@ -1,0 +1,184 @@
+"""The choice of a schedule by measurement: what is tried, what is kept, when it is done at all."""
+
+import json
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tvm_sched.errors import InputError
+from tvm_sched.relax import compile, target
+from tvm_sched.relax.options import wants_measuring
+from tvm_sched.relax.profiling import measured_choice
+from tvm_sched.relax.targets import read_target
+from tvm_sched.runtime import load
+
+op = relax.op
+
+
+def branches(width=4):
+    """Branches of products that meet in a sum."""
+    x = relax.Var("x", relax.TensorType((32, 64), "float32"))
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((64, 64)).astype("float32") / 8 for _ in range(2 * width)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            parts = []
+            for k in range(width):
+                first = builder.emit(op.tanh(builder.emit(op.matmul(x, relax.const(weights[2 * k])))))
+                parts.append(builder.emit(op.matmul(first, relax.const(weights[2 * k + 1]))))
+            total = parts[0]
+            for part in parts[1:]:
+                total = builder.emit(op.add(total, part))
+            result = builder.emit_output(op.nn.softmax(total))
+        builder.emit_func_output(result)
+
+    def expected(value):
+        scores = sum(np.tanh(value @ weights[2 * k]) @ weights[2 * k + 1] for k in range(width))
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return powers / powers.sum(axis=-1, keepdims=True)
+
+    return builder.get(), np.linspace(-1, 1, 32 * 64, dtype="float32").reshape(32, 64), expected
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_NUM_THREADS", "2")
+
+
+def decide(monkeypatch, times):
+    """Comparisons come out as ``times`` say: seconds of the schedule that is held, and of the next."""
+    left = iter(times)
+
+    def compare(first, second, seconds):
+        assert first(0.0)  # they run
+        assert second(0.0)
+        return next(left)
+
+    monkeypatch.setattr(measured_choice, "compare", compare)
+    monkeypatch.setattr(measured_choice, "SECONDS", 0.01)
+
+
+NAMES = ["one stream", "in parallel", "one of N devices", "logical devices"]
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [
+        ([(1.0, 0.99), (1.0, 1.5), (1.0, 0.985)], "one stream"),  # not faster by more than the margin
+        ([(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)], "in parallel"),
+        ([(1.0, 0.9), (0.9, 0.8), (0.8, 0.9)], "one of N devices"),
+        ([(1.0, 1.2), (1.0, 1.1), (1.0, 0.7)], "logical devices"),
+    ],
+)
+def test_the_fastest_is_kept_and_one_stream_where_nothing_is_faster(monkeypatch, two_cores, times, chosen):
+    decide(monkeypatch, times)
+    mod, x, expected = branches()
+    compiled = compile(mod, "cpu", "single")
+    said = compiled.schedule.notes["measured"]
+    assert said["chosen"] == chosen
+    assert [row["schedule"] for row in said["measured"]] == NAMES
+    assert said["measured"][0]["seconds"] == 1.0
+    assert compiled.schedule.problem == compiled.problem.digest
+    assert len(compiled.problem.topology.devices) == (2 if "devices" in chosen else 1)
+    assert any(placement.stage for placement in compiled.schedule.placements) == (chosen == "in parallel")
+    np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
+
+
+def test_the_artifact_says_what_was_measured(monkeypatch, two_cores, tmp_path):
+    decide(monkeypatch, [(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)])
+    mod, x, expected = branches()
+    compile(mod, "cpu1", "single", measure=True).export(tmp_path / "m.so")
+    loaded = load(tmp_path / "m.so")
+    (plan,) = loaded.info()["plans"]
+    assert plan["measured"]["chosen"] == "in parallel"
+    assert plan["measured"]["cores"] == 2
+    np.testing.assert_allclose(loaded.run(x)[0], expected(x), rtol=1e-4, atol=1e-6)
+
+
+def test_the_schedule_that_was_asked_for_is_tried_too(monkeypatch, two_cores):
+    decide(monkeypatch, [(1.0, 1.1), (1.0, 1.1), (1.0, 1.1), (1.0, 0.5)])
+    compiled = compile(branches()[0], "cpu2", "heft", measure=True)
+    said = compiled.schedule.notes["measured"]
+    assert said["chosen"] == "heft on cpu2"
+    assert compiled.schedule.scheduler == "heft"
+
+
+def test_one_core_leaves_nothing_to_choose(monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_NUM_THREADS", "1")
+    mod, x, expected = branches()
+    compiled = compile(mod, "cpu", "single")
+    assert compiled.schedule.notes["measured"]["chosen"] == "one stream"
+    np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
+
+
+def test_side_by_side_gives_each_stream_a_share_of_the_cores(monkeypatch, two_cores):
+    described = []
+    made = measured_choice.make_runnable
+
+    def spy(*arguments):
+        module = made(*arguments)
+        described.append(module)
+        return module
+
+    monkeypatch.setattr(measured_choice, "make_runnable", spy)
+    decide(monkeypatch, [(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)])
+    compile(branches()[0], "cpu", "single")
+    queues = [module.plans()[0]["queues"] for module in described]
+    assert [len(q) for q in queues[:3]] == [1, 1, 1], "kernels are measured one after another"
+    assert len(queues[3]) > 1
+
+
+@pytest.mark.parametrize(
+    ("topology", "backend", "asked", "expected"),
+    [
+        ("cpu", None, None, True),
+        ("cpu", "cpu", None, True),
+        ("cpu", "emulated", None, False),
+        ("cpu", None, False, False),
+        ("cpu2", None, None, False),
+        ("cpu2", None, True, True),
+        ("v100-server", None, None, False),
+    ],
+)
+def test_by_default_only_the_topology_cpu_is_measured(topology, backend, asked, expected):
+    assert wants_measuring(topology, backend, asked) is expected
+
+
+def test_what_cannot_be_measured_is_refused():
+    mod, _, _ = branches(1)
+    with pytest.raises(InputError, match="'gpu1' of topology 'v100-server' is no CPU"):
+        compile(mod, "v100-server", "single", measure=True)
+    with pytest.raises(InputError, match="backend is 'emulated'"):
+        compile(mod, "cpu2", "single", backend="emulated", measure=True)
+
+
+def test_targets_say_whether_to_measure(monkeypatch, two_cores):
+    assert read_target(target("cpu")).measure is True
+    assert read_target(target("cpu", measure=False)).measure is False
+    assert read_target(target("cpu2")).measure is False
+    assert read_target(tvm.target.Target("tvm_sched/cpu")).measure is True
+    decide(monkeypatch, [(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)])
+    mod, x, expected = branches()
+    executable = tvm.compile(mod, target=target("cpu", "single"))
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(x)).numpy(), expected(x), rtol=1e-4, atol=1e-6)
+    (found,) = [m for m in executable.mod.imports if m.kind == "tvm_sched"]
+    assert json.loads(found["info"]())["plans"][0]["measured"]["chosen"] == "in parallel"
+
+
+def test_comparison_takes_turns_and_gives_medians():
+    calls = []
+
+    def turn(name, times):
+        def some(seconds):
+            calls.append((name, seconds))
+            return times
+
+        return some
+
+    first, second = turn("a", [1.0, 1.0, 9.0]), turn("b", [2.0, 2.0, 0.1])
+    assert measured_choice.compare(first, second, 2.0) == (1.0, 2.0)
+    assert calls == [("a", 0.5), ("b", 0.5)] * 2

@@ -1,0 +1,144 @@
+"""The C++ searches: feasible, never worse than their start, repeatable; what they believe is what the simulator says."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.schedule import ScheduleIndex, simulate
+from tvm_sched.schedule.simulator import price
+from tvm_sched.schedulers.anytime.blocks import BlockSearch, Found
+from tvm_sched.schedulers.anytime.rules import groups, rules, starts
+from tvm_sched.schedulers.common.partial import Move, Run
+from tvm_sched.schedulers.common.search import Choice, Searches, events_of, rows_of, schedule_index, sequence_of
+from tvm_sched.testing import random_problem, random_schedule
+
+from ..test_anytime import diamonds, two_gpus
+
+
+def simulated(problem, sequence):
+    return simulate(problem, schedule_index(sequence).to_schedule(problem)).latency_ns
+
+
+def anywhere(problem, backfill=True):
+    everywhere = Choice(range(len(problem.topology.devices)))
+    return Searches(problem).construct([everywhere], [0] * len(problem.graph.operators), backfill=backfill)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6), backfill=st.booleans())
+def test_list_schedules_take_as_long_as_they_say(seed, operators, devices, backfill):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    sequence, latency = anywhere(problem, backfill)
+    assert simulated(problem, sequence) == latency
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 15), devices=st.integers(1, 4))
+def test_local_search_is_never_worse_and_repeatable_in_any_portions(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    start, latency = anywhere(problem)
+    first, again = (Searches(problem).improve(start, 1.0, seed, 0) for _ in range(2))
+    first.step(3000)
+    for _ in range(30):
+        again.step(100)
+    assert first.best.tolist() == again.best.tolist()
+    assert first.latency_ns <= latency
+    assert simulated(problem, first.best) == first.latency_ns
+
+
+def test_playing_a_sequence_drops_what_nobody_needs_and_brings_what_is_missing():
+    problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))
+    tensor = problem.graph.index.tensor_id
+    events = [Run(0, 0, False), Run(1, 0, False), Run(2, 0, False), Move(tensor["a0"], 0, 1)]
+    played = events_of(Searches(problem).improve(rows_of(events), 1.0, 0, 10**9).best)
+    moves = [event for event in played if isinstance(event, Move)]
+    assert Move(tensor["a0"], 0, 1) not in moves
+    assert Move(tensor["t0"], HOST, 0) in moves
+
+
+def test_a_load_that_nobody_needs_brings_its_tensor_to_where_it_is_needed():
+    problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))
+    tensor = problem.graph.index.tensor_id
+    # The parameter was meant for the other device; it keeps its place before the input.
+    events = [Move(tensor["w0a"], HOST, 1), Move(tensor["t0"], HOST, 0), *(Run(o, 0, False) for o in range(3))]
+    played = events_of(Searches(problem).improve(rows_of(events), 1.0, 0, 10**9).best)
+    assert played[0] == Move(tensor["w0a"], HOST, 0)
+
+
+def test_a_search_that_has_reached_its_goal_stops():
+    problem = Problem(diamonds(2), two_gpus(), Costs([[100, 100]] * 6))
+    start, latency = anywhere(problem)
+    search = Searches(problem).improve(start, 1.0, 0, latency)
+    assert not search.step(10**9)
+    assert search.latency_ns == latency
+
+
+def test_host_tensors_are_copied_out_of_devices_that_share_host_memory():
+    devices = (
+        Device("cpu", 10**6, 1e12, {"float32": 1e12}, kind="cpu"),
+        Device("gpu", 10**6, 1e12, {"float32": 1e12}, bus="pcie"),
+    )
+    topology = Topology("mixed", devices, (Bus("pcie", 1e9),), (Link(("cpu", "gpu"), 1e10),))
+    graph = OpGraph(
+        "one", (Operator("op", "", ("w",), ("y",)),), (Tensor("w", 1000, "parameter"), Tensor("y", 1)), ("y",)
+    )
+    problem = Problem(graph, topology, Costs([[1000, 10]]))
+    # Over the link in 100 ns instead of over the bus in 1000.
+    assert anywhere(problem)[1] == 110
+
+
+def islands() -> Problem:
+    """Two devices with a bus each and nothing between, and a chain of six operators with a parameter each."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus=f"pcie{i}") for i in range(2))
+    topology = Topology("islands", devices, (Bus("pcie0", 1e9), Bus("pcie1", 1e9)))
+    tensors = [Tensor("t0", 8, "input")]
+    operators = []
+    for i in range(6):
+        tensors += [Tensor(f"w{i}", 1000, "parameter"), Tensor(f"t{i + 1}", 8)]
+        operators.append(Operator(f"o{i}", "", (f"t{i}", f"w{i}"), (f"t{i + 1}",)))
+    graph = OpGraph("chain", tuple(operators), tuple(tensors), ("t6",))
+    return Problem(graph, topology, Costs([[10, 10]] * 6))
+
+
+def test_groups_are_what_copies_join_without_a_bus():
+    assert groups(islands()) == [[0], [1]]
+    assert groups(Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))) == [[0, 1]]
+
+
+def test_rules_deal_the_model_to_groups_and_name_a_choice_for_each_operator():
+    for rule in rules(islands()):
+        assert len(rule.choice) == 6
+        assert set(rule.choice) <= set(range(len(rule.choices)))
+
+
+def test_parts_on_both_islands_load_over_both_buses():
+    problem = islands()
+    latency = min(simulated(problem, sequence) for sequence, _ in starts(problem, Searches(problem)))
+    # Six parameters over two buses: 3000 ns, the input's 8, six operators' 10 after the first and a few copies.
+    assert 3000 < latency < 3200
+
+
+def test_blocks_move_between_groups_and_nothing_gets_worse():
+    problem, rule = islands(), next(rules(islands()))
+    searches = Searches(problem)
+    sequence, latency = searches.construct([Choice([0])], [0] * 6)
+    search = BlockSearch(problem, searches, Found(latency, sequence, type(rule)([Choice([0])], [0] * 6)))
+    for _ in range(300):
+        search.step()
+    assert search.best.latency_ns < latency
+    assert simulated(problem, search.best.sequence) == search.best.latency_ns
+    assert np.array_equal(rows_of(events_of(search.best.sequence))[:, [0, 1, 3]], search.best.sequence[:, [0, 1, 3]])
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
+def test_a_schedule_as_a_sequence_is_the_same_schedule(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    index = ScheduleIndex.of(problem, random_schedule(problem, seed))
+    index = replace(index, evicted=frozenset(), stream=[], stage=[])  # a sequence holds none of these
+    sequence = sequence_of(problem, index)
+    assert len(sequence) == len(index.operator) + sum(k != ScheduleIndex.HOST_READ for k in index.transfer_kind)
+    assert simulated(problem, sequence) == price(problem, index).latency_ns

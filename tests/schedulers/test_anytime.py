@@ -1,0 +1,252 @@
+"""`anytime`: optimal on problems small enough to try everything, feasible and repeatable on all."""
+
+from contextlib import suppress
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.schedule import simulate, verify
+from tvm_sched.schedulers import names, solve
+from tvm_sched.schedulers.common.greedy import list_schedule, priorities
+from tvm_sched.schedulers.common.partial import PartialSchedule
+from tvm_sched.schedulers.common.submodels import split
+from tvm_sched.testing import random_problem
+
+from .exhaustive import TooLarge, least_latency
+
+FAST = {"work": 0.1}
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 3), devices=st.integers(1, 2))
+def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    try:
+        least = least_latency(problem)
+    except TooLarge:
+        return
+    latency = solve(problem, "anytime", FAST).certificate.latency_ns
+    assert latency >= least
+    # Parameters that pass through two neighbours are not among what `anytime` considers; they gain little.
+    assert latency <= 1.05 * least
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(0, 14), devices=st.integers(1, 5))
+def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, operators, devices):
+    problem = random_problem(seed, operators, devices)
+    try:
+        schedule = solve(problem, "anytime", {"work": 0.05})
+    except InfeasibleError:
+        return
+    verify(problem, schedule)
+    assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
+    assert schedule.certificate.latency_ns == simulate(problem, schedule).latency_ns
+    for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr"):
+        with suppress(InfeasibleError):
+            assert schedule.certificate.latency_ns <= solve(problem, quick).certificate.latency_ns
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_same_work_and_seed_give_the_same_schedule(seed):
+    problem = random_problem(7, 16, 3)
+    options = {"work": 0.3, "seed": seed}
+    first, second = solve(problem, "anytime", options), solve(problem, "anytime", options)
+    assert (first.placements, first.transfers) == (second.placements, second.transfers)
+    assert first.certificate == second.certificate
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(0, 40), dominators=st.integers(0, 3), most=st.integers(1, 12))
+def test_submodels_hold_every_operator_after_its_predecessors(seed, operators, dominators, most):
+    problem = random_problem(seed, operators, 2)
+    groups = split(problem, dominators, most)
+    order = [o for group in groups for o in group]
+    assert sorted(order) == list(range(operators))
+    assert all(len(group) <= most for group in groups)
+    position = {o: i for i, o in enumerate(order)}
+    for o, before in enumerate(problem.graph.index.predecessors):
+        assert all(position[p] < position[o] for p in before)
+
+
+def diamonds(count: int) -> OpGraph:
+    """A chain of diamonds: top, two branches, top, ...; each branch reads a parameter."""
+    operators, tensors = [], [Tensor("t0", 8, "input")]
+    for i in range(count):
+        tensors += [Tensor(f"w{i}{side}", 1000, "parameter") for side in "ab"]
+        tensors += [Tensor(f"{side}{i}", 8) for side in "ab"] + [Tensor(f"t{i + 1}", 8)]
+        operators += [Operator(f"{side}{i}", "", (f"t{i}", f"w{i}{side}"), (f"{side}{i}",)) for side in "ab"]
+        operators.append(Operator(f"join{i}", "", (f"a{i}", f"b{i}"), (f"t{i + 1}",)))
+    return OpGraph("diamonds", tuple(operators), tuple(tensors), (f"t{count}",))
+
+
+def two_gpus(memory: int = 10**6) -> Topology:
+    devices = tuple(Device(f"gpu{i}", memory, 1e12, {"float32": 1e12}, bus=f"pcie{i}") for i in range(2))
+    return Topology("two", devices, (Bus("pcie0", 1e9), Bus("pcie1", 1e9)), (Link(("gpu0", "gpu1"), 1e9),))
+
+
+def test_regions_end_at_dominators():
+    problem = Problem(diamonds(3), two_gpus(), Costs([[10, 10]] * 9))
+    names = [[problem.graph.operators[o].name for o in group] for group in split(problem, dominators=1)]
+    # The main source a0 is itself the first dominator; b0 is off the paths from it and goes with its reader.
+    assert names[1:] == [["a1", "b1", "join1"], ["a2", "b2", "join2"]] or names[-1][-1] == "join2"
+    assert [group[-1] for group in names[-2:]] == ["join1", "join2"]
+
+
+def test_uses_both_buses_and_both_devices():
+    problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))
+    schedule = solve(problem, "anytime", FAST)
+    # By hand: one bus carries the input and a parameter, 1008 ns, the other the other parameter; the input gets to the
+    # second device over the link meanwhile. The first branch ends at 1108, the other's result is there by then; the join.
+    assert schedule.certificate.latency_ns == 1008 + 100 + 100
+    assert {placement.device for placement in schedule.placements} == {"gpu0", "gpu1"}
+
+
+def test_one_device_cannot_overlap_its_operators():
+    problem = Problem(diamonds(1), Topology("one", two_gpus().devices[:1], two_gpus().buses[:1]), Costs([[100]] * 3))
+    # Input and both parameters over one bus: 2008 ns; then the branch that came last and the join.
+    assert solve(problem, "anytime", FAST).certificate.latency_ns == 8 + 2000 + 100 + 100
+
+
+def test_direct_host_access_is_chosen_where_it_helps_and_uses_the_bus():
+    direct = [[1050, 1050], [1050, 1050], [2**63 - 1] * 2]
+    problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3, direct))
+    schedule = solve(problem, "anytime", FAST)
+    # The kernel reads 1008 bytes while it runs: 1050 ns instead of 1108; then a copy (8) and the join (100).
+    assert schedule.certificate.latency_ns == 1050 + 8 + 100
+    assert [transfer.kind for transfer in schedule.transfers].count("host_read") == 2
+
+
+def test_memory_limits_spread_the_model():
+    problem = Problem(diamonds(3), two_gpus(memory=3500), Costs([[10, 10]] * 9))
+    schedule = solve(problem, "anytime", FAST)
+    verify(problem, schedule)
+    loads = [transfer for transfer in schedule.transfers if transfer.kind == "load"]
+    assert {load.device for load in loads} == {"gpu0", "gpu1"}
+
+
+def test_parameters_leave_where_memory_is_short():
+    problem = Problem(diamonds(3), two_gpus(memory=2500), Costs([[10, 10]] * 9))
+    schedule = solve(problem, "anytime", FAST)
+    verify(problem, schedule)
+    assert any(transfer.evict for transfer in schedule.transfers)
+
+
+def test_memory_that_cannot_suffice_is_refused_with_the_shortfall():
+    """The first operator's result is held while the next two need 2000 bytes more; no operator alone needs over 2008."""
+    sizes = {"x": 1000, "s": 8, "y": 1000, "z": 1000, "end": 8}
+    tensors = [Tensor("in", 8, "input"), *(Tensor(name, size) for name, size in sizes.items())]
+    operators = [
+        Operator("a", inputs=("in",), outputs=("x", "s")),
+        Operator("b", inputs=("s",), outputs=("y",)),
+        Operator("c", inputs=("y",), outputs=("z",)),
+        Operator("d", inputs=("z", "x"), outputs=("end",)),
+    ]
+    graph = OpGraph("held", tuple(operators), tuple(tensors), ("end",))
+    one = two_gpus(memory=2500)
+    problem = Problem(graph, Topology("one", one.devices[:1], one.buses[:1]), Costs([[10]] * 4))
+    with pytest.raises(InfeasibleError, match=r"short of \d+ bytes"):
+        solve(problem, "anytime", FAST)
+
+
+def test_graph_without_operators():
+    graph = OpGraph("through", (), (Tensor("x", 4, "input"),), ("x",))
+    schedule = solve(Problem(graph, two_gpus(), Costs([])), "anytime")
+    assert schedule.certificate.latency_ns == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dominator": 1}, "has no option 'dominator'"),
+        ({"stage": 0}, "1 or more is allowed"),
+        ({"seed": "many"}, "Expected `int`"),
+        ({"time_limit": -1}, "from 0 is allowed"),
+        ({"work": "nan"}, "from 0 is allowed"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(InputError, match=message):
+        solve(random_problem(0), "anytime", options)
+
+
+def test_times_beyond_the_solvers_integers_are_left_to_the_heuristics():
+    problem = Problem(diamonds(2), two_gpus(), Costs([[2**55, 2**55]] * 6))
+    schedule = solve(problem, "anytime", FAST)
+    assert schedule.certificate.latency_ns <= 6 * 2**55 + 5000
+
+
+def test_operators_of_many_minutes():
+    problem = Problem(diamonds(2), two_gpus(), Costs([[10**12, 10**12]] * 6))
+    schedule = solve(problem, "anytime", FAST)
+    # Both devices take a branch each: two diamonds are four steps, and little else.
+    assert 4 * 10**12 <= schedule.certificate.latency_ns <= 4 * 10**12 + 10_000
+
+
+def test_memory_that_suffices_only_by_time_is_found():
+    # Made so that one random schedule just fits; what is counted event by event needs more.
+    for seed in (1, 27):
+        problem = random_problem(seed, Random(seed).choice([2, 5, 10]), 1 + seed % 3, memory="tight")
+        verify(problem, solve(problem, "anytime", FAST))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
+def test_what_schedulers_believe_is_what_the_simulator_says(seed, operators, devices):
+    problem = random_problem(seed, operators, devices, memory="generous")
+    state = PartialSchedule(problem)
+    list_schedule(state, range(operators), priorities(problem))
+    assert simulate(problem, state.to_index().to_schedule(problem)).latency_ns == state.latency
+
+
+@pytest.mark.parametrize("name", ["list scheduling", "quick methods", "annealing", "local search"])
+def test_an_interrupt_gives_the_best_schedule_so_far(name):
+    def interrupted(what, done, total):
+        if (what == name and done > 0) or what == name == "annealing":
+            raise KeyboardInterrupt
+
+    problem = random_problem(3, 16, 3)
+    schedule = solve(problem, "anytime", FAST, progress=interrupted)
+    verify(problem, schedule)
+    assert schedule.certificate.status in (
+        ("interrupted", "time limit") if name == "list scheduling" else ("interrupted",)
+    )
+
+
+def test_the_status_says_how_the_search_ended():
+    problem = random_problem(3, 16, 3)
+    assert solve(problem, "anytime", FAST).certificate.status == "time limit"
+    alone = Problem(diamonds(1), Topology("one", two_gpus().devices[:1], two_gpus().buses[:1]), Costs([[100]] * 3))
+    assert solve(alone, "anytime", FAST).certificate.status == "optimal"
+    assert (
+        solve(Problem(diamonds(3), two_gpus(), Costs([[100, 100]] * 9)), "heft").certificate.status == "no better found"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "options", "work"),
+    [("exact", {"improve_time_limit": 0.1, "operators": 5, "workers": 2}, 0.1), ("auto", {}, None)],
+)
+def test_old_names_warn_and_do_the_same(old, options, work):
+    problem = random_problem(3, 8, 2)
+    limit = {"time_limit": 0.2}
+    with pytest.warns(DeprecationWarning, match="is an old name of 'anytime'"):
+        schedule = solve(problem, old, {**limit, **options})
+    assert (schedule.scheduler, schedule.options["work"]) == ("anytime", work)
+    assert old not in names()
+
+
+def test_a_time_limit_of_nothing_gives_a_schedule():
+    problem = random_problem(3, 16, 3)
+    verify(problem, solve(problem, "anytime", {"time_limit": 0}))
+
+
+@pytest.mark.parametrize(("seed", "operators", "devices"), [(2, 150, 4), (16, 12, 3)])
+def test_devices_that_share_host_memory_need_no_copy_of_host_tensors(seed, operators, devices):
+    """A host tensor also copied to a device that reads it in place was once loaded twice, or its readers were lost."""
+    problem = random_problem(seed, operators=operators, devices=devices, memory="generous")
+    verify(problem, solve(problem, "anytime", {"work": 0.05}))
