@@ -36,8 +36,8 @@ struct Prepared {
 /// Make the primitive. Throws dnnl::error where oneDNN has none for the description.
 Prepared Prepare(const Description& description, const dnnl::engine& engine);
 
-/// oneDNN's name of the implementation it would take here on a share of this many cores, empty where
-/// it has none.
+/// oneDNN's name of the implementation it would take here on a share of this many cores, empty
+/// where it has none.
 std::string ImplementationOf(const Description& description, int cores);
 
 /// The layout in which an argument comes.

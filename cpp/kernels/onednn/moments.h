@@ -13,9 +13,9 @@ namespace tvm_sched::onednn {
 class Moments final : public OwnKernel {
  public:
   /// Operands: a source (batch, groups, channels of a group, places), whose channels or whose
-  /// places lie next to each other; scale and shift, a number for each channel; the result (2, batch,
-  /// channels): scale / sqrt(variance + epsilon), and shift - mean times that. `numbers` holds
-  /// epsilon. Throws std::invalid_argument.
+  /// places lie next to each other; scale and shift, a number for each channel; the result (2,
+  /// batch, channels): scale / sqrt(variance + epsilon), and shift - mean times that. `numbers`
+  /// holds epsilon. Throws std::invalid_argument.
   Moments(const Description& description, int threads);
 
   void Run(const std::vector<void*>& data) const final;

@@ -40,7 +40,8 @@ void Rows(const float* source, float* result, std::int64_t rows, std::int64_t co
   }
 }
 
-/// At most kColumns columns, next to each other; the next element of a column is `inner` further on.
+/// At most kColumns columns, next to each other; the next element of a column is `inner` further
+/// on.
 TVM_SCHED_VERSIONS void Columns(const float* source, float* result, std::int64_t columns,
                                 std::int64_t count, std::int64_t inner, bool log) {
   float largest[kColumns], sum[kColumns];
