@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from ..errors import InputError
+from ..files import UNREADABLE
 from .output import Output
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="HOST:PORT|auto",
-        help="Spread the search over a Ray cluster (extra [cluster]). The result is the same.",
+        help="Distribute the search over a Ray cluster (extra [cluster]). The result is the same.",
     ),
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
@@ -224,7 +225,7 @@ def is_problem(path: Path) -> bool:
         return False
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Head).root_index is None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return True
     except OSError:
         return False

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..cluster import Placement
+from ..cluster import ServicePlacement
 from ..cluster.cluster import GpuKind, Link, Rack, Switch
 from ..cluster.service import ServiceOperator
 from ..cost_model.profile import Copies, Machine
@@ -461,7 +461,7 @@ class Placed(ClusterResult, frozen=True):
     placed: int
     asked: int
     reason: str
-    placements: list[Placement]
+    placements: list[ServicePlacement]
 
 
 class Bounded(ClusterResult, frozen=True):
@@ -481,7 +481,7 @@ class CheckedAllocation(ClusterResult, frozen=True):
 class Recovered(ClusterResult, frozen=True):
     """``cluster release`` and ``cluster fail``: what runs elsewhere now."""
 
-    replaced: list[Placement]
+    replaced: list[ServicePlacement]
 
 
 class MovedService(Result, frozen=True):

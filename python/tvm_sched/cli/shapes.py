@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from ..errors import InputError
+from ..files import UNREADABLE
 
 InputShapes = Annotated[
     list[str] | None,
@@ -118,13 +119,13 @@ def parse_constants(texts: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str, value: str) -> Any:
     if value.endswith(".npy"):
-        from .values import read_array
+        from ..runtime.values import read_array
 
         return read_array(f"--constant {text}", Path(value))
     for candidate in (value.lower(), f"[{value.lower()}]"):
         try:
             found = msgspec.json.decode(candidate)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             continue
         if isinstance(found, (bool, int, float, list)):
             return found

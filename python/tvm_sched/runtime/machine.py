@@ -9,11 +9,20 @@ from importlib import metadata
 from typing import Any
 
 from .. import _library
+from .._version import __version__
 from ..cores import cores
 from ..errors import InputError
 
 _MOST_THREADS = 1 << 16
-_PACKAGES = ("tvm-sched", "apache-tvm", "apache-tvm-ffi")
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi")
+
+
+EMULATED = "kernels and copies take the time that the plan says, and this machine's CPU computes the values"
+"""What artifacts for emulated devices say of themselves."""
+
+
+class EmulationWarning(UserWarning):
+    """A model is compiled for devices that are emulated, which nobody asked for in so many words."""
 
 
 class MachineWarning(UserWarning):
@@ -22,7 +31,7 @@ class MachineWarning(UserWarning):
 
 def versions() -> dict[str, str]:
     """Versions of the packages that make and run artifacts; those that are not installed are left out."""
-    found = {}
+    found = {"tvm-sched": __version__}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)
@@ -42,6 +51,7 @@ def describe(
 ) -> dict[str, Any]:
     """What an artifact's metadata says of where it was made and what it needs, besides what ``needs`` says."""
     return {
+        **({"emulated": EMULATED} if backend == "emulated" else {}),
         "versions": versions(),
         "target": target,
         "machine": {"architecture": platform.machine(), "cores": cores()},

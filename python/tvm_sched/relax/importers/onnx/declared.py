@@ -19,7 +19,7 @@ def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
 
 def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
     """An input or output with what is said of its shape: a size of 0 is an empty tensor, less is unknown."""
-    tensor = item.type.tensor_type
+    tensor = tensor_type(item.type)
     dtype = wider_name(_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
         return DeclaredInput(item.name, None, dtype)
@@ -27,6 +27,11 @@ def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
     for dim in tensor.shape.dim:
         dims.append(int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param)
     return DeclaredInput(item.name, tuple(dims), dtype)
+
+
+def tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
+    """Of a tensor, or of a tensor that may be left out: what is compiled always takes it."""
+    return kind.optional_type.elem_type.tensor_type if kind.HasField("optional_type") else kind.tensor_type
 
 
 def _dtype(element_type: int) -> str | None:

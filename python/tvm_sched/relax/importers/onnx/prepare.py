@@ -118,6 +118,8 @@ def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: M
             graph.register_initializer(value)
             continue
         graph.inputs.append(value)
+        if isinstance(value.type, ir.OptionalType):  # it is given always
+            value.type = value.type.elem_type
         if value.name in shapes:
             value.shape = ir.Shape(shapes[value.name])
     for other in model.graphs():
