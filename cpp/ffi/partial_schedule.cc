@@ -89,8 +89,8 @@ ffi::Tensor PartialScheduleObj::MakePlan(int64_t op, int64_t device, bool direct
 }
 
 bool PartialScheduleObj::CanMove(int64_t tensor, int64_t source, int64_t device) const {
-  return state_.CanMove(EventOf(state_.instance(), static_cast<int64_t>(Event::Kind::kMove), tensor,
-                                source, device));
+  return state_.CanMove(
+      EventOf(state_.instance(), static_cast<int64_t>(Event::Kind::kMove), tensor, source, device));
 }
 
 int64_t PartialScheduleObj::Shortfall(int64_t op, int64_t device, bool direct) {
