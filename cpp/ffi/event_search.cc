@@ -1,16 +1,14 @@
 // The searches over sequences of events of a problem.
 #include "arrays.h"
+#include "events.h"
 #include "problem.h"
 
 namespace tvm_sched {
 
 namespace ffi = tvm::ffi;
 
-namespace {
-
 using search::Event;
 using search::Sequence;
-using simulate::DeviceId;
 
 int32_t IndexBelow(const char* what, int64_t index, int64_t least, size_t limit) {
   TVM_FFI_CHECK(index >= least && index < static_cast<int64_t>(limit), IndexError)
@@ -18,24 +16,15 @@ int32_t IndexBelow(const char* what, int64_t index, int64_t least, size_t limit)
   return static_cast<int32_t>(index);
 }
 
-Sequence SequenceOf(const search::Instance& instance, const ffi::TensorView& rows) {
-  const std::span<int64_t> elements = Elements("sequence", rows);
-  TVM_FFI_CHECK(elements.size() % 4 == 0, ValueError)
-      << "a sequence has rows of kind, item, source, device";
-  Sequence sequence;
-  for (size_t i = 0; i < elements.size(); i += 4) {
-    const DeviceId device = IndexBelow("device", elements[i + 3], 0, instance.devices());
-    if (elements[i] != static_cast<int64_t>(Event::Kind::kMove)) {
-      const bool direct = elements[i] == static_cast<int64_t>(Event::Kind::kDirect);
-      sequence.push_back(Event::Run(
-          IndexBelow("operator", elements[i + 1], 0, instance.operators()), device, direct));
-    } else {
-      sequence.push_back(Event::Move(
-          IndexBelow("tensor", elements[i + 1], 0, instance.tensors()),
-          IndexBelow("source", elements[i + 2], simulate::kHost, instance.devices()), device));
-    }
+Event EventOf(const search::Instance& instance, int64_t kind, int64_t item, int64_t source,
+              int64_t device) {
+  const int32_t on = IndexBelow("device", device, 0, instance.devices());
+  if (kind != static_cast<int64_t>(Event::Kind::kMove)) {
+    return Event::Run(IndexBelow("operator", item, 0, instance.operators()), on,
+                      kind == static_cast<int64_t>(Event::Kind::kDirect));
   }
-  return sequence;
+  return Event::Move(IndexBelow("tensor", item, 0, instance.tensors()),
+                     IndexBelow("source", source, simulate::kHost, instance.devices()), on);
 }
 
 ffi::Tensor TableOf(const Sequence& sequence) {
@@ -47,6 +36,20 @@ ffi::Tensor TableOf(const Sequence& sequence) {
       *row++ = value;
   }
   return table;
+}
+
+namespace {
+
+Sequence SequenceOf(const search::Instance& instance, const ffi::TensorView& rows) {
+  const std::span<int64_t> elements = Elements("sequence", rows);
+  TVM_FFI_CHECK(elements.size() % 4 == 0, ValueError)
+      << "a sequence has rows of kind, item, source, device";
+  Sequence sequence;
+  for (size_t i = 0; i < elements.size(); i += 4) {
+    sequence.push_back(
+        EventOf(instance, elements[i], elements[i + 1], elements[i + 2], elements[i + 3]));
+  }
+  return sequence;
 }
 
 /*! \brief Rows of direct (0 or 1), then 0 or 1 for each device. */

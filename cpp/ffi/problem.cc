@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "partial_schedule.h"
 
 namespace tvm_sched {
 namespace {
@@ -157,10 +158,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("count_synchronizations", &ProblemObj::CountSynchronizations)
       .def("order_launches", &ProblemObj::OrderLaunches)
       .def("construct", &ProblemObj::Construct)
-      .def("improve", [](const ProblemObj* problem, ffi::TensorView start, double memory_scale,
-                         int64_t seed, int64_t goal) {
-        return ffi::ObjectRef(
-            ffi::make_object<LocalSearchObj>(problem, start, memory_scale, seed, goal));
+      .def("improve",
+           [](const ProblemObj* problem, ffi::TensorView start, double memory_scale, int64_t seed,
+              int64_t goal) {
+             return ffi::ObjectRef(
+                 ffi::make_object<LocalSearchObj>(problem, start, memory_scale, seed, goal));
+           })
+      .def("partial_schedule", [](const ProblemObj* problem, double memory_scale) {
+        return ffi::ObjectRef(ffi::make_object<PartialScheduleObj>(problem, memory_scale));
       });
   refl::ObjectDef<LocalSearchObj>(refl::init(false))
       .def("step", &LocalSearchObj::Step)

@@ -99,6 +99,7 @@ class ProblemObj : public tvm::ffi::Object {
 
  private:
   friend class LocalSearchObj;
+  friend class PartialScheduleObj;
 
   std::vector<simulate::Holding> HoldingsOf(const TensorView& placements,
                                             const TensorView& transfers) const;

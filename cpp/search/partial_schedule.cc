@@ -433,11 +433,6 @@ Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
   return end;
 }
 
-std::pair<int64_t, int64_t> PartialSchedule::Room(DeviceId device) const {
-  const int64_t left = memory_[device].count - parameters_[device];
-  return {left - live_[device], left - peak_[device]};
-}
-
 bool PartialSchedule::Fits() const {
   for (size_t d = 0; !growth_.plain && d < memory_.size(); ++d) {
     if (parameters_[d] + peak_[d] > memory_[d].count) return false;

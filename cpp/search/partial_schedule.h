@@ -117,9 +117,6 @@ class PartialSchedule {
 
   /*! \brief Whether every device has room for what was brought to it, by the order of events. */
   bool Fits() const;
-  /*! \brief Bytes left on a device for anything that comes now, and for parameters, which may come
-   * when it holds most. */
-  std::pair<int64_t, int64_t> Room(DeviceId device) const;
   /*! \brief Bytes that the device lacks most of for a plan's events; 0 or less: none. */
   int64_t Shortfall(const Plan& plan);
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, HOST, Problem
+from tvm_sched.schedulers.common import partial
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
-from tvm_sched.schedulers.common.partial import Event, Move, PartialSchedule, Run
 from tvm_sched.testing.hios import LayeredGraph
+
+from .reference_partial import Event, Move, PartialSchedule, Run
 
 
 class TooLarge(Exception):
@@ -57,7 +59,7 @@ def least_latency(problem: Problem, most_states: int = 20_000) -> int | None:
 
 def _list_latency(problem: Problem, rank: list[int]) -> int | None:
     """Latency of a list schedule: a first best that cuts much. Without memory limits, like the search."""
-    state = PartialSchedule(problem, memory_scale=1e6)
+    state = partial.PartialSchedule(problem, memory_scale=1e6)
     try:
         list_schedule(state, range(len(rank)), rank)
     except InfeasibleError:

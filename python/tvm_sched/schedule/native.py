@@ -36,6 +36,65 @@ class NativeLocalSearch(tvm_ffi.Object):
             """Sequence of the best schedule: rows of kind, item, source, device."""
 
 
+@tvm_ffi.register_object("tvm_sched.PartialSchedule")
+class NativePartialSchedule(tvm_ffi.Object):
+    """A schedule while it grows: ``PartialScheduleObj`` in ``cpp/ffi/partial_schedule.h``.
+
+    What is returned as ``Any`` is a tensor: of one row, but for `events`. Schedulers use it as
+    `tvm_sched.schedulers.PartialSchedule`.
+    """
+
+    if TYPE_CHECKING:
+
+        def copy(self) -> NativePartialSchedule:
+            """An independent copy."""
+
+        def append(self, kind: int, item: int, source: int, device: int) -> int:
+            """Append an event; its end in nanoseconds."""
+
+        def plan(self, operator: int, device: int, direct: bool) -> Any:
+            """The end, then tensor, source, device of each move; empty where there is no plan."""
+
+        def can_move(self, tensor: int, source: int, device: int) -> bool:
+            """Whether the tensor is at its source and not yet at its device."""
+
+        def shortfall(self, operator: int, device: int, direct: bool) -> int:
+            """Bytes that the device lacks for an operator whose host tensors are loaded."""
+
+        def at(self, tensor: int, device: int) -> int:
+            """When a tensor is on a device; -1 where it was not brought."""
+
+        def holders(self, tensor: int) -> Any:
+            """Devices to which a tensor was brought, in the order in which it got there."""
+
+        def device_free(self) -> Any:
+            """When each device has done all that was given to it."""
+
+        def channel_free(self) -> Any:
+            """When each channel has done all that was given to it."""
+
+        def placed(self) -> Any:
+            """Device of each operator, or -1."""
+
+        def events(self) -> Any:
+            """Rows of kind, item, source, device."""
+
+        def starts(self) -> Any:
+            """When each event begins."""
+
+        def ends(self) -> Any:
+            """When each event ends."""
+
+        def latency_ns(self) -> int:
+            """End of the last operator."""
+
+        def fits(self) -> bool:
+            """Whether every device has room for what was brought to it."""
+
+        def transits(self, device: int) -> Any:
+            """Neighbours through which parameters may come to a device."""
+
+
 @tvm_ffi.register_object("tvm_sched.Problem")
 class NativeProblem(tvm_ffi.Object):
     """A problem in C++: ``ProblemObj`` in ``cpp/ffi/problem.h``, whose methods these are.
@@ -115,6 +174,9 @@ class NativeProblem(tvm_ffi.Object):
 
         def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> NativeLocalSearch:
             """A local search from a sequence until a latency of ``goal`` nanoseconds."""
+
+        def partial_schedule(self, memory_scale: float) -> NativePartialSchedule:
+            """A schedule without events; ``memory_scale`` is the share of each device's memory that may be used."""
 
 
 def _arrays(problem: Problem) -> dict[str, Any]:

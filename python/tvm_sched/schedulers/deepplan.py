@@ -14,8 +14,9 @@ from ..errors import InfeasibleError, InputError
 from ..problem import FORBIDDEN, HOST, Problem
 from ..progress import report_progress
 from ..schedule import Schedule
+from .common.events import Move, Run
 from .common.merging import LIMITLESS, Priced
-from .common.partial import Move, PartialSchedule, Run
+from .common.partial import PartialSchedule
 from .registry import register
 
 CANDIDATES = 3
@@ -129,7 +130,7 @@ class _Plan:
                     self._bring(state, own.popleft())
             for t in state.needs(o, d, direct):
                 queue = waiting[self.through.get(t, HOST)]
-                while (t, d) not in state.at:
+                while state.at(t, d) is None:
                     self._bring(state, queue.popleft())
             state.append(Run(o, d, direct))
         return state
@@ -144,8 +145,8 @@ class _Plan:
 
     def _due(self, state: PartialSchedule, o: int) -> int:
         """When an operator could start but for its host tensors."""
-        made = [state.at[t, self.device] for t in self.problem.graph.index.inputs[o] if (t, self.device) in state.at]
-        return max([state.device_free[self.device], *made])
+        made = [state.at(t, self.device) for t in self.problem.graph.index.inputs[o]]
+        return max(state.device_free[self.device], *(when or 0 for when in made))
 
     def _bring(self, state: PartialSchedule, t: int) -> None:
         neighbour = self.through.get(t)
@@ -175,7 +176,7 @@ def _ways(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_Plan]
 
 def _neighbours(problem: Problem, d: int) -> list[int]:
     """The neighbour with the fastest link on each other bus, fastest first."""
-    transits = PartialSchedule(problem).transits[d]
+    transits = PartialSchedule(problem).transits(d)
     on_bus: dict[tuple[int, ...], int] = {}
     for s in sorted(transits, key=lambda s: (-problem.route(s, d).bandwidth, s)):
         on_bus.setdefault(problem.route(HOST, s).channels, s)
@@ -221,7 +222,7 @@ def _choose_direct(plan: _Plan, number: int, count: int) -> PartialSchedule:
 def _waits(state: PartialSchedule) -> set[int]:
     """Operators before which the device stands idle."""
     found, before = set(), 0
-    for event, end, start in zip(state.events, state.ends, state.starts(), strict=True):
+    for event, end, start in zip(state.events, state.ends, state.starts, strict=True):
         if isinstance(event, Run):
             if start > before:
                 found.add(event.operator)

@@ -11,11 +11,22 @@ from tvm_sched.schedule import ScheduleIndex, simulate
 from tvm_sched.schedule.simulator import price
 from tvm_sched.schedulers.anytime.blocks import BlockSearch, Found
 from tvm_sched.schedulers.anytime.rules import groups, rules, starts
-from tvm_sched.schedulers.common.partial import Move, Run
-from tvm_sched.schedulers.common.search import Choice, Searches, events_of, rows_of, schedule_index, sequence_of
+from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, schedule_index, sequence_of
+from tvm_sched.schedulers.common.search import Choice, Searches
 from tvm_sched.testing import random_problem, random_schedule
 
 from ..test_anytime import diamonds, two_gpus
+
+
+def rows_of(events):
+    """Events as rows."""
+    rows = [
+        (MOVE, event.tensor, event.source, event.device)
+        if isinstance(event, Move)
+        else (DIRECT if event.direct else RUN, event.operator, HOST, event.device)
+        for event in events
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 
 def simulated(problem, sequence):

@@ -9,8 +9,9 @@ from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
+from ..common.events import schedule_index
 from ..common.native import Effort, anneal, anneal_several, fit
-from ..common.search import Improvement, schedule_index
+from ..common.search import Improvement
 from .blocks import BlockSearch
 from .state import ScheduleState, Start
 

@@ -15,7 +15,6 @@ from ...schedule import ScheduleIndex
 from ..common.greedy import list_schedule, priorities
 from ..common.native import SCALES
 from ..common.partial import PartialSchedule
-from ..common.search import rows_of
 from ..registry import get
 from .blocks import Found
 from .rules import starts
@@ -70,7 +69,7 @@ def _frugal(state: ScheduleState, scale: float) -> bool:
     except InfeasibleError as error:
         state.refuse(error)
         return False
-    return state.offer_sequence(rows_of(partial.events), scale) is not None
+    return state.offer_sequence(partial.sequence, scale) is not None
 
 
 class QuickMethods:

@@ -12,8 +12,9 @@ from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import lower_bound, provable
 from ...schedule.simulator import price
+from ..common.events import MOVE, Array, schedule_index, sequence_of
 from ..common.native import shortfall
-from ..common.search import MOVE, Array, Searches, schedule_index, sequence_of
+from ..common.search import Searches
 from .blocks import Found
 
 MOST_STARTS = 64

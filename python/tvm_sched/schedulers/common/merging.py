@@ -9,8 +9,9 @@ from ...errors import InfeasibleError
 from ...problem import HOST, Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.simulator import price
+from .events import Event, Run
 from .greedy import list_schedule, priorities
-from .partial import Event, PartialSchedule, Run
+from .partial import PartialSchedule
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which it is tried: what is held at which time is known only afterwards."""

@@ -15,7 +15,8 @@ from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
 from ...schedule.simulator import Times, price
-from .partial import PartialSchedule, Run
+from .events import Run
+from .partial import PartialSchedule
 
 HEFT, PEFT = 0, 1
 TOO_MANY = -1

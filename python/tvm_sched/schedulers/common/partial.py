@@ -1,278 +1,136 @@
 """A schedule while it grows: events are appended one by one, each timed by the rules of ``docs/model.md``.
 
-Schedulers build their answers with it, so that what they believe of times is what the simulator will say.
+Schedulers build their answers with it, so that what they believe of times is what the simulator will say. The work is done
+in ``cpp/search/partial_schedule.cc``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...schedule import ScheduleIndex
+from ...schedule._compiled import compiled
+from .events import DIRECT, MOVE, RUN, Array, Event, Move, Run, events_of, schedule_index
+
+if TYPE_CHECKING:
+    from ...schedule.native import NativePartialSchedule
 
 
-class Run(NamedTuple):
-    """Operator ``operator`` runs on ``device``, with its host tensors there or (``direct``) read over the bus."""
-
-    operator: int
-    device: int
-    direct: bool
-
-
-class Move(NamedTuple):
-    """Tensor ``tensor`` goes from ``source`` (`HOST`: it is loaded) to ``device``."""
-
-    tensor: int
-    source: int
-    device: int
-
-
-Event = Run | Move
-
-
-@dataclass
-class Plan:
-    """What it takes to run one operator somewhere: the moves before it, and when it would end."""
+class Plan(NamedTuple):
+    """What it takes to run one operator somewhere: the moves before it, and when it would end in nanoseconds."""
 
     end: int
     moves: list[Move]
     run: Run
 
 
-@dataclass
 class PartialSchedule:
     """Times, places and memory after the events so far.
 
-    Attributes
+    Parameters
     ----------
-    device_free, channel_free : list of int
-        When each device and channel has done all that was given to it, in nanoseconds.
-    at : dict of (tensor, device) to int
-        When each tensor is on each device to which it was brought.
-    holders : dict of tensor to tuple of int
-        Devices on which a tensor is, in the order in which it got there.
-    placed : list of int
-        Device of each operator, -1 while it has none.
+    problem : Problem
     memory_scale : float
         Share of each device's memory that may be used. Below one when a first attempt held too much at some moment:
         what is counted here goes by the order of events, not by time.
     """
 
-    problem: Problem
-    memory_scale: float = 1.0
-    device_free: list[int] = field(init=False)
-    channel_free: list[int] = field(init=False)
-    at: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
-    holders: dict[int, tuple[int, ...]] = field(init=False, default_factory=dict)
-    placed: list[int] = field(init=False)
-    events: list[Event] = field(init=False, default_factory=list)
-    ends: list[int] = field(init=False, default_factory=list)
-
-    def __post_init__(self) -> None:
-        topology, index = self.problem.topology, self.problem.graph.index
-        devices = range(len(topology.devices))
-        self.device_free = [0] * len(topology.devices)
-        self.channel_free = [0] * len(topology.channels)
-        self.placed = [-1] * len(index.inputs)
-        self._memory = [int(device.memory * self.memory_scale) for device in topology.devices]
-        self._parameters = [0] * len(topology.devices)
-        self._live = [0] * len(topology.devices)
-        self._peak = [0] * len(topology.devices)
-        kept = set(index.graph_outputs)
-        self._readers_left = [len(readers) + (t in kept) for t, readers in enumerate(index.consumers)]
-        self._in_place = [self.problem.reads_host_in_place(d) for d in devices]
-        self._sharing = tuple(d for d in devices if self._in_place[d])
-        self._down = [topology.route(HOST, d) for d in devices]
-        self._transit = [self._transits(d) for d in devices]
-        operator_ns, direct_ns = self.problem.costs.operator_ns.tolist(), self.problem.costs.direct_ns.tolist()
-        self._ns = (operator_ns, direct_ns)
-        self._trips: dict[Move, tuple[int, tuple[int, ...]]] = {}
+    def __init__(self, problem: Problem, memory_scale: float = 1.0) -> None:
+        self.problem = problem
+        self._native: NativePartialSchedule = compiled(problem).partial_schedule(memory_scale)
 
     def clone(self) -> PartialSchedule:
         """An independent copy."""
-        import copy
-
-        twin = copy.copy(self)
-        for name in (
-            "device_free",
-            "channel_free",
-            "placed",
-            "events",
-            "ends",
-            "_parameters",
-            "_live",
-            "_peak",
-            "_readers_left",
-        ):
-            setattr(twin, name, list(getattr(self, name)))
-        twin.at = dict(self.at)
-        twin.holders = dict(self.holders)
+        twin = PartialSchedule.__new__(PartialSchedule)
+        twin.problem, twin._native = self.problem, self._native.copy()
         return twin
-
-    def _transits(self, device: int) -> list[int]:
-        """Neighbours through which a parameter may come: on other buses, two on each, joined without a bus."""
-        topology = self.problem.topology
-        down = self._down[device]
-        if down is None:
-            return []
-        buses = {c for route in self._down if route for c in route.channels}
-        fastest: dict[tuple[int, ...], list[tuple[float, int]]] = {}
-        for s, other in enumerate(self._down):
-            path = topology.route(s, device) if s != device else None
-            if other is None or path is None or other.channels == down.channels or buses & set(path.channels):
-                continue
-            fastest.setdefault(other.channels, []).append((-path.bandwidth, s))
-        return [s for found in fastest.values() for _, s in sorted(found)[:2]]
-
-    @property
-    def transits(self) -> list[list[int]]:
-        """Neighbours through which a parameter may be loaded into each device (parallel transmission)."""
-        return self._transit
 
     @property
     def latency(self) -> int:
         """End of the last kernel so far, in nanoseconds."""
-        return max(self.device_free, default=0)
+        return self._native.latency_ns()
 
-    def room(self) -> list[tuple[int, int]]:
-        """Bytes left on each device for anything that comes now, and for parameters.
+    @property
+    def device_free(self) -> list[int]:
+        """When each device has done all that was given to it, in nanoseconds."""
+        return _numbers(self._native.device_free())
 
-        A parameter may be loaded long before it is read, when the activations of earlier operators were still there; so
-        it must fit beside the most that the device ever held.
-        """
-        return [
-            (memory - parameters - live, memory - parameters - peak)
-            for memory, parameters, live, peak in zip(
-                self._memory, self._parameters, self._live, self._peak, strict=True
-            )
-        ]
+    @property
+    def channel_free(self) -> list[int]:
+        """When each channel has done all that was given to it, in nanoseconds."""
+        return _numbers(self._native.channel_free())
+
+    @property
+    def placed(self) -> list[int]:
+        """Device of each operator, -1 while it has none."""
+        return _numbers(self._native.placed())
+
+    @property
+    def events(self) -> list[Event]:
+        """The events in the order in which they were appended."""
+        return events_of(self.sequence)
+
+    @property
+    def sequence(self) -> Array:
+        """The events as rows of kind, item, source, device."""
+        rows: Array = np.asarray(np.from_dlpack(self._native.events()), dtype=np.int64)
+        return rows
+
+    @property
+    def starts(self) -> list[int]:
+        """When each event begins, in nanoseconds."""
+        return _numbers(self._native.starts())
+
+    @property
+    def ends(self) -> list[int]:
+        """When each event ends, in nanoseconds."""
+        return _numbers(self._native.ends())
+
+    def at(self, tensor: int, device: int) -> int | None:
+        """When a tensor is on a device to which it was brought, in nanoseconds; None where it was not."""
+        when = self._native.at(tensor, device)
+        return None if when < 0 else when
+
+    def holders(self, tensor: int) -> list[int]:
+        """Devices to which a tensor was brought, in the order in which it got there."""
+        return _numbers(self._native.holders(tensor))
+
+    def transits(self, device: int) -> list[int]:
+        """Neighbours through which a parameter may be loaded into a device (parallel transmission)."""
+        return _numbers(self._native.transits(device))
+
+    def reads(self, run: Run) -> list[int]:
+        """Tensors that a run reads from its device, to which they must come first."""
+        index = self.problem.graph.index
+        in_place = run.direct or self.problem.reads_host_in_place(run.device)
+        return [t for t in index.inputs[run.operator] if not (in_place and index.producer[t] < 0)]
 
     def needs(self, operator: int, device: int, direct: bool) -> list[int]:
         """Tensors that must still be brought to ``device`` before ``operator`` can run there."""
-        return [t for t in self.reads(Run(operator, device, direct)) if (t, device) not in self.at]
-
-    def sources(self, tensor: int) -> tuple[int, ...]:
-        """Devices from which a tensor can be copied: those to which it came, and those that share host memory with it."""
-        held = self.holders.get(tensor, ())
-        return held if self.problem.graph.index.producer[tensor] >= 0 else (*held, *self._sharing)
-
-    def reads(self, run: Run) -> list[int]:
-        """Tensors that must come to a run's device before it: not those that it reads in host memory."""
-        index = self.problem.graph.index
-        in_place = run.direct or self._in_place[run.device]
-        return [t for t in index.inputs[run.operator] if not (in_place and index.producer[t] < 0)]
+        return [t for t in self.reads(Run(operator, device, direct)) if self._native.at(t, device) < 0]
 
     def can_move(self, move: Move) -> bool:
         """Whether a move's tensor is at its source and not yet at its device."""
-        if (move.tensor, move.device) in self.at:
-            return False
-        return move.source == HOST or move.source in self.sources(move.tensor)
-
-    def starts(self) -> list[int]:
-        """When each event begins."""
-        starts = []
-        for event, end in zip(self.events, self.ends, strict=True):
-            if isinstance(event, Run):
-                starts.append(end - self._ns[event.direct][event.operator][event.device])
-            else:
-                starts.append(end - self._trip(event)[0])
-        return starts
+        return self._native.can_move(*move)
 
     def fits(self) -> bool:
-        """Whether every device has room for what was brought to it; by the order of events, like `room`."""
-        return all(p + k <= m for p, k, m in zip(self._parameters, self._peak, self._memory, strict=True))
+        """Whether every device has room for what was brought to it, by the order of events."""
+        return self._native.fits()
 
     def plan(self, operator: int, device: int, direct: bool) -> Plan | None:
         """The earliest end of ``operator`` there, with each missing tensor on its fastest way; None where impossible.
 
         Where a neighbour lacks the memory to pass parameters on, they are loaded straight away.
         """
-        plan = self._plan(operator, device, direct, self._transit[device])
-        if plan is not None and self._shortfall(plan.moves, plan.run) > 0 and self._transit[device]:
-            plan = self._plan(operator, device, direct, [])
-        return plan if plan is not None and self._shortfall(plan.moves, plan.run) <= 0 else None
-
-    def _plan(self, operator: int, device: int, direct: bool, transits: list[int]) -> Plan | None:
-        ns = self._ns[direct][operator][device]
-        if ns == FORBIDDEN:
+        row = _numbers(self._native.plan(operator, device, direct))
+        if not row:
             return None
-        channel: dict[int, int] = {}
-        ready = self.device_free[device]
-        for t in self.reads(Run(operator, device, direct)):
-            ready = max(ready, self.at.get((t, device), 0))
-        moves: list[Move] = []
-        for t in self.needs(operator, device, direct):
-            arrival, way = self._fastest_way(t, device, channel, transits)
-            if way is None:
-                return None
-            for move in way:
-                self._advance(move, channel)
-            moves += way
-            ready = max(ready, arrival)
-        if direct and (route := self._down[device]) is not None:
-            ready = max(ready, *(channel.get(c, self.channel_free[c]) for c in route.channels))
-        run = Run(operator, device, direct)
-        return Plan(ready + ns, moves, run)
-
-    def _fastest_way(
-        self, t: int, device: int, channel: dict[int, int], transits: list[int]
-    ) -> tuple[int, list[Move] | None]:
-        """Earliest arrival of ``t`` and the moves that bring it; ``channel`` overrides free times of channels."""
-        index, route = self.problem.graph.index, self.problem.topology.route
-        best, way = FORBIDDEN, None
-        size = index.size[t]
-
-        def free(channels: tuple[int, ...]) -> int:
-            return max([channel.get(c, self.channel_free[c]) for c in channels], default=0)
-
-        down = self._down[device]
-        if index.producer[t] < 0 and down is not None:
-            best, way = free(down.channels) + down.nanoseconds(size), [Move(t, HOST, device)]
-        for s in self.sources(t):
-            if s != device and (path := route(s, device)) is not None:
-                arrival = max(self.at.get((t, s), 0), free(path.channels)) + path.nanoseconds(size)
-                if arrival < best:
-                    best, way = arrival, [Move(t, s, device)]
-        if index.producer[t] < 0:
-            for s in transits:
-                first, path = self._down[s], route(s, device)
-                if (t, s) in self.at or first is None or path is None:
-                    continue
-                loaded = free(first.channels) + first.nanoseconds(size)
-                arrival = max(loaded, free(path.channels)) + path.nanoseconds(size)
-                if arrival < best:
-                    best, way = arrival, [Move(t, HOST, s), Move(t, s, device)]
-        return best, way
-
-    def _advance(self, move: Move, channel: dict[int, int]) -> None:
-        """Occupy the channels of a planned move; the arrival at a transit device is the channel's new free time."""
-        route = self.problem.route(move.source, move.device)
-        ready = 0 if move.source == HOST else self.at.get((move.tensor, move.source), 0)
-        if move.source not in (HOST, *self.sources(move.tensor)):
-            first = self._down[move.source]
-            ready = max(channel.get(c, 0) for c in first.channels) if first else 0
-        start = max([ready, *(channel.get(c, self.channel_free[c]) for c in route.channels)])
-        for c in route.channels:
-            channel[c] = start + route.nanoseconds(self.problem.graph.index.size[move.tensor])
-
-    def _shortfall(self, moves: list[Move], run: Run) -> int:
-        """Bytes by which memory would not suffice for these events; 0 or less where it does."""
-        index = self.problem.graph.index
-        parameters: dict[int, int] = {}
-        activations: dict[int, int] = {}
-        for move in moves:
-            held = parameters if index.producer[move.tensor] < 0 else activations
-            held[move.device] = held.get(move.device, 0) + index.size[move.tensor]
-        activations[run.device] = activations.get(run.device, 0) + sum(
-            index.size[t] for t in index.outputs[run.operator]
-        )
-        short = -1
-        for d in {*parameters, *activations}:
-            peak = max(self._peak[d], self._live[d] + activations.get(d, 0))
-            short = max(short, self._parameters[d] + parameters.get(d, 0) + peak - self._memory[d])
-        return short
+        moves = [Move(*row[i : i + 3]) for i in range(1, len(row), 3)]
+        return Plan(row[0], moves, Run(operator, device, direct))
 
     def place(self, plan: Plan) -> None:
         """Append a plan's events."""
@@ -281,104 +139,42 @@ class PartialSchedule:
         self.append(plan.run)
 
     def append(self, event: Event) -> int:
-        """Append one event whose inputs are there; returns its end."""
-        end = self._run(event) if isinstance(event, Run) else self._move(event)
-        self.events.append(event)
-        self.ends.append(end)
-        return end
+        """Append one event; returns its end in nanoseconds.
 
-    def _move(self, move: Move) -> int:
-        t, source, device = move
-        ns, channels = self._trip(move)
-        start = self.at.get((t, source), 0)
-        for c in channels:
-            if self.channel_free[c] > start:
-                start = self.channel_free[c]
-        end = start + ns
-        for c in channels:
-            self.channel_free[c] = end
-        self._arrive(t, device, end)
-        return end
-
-    def _trip(self, move: Move) -> tuple[int, tuple[int, ...]]:
-        """Time and channels of a move; looked up once, whatever clone asks."""
-        trip = self._trips.get(move)
-        if trip is None:
-            route = self.problem.route(move.source, move.device)
-            trip = self._trips[move] = route.nanoseconds(self.problem.graph.index.size[move.tensor]), route.channels
-        return trip
-
-    def _run(self, run: Run) -> int:
-        o, device, direct = run
-        index = self.problem.graph.index
-        start = max([self.device_free[device], *(self.at[t, device] for t in self.reads(run))])
-        if direct and (route := self._down[device]) is not None:
-            start = max([start, *(self.channel_free[c] for c in route.channels)])
-            for c in route.channels:
-                self.channel_free[c] = start + self.problem.host_read_ns(o, device)
-        end = start + self._ns[direct][o][device]
-        self.device_free[device] = end
-        self.placed[o] = device
-        for t in index.outputs[o]:
-            self._arrive(t, device, end)
-        for t in index.inputs[o]:
-            self._readers_left[t] -= 1
-        for t in (*index.inputs[o], *index.outputs[o]):
-            if self._readers_left[t] == 0 and index.producer[t] >= 0:
-                for d in self.holders.get(t, ()):
-                    self._live[d] -= index.size[t]
-        return end
-
-    def _arrive(self, t: int, device: int, when: int) -> None:
-        index = self.problem.graph.index
-        self.at[t, device] = when
-        self.holders[t] = (*self.holders.get(t, ()), device)
-        if index.producer[t] < 0:
-            self._parameters[device] += index.size[t]
-        else:
-            self._live[device] += index.size[t]
-            self._peak[device] = max(self._peak[device], self._live[device])
+        Raises
+        ------
+        ValueError
+            A tensor is not where the event needs it, an operator runs again or where it cannot, or no route leads there.
+        IndexError
+            The event names an operator, tensor or device that the problem lacks.
+        """
+        if isinstance(event, Move):
+            return self._native.append(MOVE, *event)
+        return self._native.append(DIRECT if event.direct else RUN, event.operator, HOST, event.device)
 
     def refuse(self, operator: int) -> InfeasibleError:
         """The error to raise when `plan` finds no place for an operator: what is short, and where least."""
-        devices = self.problem.topology.devices
-        least: tuple[int, str] | None = None
-        for d in range(len(devices)):
-            for direct in (False, True):
-                if self._ns[direct][operator][d] == FORBIDDEN:
-                    continue
-                moves = [Move(t, HOST, d) for t in self.needs(operator, d, direct)]
-                short = self._shortfall(moves, Run(operator, d, direct))
-                least = min(least or (short, devices[d].name), (short, devices[d].name))
+        devices, costs = self.problem.topology.devices, self.problem.costs
+        short = [
+            (self._native.shortfall(operator, d, direct), devices[d].name)
+            for d in range(len(devices))
+            for direct, ns in ((False, costs.operator_ns), (True, costs.direct_ns))
+            if ns[operator, d] != FORBIDDEN
+        ]
         name = self.problem.graph.operators[operator].name
-        if least is None or least[0] <= 0:
+        least, device = min(short, default=(0, ""))
+        if least <= 0:
             return InfeasibleError(f"no device that can run operator {name!r} can be reached by its inputs")
         return InfeasibleError(
-            f"memory does not suffice: operator {name!r} is short of {least[0]} bytes on the best device, {least[1]!r}; "
+            f"memory does not suffice: operator {name!r} is short of {least} bytes on the best device, {device!r}; "
             "use devices with more memory, or more of them"
         )
 
     def to_index(self) -> ScheduleIndex:
         """The schedule in integers; transfers and placements in the order of the events."""
-        runs = [event for event in self.events if isinstance(event, Run)]
-        kind, item, source, device = [], [], [], []
-        for event in self.events:
-            if isinstance(event, Move):
-                kind.append(ScheduleIndex.LOAD if event.source == HOST else ScheduleIndex.COPY)
-                item.append(event.tensor)
-                source.append(event.source)
-                device.append(event.device)
-            elif event.direct:
-                kind.append(ScheduleIndex.HOST_READ)
-                item.append(event.operator)
-                source.append(HOST)
-                device.append(event.device)
-        return ScheduleIndex(
-            [run.operator for run in runs],
-            [run.device for run in runs],
-            [run.direct for run in runs],
-            kind,
-            item,
-            source,
-            device,
-        )
+        return schedule_index(self.sequence)
+
+
+def _numbers(row: Any) -> list[int]:
+    numbers: list[int] = np.from_dlpack(row).tolist()
+    return numbers

@@ -9,9 +9,9 @@ from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...progress import report_progress
 from ...schedule import Schedule
+from ..common.events import Event, Move, Run
 from ..common.merging import ListedSchedule, merged
 from ..common.milp import Effort, ProgramOptions
-from ..common.partial import Event, Move, Run
 from ..common.submodels import submodels_of
 from ..registry import register
 from .instance import Instance, evaluate

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...problem import HOST, Problem
-from ..common.partial import Event, Move, Run
+from ..common.events import Event, Move, Run
 from .adjustments import Latencies
 from .submodel import Submodel, Times
 

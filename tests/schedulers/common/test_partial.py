@@ -1,0 +1,87 @@
+"""The partial schedule in C++ against one in plain Python that shares no code with it."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvm_sched.problem import FORBIDDEN, HOST
+from tvm_sched.schedule.simulator import price
+from tvm_sched.schedulers import Move, PartialSchedule, Run
+from tvm_sched.testing import random_problem
+
+from .. import reference_partial as reference
+
+
+def choices(problem, operator):
+    costs = ((False, problem.costs.operator_ns), (True, problem.costs.direct_ns))
+    devices = range(len(problem.topology.devices))
+    return [(d, direct) for d in devices for direct, ns in costs if ns[operator, d] != FORBIDDEN]
+
+
+def same(problem, state, expected):
+    assert state.latency == expected.latency
+    assert state.device_free == expected.device_free
+    assert state.channel_free == expected.channel_free
+    assert state.placed == expected.placed
+    assert state.events == expected.events
+    assert state.ends == expected.ends
+    assert state.starts == expected.starts()
+    assert state.fits() == expected.fits()
+    for t in range(len(problem.graph.tensors)):
+        assert tuple(state.holders(t)) == expected.holders.get(t, ())
+        for d in range(len(problem.topology.devices)):
+            assert state.at(t, d) == expected.at.get((t, d))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    operators=st.integers(1, 16),
+    devices=st.integers(1, 5),
+    memory=st.sampled_from(["tight", "generous"]),
+    scale=st.sampled_from([0.6, 1.0, 1e6]),
+)
+def test_it_grows_as_the_reference_does(seed, operators, devices, memory, scale):
+    problem, random = random_problem(seed, operators, devices, memory=memory), Random(seed)
+    state, expected = PartialSchedule(problem, scale), reference.PartialSchedule(problem, scale)
+    before = state.clone()
+    for o in problem.graph.index.order:
+        plans = []
+        for d, direct in choices(problem, o):
+            plan, wanted = state.plan(o, d, direct), expected.plan(o, d, direct)
+            assert (plan is None) == (wanted is None)
+            assert state.needs(o, d, direct) == expected.needs(o, d, direct)
+            if plan is not None:
+                assert (plan.end, plan.moves, plan.run) == (wanted.end, wanted.moves, wanted.run)
+                plans.append((plan, wanted))
+        if not plans:
+            break
+        chosen, wanted = random.choice(plans)
+        state.place(chosen)
+        expected.place(wanted)
+        assert state.ends[-1] == chosen.end
+    same(problem, state, expected)
+    assert not before.events  # a copy does not grow
+    if min(state.placed, default=0) >= 0:
+        times = price(problem, state.to_index())
+        assert times.latency_ns == state.latency
+
+
+def test_events_that_cannot_be_are_refused():
+    problem = random_problem(3, 6, 2, memory="generous")
+    index = problem.graph.index
+    state = PartialSchedule(problem)
+    last = index.order[-1]
+    device = next(d for d, direct in choices(problem, last) if not direct)
+    with pytest.raises(ValueError, match=f"operator {last} reads tensor"):
+        state.append(Run(last, device, False))
+    with pytest.raises(IndexError, match="operator 99"):
+        state.append(Run(99, 0, False))
+    with pytest.raises(IndexError, match="device 2"):
+        state.append(Move(0, HOST, 2))
+    made = next(t for written in index.outputs for t in written)
+    with pytest.raises(ValueError, match=f"tensor {made} is not on device 0"):
+        state.append(Move(made, 0, 1))
+    assert state.events == []
