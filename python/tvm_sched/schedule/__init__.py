@@ -2,12 +2,14 @@
 
 from .residency import Resident, moved_parameters, resident_parameters
 from .rules import RULES, Violation
-from .schedule import Certificate, Placement, Schedule, ScheduleIndex, Transfer
+from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Schedule, ScheduleIndex, Transfer
 from .simulator import Times, memory_profile, price, simulate
 from .timeline import Event, Timeline
 from .verifier import verify, violations
 
 __all__ = [
+    "ENDED",
+    "INTERRUPTED",
     "RULES",
     "Certificate",
     "Event",

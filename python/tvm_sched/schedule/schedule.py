@@ -129,6 +129,10 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 0.0 if self.latency_ns == 0 else 1 - self.lower_bound_ns / self.latency_ns
 
 
+ENDED, INTERRUPTED = Certificate.unchecked("no better found"), Certificate.unchecked("interrupted")
+"""What a method hands to `solve` that came to its end by itself, or that Ctrl-C ended."""
+
+
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A schedule of a problem.
 

@@ -13,7 +13,7 @@ import msgspec
 from ..errors import InfeasibleError, InputError
 from ..problem import FORBIDDEN, HOST, Problem
 from ..progress import report_progress
-from ..schedule import Schedule
+from ..schedule import ENDED, INTERRUPTED, Schedule
 from .common.events import Move, Run
 from .common.merging import LIMITLESS, Priced
 from .common.partial import PartialSchedule
@@ -67,15 +67,16 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
     if options.device and options.device not in names:
         raise InputError(f"scheduler 'deepplan' has no device {options.device!r}; there are {', '.join(names)}")
     found = _straight(problem, [d for d, name in enumerate(names) if options.device in ("", name)], options)
-    best = found[0][0]
+    best, status = found[0][0], ENDED
     if options.direct_host_access:
         for i, (_, plan) in enumerate(found[:CANDIDATES]):
             try:
                 priced = Priced.of(problem, _choose_direct(plan, i, min(len(found), CANDIDATES)).to_index())
             except KeyboardInterrupt:
+                status = INTERRUPTED
                 break
             best = min(best, priced, key=lambda priced: (not priced.fits, priced.latency_ns))
-    return best.index.to_schedule(problem)
+    return best.index.to_schedule(problem, certificate=status)
 
 
 def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) -> list[tuple[Priced, _Plan]]:

@@ -24,6 +24,9 @@ WORK_SHARE = 0.8
 SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
 """Shares of the work in general; where there are no groups of devices, local search has that of blocks, too."""
 
+UNLOADED_SHARES = {"annealing": 0.6, "blocks": 0.1, "local search": 0.3}
+"""Where nothing is loaded, but copies wait for each other."""
+
 FREE_SHARES = {"annealing": 1.0}
 """Where nothing is loaded and no copy waits for another, which annealing times much faster."""
 
@@ -95,9 +98,9 @@ def turns(problem: Problem, options: AnytimeOptions, work: float) -> list[Turn[S
     loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
     stages = problem.costs.concurrency is not None and options.stage > 1
     staged = 0.0 if not stages else STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
-    shares = dict(FREE_SHARES if nothing_contends(problem) else SHARES)
+    shares = dict(FREE_SHARES if nothing_contends(problem) else SHARES if loads else UNLOADED_SHARES)
     if "blocks" in shares and len(groups(problem)) < 2:
-        shares["local search"] += shares.pop("blocks")
+        shares["local search"] = shares.get("local search", 0.0) + shares.pop("blocks")
     chosen = (Annealing(), Blocks(), LocalSearch())
     found: list[Turn[ScheduleState]] = [Turn(QuickMethods(problem, options.stage, work)), Turn(ListScheduling())]
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]

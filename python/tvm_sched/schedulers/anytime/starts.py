@@ -105,4 +105,6 @@ class QuickMethods:
             state.refuse(error)
         else:
             state.tried[name] = state.offer_index(index)
+            if schedule.certificate is not None and schedule.certificate.status == "interrupted":
+                raise KeyboardInterrupt  # the method took it and gave what it had
         return bool(self._left)

@@ -8,7 +8,7 @@ from math import inf
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...progress import report_progress
-from ...schedule import Schedule
+from ...schedule import ENDED, INTERRUPTED, Schedule
 from ..common.events import Event, Move, Run
 from ..common.merging import ListedSchedule, merged
 from ..common.milp import Effort, ProgramOptions
@@ -45,7 +45,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
     InfeasibleError
         No schedule within the devices' memory was found.
     """
-    deadline = time.monotonic() + options.total_time_limit
+    deadline, status = time.monotonic() + options.total_time_limit, ENDED
     groups = submodels_of(problem, options.dominators, options.operators)
     listed = ListedSchedule(problem)
     events: list[Event] = []
@@ -58,7 +58,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
             try:
                 runs = _runs(problem, operators, room, options.q, effort if rest > 0 else None)
             except KeyboardInterrupt:
-                deadline = 0.0
+                deadline, status = 0.0, INTERRUPTED
                 runs = _runs(problem, operators, room, options.q, None)
             for run in runs:
                 events += [*_loads(problem, run), run]
@@ -70,7 +70,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
         listed.refuse(found)
         return listed.schedule()
     submodel = {o: i for i, group in enumerate(groups) for o in group}
-    return found.index.to_schedule(problem, [submodel[o] for o in range(len(submodel))])
+    return found.index.to_schedule(problem, [submodel[o] for o in range(len(submodel))], certificate=status)
 
 
 def _runs(problem: Problem, operators: list[int], room: list[float], q: int, effort: Effort | None) -> list[Run]:

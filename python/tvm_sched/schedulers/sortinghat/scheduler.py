@@ -7,7 +7,7 @@ import time
 from ...errors import InputError
 from ...problem import Problem
 from ...progress import report_progress
-from ...schedule import Schedule
+from ...schedule import ENDED, INTERRUPTED, Schedule
 from ..common.merging import SCALES, ListedSchedule, merged
 from ..common.milp import Effort, ProgramOptions
 from ..common.submodels import submodels_of
@@ -86,7 +86,8 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
             found = merged(problem, [planned.event for planned in sorted(state.planned)])
             if found.fits:
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
-                return found.index.to_schedule(problem, [submodel[o] for o in range(len(submodel))])
+                numbers = [submodel[o] for o in range(len(submodel))]
+                return found.index.to_schedule(problem, numbers, certificate=clock.status)
             listed.refuse(found)
     return listed.schedule()
 
@@ -95,7 +96,7 @@ class _Clock:
     """Shares the time in all out between submodels; once Ctrl-C was pressed, none is left."""
 
     def __init__(self, options: SortingHatOptions, submodels: int) -> None:
-        self.options, self.left = options, submodels
+        self.options, self.left, self.status = options, submodels, ENDED
         self.deadline = time.monotonic() + options.total_time_limit
 
     def effort(self) -> Effort | None:
@@ -109,7 +110,7 @@ class _Clock:
 
     def stop(self) -> None:
         """Nothing is left from now on."""
-        self.deadline = 0.0
+        self.deadline, self.status = 0.0, INTERRUPTED
 
 
 def _all_placed(state: State, groups: list[list[int]], clock: _Clock) -> bool:
