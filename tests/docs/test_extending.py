@@ -24,8 +24,9 @@ def some_problem(seed, devices=2, operators=10):
 
 @pytest.fixture(autouse=True)
 def own_registries(monkeypatch):
+    SCHEDULERS.names(), cost_model.COST_MODELS.names()  # what there is must not be forgotten with what follows
     monkeypatch.setattr(SCHEDULERS, "entries", dict(SCHEDULERS.entries))
-    monkeypatch.setattr(cost_model, "_models", dict(cost_model._models))
+    monkeypatch.setattr(cost_model.COST_MODELS, "entries", dict(cost_model.COST_MODELS.entries))
 
 
 def blocks(needs_tvm=False):

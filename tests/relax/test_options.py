@@ -20,8 +20,8 @@ from tvm_sched.streams import best_launch_order, best_streams
 from tvm_sched.testing import random_problem
 
 CHANGED = {
-    "scheduler": "single", "options": {"device": "cpu1"}, "cost_model": "roofline", "backend": "emulated", "streams": "opara",
-    "launch_order": "critical-path", "processor": "native", "threads": 2, "resident": 0.5, "instances": 2,
+    "scheduler": "single", "options": {"device": "cpu1"}, "cost_model": "roofline", "backend": "emulated",
+    "streams": "opara", "launch_order": "critical-path", "processor": "native", "threads": 2, "resident": 0.5, "instances": 2,
 }  # fmt: skip
 
 
