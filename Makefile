@@ -144,8 +144,7 @@ wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of tvm-sched-r
 test-wheels: wheels ## Install the wheels into empty environments, compile there, and run with the runtime alone
 	$(PY) distributions/check_wheels.py $(WHEELS_ARGS)
 
-# Without oneDNN and TBB, of which PyPI has no packages for aarch64: kernels and threads are TVM's own there. The tests that wait
-# for emulated devices are left out, since qemu is slower than the time that they allow.
+# Without oneDNN and TBB, of which PyPI has no packages for aarch64: kernels and threads are TVM's own there.
 AARCH64 := build/aarch64
 build-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile the library for Linux on aarch64, and run its C++ tests in qemu
 	@rm -rf $(AARCH64)/packages
