@@ -34,7 +34,7 @@ def latencies(problem: Problem, schedule: Schedule) -> dict[str, float]:
     found = {}
     for name, (of, changed) in orders.items():
         try:
-            found[name] = simulate(of, changed).latency * 1e3
+            found[name] = simulate(of, changed, other_problem=True).latency * 1e3
         except TvmSchedError:
             continue
     return found

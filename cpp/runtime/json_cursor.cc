@@ -24,9 +24,45 @@ std::string Join(const std::vector<std::string>& words) {
   return text;
 }
 
+/// Throws where a document has more than the limits allow. Looks at brackets, commas and strings
+/// alone, so that it can go before the parser, on any bytes.
+void CheckLimits(const std::string& text, const std::string& root,
+                 const JsonCursor::Limits& limits) {
+  std::size_t depth = 0, values = 1;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      ++values;
+      if (++depth > limits.depth) {
+        throw FormatError(root + ": lists and objects lie more than " +
+                          std::to_string(limits.depth) + " deep in each other (byte " +
+                          std::to_string(i) + ")");
+      }
+    } else if (c == ']' || c == '}') {
+      if (depth > 0) --depth;
+    } else if (c == ',') {
+      ++values;
+    }
+    if (values > limits.values) {
+      throw FormatError(root + ": has more than " + std::to_string(limits.values) + " values");
+    }
+  }
+}
+
 }  // namespace
 
 JsonCursor JsonCursor::Parse(const std::string& text, std::string root) {
+  return Parse(text, std::move(root), Limits());
+}
+
+JsonCursor JsonCursor::Parse(const std::string& text, std::string root, const Limits& limits) {
+  CheckLimits(text, root, limits);
   tvm::ffi::String error;
   Any value = json::Parse(text, &error);
   if (!error.empty()) throw FormatError(root + ": not a JSON document: " + std::string(error));

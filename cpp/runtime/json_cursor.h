@@ -24,8 +24,16 @@ class FormatError : public std::invalid_argument {
 
 class JsonCursor {
  public:
+  /// How deep lists and objects may lie in each other (the parser calls itself for each), and how
+  /// many values there may be (each takes some 100 bytes once parsed).
+  struct Limits {
+    std::size_t depth = 100;
+    std::size_t values = 100'000'000;
+  };
+
   /// Parse a document. `root` is what paths begin with: "$", or the document's own name.
   static JsonCursor Parse(const std::string& text, std::string root);
+  static JsonCursor Parse(const std::string& text, std::string root, const Limits& limits);
 
   const std::string& path() const { return path_; }
   const tvm::ffi::Any& value() const { return value_; }

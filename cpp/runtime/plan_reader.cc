@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kFormat = "tvm_sched.plan";
 constexpr int kVersion = 1;
-// Keeps a product of extents far from the end of 64 bits.
+// Keeps a product of extents, and of the bits of an element, far from the end of 64 bits.
 constexpr std::int64_t kLargestTensor = std::int64_t{1} << 50;
 
 void CheckFormat(const JsonCursor& plan) {
@@ -240,6 +240,20 @@ void CheckOutputs(const JsonCursor& cursor, const Plan& plan) {
   }
 }
 
+/// Sums of durations, the length of a run among them, must fit into 64 bits.
+void CheckDurations(const JsonCursor& cursor, const Plan& plan) {
+  Nanoseconds left = Nanoseconds::max() / 2;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (plan.steps[i].duration > left) {
+      cursor.Field("steps")
+          .Items()[i]
+          .Field("duration_ns")
+          .Fail("the durations of all steps together are more than 146 years");
+    }
+    left -= plan.steps[i].duration;
+  }
+}
+
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
@@ -261,6 +275,7 @@ Plan ReadPlan(const JsonCursor& cursor) {
     plan.steps.push_back(ReadStep(item, plan));
   }
   CheckOutputs(cursor, plan);
+  CheckDurations(cursor, plan);
   return plan;
 }
 
@@ -270,6 +285,24 @@ bool SameArguments(const Plan& a, const Plan& b) {
     if (!a.arguments[i].SameType(b.arguments[i])) return false;
   }
   return true;
+}
+
+/// Whether tensors can have elements of a type: numbers of the widths that there are, no vectors.
+bool IsStorable(DLDataType dtype) {
+  if (dtype.lanes != 1 || dtype.bits == 0 || dtype.bits > 128) return false;
+  switch (dtype.code) {
+    case kDLInt:
+    case kDLUInt:
+      return (dtype.bits & (dtype.bits - 1)) == 0 && dtype.bits <= 64;
+    case kDLFloat:
+      return dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64;
+    case kDLBfloat:
+      return dtype.bits == 16;
+    case kDLOpaqueHandle:
+      return false;
+    default:  // bool, complex numbers and the floats below 16 bits, whose names fix their widths
+      return true;
+  }
 }
 
 /// Plans of one artifact are told apart by name and by their arguments.
@@ -301,7 +334,8 @@ DLDataType ReadDtype(const JsonCursor& cursor) {
   const std::string name = cursor.String();
   try {
     const DLDataType dtype = tvm::ffi::StringToDLDataType(name);
-    if (dtype.bits > 0 && dtype.lanes > 0 && dtype.code != kDLOpaqueHandle) return dtype;
+    // The parser takes "float0" and "float" for float32: only the names that we write are allowed.
+    if (IsStorable(dtype) && DtypeName(dtype) == name) return dtype;
   } catch (const tvm::ffi::Error&) {
     // Falls through to the message with the place in the document.
   }

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#if defined(__x86_64__) && defined(__clang__)
+#include <cpuid.h>
+#endif
+
 namespace tvm_sched::runtime {
 
 namespace {
@@ -12,20 +16,60 @@ struct Feature {
 };
 
 #if defined(__x86_64__)
-#define FEATURE(name) {name, [] { return __builtin_cpu_supports(name) != 0; }}
+#define FEATURE(name)                                      \
+  {                                                        \
+    name, [] { return __builtin_cpu_supports(name) != 0; } \
+  }
+// Names that clang's builtin does not know: cpuid's bits in their place, or taken as not there, so
+// that an artifact that needs one is refused.
+#if defined(__clang__)
+bool Bit(unsigned leaf, unsigned bit) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(leaf, &a, &b, &c, &d) != 0 && (c >> bit & 1) != 0;
+}
+#define GNU_FEATURE(name, otherwise) \
+  {                                  \
+    name, [] { return otherwise; }   \
+  }
+#else
+#define GNU_FEATURE(name, otherwise) FEATURE(name)
+#endif
 constexpr Feature kFeatures[] = {
-    FEATURE("sse3"),        FEATURE("ssse3"),      FEATURE("sse4.1"),
-    FEATURE("sse4.2"),      FEATURE("sse4a"),      FEATURE("popcnt"),
-    FEATURE("avx"),         FEATURE("avx2"),       FEATURE("fma"),
-    FEATURE("f16c"),        FEATURE("bmi"),        FEATURE("bmi2"),
-    FEATURE("lzcnt"),       FEATURE("movbe"),      FEATURE("avx512f"),
-    FEATURE("avx512dq"),    FEATURE("avx512cd"),   FEATURE("avx512bw"),
-    FEATURE("avx512vl"),    FEATURE("avx512ifma"), FEATURE("avx512vbmi"),
-    FEATURE("avx512vbmi2"), FEATURE("avx512vnni"), FEATURE("avx512bitalg"),
-    FEATURE("avx512bf16"),  FEATURE("avx512fp16"), FEATURE("avx512vpopcntdq"),
-    FEATURE("gfni"),        FEATURE("vpclmulqdq"), FEATURE("avxvnni"),
-    FEATURE("amx-tile"),    FEATURE("amx-int8"),   FEATURE("amx-bf16")};
+    FEATURE("sse3"),
+    FEATURE("ssse3"),
+    FEATURE("sse4.1"),
+    FEATURE("sse4.2"),
+    FEATURE("sse4a"),
+    FEATURE("popcnt"),
+    FEATURE("avx"),
+    FEATURE("avx2"),
+    FEATURE("fma"),
+    GNU_FEATURE("f16c", Bit(1, 29) && __builtin_cpu_supports("avx") != 0),
+    FEATURE("bmi"),
+    FEATURE("bmi2"),
+    GNU_FEATURE("lzcnt", Bit(0x80000001, 5)),
+    GNU_FEATURE("movbe", Bit(1, 22)),
+    FEATURE("avx512f"),
+    FEATURE("avx512dq"),
+    FEATURE("avx512cd"),
+    FEATURE("avx512bw"),
+    FEATURE("avx512vl"),
+    FEATURE("avx512ifma"),
+    FEATURE("avx512vbmi"),
+    FEATURE("avx512vbmi2"),
+    FEATURE("avx512vnni"),
+    FEATURE("avx512bitalg"),
+    FEATURE("avx512bf16"),
+    GNU_FEATURE("avx512fp16", false),
+    FEATURE("avx512vpopcntdq"),
+    FEATURE("gfni"),
+    FEATURE("vpclmulqdq"),
+    GNU_FEATURE("avxvnni", false),
+    GNU_FEATURE("amx-tile", false),
+    GNU_FEATURE("amx-int8", false),
+    GNU_FEATURE("amx-bf16", false)};
 #undef FEATURE
+#undef GNU_FEATURE
 #else
 constexpr Feature kFeatures[] = {{"", [] { return true; }}};
 #endif

@@ -14,6 +14,9 @@ namespace {
 
 // The format's own limit.
 constexpr std::uint64_t kLongestHeader = 100'000'000;
+// Of a header: names, an object and two lists for each tensor. The largest models have some 100'000
+// tensors.
+constexpr JsonCursor::Limits kLimits{.depth = 8, .values = 10'000'000};
 
 // The format's names of the types that TVM has too.
 constexpr std::array<std::pair<const char*, const char*>, 16> kDtypes{{
@@ -96,7 +99,7 @@ SafetensorsFile OpenSafetensors(const std::string& path) {
   }
   const auto header_size = static_cast<std::int64_t>(length);
   const std::string header(reinterpret_cast<const char*>(file.data()) + kPrefix, length);
-  const JsonCursor root = JsonCursor::Parse(header, path + ": header");
+  const JsonCursor root = JsonCursor::Parse(header, path + ": header", kLimits);
   const std::byte* data = file.data() + kPrefix + header_size;
   for (const auto& [name, entry] : root.Fields()) {
     if (name == "__metadata__") continue;

@@ -57,6 +57,17 @@ def _fields(kind: Any, names: list[str]) -> tuple[str, ...]:
     return tuple(getattr(kind, "__struct_encode_fields__", ()))
 
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding a document raises where it is none, or not of the fields that are asked for."""
+
+
+def why_unreadable(error: BaseException) -> str:
+    """What is wrong with a document, of an error among `UNREADABLE`."""
+    if isinstance(error, RecursionError):
+        return "its lists and objects lie too deep in each other"
+    return f"it is no text in UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file; a missing or unreadable one is a `FormatError` that says so."""
     try:
@@ -72,8 +83,8 @@ def decode_document(text: bytes | str, format: str, version: int, where: str) ->
     """
     try:
         data = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise FormatError(f"{where}: not a JSON document ({error})") from None
+    except UNREADABLE as error:
+        raise FormatError(f"{where}: not a JSON document ({why_unreadable(error)})") from None
     if not isinstance(data, dict):
         raise FormatError(f"{where}: found a JSON {type(data).__name__}, expected an object of format {format!r}")
     check_envelope(data, format, version, where)
@@ -120,7 +131,7 @@ def write_document(path: str | os.PathLike[str], body: Any, format: str, version
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file through a temporary neighbour and a rename."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")  # a name has at most 255 bytes
     try:
         temporary.write_bytes(content)
         os.replace(temporary, target)

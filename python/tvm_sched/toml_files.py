@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from .errors import FormatError
-from .files import check_envelope, convert
+from .files import check_envelope, convert, why_unreadable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,8 +30,8 @@ def parse_toml(text: bytes | str, format: str, version: int, kind: type[T], wher
     """
     try:
         data = tomllib.loads(text.decode() if isinstance(text, bytes) else text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{where}: not a TOML document ({error})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{where}: not a TOML document ({why_unreadable(error)})") from None
     check_envelope(data, format, version, where)
     return convert(data, kind, where)
 

@@ -63,11 +63,28 @@ def test_run_writes_timeline_and_trace(run, artifact, tmp_path):
 
 def test_an_emulated_artifact(run, model_file, tmp_path):
     path = tmp_path / "m.so"
-    run("compile", model_file, "-t", "v100-server", "-s", "single", "-o", path)
-    said = run("run", path, "--repeat", 1, "--emulate-values", "-o", tmp_path / "out", "--json").json
+    made = run("compile", model_file, "-t", "v100-server", "-s", "single", "-o", path)
+    assert "4 GPUs of the topology 'v100-server' are emulated: kernels and copies take the time" in made.stderr
+    given = ["--repeat", 1, "--input", f"x={tmp_path / 'x.npy'}"]
+    np.save(tmp_path / "x.npy", np.linspace(-1, 1, 16, dtype="float32").reshape(2, 8))
+    said = run("run", path, *given, "-o", tmp_path / "out", "--json").json
     assert said["source"] == "emulated"
     assert said["time_ns"]["loading"]["predicted"] > 0
-    assert np.load(tmp_path / "out" / "output_0.npy").any()
+    assert said["compiled_with"]["emulated"].endswith("this machine's CPU computes the values")
+    run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", tmp_path / "cpu.so")
+    run("run", tmp_path / "cpu.so", *given, "-o", tmp_path / "expected")
+    found, expected = (np.load(tmp_path / folder / "output_0.npy") for folder in ("out", "expected"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert "emulated" in run("inspect", path).stdout
+
+
+def test_times_alone_have_no_outputs(run, fails, model_file, tmp_path):
+    path = tmp_path / "m.so"
+    run("compile", model_file, "-t", "v100-server", "-s", "single", "-o", path, "--backend", "emulated")
+    assert run("run", path, "--repeat", 1, "--times-only", "--json").json["outputs"] == []
+    assert "no outputs for --output" in fails(2, "run", path, "--times-only", "-o", tmp_path / "out")
+    run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path)
+    assert "these are real" in fails(2, "run", path, "--times-only")
 
 
 def test_the_plan_promises_what_the_simulator_says(run, model_file, tmp_path):
@@ -142,14 +159,16 @@ def test_run_says_what_ran(run, artifact):
         assert words in shown
 
 
-def test_a_model_that_computes_nothing(run, fails, tmp_path):
+def test_a_model_that_computes_nothing(run, tmp_path):
     onnx = pytest.importorskip("onnx")
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "same", [x], [y])), tmp_path / "same.onnx")
     said = run("compile", tmp_path / "same.onnx", "-t", "cpu1", "-s", "single", "-o", tmp_path / "m.so").stderr
-    assert "computes nothing" in said
-    assert "computes nothing" in fails(2, "run", tmp_path / "m.so")
+    assert "computes nothing: a run gives back what it is given" in said
+    np.save(tmp_path / "x.npy", np.arange(3, dtype="float32"))
+    run("run", tmp_path / "m.so", "--repeat", 1, "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "out")
+    assert np.load(tmp_path / "out" / "output_0.npy").tolist() == [0, 1, 2]
 
 
 def test_places_that_refuse_files(fails, model_file, artifact):

@@ -97,7 +97,7 @@ def test_a_model_is_compiled_and_its_stages_run(tmp_path):
     (expected,) = load(folder).run([batch])
     for n, value in enumerate(expected.value()):
         np.testing.assert_array_equal(np.load(tmp_path / "out" / f"output_{n}.npy"), value)
-    wrong = run(app, ["run", folder, "--emulate-values"])
+    wrong = run(app, ["run", folder, "--times-only"])
     assert wrong.exit_code == 2
 
 

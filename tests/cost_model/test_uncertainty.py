@@ -62,7 +62,7 @@ def test_what_to_measure():
 def test_costs_without_errors():
     problem, schedule = chain(uncertain=False)
     assert most_useful(problem, schedule) == []
-    with pytest.raises(InputError, match="--costs learned"):
+    with pytest.raises(InputError, match="the cost model 'learned' or 'measured'"):
         sample_latencies(problem, schedule)
 
 

@@ -41,7 +41,7 @@ def test_branches_run_on_several_devices(case: Case) -> None:
 @pytest.mark.parametrize("topology", ["v100-server", "a6000-server", "p4d"])
 def test_emulated_servers_compute_the_same_values(case: Case, topology: str) -> None:
     compiled = compile(case.model, topology, options=FAST)
-    compiled.module.configure(emulate_values=True, trace=True)
+    compiled.module.configure(trace=True)
     assert relative_difference(compiled.run(case.x), case.expected) < TOLERANCE
     planned = compiled.schedule.certificate.latency
     assert compiled.module.latency() >= 0.999 * planned, "an emulated run cannot be shorter than its plan"

@@ -85,7 +85,7 @@ def test_the_executor_leaves_out_what_the_simulator_leaves_out(part):
     inputs = [np.zeros(spec["shape"], "uint8") for spec in plan["arguments"]]
 
     def events():
-        module.run(*inputs)
+        module.run_times(*inputs)
         events = [event["event"] for event in module.timeline()["events"] if event["event"]]
         return sorted((event["kind"], event["name"]) for event in events)
 
@@ -136,8 +136,8 @@ def test_figure_14_ratios_of_remaining_parameters():
             predicted = simulate(problem, schedule, resident=ratio)
             assert planned_latency(plan, resident_parameters(problem, schedule, ratio)) == predicted.latency_ns
             module.configure(resident=ratio)
-            module.run(*inputs)
-            module.run(*inputs)
+            module.run_times(*inputs)
+            module.run_times(*inputs)
             events = [e["event"] for e in module.timeline()["events"] if e["event"]]
             assert sorted((e["kind"], e["name"]) for e in events) == sorted((e.kind, e.name) for e in predicted.events)
             assert module.timeline()["wall_ns"] >= predicted.latency_ns

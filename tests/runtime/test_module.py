@@ -231,10 +231,24 @@ def test_options():
         module.timeline()
 
 
-def test_emulation_waits_and_returns_zeros_unless_told_to_compute():
+def test_emulated_devices_compute_values_by_default():
     module = add_and_double("emulated").module()
-    module.configure(trace=True, emulation_scale=1000)
-    assert module.run(X)[0].tolist() == [0, 0, 0, 0]
+    with pytest.raises(ExecutionError, match='parameters have no values: "w"'):
+        module.run(X)
+    module.set_parameter("w", ONES)
+    module.configure(emulation_scale=1)
+    np.testing.assert_array_equal(module.run(X)[0], 2 * (X + 1))
+
+
+def test_times_of_emulated_devices_alone_and_no_outputs():
+    module = add_and_double("emulated").module()
+    module.configure(trace=True, emulation_scale=1000, times_only=True)
+    assert module.run_times(X) >= 3e-6
+    with pytest.raises(
+        ExecutionError, match=r"only times are asked for .* so that there are no outputs: call run_times"
+    ):
+        module.run(X)
+    assert module.benchmark(X, warmup=0, repeat=1).repeat == 1
     timeline = module.timeline()
     assert timeline["backend"] == "emulated"
     assert timeline["scale"] == 1000
@@ -242,12 +256,22 @@ def test_emulation_waits_and_returns_zeros_unless_told_to_compute():
     assert module.latency() == pytest.approx(timeline["latency_ns"] * 1e-9)
     for event in timeline["events"]:
         assert event["end_ns"] - event["start_ns"] >= 999  # rounded after the scale is divided out
-    module.configure(emulate_values=True)
-    with pytest.raises(ExecutionError, match='parameters have no values: "w"'):
-        module.run(X)
-    module.set_parameter("w", ONES)
+    module.configure(emulation_scale="auto", times_only=False)
+
+
+def test_values_after_times_are_loaded_anew():
+    """A run for its times brings no parameter to where a warm run would look for it."""
+    module = add_and_double("emulated").module({"w": ONES})
+    module.configure(emulation_scale=1, resident=1.0)
+    module.run_times(X)
     np.testing.assert_array_equal(module.run(X)[0], 2 * (X + 1))
-    module.configure(emulation_scale="auto", emulate_values=False)
+
+
+def test_real_devices_take_their_times_by_computing():
+    module = add_and_double().module({"w": ONES})
+    assert module.run_times(X) > 0
+    with pytest.raises(InputError, match="times_only is set, which is for emulated devices"):
+        module.configure(times_only=True)
 
 
 def test_threads_may_call_at_once():

@@ -149,7 +149,7 @@ def test_the_executor_streams_within_the_memory():
     module.configure(resident=1.0, trace=True, emulation_scale=1)
     inputs = [np.zeros(spec["shape"], spec["dtype"]) for spec in plan["arguments"]]
     for _ in range(2):  # the second run loads everything again
-        module.run(*inputs)
+        module.run_times(*inputs)
         events = [event["event"] for event in module.timeline()["events"] if event["event"]]
         loads = sorted(event["name"] for event in events if event["kind"] == "load")
         assert loads == sorted(f"w{k}" for k in range(10))

@@ -20,7 +20,7 @@ using ffi::Tensor;
 namespace {
 
 bool WantsValues(const Plan& plan, const RunOptions& options) {
-  return plan.backend != BackendKind::kEmulated || options.emulate_values;
+  return plan.backend != BackendKind::kEmulated || !options.times_only;
 }
 
 /// Releases what a run attached, also when the run failed.
@@ -78,9 +78,11 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
   const std::shared_ptr<const Plan>& plan = plans_[request.plan];
   const bool emulated = plan->backend == BackendKind::kEmulated;
   const bool values = WantsValues(*plan, request.options);
-  for (const TensorSpec& spec : plan->outputs) outputs->push_back(AllocateTensor(spec, !values));
+  if (values) {
+    for (const TensorSpec& spec : plan->outputs) outputs->push_back(AllocateTensor(spec));
+  }
 
-  Warm warm{request.plan, request.parameters_version, request.skipped_when_warm};
+  Warm warm{request.plan, request.parameters_version, request.skipped_when_warm, values};
   LastRun last{plan, {}, {}, 1.0, request.options.trace};
   // A run that fails leaves the arenas in an unknown state, so the next one is cold.
   const bool repeated = std::exchange(warm_, std::nullopt) == warm;

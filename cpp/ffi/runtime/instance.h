@@ -58,6 +58,7 @@ class Instance {
     int plan;
     std::uint64_t parameters_version;
     std::vector<bool> skipped;
+    bool values;  // whether parameters really lie where they were brought
     bool operator==(const Warm&) const = default;
   };
   /// A graph of runs like one that was warm.

@@ -109,14 +109,16 @@ void ScheduledModule::CheckProcessor() const {
 }
 
 ffi::Bytes ScheduledModule::SaveToBytes() const {
-  return TranslateErrors(
-      [&] { return Serialize({plans_json_, metadata_json_, parameters_->embedded()}); });
+  return TranslateErrors([&] {
+    return Serialize({plans_json_, metadata_json_, parameters_->embedded()});
+  });
 }
 
 const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods() {
   static const std::map<std::string, Method> methods{
       {"main", &ScheduledModule::Main},
       {"tvm_sched.main", &ScheduledModule::Main},
+      {"run_times", &ScheduledModule::RunTimes},
       {"plan_of", &ScheduledModule::PlanOf},
       {"load_parameters", &ScheduledModule::LoadParameters},
       {"set_parameter", &ScheduledModule::SetParameter},
@@ -149,7 +151,9 @@ ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& nam
       [self, method = found->second](ffi::PackedArgs args, ffi::Any* result) {
         TranslateErrors([&] {
           self->LeaveParentBehind();
-          if (method == &ScheduledModule::Main) return self->Main(args, result);
+          if (method == &ScheduledModule::Main || method == &ScheduledModule::RunTimes) {
+            return (self.get()->*method)(args, result);
+          }
           std::unique_lock lock(self->gate_->mutex);
           (self.get()->*method)(args, result);
         });
@@ -206,7 +210,24 @@ void ScheduledModule::RunPlan(int plan, ffi::PackedArgs args, ffi::Any* result) 
   Run(plan, std::move(arguments), result);
 }
 
+void ScheduledModule::RunTimes(ffi::PackedArgs args, ffi::Any* result) {
+  std::vector<Tensor> arguments = TensorArguments(args);
+  const int plan = Choose(arguments, plans_);
+  Execute(plan, std::move(arguments), /*times_only=*/true);
+  Latency(ffi::PackedArgs(nullptr, 0), result);
+}
+
 void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* result) {
+  const std::vector<Tensor> outputs = Execute(plan, std::move(arguments), /*times_only=*/false);
+  if (outputs.size() == 1) {
+    *result = outputs[0];
+  } else {
+    *result = ffi::Array<Tensor>(outputs.begin(), outputs.end());
+  }
+}
+
+std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> arguments,
+                                             bool times_only) {
   CheckProcessor();  // also for what this process compiled, for another machine
   RunUnderWay under_way;
   Request request;
@@ -216,6 +237,12 @@ void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* res
   std::unique_lock lock(gate_->mutex);
   Instance& instance = lease.instance();
   request.options = options_;
+  if (options_.times_only && !times_only) {
+    TVM_FFI_THROW(RuntimeError)
+        << "the devices are emulated and only times are asked for (the option times_only), so that "
+           "there are no outputs: call run_times, or set times_only to false";
+  }
+  request.options.times_only = times_only;
   request.skipped_when_warm = skipped_[request.plan];
   last_run_.reset();
   instance.Prepare(request, elsewhere_, *parameters_,
@@ -227,12 +254,7 @@ void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* res
   LastRun last = instance.Run(std::move(request), &outputs);
   lock.lock();
   last_run_ = std::move(last);
-  lock.unlock();
-  if (outputs.size() == 1) {
-    *result = outputs[0];
-  } else {
-    *result = ffi::Array<Tensor>(outputs.begin(), outputs.end());
-  }
+  return outputs;
 }
 
 int ScheduledModule::Acquire() {
@@ -333,6 +355,13 @@ void ScheduledModule::SetOptions(RunOptions options) {
         TVM_FFI_THROW(ValueError) << "options.resident: there is no parameter \"" << name << "\"";
       }
     }
+  }
+  const bool emulated = std::any_of(plans_.begin(), plans_.end(), [](const auto& plan) {
+    return plan->backend == BackendKind::kEmulated;
+  });
+  if (options.times_only && !emulated) {
+    TVM_FFI_THROW(ValueError) << "options.times_only is set, which is for emulated devices; these "
+                                 "are real, and take their times by computing";
   }
   if (options.graph && options.in_turn) {
     TVM_FFI_THROW(ValueError)

@@ -41,8 +41,10 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
  private:
   using Method = void (ScheduledModule::*)(tvm::ffi::PackedArgs, tvm::ffi::Any*);
 
-  // The functions of the module. Each runs under the lock, but for main, whose runs are outside it.
+  // The functions of the module. Each runs under the lock, but for main and run_times, whose runs
+  // are outside it.
   void Main(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void RunTimes(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void PlanOf(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void LoadParameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void SetParameter(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -70,7 +72,11 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   /// The plan that a function "tvm_sched.main:<name of a plan>" runs, if it is one of ours.
   std::optional<int> PlanOfFunction(std::string_view name) const;
   void RunPlan(int plan, tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  /// Run and return the outputs, which are an error where times are all that is asked for.
   void Run(int plan, std::vector<tvm::ffi::Tensor> arguments, tvm::ffi::Any* result);
+  /// Run, on emulated devices without values if so wanted; return the outputs, if there are any.
+  std::vector<tvm::ffi::Tensor> Execute(int plan, std::vector<tvm::ffi::Tensor> arguments,
+                                        bool times_only);
   /// The position of the plan that takes these arguments; an error lists what the plans take.
   static int Choose(const std::vector<tvm::ffi::Tensor>& arguments, const PlanList& plans);
   /// Wait for a free instance, open to Ctrl-C.

@@ -34,7 +34,7 @@ std::uint64_t ReadNumber(std::string_view bytes) {
   return number;
 }
 
-/// Tells damage, not malice: FNV's step over words of 8 bytes, so that gigabytes cost no second.
+/// FNV's step over words of 8 bytes, so that gigabytes cost no second.
 std::uint64_t Checksum(std::string_view bytes) {
   std::uint64_t hash = 0xcbf29ce484222325U ^ bytes.size();
   std::size_t position = 0;
@@ -82,6 +82,11 @@ void RefuseNewer(const JsonCursor& header) {
 
 }  // namespace
 
+ffi::Bytes Sealed(std::string bytes) {
+  AppendNumber(&bytes, Checksum(bytes));
+  return ffi::Bytes(std::move(bytes));
+}
+
 ffi::Bytes Serialize(const ModuleContent& content) {
   json::Array tensors;
   for (const auto& [name, tensor] : content.embedded) {
@@ -101,8 +106,7 @@ ffi::Bytes Serialize(const ModuleContent& content) {
     bytes.append(reinterpret_cast<const char*>(DataOf(tensor)),
                  static_cast<std::size_t>(SpecOf(tensor).size().count));
   }
-  AppendNumber(&bytes, Checksum(bytes));
-  return ffi::Bytes(std::move(bytes));
+  return Sealed(std::move(bytes));
 }
 
 ModuleContent Deserialize(const ffi::Bytes& bytes) {

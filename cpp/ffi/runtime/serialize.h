@@ -18,6 +18,9 @@ struct ModuleContent {
 
 tvm::ffi::Bytes Serialize(const ModuleContent& content);
 
+/// Bytes with their checksum behind them, which tells damage, not malice.
+tvm::ffi::Bytes Sealed(std::string bytes);
+
 /// Throws FormatError where the bytes are cut off, of another format, or of a newer version.
 ModuleContent Deserialize(const tvm::ffi::Bytes& bytes);
 

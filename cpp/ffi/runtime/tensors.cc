@@ -17,9 +17,11 @@ constexpr DLDevice kCpu{kDLCPU, 0};
 struct OwnedMemory {
   void AllocData(DLTensor* tensor) {
     const std::size_t size = ffi::GetDataSize(*tensor);
-    tensor->data = ::operator new(size > 0 ? size : 1, std::align_val_t{kAlignment});
+    tensor->data = ::operator new (size > 0 ? size : 1, std::align_val_t{kAlignment});
   }
-  void FreeData(DLTensor* tensor) { ::operator delete(tensor->data, std::align_val_t{kAlignment}); }
+  void FreeData(DLTensor* tensor) {
+    ::operator delete (tensor->data, std::align_val_t{kAlignment});
+  }
 };
 
 struct BorrowedMemory {
@@ -54,10 +56,8 @@ void CopyCompact(const DLTensor& from, std::byte* to) {
 
 }  // namespace
 
-Tensor AllocateTensor(const TensorSpec& spec, bool zero) {
-  Tensor tensor = Tensor::FromNDAlloc(OwnedMemory(), ShapeOf(spec), spec.dtype, kCpu);
-  if (zero) std::memset(tensor.data_ptr(), 0, static_cast<std::size_t>(spec.size().count));
-  return tensor;
+Tensor AllocateTensor(const TensorSpec& spec) {
+  return Tensor::FromNDAlloc(OwnedMemory(), ShapeOf(spec), spec.dtype, kCpu);
 }
 
 Tensor ViewTensor(const TensorSpec& spec, std::shared_ptr<const void> owner, void* data,

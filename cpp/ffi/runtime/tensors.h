@@ -11,8 +11,8 @@
 
 namespace tvm_sched::runtime {
 
-/// A new CPU tensor, aligned to kAlignment; its values are undefined unless `zero`.
-tvm::ffi::Tensor AllocateTensor(const TensorSpec& spec, bool zero = false);
+/// A new CPU tensor, aligned to kAlignment; its values are undefined.
+tvm::ffi::Tensor AllocateTensor(const TensorSpec& spec);
 
 /// A tensor over memory that `owner` keeps alive.
 tvm::ffi::Tensor ViewTensor(const TensorSpec& spec, std::shared_ptr<const void> owner, void* data,

@@ -27,12 +27,10 @@ Resident ReadResident(const JsonCursor& cursor) {
 }  // namespace
 
 RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
-  cursor.AllowFields({"trace", "emulate_values", "emulation_scale", "resident", "instances",
+  cursor.AllowFields({"trace", "times_only", "emulation_scale", "resident", "instances",
                       "watchdog", "devices", "graph", "in_turn"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
-  if (auto values = cursor.OptionalField("emulate_values"); values) {
-    options.emulate_values = values->Bool();
-  }
+  if (auto times = cursor.OptionalField("times_only"); times) options.times_only = times->Bool();
   if (auto scale = cursor.OptionalField("emulation_scale"); scale) {
     options.emulation_scale.reset();
     if (!scale->IsNull()) {

@@ -19,7 +19,7 @@ namespace tvm_sched::runtime {
 /// What configure() sets.
 struct RunOptions {
   bool trace = false;
-  bool emulate_values = false;
+  bool times_only = false;                // emulated devices compute no values
   std::optional<double> emulation_scale;  // nothing: chosen for each plan
   Resident resident = 0.0;
   int instances = 1;         // runs that may proceed at once

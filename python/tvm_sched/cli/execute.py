@@ -121,17 +121,15 @@ def compile_model(
     given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    from ..cost_model import get_cost_model
     from ..relax.options import CompileOptions
 
-    if costs is not None:
-        get_cost_model(costs)  # a wrong name is said before the long work
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
         launch_order=launch_order, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
+    chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     cache = None if no_cache else compiled_models()
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
@@ -170,9 +168,7 @@ def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | Non
     for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
     if not any(problem.graph.operators for problem in made.problems):
-        out.say(
-            f"{model} computes nothing: TVM's virtual machine can run the artifact, `tvm-sched run` has nothing to do"
-        )
+        out.say(f"{model} computes nothing: a run gives back what it is given")
     if report:
         from ..report.html import Entry, write_report
 
@@ -231,8 +227,8 @@ def run(
     output: OutputFolder = None,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
-    emulate_values: Annotated[
-        bool, typer.Option("--emulate-values", help="Emulated devices: compute the values, too.")
+    times_only: Annotated[
+        bool, typer.Option("--times-only", help="Emulated devices: compute no values, so that there are no outputs.")
     ] = False,
     graph: Graph = None,
     resident: Resident = None,
@@ -246,12 +242,14 @@ def run(
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     check_outputs({"--timeline": (timeline, JSON), "--trace": (trace, JSON)}, [artifact])
+    if times_only and output:
+        raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
     given = read_values(input, seed, output)
     if artifact.is_dir():
         from .pipeline import run_artifact
 
         own = {"--parameters": parameters, "--threads": threads, "--timeline": timeline, "--graph": graph,
-               "--resident": resident, "--instances": instances, "--emulate-values": emulate_values or None,
+               "--resident": resident, "--instances": instances, "--times-only": times_only or None,
                "--emulation-scale": emulation_scale}  # fmt: skip
         if given_here := [option for option, value in own.items() if value is not None]:
             raise InputError(f"{artifact} is a pipeline; {given_here[0]} is for artifacts of one schedule")
@@ -264,13 +262,14 @@ def run(
 
     with out.step("Loading the artifact"):
         module = runtime.load(artifact, parameters, threads=threads)
-    require_parameters(artifact, module.parameters())
-    module.configure(emulate_values=emulate_values or None, emulation_scale=emulation_scale)
+    if not times_only:
+        require_parameters(artifact, module.parameters())
+    module.configure(times_only=times_only, emulation_scale=emulation_scale)
     module.configure(graph=graph, resident=resident, instances=instances)
     replays = module.info().get("run", {}).get("graph", False) if graph is None else graph
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
-        measured = measure(module, values, warm_up, repeat, step, trace_apart=replays)
+        measured = measure(module, values, warm_up, repeat, step, trace_apart=replays, times_only=times_only)
     save_outputs(out, output, measured.outputs)
     if timeline:
         measured.timeline.save(timeline)
@@ -320,7 +319,7 @@ def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict
 def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
     """What ran, where, made by whom; the inputs and outputs as ``run`` names them."""
     plan, others = measured.plan, len(info.get("plans", ())) - 1
-    rows = [(what, str(info[what])) for what in ("topology", "scheduler") if info.get(what)]
+    rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
     rows += [("plans for other shapes", str(others))] if others > 0 else []
     rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
     rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]

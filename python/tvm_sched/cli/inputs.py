@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from ..errors import InputError
+from ..files import UNREADABLE
 from .output import Output
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def is_problem(path: Path) -> bool:
         return False
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Head).root_index is None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return True
     except OSError:
         return False

@@ -63,7 +63,7 @@ def _inspect_artifact(path: Path) -> Inspection:
     module = runtime.load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()
     inside = sum(bool(parameter["embedded"]) for parameter in parameters)
-    about = {key: str(info[key]) for key in ("topology", "scheduler") if info.get(key)}
+    about = {key: str(info[key]) for key in ("topology", "scheduler", "emulated") if info.get(key)}
     about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
 
     if info.get("tail"):

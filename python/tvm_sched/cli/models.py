@@ -194,7 +194,7 @@ def model_warnings(out: Output) -> Iterator[None]:
     said: set[str] = set()
     for warning in caught:
         text = str(warning.message)
-        if warning.category.__name__ not in ("CostWarning", "ModelWarning"):
+        if warning.category.__name__ not in ("CostWarning", "ModelWarning", "EmulationWarning"):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         elif text not in said:
             said.add(text)

@@ -85,5 +85,8 @@ class Output:
 
 
 def _console(file: TextIO) -> Console:
-    """A console; what goes into a file or a pipe is wider than the 80 columns of an unknown terminal."""
-    return Console(file=file, width=None if file.isatty() or "COLUMNS" in os.environ else 120)
+    """A console; what goes into a file or a pipe is wider than the 80 columns of an unknown terminal.
+
+    Names such as ``:a:`` stand as they are, and are no emoji.
+    """
+    return Console(file=file, emoji=False, width=None if file.isatty() or "COLUMNS" in os.environ else 120)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import InputError
+from ..files import UNREADABLE
 from .interrupt import stoppable
 from .output import Output
 
@@ -29,7 +30,7 @@ def is_instance(path: Path) -> bool:
         return False
     try:
         head = msgspec.json.decode(path.read_bytes(), type=_Head)
-    except (msgspec.MsgspecError, OSError):
+    except (*UNREADABLE, OSError):
         return False  # said by who reads it as a problem
     return head.nodes is not None or head.edges is not None
 

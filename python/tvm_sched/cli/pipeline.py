@@ -26,7 +26,7 @@ from .inputs import (
     workers_of,
 )
 from .interrupt import interruptible, stoppable
-from .models import ModelOptions, decoder_config, load_problem
+from .models import ModelOptions, decoder_config, load_problem, model_warnings
 from .output import Output
 from .partition import is_instance, partition_graph
 from .plan import HTML, JSON, OptionalTopology
@@ -144,7 +144,7 @@ def _compile(
     costs: str | None,
     artifact: Path,
 ) -> None:
-    with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"):
+    with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"), model_warnings(out):
         from ..relax import compile_pipeline
 
         compiled = compile_pipeline(

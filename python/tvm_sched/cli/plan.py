@@ -188,7 +188,10 @@ def simulate(
         ),
     ] = None,
     samples: Annotated[
-        int, typer.Option("--samples", metavar="N", help="Uncertainty of the latency, from N draws of the operators' times.")
+        int,
+        typer.Option(
+            "--samples", metavar="N", help="Uncertainty of the latency, from N draws of the operators' times."
+        ),
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
 ) -> None:

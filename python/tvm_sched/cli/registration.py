@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import signal
@@ -20,6 +21,9 @@ from ..registry import OldNameWarning
 from .child_process import CRASHES, can_fork, fork_child
 from .interrupt import watch
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
+
+_WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
+"""What the system says of a file's name that the user gave."""
 
 
 def command(
@@ -148,6 +152,9 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
         raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILURE)
     if isinstance(error, MemoryError):
         out.say("error: out of memory")
+    elif isinstance(error, OSError) and error.filename is not None:
+        out.say(f"error: {os.fsdecode(error.filename)}: {error.strerror or error}")
+        raise typer.Exit(BAD_INPUT if error.errno in _WRONG_NAMES else FAILURE)
     else:
         text = " ".join(str(error).split()) or "no message"
         text = text if len(text) <= 400 else text[:400] + " ..."

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from ..errors import InputError
+from ..files import UNREADABLE
 
 InputShapes = Annotated[
     list[str] | None,
@@ -124,7 +125,7 @@ def _value(text: str, value: str) -> Any:
     for candidate in (value.lower(), f"[{value.lower()}]"):
         try:
             found = msgspec.json.decode(candidate)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             continue
         if isinstance(found, (bool, int, float, list)):
             return found

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InfeasibleError, InputError
-from ..registry import Registry
+from ..registry import Methods
 from .placement import ServicePlacement
 from .search import Embedding
 from .service import Request, Service
@@ -18,7 +18,7 @@ from .state import ClusterState
 AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
 """It leaves the state as it is; None says that it found no place."""
 
-ALLOCATORS: Registry[AllocatorFunction] = Registry("allocator", "tvm_sched.allocators")
+ALLOCATORS: Methods[AllocatorFunction] = Methods("allocator", "tvm_sched.allocators")
 register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
 
 

@@ -57,8 +57,8 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
     others = [device.name for device in topology.devices if device.kind != "cpu"]
     if others:
         raise InputError(
-            f"--costs {NAME}: topology {topology.name!r} has {', '.join(others)}, and this machine's cores are what is "
-            "measured; use --costs learned, roofline or a profile"
+            f"the cost model {NAME!r}: topology {topology.name!r} has {', '.join(others)}, and this machine's cores are "
+            "what is measured; take 'learned', 'roofline' or a profile"
         )
     machine = this_machine()
     rows = Database().read(machine, database_key(threads_of(topology, machine)))

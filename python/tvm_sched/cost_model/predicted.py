@@ -42,8 +42,8 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
     others = [device.name for device in topology.devices if device.kind != "cpu"]
     if others:
         raise InputError(
-            f"--costs measured: topology {topology.name!r} has {', '.join(others)}, which the database of this machine's "
-            "CPU kernels says nothing of; give a profile made on such a machine, or --costs learned"
+            f"the cost model 'measured': topology {topology.name!r} has {', '.join(others)}, which the database of "
+            "this machine's CPU kernels says nothing of; give a profile made on such a machine, or take 'learned'"
         )
     threads = max(machine.cores // len(topology.devices), 1)
     known = Database().read(machine, database_key(threads))

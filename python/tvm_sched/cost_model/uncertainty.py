@@ -63,7 +63,7 @@ def sample_latencies(
     if said is None:
         raise InputError(
             f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which says nothing of their "
-            "errors; make the problem with --costs learned or --costs measured"
+            "errors; make the problem with the cost model 'learned' or 'measured'"
         )
     models = [device.model or device.name for device in problem.topology.devices]
     own = _codes(signatures(problem.graph), models)
@@ -80,7 +80,7 @@ def sample_latencies(
         z = np.sqrt(said.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
         z += np.sqrt(1 - said.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
         drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)))
-        result[n] = simulate(drawn, schedule).latency_ns
+        result[n] = simulate(drawn, schedule, other_problem=True).latency_ns
     return result
 
 

@@ -87,7 +87,7 @@ class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scale : float
         How many times slower than the plan's time.
     values : bool
-        Whether they compute the values, too; otherwise outputs are zeros.
+        Whether they compute the values, too; otherwise there are no outputs.
     """
 
     scale: float
@@ -190,7 +190,7 @@ def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None
         if expected != [(t["name"], tuple(t["shape"]), t["dtype"]) for t in found]:
             raise FormatError(f"{path / stage.library}: other tensors than {MANIFEST} says; export the pipeline again")
     if emulation := manifest.emulation:
-        module.configure(emulate_values=emulation.values, emulation_scale=emulation.scale)
+        module.configure(times_only=not emulation.values, emulation_scale=emulation.scale)
     elif plan["backend"] == "cuda":
         module.configure(devices=[0], resident=1.0)
     return module
@@ -227,9 +227,7 @@ def check_target(target: Path) -> None:
         raise InputError(f"{target}: is there and is no pipeline artifact; give another name, or remove it")
 
 
-def write_manifest(
-    folder: Path, pipeline: CompiledPipeline, files: Sequence[Sequence[str]], emulate_values: bool
-) -> None:
+def write_manifest(folder: Path, pipeline: CompiledPipeline, files: Sequence[Sequence[str]], times_only: bool) -> None:
     """Add problem, plan and manifest to a folder that holds the stages' files: each a library, perhaps parameters."""
     problem, plan, executor = pipeline.problem, pipeline.plan, pipeline.executor
     problem.save(folder / PROBLEM)
@@ -256,7 +254,7 @@ def write_manifest(
         inputs=tuple(entry(name) for name in executor.inputs),
         outputs=tuple(entry(name) for name in executor.outputs),
         files={file.name: _file_entry(file) for file in sorted(folder.iterdir())},
-        emulation=Emulation(executor.scale, emulate_values) if executor.emulated else None,
+        emulation=Emulation(executor.scale, not times_only) if executor.emulated else None,
     )
     write_document(folder / MANIFEST, manifest, FORMAT, VERSION)
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError
 from ..problem import Problem
 from ..runtime import ScheduledModule, open_library, scheduled_modules
+from ..runtime.tensors import numpy_dtype
 from .execute import BatchResult, PipelineExecutor, StageProgram, emulation_scale
 from .plan import PipelinePlan
 from .simulator import PipelineRun, simulate
@@ -66,7 +69,7 @@ def assemble(
     problem: Problem,
     plan: PipelinePlan,
     stages: Sequence[ScheduledModule],
-    emulate_values: bool = True,
+    times_only: bool = False,
     gpus: Mapping[str, int] | None = None,
 ) -> CompiledPipeline:
     """Put the compiled stages of a verified plan together.
@@ -76,24 +79,27 @@ def assemble(
     stages : sequence of ScheduledModule
         In the plan's order, all compiled for one backend. Emulated ones are slowed down so far that the threads' own
         time does not matter.
-    emulate_values : bool
-        Whether emulated stages compute the values, too; otherwise they are zeros.
+    times_only : bool
+        Emulated stages compute no values: batches take their time and have no outputs.
     gpus : mapping of str to int, optional
         The number of the GPU that stands for each of the plan's devices; default: the topology's order. Several may be
         on one.
     """
     backends = {stage.plans()[0]["backend"] for stage in stages}
     emulated = "emulated" in backends
+    if times_only and not emulated:
+        raise InputError("times_only is for emulated devices; these are real, and take their times by computing")
     scale = emulation_scale(wire(problem, plan)) if emulated else 1.0
     if emulated:
         for stage in stages:
-            stage.configure(emulate_values=emulate_values, emulation_scale=scale)
+            stage.configure(times_only=times_only, emulation_scale=scale)
     if "cuda" in backends:
         ways = [_configure_gpu(problem, plan, s, stage, gpus) for s, stage in enumerate(stages)]
     else:
         ways = [1] * len(stages)
-    programs = [_program(stage, count) for stage, count in zip(stages, ways, strict=True)]
-    executor = PipelineExecutor(problem, plan, programs, emulated, scale)
+    make = _times_of if times_only else _program
+    programs = [make(stage, count) for stage, count in zip(stages, ways, strict=True)]
+    executor = PipelineExecutor(problem, plan, programs, emulated, scale, times_only)
     return CompiledPipeline(problem, plan, tuple(stages), executor)
 
 
@@ -115,7 +121,7 @@ def _configure_gpu(
     return ways
 
 
-def open_pipeline(source: Any, emulate_values: bool = True, gpus: Mapping[str, int] | None = None) -> CompiledPipeline:
+def open_pipeline(source: Any, times_only: bool = False, gpus: Mapping[str, int] | None = None) -> CompiledPipeline:
     """The pipeline in an executable that was compiled for throughput.
 
     Parameters
@@ -123,7 +129,7 @@ def open_pipeline(source: Any, emulate_values: bool = True, gpus: Mapping[str, i
     source
         What ``tvm.compile`` returned for a target with ``objective="throughput"``; what ``tvm.runtime.load_module``
         loaded; or the path of what ``export_library`` wrote.
-    emulate_values, gpus
+    times_only, gpus
         As for `assemble`.
 
     Raises
@@ -146,7 +152,7 @@ def open_pipeline(source: Any, emulate_values: bool = True, gpus: Mapping[str, i
     if sorted(about) != list(range(len(plan.stages))):
         raise InputError(f"the plan has {len(plan.stages)} stages, but modules are there for {sorted(about)}")
     verify(problem, plan)
-    return assemble(problem, plan, [about[s] for s in range(len(plan.stages))], emulate_values, gpus)
+    return assemble(problem, plan, [about[s] for s in range(len(plan.stages))], times_only, gpus)
 
 
 def describe_stage(problem: Problem, plan: PipelinePlan, s: int) -> Mapping[str, Any]:
@@ -156,10 +162,26 @@ def describe_stage(problem: Problem, plan: PipelinePlan, s: int) -> Mapping[str,
 
 
 def _program(module: ScheduledModule, ways: int) -> StageProgram:
-    plan = module.plans()[0]
-
     def run(inputs: Sequence[Any]) -> Sequence[Any]:
         return module.run(*inputs)
 
-    names = [tuple(spec["name"] for spec in plan[kind]) for kind in ("arguments", "outputs")]
-    return StageProgram(names[0], names[1], run, ways)
+    return StageProgram(*_names(module), run, ways)
+
+
+def _times_of(module: ScheduledModule, ways: int) -> StageProgram:
+    """A stage that takes its time and passes on nothing."""
+    inputs, outputs = _names(module)
+    arguments = module.plans()[0]["arguments"]
+    stand_ins = [np.zeros(argument["shape"], numpy_dtype(argument["dtype"])) for argument in arguments]
+
+    def run(_: Sequence[Any]) -> Sequence[Any]:
+        module.run_times(*stand_ins)
+        return [None] * len(outputs)
+
+    return StageProgram(inputs, outputs, run, ways)
+
+
+def _names(module: ScheduledModule) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of a stage's inputs and outputs."""
+    inputs, outputs = (tuple(spec["name"] for spec in module.plans()[0][kind]) for kind in ("arguments", "outputs"))
+    return inputs, outputs

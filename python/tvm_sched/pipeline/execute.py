@@ -57,7 +57,7 @@ class BatchResult:
     ----------
     batch : int
     outputs : list of numpy.ndarray or None
-        In the model's order; None where the batch failed.
+        In the model's order; None where the batch failed, or only times were asked for.
     error : TvmSchedError or None
         Why it failed; the message names batch, stage and device, and the operator where that is known.
     """
@@ -67,10 +67,14 @@ class BatchResult:
     error: TvmSchedError | None = None
 
     def value(self) -> list[np.ndarray[Any, Any]]:
-        """The outputs; raises the batch's error where it failed."""
+        """The outputs; raises the batch's error where it failed, and one where there are none to be had."""
         if self.error is not None:
             raise self.error
-        return self.outputs or []
+        if self.outputs is None:
+            raise ExecutionError(
+                f"batch {self.batch} ran for its times only (times_only), so that there are no outputs; run it without"
+            )
+        return self.outputs
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class PipelineExecutor:
         Hops take the plan's time on their channels. Otherwise stages share memory, and tensors are handed over.
     scale : float, optional
         How many times slower than the plan's time emulated hops run; stages have to be as slow. See `emulation_scale`.
+    times_only : bool
+        The programs compute nothing, so that batches have no outputs.
     """
 
     def __init__(
@@ -108,11 +114,12 @@ class PipelineExecutor:
         programs: Sequence[StageProgram],
         emulated: bool = False,
         scale: float = 1.0,
+        times_only: bool = False,
     ) -> None:
         self.problem, self.wiring, self.programs = problem, wire(problem, plan), list(programs)
         self.inputs = tuple(tensor.name for tensor in problem.graph.tensors if tensor.kind == "input")
         self.outputs = problem.graph.outputs
-        self.emulated, self.scale = emulated, scale if emulated else 1.0
+        self.emulated, self.scale, self.times_only = emulated, scale if emulated else 1.0, times_only
         if len(self.programs) != len(self.wiring.devices):
             raise InputError(f"{len(self.programs)} programs are given for {len(self.wiring.devices)} stages")
         if not any(hop.target == len(self.programs) for hop in self.wiring.hops):
@@ -353,5 +360,6 @@ class _Run:
             given = self.fed.popleft()
             error = next((item.error for item in found if item.error is not None), None)
             values = {**given, **{name: value for item in found for name, value in item.values.items()}}
-            outputs = None if error else [np.asarray(values[name]) for name in self.executor.outputs]
+            nothing = error is not None or self.executor.times_only
+            outputs = None if nothing else [np.asarray(values[name]) for name in self.executor.outputs]
             yield BatchResult(found[0].batch, outputs, error)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ..errors import FormatError, GraphError
-from ..files import convert, read_bytes
+from ..files import UNREADABLE, convert, read_bytes, why_unreadable
 from .partition_problem import PartitionProblem, StageTensor
 
 
@@ -45,8 +45,8 @@ def load_instance(path: str | os.PathLike[str]) -> PartitionProblem:
     where = os.fspath(path)
     try:
         found = convert(msgspec.json.decode(read_bytes(path)), _Instance, where)
-    except msgspec.DecodeError as error:
-        raise FormatError(f"{where}: not a JSON document ({error})") from None
+    except UNREADABLE as error:
+        raise FormatError(f"{where}: not a JSON document ({why_unreadable(error)})") from None
     number = {node.id: v for v, node in enumerate(found.nodes)}
     if len(number) < len(found.nodes):
         raise FormatError(f"{where}: `$.nodes` has an id twice; ids are unique")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
-from ..files import read_bytes
+from ..files import UNREADABLE, read_bytes, why_unreadable
 
 FAMILIES = ("gpt2", "llama", "mistral")
 """Values of ``model_type`` in a ``config.json`` that are understood."""
@@ -172,8 +172,8 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> Decode
     where = os.fspath(path)
     try:
         found = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{where}: not a config.json of a language model ({error})") from None
+    except UNREADABLE as error:
+        raise InputError(f"{where}: not a config.json of a language model ({why_unreadable(error)})") from None
     if found.model_type not in FAMILIES:
         raise InputError(f"{where}: model_type is {found.model_type!r}; allowed are {', '.join(FAMILIES)}")
     stem = Path(where).resolve().parent.name if Path(where).name == "config.json" else Path(where).stem
@@ -209,7 +209,7 @@ def is_config(path: Path) -> bool:
     """Whether a file is a ``config.json`` of a model rather than one of our documents."""
     try:
         return path.suffix.lower() == ".json" and bool(msgspec.json.decode(path.read_bytes(), type=_Head).model_type)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNREADABLE):
         return False
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -13,6 +15,10 @@ from ..errors import GraphError
 MOST_BYTES = 1 << 53
 """Largest size of a tensor: what JSON's numbers hold exactly, so that sums over a thousand tensors fit into 64 bits."""
 MOST_FLOPS = (1 << 63) - 1
+
+_DTYPE = re.compile(
+    r"bool|u?int(1|2|4|8|16|32|64)|float(16|32|64)|bfloat16|float(4|6|8)_e\w+|complex(64|128)", flags=re.ASCII
+)
 
 TensorKind = Literal["activation", "input", "parameter"]
 
@@ -29,7 +35,7 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind : {"activation", "input", "parameter"}
         An activation is made by an operator; inputs and parameters lie in host memory when a run begins.
     shape, dtype
-        For people and kernels; schedulers look at ``size`` only.
+        For people and kernels; schedulers look at ``size`` only. The name of a data type is TVM's, such as ``float32``.
     """
 
     name: str
@@ -45,6 +51,13 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise GraphError(f"tensor {self.name!r} has size {self.size}; a size is 0 or more bytes")
         if self.size > MOST_BYTES:
             raise GraphError(f"tensor {self.name!r} has size {self.size}; at most {MOST_BYTES} bytes are allowed")
+        if any(extent < 0 for extent in self.shape) or math.prod(self.shape) > MOST_BYTES:
+            raise GraphError(
+                f"tensor {self.name!r} has the shape {list(self.shape)}; extents are 0 or more, and at most {MOST_BYTES} "
+                "elements are allowed"
+            )
+        if self.dtype and not _DTYPE.fullmatch(self.dtype):
+            raise GraphError(f"tensor {self.name!r} has dtype {self.dtype!r}; allowed are such as float32, int64, bool")
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from .target_tags import PREFIX, THROUGHPUT, config
 
-CPU_TAGS = 16
+CPU_TAGS = 128
 """Tags are registered for ``cpu`` and ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
 
 

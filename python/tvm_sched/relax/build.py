@@ -68,13 +68,7 @@ class CompiledModel:
 
     @cached_property
     def module(self) -> ScheduledModule:
-        """The runtime module, with its options, timelines and parameters.
-
-        Raises
-        ------
-        InputError
-            The model computes nothing, so there is no module.
-        """
+        """The runtime module, with its options, timelines and parameters."""
         module = ScheduledModule(self._linked)
         for name, value in self.parameters.items():
             module.set_parameter(name, value)
@@ -154,7 +148,7 @@ def compile(
         `InputError` where what is given is wrong, others where the work fails.
     """
     chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
-    check_backend(chosen, "latency")
+    check_before(chosen, "latency")
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
@@ -174,7 +168,7 @@ def compile(
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
         executor = make_executor(mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options)
-        mod = attach_executor(mods[0], executor.modules, executor.main)
+        mod = attach_executor(mods[0], [executor.module], executor.main)
         executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
@@ -197,8 +191,9 @@ def make_problem(
     return get_problem(tvm.transform.Sequential(problem_passes(replace(chosen, measure=False)))(mod))
 
 
-def check_backend(options: CompileOptions, objective: str) -> None:
-    """Refuse, before the long work, options of the other objective, and CUDA without its compiler."""
+def check_before(options: CompileOptions, objective: str) -> None:
+    """Refuse, before the long work: the other objective, methods that are not there, CUDA without its compiler."""
+    options.check_methods()
     if options.objective != objective:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
         raise InputError(f"the options have objective={options.objective!r}; `tvm_sched.relax.{other}` is for it")

@@ -88,6 +88,10 @@ class _Extractor:
                 self.values[binding.var] = self._bind(binding)
         result = self._value(body.body, "the result of main")
         flat = tuple(dict.fromkeys(flatten(result)))
+        if None in flat:
+            raise InputError(
+                "main returns a shape or number beside its tensors; a schedule's results are tensors: drop it"
+            )
         name = plain(self.mod.attrs[NAME]) if self.mod.attrs and NAME in self.mod.attrs else "model"
         graph = OpGraph(name, tuple(self.operators), tuple(self.tensors.values()), flat)
         return Extraction(graph, self.calls, self.arguments, self.parameters, result)
@@ -253,6 +257,10 @@ def _why(operation: str) -> str:
         return "the shape of its result depends on data, and a schedule needs static shapes"
     if not operation:
         return "it is no call of a kernel, and it could not be inlined into main"
+    if operation == "relax.call_tir_inplace":
+        return "it writes into one of its inputs, which a copy of on another device would miss; use R.call_tir"
+    if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):
+        return "memory is planned with the schedule; give the module as it is before TVM allocates (CallTIRRewrite)"
     operator = tvm.ir.Op.get(operation)
     if operator.has_attr("FLegalize") or operation in (
         "relax.cumsum",

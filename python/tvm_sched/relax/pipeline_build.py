@@ -13,7 +13,7 @@ from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
 from .attributes import get_pipeline_plan, get_problem
-from .build import check_backend, decide
+from .build import check_before, decide
 from .emit.stages import CompiledStage, make_stages
 from .export import export
 from .importers import load_model
@@ -30,12 +30,12 @@ class ExportablePipeline(CompiledPipeline):
     Attributes
     ----------
     compiled : tuple of CompiledStage
-    emulate_values : bool
-        Whether emulated stages compute the values, too.
+    times_only : bool
+        Whether emulated stages compute no values.
     """
 
     compiled: tuple[CompiledStage, ...]
-    emulate_values: bool
+    times_only: bool
 
     def export(self, folder: str | os.PathLike[str]) -> Path:
         """Write the artifact, see ``docs/formats/pipeline_artifact.md``; `tvm_sched.pipeline.load` reads it.
@@ -51,7 +51,7 @@ class ExportablePipeline(CompiledPipeline):
             files = [
                 export(part.executable, part.parameters, made / f"stage{s}.so") for s, part in enumerate(self.compiled)
             ]
-            write_manifest(made, self, [[file.name for file in of] for of in files], self.emulate_values)
+            write_manifest(made, self, [[file.name for file in of] for of in files], self.times_only)
         return Path(folder)
 
 
@@ -64,7 +64,7 @@ def compile_pipeline(
     *,
     input_shapes: InputShapes | None = None,
     constants: Constants | None = None,
-    emulate_values: bool = True,
+    times_only: bool = False,
     gpus: Mapping[str, int] | None = None,
     plan: PipelinePlan | None = None,
     name: str | None = None,
@@ -80,7 +80,7 @@ def compile_pipeline(
     topology, stages, partitioner, options, settings
         As in `CompileOptions`; ``topology`` may be such options. Emulated stages and transfers take the plan's time, slowed
         down so far that the threads' own time does not matter.
-    emulate_values, gpus
+    times_only, gpus
         As for `tvm_sched.pipeline.compiled.assemble`.
     plan : PipelinePlan, optional
         Take this plan, made for the same problem.
@@ -94,9 +94,9 @@ def compile_pipeline(
     if not isinstance(topology, CompileOptions):
         given["objective"] = "throughput"
     chosen = CompileOptions.of(topology, **given)
-    check_backend(chosen, "throughput")
+    check_before(chosen, "throughput")
     with compiling_for(chosen.processor, chosen.threads):
         mod = decide(load_model(model, input_shapes, name, constants), chosen, progress, plan=plan)
         problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, chosen.backend))
-    ready = assemble(problem, plan, [stage.link() for stage in compiled], emulate_values, gpus)
-    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, emulate_values)
+    ready = assemble(problem, plan, [stage.link() for stage in compiled], times_only, gpus)
+    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, times_only)

@@ -47,6 +47,7 @@ def target(
         scheduler=scheduler, options=options, cost_model=cost_model, backend=backend, measure=measure, **settings,
     )  # fmt: skip
     check_embeds(chosen)
+    chosen.check_methods()
     if isinstance(topology, (CompileOptions, Topology)):
         model = f"{chosen.topology.name}@{id(chosen.topology):x}"
         _topologies[model] = chosen.topology

@@ -1,15 +1,16 @@
 """Python's handle on the executor: load a compiled artifact, run it, see when each step ran.
 
-Neither the compiler nor a solver is needed here: ``TVM_USE_RUNTIME_LIB=1`` is enough.
+Neither the compiler nor a solver is needed here: the distribution ``tvm-sched-runtime`` is enough.
 """
 
-from .machine import MachineWarning
+from .machine import EmulationWarning, MachineWarning
 from .module import ScheduledModule, find_scheduled_module, load, make_module, open_library, scheduled_modules
 from .parameters import write_parameters
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 
 __all__ = [
+    "EmulationWarning",
     "LatencyStatistics",
     "MachineWarning",
     "ScheduledModule",

@@ -17,6 +17,14 @@ _MOST_THREADS = 1 << 16
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi")
 
 
+EMULATED = "kernels and copies take the time that the plan says, and this machine's CPU computes the values"
+"""What artifacts for emulated devices say of themselves."""
+
+
+class EmulationWarning(UserWarning):
+    """A model is compiled for devices that are emulated, which nobody asked for in so many words."""
+
+
 class MachineWarning(UserWarning):
     """An artifact runs on another machine, or with other versions, than it was made for."""
 
@@ -43,6 +51,7 @@ def describe(
 ) -> dict[str, Any]:
     """What an artifact's metadata says of where it was made and what it needs, besides what ``needs`` says."""
     return {
+        **({"emulated": EMULATED} if backend == "emulated" else {}),
         "versions": versions(),
         "target": target,
         "machine": {"architecture": platform.machine(), "cores": cores()},

@@ -71,18 +71,45 @@ class ScheduledModule:
         InputError
             If no plan takes inputs of these shapes and data types.
         ExecutionError
-            If parameters are missing or an operator failed; the message names it and its device.
+            If parameters are missing or an operator failed; the message names it and its device. If only times are asked
+            for (``configure(times_only=True)``), so that there are no outputs.
         """
         result = self.run_tensors(*inputs, **named)
         return [to_numpy(tensor) for tensor in result]
 
-    def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
-        """Run the model once as `run` does; return ``tvm_ffi`` tensors."""
+    @cached_property
+    def emulated(self) -> bool:
+        """Whether the devices are emulated: kernels and transfers take the plan's time, and this machine computes values."""
+        return any(plan["backend"] == "emulated" for plan in self.plans())
+
+    def run_times(self, *inputs: Any, **named: Any) -> float:
+        """Run the model once for its times alone and return the latency in seconds, see `latency`.
+
+        Emulated devices compute no values then; real ones do.
+
+        Raises
+        ------
+        InputError, ExecutionError
+            As for `run`.
+        """
+        tensors = self._checked(inputs, named)
+        try:
+            return int(self._module["run_times"](*tensors)) * 1e-9
+        except Exception as error:
+            raise ExecutionError(str(error)) from error
+
+    def _checked(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        """The inputs in their order as tensors, for which there is a plan."""
         tensors = [to_tensor(value) for value in self._in_order(inputs, named)]
         try:
             self._module["plan_of"](*tensors)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
+        return tensors
+
+    def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
+        """Run the model once as `run` does; return ``tvm_ffi`` tensors."""
+        tensors = self._checked(inputs, named)
         if self._virtual_machine is not None:
             return self._virtual_machine.run(*tensors)
         try:
@@ -108,7 +135,7 @@ class ScheduledModule:
         self,
         *,
         trace: bool | None = None,
-        emulate_values: bool | None = None,
+        times_only: bool | None = None,
         emulation_scale: float | str | None = None,
         resident: float | Sequence[str] | None = None,
         instances: int | None = None,
@@ -123,8 +150,8 @@ class ScheduledModule:
         ----------
         trace
             Keep when each step ran, for `timeline`.
-        emulate_values
-            Compute the values too where the devices are emulated; otherwise the outputs are zeros.
+        times_only
+            Emulated devices compute no values. `run` is refused then; `run_times` and `benchmark` work.
         emulation_scale
             How many times slower than the plan's time the emulated devices run; ``"auto"`` chooses for each plan.
         resident
@@ -147,7 +174,7 @@ class ScheduledModule:
             the first run on. Not together with ``graph``.
         """
         options: dict[str, Any] = {
-            "trace": trace, "emulate_values": emulate_values, "instances": instances, "watchdog": watchdog,
+            "trace": trace, "times_only": times_only, "instances": instances, "watchdog": watchdog,
             "devices": None if devices is None else list(devices), "graph": graph,
             "in_turn": in_turn,
             "resident": resident if resident is None or isinstance(resident, (int, float)) else list(resident),
@@ -233,14 +260,14 @@ class ScheduledModule:
             raise ExecutionError(str(error)) from None
 
     def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
-        """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies."""
+        """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies.
+
+        Emulated devices compute no values meanwhile.
+        """
         if warmup < 0 or repeat < 1:
             raise InputError(f"warmup is {warmup} and repeat is {repeat}; allowed are 0 or more and 1 or more")
         tensors = [to_tensor(value) for value in self._in_order(inputs, named)]
-        seconds = []
-        for _ in range(warmup + repeat):
-            self.run_tensors(*tensors)
-            seconds.append(self.latency())
+        seconds = [self.run_times(*tensors) for _ in range(warmup + repeat)]
         return LatencyStatistics.of(seconds[warmup:])
 
     def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:

@@ -15,6 +15,9 @@ from ..problem import HOST, Problem
 
 FORMAT, VERSION = "tvm_sched.schedule", 1
 
+_MOST = (1 << 31) - 1
+"""Largest number of a stream or stage."""
+
 TransferKind = Literal["load", "copy", "host_read"]
 
 
@@ -43,6 +46,13 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     direct_host_access: bool = False
     submodel: int = 0
     stage: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("stream", "stage"):
+            if not 0 <= getattr(self, name) <= _MOST:
+                raise ScheduleError(
+                    f"the placement of operator {self.operator!r} has {name} {getattr(self, name)}; 0 to {_MOST} is allowed"
+                )
 
 
 class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

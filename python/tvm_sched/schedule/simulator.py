@@ -73,7 +73,9 @@ def _error(problem: Problem, index: ScheduleIndex) -> ScheduleError:
     return ScheduleError(describe(problem, index, rows[0]).message)
 
 
-def simulate(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> Timeline:
+def simulate(
+    problem: Problem, schedule: Schedule, resident: Resident = 0.0, *, other_problem: bool = False
+) -> Timeline:
     """The timeline that a schedule has by ``docs/model.md``.
 
     Parameters
@@ -82,14 +84,22 @@ def simulate(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> 
     resident : float or collection of str
         Parameters that are on the devices when the run begins: a part of the bytes of those that the schedule moves,
         or names. Their transfers take no time and are not in the timeline.
+    other_problem : bool
+        Allow a schedule that was made for another problem, such as one of other latencies.
 
     Raises
     ------
     ScheduleError
-        The schedule names what the problem lacks, or breaks one of rules 1 to 4. Memory is not judged: see `verify`.
+        The schedule was made for another problem, names what the problem lacks, or breaks one of rules 1 to 4. Memory is
+        not judged: see `verify`.
     InputError
         ``resident`` is no part from 0 to 1 and no list of parameters.
     """
+    if schedule.problem != problem.digest and not other_problem:
+        raise ScheduleError(
+            f"the schedule was made for problem {schedule.problem!r}, and this is {problem.digest!r}; simulate(..., "
+            "other_problem=True) prices it all the same"
+        )
     index = ScheduleIndex.of(problem, schedule)
     names = resident_parameters(problem, schedule, resident)
     if not names:

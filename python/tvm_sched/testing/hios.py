@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from ..errors import FormatError
+from ..files import UNREADABLE, why_unreadable
 from ..problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 
 SERIAL_SHARE = 0.5
@@ -116,8 +117,8 @@ def load_layered(path: str | os.PathLike[str]) -> LayeredGraph:
     """
     try:
         file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
-    except msgspec.MsgspecError as error:
-        raise FormatError(f"{os.fspath(path)} is no instance of HIOS: {error}") from None
+    except UNREADABLE as error:
+        raise FormatError(f"{os.fspath(path)} is no instance of HIOS: {why_unreadable(error)}") from None
     position = {node.id: o for o, node in enumerate(file.nodes)}
     unknown: Iterable[int] = (end for edge in file.edges for end in (edge.src, edge.dst) if end not in position)
     for end in unknown:

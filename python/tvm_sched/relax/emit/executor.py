@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from ..._library import function as library_function
 from ...errors import InputError
 from ...planning import output_tensors
 from ...problem import Problem
-from ...runtime.machine import describe
+from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..graph import Extraction, extract
@@ -47,8 +48,8 @@ class Executor:
 
     Attributes
     ----------
-    module : tvm.runtime.Module or None
-        Of kind ``tvm_sched``, with the kernels imported. None where nothing is left to compute.
+    module : tvm.runtime.Module
+        Of kind ``tvm_sched``, with the kernels imported. ``main`` does not call it where nothing is left to compute.
     main : relax.Function
         Takes the inputs and the parameters without values; calls the module.
     parameters : dict of str to tvm.runtime.Tensor
@@ -57,15 +58,10 @@ class Executor:
         As in ``docs/formats/plan.md``.
     """
 
-    module: tvm.runtime.Module | None
+    module: tvm.runtime.Module
     main: relax.Function
     parameters: dict[str, Any]
     plans: list[dict[str, Any]]
-
-    @property
-    def modules(self) -> list[tvm.runtime.Module]:
-        """The module, where there is one."""
-        return [] if self.module is None else [self.module]
 
 
 def make_executor(
@@ -95,9 +91,9 @@ def make_executor(
     if len(mods) > 1:
         refuse_tail(mods, "an artifact for several input shapes")
     variants = [_variant(mod, k, len(mods)) for k, mod in enumerate(mods)]
-    chosen = backend or choose_backend(variants[0].problem)
-    if chosen != "cpu":
-        refuse_tail(mods, f"the backend {chosen!r}")
+    backend = backend or default_backend(variants[0].problem)
+    if backend != "cpu":
+        refuse_tail(mods, f"the backend {backend!r}")
     _check_alike(variants)
     if backend == "cuda":
         for variant in variants:
@@ -118,19 +114,17 @@ def make_executor(
             variant.schedule,
             functions,
             name=variant.name,
-            backend=chosen,
+            backend=backend,
             values=tuple(values),
         )
         libraries += called
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
-    if not any(plan["outputs"] for plan in plans):
-        return Executor(None, main, {}, plans)
     about = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
     if run_options:
         about["run"] = dict(run_options)
-    compiled = compile_for(chosen, table.kernels, variants[0].problem.topology, target)
+    compiled = compile_for(backend, table.kernels, variants[0].problem.topology, target)
     module = make_runtime_module(plans, about, parameters if embed else {}, [compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
 
@@ -173,9 +167,18 @@ def _structure(variant: Variant) -> Any:
     return visit(variant.extraction.result)
 
 
-def choose_backend(problem: Problem) -> str:
-    """The backend of a problem's devices: real where all are CPUs, else emulated."""
-    return "cpu" if all(device.kind == "cpu" for device in problem.topology.devices) else "emulated"
+def default_backend(problem: Problem) -> str:
+    """The backend of a problem's devices: real where all are CPUs, else emulated, with a warning that says so."""
+    gpus = [device.name for device in problem.topology.devices if device.kind != "cpu"]
+    if not gpus:
+        return "cpu"
+    warnings.warn(
+        f"{len(gpus)} GPUs of the topology {problem.topology.name!r} are emulated: {EMULATED}. The backend 'cuda' compiles "
+        "for real GPUs; the backend 'emulated' asks for this, without the warning",
+        EmulationWarning,
+        stacklevel=2,
+    )
+    return "emulated"
 
 
 def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extraction) -> None:

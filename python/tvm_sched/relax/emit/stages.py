@@ -22,7 +22,7 @@ from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
 from ..export import EMBED_LIMIT
 from ..graph import Extraction, extract
 from ..tail import refuse_tail
-from .executor import ENTRY, check_runs_on_gpus, choose_backend, element, emit_call, rebuild
+from .executor import ENTRY, check_runs_on_gpus, default_backend, element, emit_call, rebuild
 from .runnable import compile_calls, make_plan_module
 
 
@@ -89,7 +89,7 @@ def make_stages(mod: tvm.IRModule, backend: str | None = None, together: bool = 
     problem, plan, extraction = get_problem(mod), get_pipeline_plan(mod), extract(mod)
     verify(problem, plan)
     _check_parameters(mod, problem)
-    kind = backend or choose_backend(problem)
+    kind = backend or default_backend(problem)
     if kind == "cuda":
         check_runs_on_gpus(mod, problem, extraction)
     compiled = []

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError
+from ...files import UNREADABLE, why_unreadable
 from .constants import Values
 from .model import ImportedModel, ModelWarning
 from .shapes import DeclaredInput, Dimension, StaticShapes
@@ -108,8 +109,8 @@ def _read_head(folder: Path, where: str) -> _Head:
         )
     try:
         head = msgspec.json.decode(path.read_bytes(), type=_Head)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"{path}: not a config.json of Hugging Face ({error})") from None
+    except (OSError, *UNREADABLE) as error:
+        raise InputError(f"{path}: not a config.json of Hugging Face ({why_unreadable(error)})") from None
     if not head.model_type:
         raise InputError(f"{path}: has no model_type, which says the architecture")
     if not any(found for pattern in WEIGHTS for found in folder.glob(pattern)):
@@ -233,7 +234,7 @@ def _preprocessed_size(folder: Path) -> tuple[int, int] | None:
     """Height and width of the images that the folder's preprocessor makes, where it says so."""
     try:
         found = msgspec.json.decode((folder / "preprocessor_config.json").read_bytes(), type=_Preprocessor)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNREADABLE):
         return None
     for size in (found.crop_size, found.size):
         if isinstance(size, int):

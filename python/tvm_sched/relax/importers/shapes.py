@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,6 +10,7 @@ from numbers import Integral
 from typing import Any, TypeAlias
 
 from ...errors import InputError
+from ...problem.graph import MOST_BYTES
 
 Sizes: TypeAlias = "int | set[int] | frozenset[int]"
 InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
@@ -243,7 +245,12 @@ class _Assignment:
         for axis, size in enumerate(found):
             if size is None and not number:
                 raise InputError(self._open(item, axis, shape[axis], found))
-        return tuple(1 if size is None else size for size in found)
+        static = tuple(1 if size is None else size for size in found)
+        if math.prod(static) > MOST_BYTES:
+            raise InputError(
+                f"{self.where}: input {item.name!r} has the shape {list(static)}; at most {MOST_BYTES} elements are allowed"
+            )
+        return static
 
     def _size(self, item: DeclaredInput, axis: int, dimension: Dimension, sizes: Mapping[Key, int]) -> int | None:
         if isinstance(dimension, int):

@@ -51,7 +51,7 @@ class EmitExecutor:
         """Transform a module."""
         verify(get_problem(mod), get_schedule(mod))
         executor = make_executor([mod], backend=self.backend, target=self.target, run_options=self.run_options)
-        return attach_executor(mod, executor.modules, executor.main)
+        return attach_executor(mod, [executor.module], executor.main)
 
 
 def attach_executor(mod: tvm.IRModule, modules: Sequence[tvm.runtime.Module], main: relax.Function) -> tvm.IRModule:

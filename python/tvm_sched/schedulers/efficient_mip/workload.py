@@ -8,7 +8,7 @@ from math import inf
 import msgspec
 
 from ...errors import FormatError, InputError
-from ...files import read_bytes
+from ...files import UNREADABLE, read_bytes, why_unreadable
 from .instance import Instance
 
 
@@ -51,8 +51,8 @@ def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
     where = os.fspath(path)
     try:
         found = msgspec.json.decode(read_bytes(path), type=_Workload)
-    except msgspec.MsgspecError as error:
-        raise FormatError(f"{where}: not a placement workload ({error})") from None
+    except UNREADABLE as error:
+        raise FormatError(f"{where}: not a placement workload ({why_unreadable(error)})") from None
     number = {node.id: v for v, node in enumerate(found.nodes)}
     transfer = [0.0] * len(found.nodes)
     for edge in found.edges:

@@ -64,7 +64,9 @@ def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
     scales = None if scales is None or scales.size == 0 else scales
     sizes = None if sizes is None or sizes.size == 0 else sizes
     if scales is None and sizes is None:
-        raise node.unsupported("neither its scales nor its sizes are constants; give them with --constant NAME=VALUE")
+        raise node.unsupported(
+            "neither its scales nor its sizes are constants; give them by constants={...} or --constant NAME=VALUE"
+        )
     named = [int(a) % len(shape) for a in node.attribute("axes", tuple(range(len(shape))))]
     result = [_Axis(size, size, 1.0) for size in shape]
     known = scales if scales is not None else sizes

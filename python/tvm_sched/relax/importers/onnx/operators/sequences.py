@@ -37,7 +37,7 @@ def sequence_insert(node: Node) -> relax.Expr:
     if not isinstance(sequence, relax.Tuple):
         raise node.unsupported("its sequence is no list of tensors that is known when the model is compiled")
     if node.input(2) is not None and given is None:
-        raise node.unsupported("its position is no constant; give it with --constant NAME=VALUE")
+        raise node.unsupported("its position is no constant; give it by constants={...} or --constant NAME=VALUE")
     items = list(sequence.fields)
     position = len(items) if given is None else int(given)
     if not -len(items) <= position <= len(items):

@@ -132,7 +132,8 @@ def col2im(node: Node) -> relax.Expr:
     given = [node.constant(i) for i in (1, 2)]
     if given[0] is None or given[1] is None:
         raise node.unsupported(
-            "the sizes of the picture and of the blocks are no constants; give them with --constant NAME=VALUE"
+            "the sizes of the picture and of the blocks are no constants; give them by constants={...} or "
+            "--constant NAME=VALUE"
         )
     image, block = (tuple(int(v) for v in sizes) for sizes in given if sizes is not None)
     batch, rows, _ = node.shape(x, "its input")
