@@ -113,7 +113,7 @@ bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick
 	done
 
 docs: $(STAMPS)/docs ## Build the documents as a site in out/site; no network is needed once its tools are installed
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "open out/site/index.html"
 
 lint: $(STAMPS)/dev ## Check style, types and the direction of imports

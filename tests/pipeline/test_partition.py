@@ -115,7 +115,7 @@ def test_ideals_give_the_optimum_and_nobody_beats_it(seed, stages):
 
 @given(SEEDS, st.integers(2, 4))
 @settings(max_examples=30, deadline=None)
-def test_windows_hold_every_partition_within_the_cutoff(seed, stages):
+def test_stage_ranges_hold_every_partition_within_the_cutoff(seed, stages):
     problem = small_problem(seed, 7)
     found = partition(problem, stages, "slicegraph", {"evaluations": 100})
     first, last = stage_ranges(problem, stages, found.cost)

@@ -178,11 +178,12 @@
     const made = layout(entry, rows, unit, scale, lines.length, printing ? PRINTED_WIDTH : place.clientWidth);
     if (place.layout) made.xaxis.range = [...place.layout.xaxis.range];
     if (printing) Object.assign(made, { width: PRINTED_WIDTH, autosize: false });
-    Plotly.react(place, [...bars(entry, rows, scale, by, made.xaxis.range, patterned), ...lines], made, {
+    const drawn = Plotly.react(place, [...bars(entry, rows, scale, by, made.xaxis.range, patterned), ...lines], made, {
       responsive: true, displaylogo: false, scrollZoom: true, doubleClick: false,
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d", "zoomIn2d", "zoomOut2d"],
       toImageButtonOptions: { format: "svg", filename: "tvm_sched" },
     });
+    drawn.then(() => performance.mark("tvm_sched drawn")); // for benchmarks/report_page.py
     if (!place.dataset.ready) prepare(section, place, made.xaxis.maxallowed);
     if (section.querySelector(".events").open) list(section);
   }
