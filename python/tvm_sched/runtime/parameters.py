@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..files import folder_beside
+
 _ALIGNMENT = 64
 _NAMES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -32,15 +34,13 @@ def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.n
     """
     order = sorted(parameters, key=lambda name: (parameters[name].nbytes % _ALIGNMENT != 0, name))
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(_header(order, parameters))
+    header = _header(order, parameters)
+    with folder_beside(target) as folder:
+        with (folder / "new").open("wb") as file:
+            file.write(header)
             for name in order:
                 file.write(np.ascontiguousarray(parameters[name]).reshape(-1).view(np.uint8).data)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        (folder / "new").replace(target)
 
 
 def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
