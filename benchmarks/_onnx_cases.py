@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tvm_sched.relax.importers.onnx.widen import WIDER
+
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 TRAINING = ("ai.onnx.preview.training", "ai.onnx.training")
 RANDOM = ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
@@ -167,7 +169,7 @@ def _run_ours(model: onnx.ModelProto, inputs: list[Any]) -> tuple[list[Any], lis
             if not asked or not all(isinstance(given[n], np.ndarray) for n in asked):
                 raise _Refused(str(error).removeprefix("model: ")) from None
             frozen += asked
-    result = compiled.run(*(_to_tvm(value) for name, value in given.items() if name not in frozen))
+    result = compiled.run(*(_to_tvm(_wide(value)) for name, value in given.items() if name not in frozen))
     return _outputs(model, result), frozen
 
 
@@ -198,7 +200,10 @@ def _compare(expected: list[Any], found: list[Any], test: Any, values: bool) -> 
         found = [np.zeros_like(value) for value in found]
     for wanted, value in zip(expected, found, strict=True):
         rtol = test.rtol
-        if getattr(wanted, "dtype", None) in _SMALL:
+        if getattr(getattr(wanted, "dtype", None), "name", "") in WIDER:
+            wanted = _wide(wanted)
+            assert value.dtype == wanted.dtype, f"dtype {value.dtype}, expected {wanted.dtype}"
+        elif getattr(wanted, "dtype", None) in _SMALL:
             assert value.dtype == wanted.dtype, f"dtype {value.dtype}, expected {wanted.dtype}"
             wanted, value = wanted.astype(np.float32), value.astype(np.float32)
         elif getattr(wanted, "dtype", None) == np.float16:
@@ -231,6 +236,13 @@ def _to_numpy(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value
     return value.numpy() if hasattr(value, "numpy") else [_to_numpy(part) for part in value]
+
+
+def _wide(value: Any) -> Any:
+    """Types below a byte in those that stand for them, as compiled models take and give them."""
+    return (
+        value.astype(WIDER[value.dtype.name]) if getattr(getattr(value, "dtype", None), "name", "") in WIDER else value
+    )
 
 
 def _to_tvm(value: Any) -> Any:

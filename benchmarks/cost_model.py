@@ -4,7 +4,7 @@
 - GPUs left out of training, all with the same chip together;
 - CPU kernels of real networks, each network held out, and the networks' whole latency as the sum of their kernels. Their
   times are in benchmarks/data, made by benchmarks/measure_cpu.py; --profile takes others;
-- kernels side by side, measured in pairs, by the rule t(S) of docs/model.md.
+- kernels in parallel, measured in pairs, by the rule t(S) of docs/model.md.
 
 The error is the median of |predicted / measured - 1|; the order is Kendall's tau.
 """
@@ -179,8 +179,8 @@ def side_by_side(profiles: list[Profile]) -> Iterator[Row]:
             share = fit_serial_share(rest, rows, device, profile.threads)
             fitted[fold::5] = predict_pairs(held, rows, device, profile.threads, share)
         methods = {
-            "side by side, s = 0": predict_pairs(pairs, rows, device, profile.threads, 0.0),
-            "side by side, s of other pairs": fitted,
+            "in parallel, s = 0": predict_pairs(pairs, rows, device, profile.threads, 0.0),
+            "in parallel, s of other pairs": fitted,
             "in turn, s = 1": predict_pairs(pairs, rows, device, profile.threads, 1.0),
         }
         for least in (0.0, _LONG_PAIR):

@@ -7,7 +7,7 @@ imports, to the first result: ours loads a compiled artifact, OpenVINO its own c
 exported program (Inductor with its cache of kernels). Memory is the most that the process had. Results are compared with
 PyTorch's, or ONNX Runtime's for ONNX files.
 
-Ours is compiled for ``cpu``: the better of one stream and operators side by side, as measured by the compiler; with
+Ours is compiled for ``cpu``: the better of one stream and parallel operators, as measured by the compiler; with
 ``--quick``, and besides, for one stream (``cpu1``), which does not depend on how busy the machine is meanwhile. Exported
 models, artifacts and caches of the peers are kept (``--cache``), so that a second run only measures: make them ready with
 ``--prepare``. A file given to ``--resume`` keeps the rows; networks that stand in it with all methods are left out.

@@ -2,7 +2,7 @@
 
 Requests come in random sequences until the first one that finds no place; the services placed until then are counted.
 `pipeedge` and `ncar` have fixed numbers of stages: of the 288 combinations of Table IX, `--combinations` are drawn, and
-the best, the mean and the worst of them are shown. The bound is that of the same sequences, whoever knows them in advance.
+the best, the mean and the worst of them are shown. The bound holds even if the sequences were known in advance.
 Throughput, latency and stages are of the demand `same` (Figures 8 to 10). With ``--resume FILE`` finished cells are kept
 there, and a run that was interrupted goes on where it was.
 """
@@ -116,7 +116,7 @@ class _Cells:
 NOTES = """
 RAMPA's evaluation (IEEE TCC 2025, Figures 7 to 11): services placed before the first one that finds no place, by the
 formulas of [the model](../model.md#clusters). Means over {sequences} random sequences of requests with the probabilities of
-Table IV; the bound is for the same sequences, whoever knows them in advance. `anytime` knows no demand in advance: it
+Table IV; the bound holds even if the sequences were known in advance. `anytime` knows no demand in advance: it
 counts what was asked for. `ncar` and `pipeedge` have fixed numbers of stages: of the paper's 288 combinations {combinations}
 were drawn, and the best is shown here. What the authors' code placed, its slips included, is in the table below; its
 sequences were its own.

@@ -132,12 +132,12 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
 def quick(options: argparse.Namespace) -> None:
     """Two models, two shapes, short limits; what was asked for in words stays."""
     defaults = {
-        "models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "submodel_time_limit": 30.0,
+        "models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "work": 30.0,
         "total_time_limit": 3600.0,
     }  # fmt: skip
     short = {
         "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 20.0,
-        "submodel_time_limit": 10.0, "total_time_limit": 20.0,
+        "work": 10.0, "total_time_limit": 20.0,
     }  # fmt: skip
     for name, value in short.items():
         if getattr(options, name) == defaults[name]:

@@ -17,3 +17,8 @@ endif()
 # Not find_package(tvm_ffi): that would keep the folder in the cache, and a build folder must
 # survive a change of virtual environment (pip builds in a temporary one each time).
 include("${tvm_ffi_DIR}/tvm_ffi-config.cmake")
+
+set(TVM_SCHED_TVM_FFI_LIBRARY "" CACHE FILEPATH "libtvm_ffi.so of another processor, for a cross compiler; the version of Python's")
+if(TVM_SCHED_TVM_FFI_LIBRARY)
+  set_target_properties(tvm_ffi::shared PROPERTIES IMPORTED_LOCATION "${TVM_SCHED_TVM_FFI_LIBRARY}")
+endif()

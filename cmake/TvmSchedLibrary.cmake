@@ -28,6 +28,10 @@ endif()
 
 add_library(tvm_sched SHARED)
 target_link_libraries(tvm_sched PRIVATE tvm_sched_objects)
+if(NOT TVM_SCHED_SANITIZE)
+  # What no library defines is told when it is linked, not when it is called. A sanitizer's functions are in the program.
+  target_link_options(tvm_sched PRIVATE -Wl,--no-undefined)
+endif()
 set_target_properties(tvm_sched PROPERTIES
   LINKER_LANGUAGE CXX
   LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}"
@@ -36,3 +40,4 @@ set_target_properties(tvm_sched PROPERTIES
   BUILD_RPATH "$ORIGIN/../../tvm_ffi/lib"
   INSTALL_RPATH "$ORIGIN/../../tvm_ffi/lib"
   BUILD_WITH_INSTALL_RPATH ON)
+install(TARGETS tvm_sched LIBRARY DESTINATION . COMPONENT tvm_sched)

@@ -28,16 +28,16 @@ find_library(TVM_SCHED_DNNL_LIBRARY NAMES libdnnl.so.3 dnnl HINTS ${tvm_sched_li
 function(tvm_sched_add_kernel_library name dependency)
   cmake_path(GET dependency PARENT_PATH folder)
   # site-packages/tvm_sched/_lib, seen from the folder lib of the same environment.
-  set(rpath "$ORIGIN" "$ORIGIN/../../../.." "$ORIGIN/../../tvm_ffi/lib" "${folder}")
+  set(rpath "$ORIGIN" "$ORIGIN/../../../.." "$ORIGIN/../../tvm_ffi/lib")
   target_compile_options(${name} PRIVATE -Wall -Wextra)
   set_target_properties(${name} PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}"
     POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
-    BUILD_RPATH "${rpath}"
-    INSTALL_RPATH "${rpath}"
-    BUILD_WITH_INSTALL_RPATH ON)
+    BUILD_RPATH "${rpath};${folder}"
+    INSTALL_RPATH "${rpath}")
+  install(TARGETS ${name} LIBRARY DESTINATION . COMPONENT tvm_sched)
   add_dependencies(tvm_sched ${name})
 endfunction()
 

@@ -1,6 +1,11 @@
 # One GoogleTest program of all tests/cpp/*_test.cc. It links the objects, not the library, whose
 # symbols are hidden. Run it with ctest, or as build/tvm_sched_tests.
-find_package(GTest REQUIRED)
+if(CMAKE_CROSSCOMPILING)
+  # Debian's package libgtest-dev brings the sources, too.
+  add_subdirectory(/usr/src/googletest/googletest googletest EXCLUDE_FROM_ALL)
+else()
+  find_package(GTest REQUIRED)
+endif()
 
 file(GLOB TVM_SCHED_TEST_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/*_test.cc)
 add_executable(tvm_sched_tests ${TVM_SCHED_TEST_SOURCES})

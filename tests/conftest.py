@@ -6,6 +6,8 @@ import os
 import signal
 import tempfile
 
+import pytest
+
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
 os.environ["TVM_SCHED_NO_CACHE"] = "1"  # tests of the cache take it away
 _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
@@ -14,3 +16,14 @@ os.environ["TVM_SCHED_CACHE"] = _cache.name
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background; tests of Ctrl-C need it as it is otherwise.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
+def pytest_collection_modifyitems(items):
+    """Mark one case of each test that is not slow as fast: those of `make test-fast`."""
+    seen = set()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        if function not in seen and not item.get_closest_marker("slow"):
+            seen.add(function)
+            item.add_marker(pytest.mark.fast)

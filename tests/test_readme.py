@@ -1,8 +1,6 @@
-"""What the README says is so: its commands, its Python, its links."""
+"""What the README says is so: its targets and links, and those of the documents; `docs/test_snippets` runs its blocks."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,36 +35,6 @@ def test_targets_that_are_promised():
 def test_ci_calls_make_test():
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
-
-
-def shell_commands():
-    return [line.split()[1:] for line in "\n".join(blocks("sh")).splitlines() if line.startswith("tvm-sched ")]
-
-
-@pytest.mark.parametrize("words", shell_commands(), ids=" ".join)
-def test_shell_commands_exist_with_their_options(words):
-    depth = 2 if words[0] == "topology" else 1
-    command = [sys.executable, "-m", "tvm_sched.cli", *words[:depth], "--help"]
-    help_text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment()).stdout
-    for option in (word for word in words if word.startswith("-")):
-        assert re.search(rf"(?<!\S){option}(?!\S)", help_text), option
-
-
-def environment():
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(ROOT / "python"), "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-
-
-@pytest.mark.slow
-def test_python_block_runs(tmp_path):
-    pytest.importorskip("onnx")
-    pytest.importorskip("tvm")
-    (code,) = blocks("python")
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert re.search(r"predicted .* s, gap \d+%\n\(1, 1000\) measured \d", ran.stdout)
-    assert (tmp_path / "googlenet.so").stat().st_size > 10_000
 
 
 def anchor(title):

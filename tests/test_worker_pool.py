@@ -14,7 +14,7 @@ from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers.batch import solve_many
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.regal import regal_like
-from tvm_sched.worker_pool import have_workers, spread, workers
+from tvm_sched.worker_pool import distribute, have_workers, workers
 
 SMALL = {
     "anytime": {"work": 0.1, "operators": 5, "seed": 2},
@@ -49,16 +49,16 @@ def divided(a, b):
 def test_results_come_in_the_order_of_the_parts():
     parts = [(n, 2) for n in range(20)]
     assert not have_workers()
-    here = spread(divided, parts)
+    here = distribute(divided, parts)
     with ThreadPoolExecutor(4) as pool, workers(pool):
         assert have_workers()
-        assert spread(divided, parts) == here == [n / 2 for n in range(20)]
+        assert distribute(divided, parts) == here == [n / 2 for n in range(20)]
     assert not have_workers()
 
 
 def test_the_first_error_is_raised():
     with ThreadPoolExecutor(1) as pool, workers(pool), pytest.raises(InputError, match="b is 0"):
-        spread(divided, [(1, 1), (1, 0), (1, 1)])
+        distribute(divided, [(1, 1), (1, 0), (1, 1)])
 
 
 def test_more_populations_are_no_worse_and_the_seed_decides():

@@ -58,7 +58,7 @@ class Colony {
   }
 
  private:
-  /*! \brief No solution of so many stages costs less; infinity where there are too few GPUs. */
+  /*! \brief No solution of this many stages costs less; infinity where there are too few GPUs. */
   double CheapestGpus(size_t stages) const {
     std::vector<PoolId> order(cluster_.pools.size());
     std::iota(order.begin(), order.end(), 0);

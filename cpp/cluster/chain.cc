@@ -35,7 +35,7 @@ Nanoseconds Latency(const Label& label, size_t stages) {
 /*!
  * \brief Labels at each place after one more stage on a GPU of a kind.
  *
- * \param stages There are so many in all, or so many so far where that is not known.
+ * \param stages There are this many in all, or this many so far where that is not known.
  */
 void Extend(const Cluster& cluster, const Chain& chain, const std::vector<Labels>& before,
             KindId kind, const Route& route, size_t stages, std::vector<Labels>& after) {

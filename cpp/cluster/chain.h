@@ -56,7 +56,7 @@ using Interrupt = std::function<void()>;
  * \brief All mixes of GPUs that can serve a chain and of which no GPU can be left out, over the
  * fastest route that the cluster has.
  *
- * \param stages Only mixes of so many GPUs, needless ones too; 0 for the smallest of any number.
+ * \param stages Only mixes of this many GPUs, needless ones too; 0 for the smallest of any number.
  * \param most_stages No mix has more.
  * \param least No mix of more GPUs than the cluster has in all is made.
  *

@@ -24,7 +24,7 @@ struct Bandwidth {
   int64_t rate = 1;
 };
 
-/*! \brief What the transmission of so many bytes takes, rounded up. */
+/*! \brief What the transmission of this many bytes takes, rounded up. */
 Nanoseconds TransferTime(Bytes bytes, Bandwidth bandwidth);
 
 /*! \brief The GPUs of one kind in one rack, which are all alike. */

@@ -4,7 +4,7 @@
 
 namespace tvm_sched::runtime {
 
-/// For the time of its life, kernels that this thread calls may use so many threads.
+/// For the time of its life, kernels that this thread calls may use this many threads.
 class KernelThreads {
  public:
   explicit KernelThreads(int threads) : former_(current_) { current_ = threads; }

@@ -7,7 +7,7 @@
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief A change is taken when it is no worse than what held so many tries ago. */
+/*! \brief A change is taken when it is no worse than what held this many tries ago. */
 constexpr size_t kHistory = 100;
 /*! \brief Tries for each event without a better schedule, after which the search goes back to the
  * best one and is less choosy. */

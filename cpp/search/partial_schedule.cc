@@ -9,6 +9,14 @@ namespace tvm_sched::search {
 
 namespace {
 
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+/*! \brief That share of a device's memory. */
+Bytes Scaled(Bytes memory, double scale) {
+  const double scaled = static_cast<double>(memory.count) * scale;
+  return Bytes{scaled < static_cast<double>(kNoLimit) ? static_cast<int64_t>(scaled) : kNoLimit};
+}
+
 size_t GapsOf(Growth::Insertion insertion, size_t for_loads) {
   if (insertion == Growth::Insertion::kAll) return Lane::kAllGaps;
   return insertion == Growth::Insertion::kLoads ? for_loads : 0;
@@ -18,17 +26,15 @@ size_t GapsOf(Growth::Insertion insertion, size_t for_loads) {
 
 PartialSchedule::PartialSchedule(const Instance& instance, Growth growth)
     : instance_(&instance),
+      problem_(&instance.problem),
       growth_(growth),
-      counts_memory_(growth.memory_scale != Growth::kAnyMemory),
       device_(instance.devices(), Lane(GapsOf(growth.insertion, 0))),
       channel_(instance.problem.channels, Lane(GapsOf(growth.insertion, kMostGaps))),
       at_(instance.tensors(), instance.devices(), kNever),
       holders_(instance.tensors(), instance.devices(), kNone),
       held_(instance.tensors()) {
   for (const simulate::Device& device : instance.problem.devices) {
-    if (!counts_memory_) break;
-    memory_.push_back(
-        Bytes{static_cast<int64_t>(static_cast<double>(device.memory.count) * growth.memory_scale)});
+    memory_.push_back(Scaled(device.memory, growth.memory_scale));
   }
   Clear();
 }
@@ -41,17 +47,14 @@ void PartialSchedule::Clear() {
   latency_ = {};
   for (Lane& lane : device_) lane.Clear();
   for (Lane& lane : channel_) lane.Clear();
-  for (auto [tensor, device] : touched_) {
-    at_(tensor, device) = kNever;
-    held_[tensor] = 0;
-  }
-  touched_.clear();
+  std::ranges::fill(at_.value, kNever);
   placed_.assign(instance_->operators(), kNone);
-  if (!counts_memory_) return;
+  if (growth_.plain) return;
+  std::ranges::fill(held_, 0);
   readers_left_.resize(instance_->tensors());
   for (size_t t = 0; t < readers_left_.size(); ++t) {
-    readers_left_[t] = static_cast<int32_t>(instance_->readers[t].size()) +
-                       (instance_->problem.tensors[t].stays ? 1 : 0);
+    readers_left_[t] =
+        static_cast<int32_t>(instance_->readers[t].size()) + (problem_->tensors[t].stays ? 1 : 0);
   }
   parameters_.assign(instance_->devices(), 0);
   live_.assign(instance_->devices(), 0);
@@ -60,12 +63,12 @@ void PartialSchedule::Clear() {
 
 bool PartialSchedule::Reads(const Event& run, TensorId tensor) const {
   if (!instance_->OnHost(tensor)) return true;
-  return !run.is_direct() && !instance_->problem.devices[run.device].shares_host_memory;
+  return !run.is_direct() && !problem_->devices[run.device].shares_host_memory;
 }
 
 bool PartialSchedule::IsSource(TensorId tensor, DeviceId source) const {
   return at_(tensor, source) != kNever ||
-         (instance_->OnHost(tensor) && instance_->problem.devices[source].shares_host_memory);
+         (instance_->OnHost(tensor) && problem_->devices[source].shares_host_memory);
 }
 
 bool PartialSchedule::CanMove(const Event& move) const {
@@ -85,14 +88,14 @@ void PartialSchedule::Note(const Event& event, Nanoseconds start, Nanoseconds en
 
 Nanoseconds PartialSchedule::InputsReady(const Event& run) const {
   Nanoseconds ready{};
-  for (TensorId t : instance_->problem.inputs[run.item]) {
+  for (TensorId t : problem_->inputs[run.item]) {
     if (Reads(run, t)) ready = std::max(ready, at_(t, run.device));
   }
   return ready;
 }
 
 Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds ready) {
-  const simulate::Problem& problem = instance_->problem;
+  const simulate::Problem& problem = *problem_;
   const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
   const Nanoseconds start = FirstRun(run, ready, duration), end = start + duration;
   const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
@@ -106,13 +109,13 @@ Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds ready) {
 void PartialSchedule::Ran(const Event& run, Nanoseconds end) {
   latency_ = std::max(latency_, end);
   placed_[run.item] = run.device;
-  for (TensorId t : instance_->problem.outputs[run.item]) Arrive(t, run.device, end);
-  if (counts_memory_) Release(run.item);
+  for (TensorId t : problem_->outputs[run.item]) Arrive(t, run.device, end);
+  if (!growth_.plain) Release(run.item);
 }
 
 Nanoseconds PartialSchedule::MoveTensor(const Event& move) {
-  const int32_t route = instance_->problem.RouteOf(move.source, move.device);
-  const Nanoseconds duration = instance_->problem.TransferTime(move.item, route);
+  const int32_t route = problem_->RouteOf(move.source, move.device);
+  const Nanoseconds duration = problem_->TransferTime(move.item, route);
   Nanoseconds ready{};
   if (move.source != kHost && at_(move.item, move.source) != kNever)
     ready = at_(move.item, move.source);
@@ -132,9 +135,9 @@ Nanoseconds PartialSchedule::FirstRun(const Event& run, Nanoseconds ready,
                                       Nanoseconds duration) const {
   const Lane& device = device_[run.device];
   Nanoseconds start = device.Earliest(ready, duration);
-  const int32_t bus = run.is_direct() ? instance_->problem.RouteOf(kHost, run.device) : kNone;
+  const int32_t bus = run.is_direct() ? problem_->RouteOf(kHost, run.device) : kNone;
   if (bus == kNone) return start;
-  const Nanoseconds reading = instance_->problem.host_read_time(run.item, run.device);
+  const Nanoseconds reading = problem_->host_read_time(run.item, run.device);
   for (;;) {  // until device and bus are both free for long enough
     const Nanoseconds after = FirstStart(bus, start, reading);
     start = device.Earliest(after, duration);
@@ -144,7 +147,16 @@ Nanoseconds PartialSchedule::FirstRun(const Event& run, Nanoseconds ready,
 
 Nanoseconds PartialSchedule::FirstStart(int32_t route, Nanoseconds ready,
                                         Nanoseconds duration) const {
-  const auto channels = instance_->problem.route_channels[route];
+  if (growth_.insertion != Growth::Insertion::kNone) return FirstGap(route, ready, duration);
+  for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, channel_[c].free());
+  if (planned_.empty()) return ready;
+  for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, PlannedUntil(c));
+  return ready;
+}
+
+Nanoseconds PartialSchedule::FirstGap(int32_t route, Nanoseconds ready,
+                                      Nanoseconds duration) const {
+  const auto channels = problem_->route_channels[route];
   if (growth_.insertion == Growth::Insertion::kAll) {
     for (Nanoseconds start = ready;;) {  // until all channels are free for long enough
       Nanoseconds after = start;
@@ -153,9 +165,7 @@ Nanoseconds PartialSchedule::FirstStart(int32_t route, Nanoseconds ready,
       start = after;
     }
   }
-  if (!planned_.empty()) {
-    for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
-  }
+  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
   if (channels.size() == 1) return channel_[channels[0]].Earliest(ready, duration);
   for (ChannelId c : channels) ready = std::max(ready, channel_[c].free());
   return ready;
@@ -169,15 +179,14 @@ Nanoseconds PartialSchedule::PlannedUntil(ChannelId channel) const {
 }
 
 void PartialSchedule::Occupy(int32_t route, Nanoseconds start, Nanoseconds end) {
-  for (ChannelId c : instance_->problem.route_channels[route]) channel_[c].Occupy(start, end);
+  for (ChannelId c : problem_->route_channels[route]) channel_[c].Occupy(start, end);
 }
 
 void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
   at_(tensor, device) = when;
+  if (growth_.plain) return;
   holders_(tensor, held_[tensor]++) = device;
-  touched_.emplace_back(tensor, device);
-  if (!counts_memory_) return;
-  const int64_t size = instance_->problem.tensors[tensor].size.count;
+  const int64_t size = problem_->tensors[tensor].size.count;
   if (instance_->OnHost(tensor)) {
     parameters_[device] += size;
   } else {
@@ -187,7 +196,7 @@ void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when)
 }
 
 void PartialSchedule::Release(OperatorId op) {
-  const simulate::Problem& problem = instance_->problem;
+  const simulate::Problem& problem = *problem_;
   const auto free = [&](TensorId t) {
     if (readers_left_[t] != 0 || instance_->OnHost(t)) return;
     for (DeviceId d : Holders(t)) live_[d] -= problem.tensors[t].size.count;
@@ -199,23 +208,42 @@ void PartialSchedule::Release(OperatorId op) {
   for (TensorId t : problem.outputs[op]) free(t);
 }
 
-PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool transits) const {
-  const simulate::Problem& problem = instance_->problem;
+PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) const {
+  const simulate::Problem& problem = *problem_;
+  const bool on_host = problem.tensors[t].in_host_memory();
+  const Nanoseconds* at = &at_(t, 0);
   Way best;
-  const auto consider = [&](DeviceId s, Nanoseconds ready, bool first) {
+  for (DeviceId s = kHost; s < static_cast<DeviceId>(at_.columns); ++s) {
+    Nanoseconds ready = s == kHost ? kNever : at[s];
+    if (ready == kNever) {  // only what lies in host memory can come from there all the same
+      if (!on_host || (s != kHost && !problem.devices[s].shares_host_memory)) continue;
+      ready = {};
+    }
+    const int32_t route = problem.RouteOf(s, device);
+    if (route == kNone || s == device) continue;
+    const Nanoseconds duration = problem.TransferTime(t, route);
+    const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
+    if (arrival < best.arrival) best = {arrival, start, duration, route, t, s, device, 1};
+  }
+  return best;
+}
+
+PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool transits) const {
+  if (growth_.plain) return FindPlainWay(t, device);
+  const simulate::Problem& problem = *problem_;
+  Way best;
+  const auto consider = [&](DeviceId s, Nanoseconds ready) {
     const int32_t route = problem.RouteOf(s, device);
     if (route == kNone || s == device) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
-    if (arrival > best.arrival || (arrival == best.arrival && !first)) return;
-    best = {arrival, start, duration, route, t, s, device, 1};
+    if (arrival < best.arrival) best = {arrival, start, duration, route, t, s, device, 1};
   };
-  const bool on_host = instance_->OnHost(t);
-  if (on_host) consider(kHost, {}, false);
-  const auto sooner = [&](DeviceId s) { return growth_.plain && s < best.source; };
-  for (DeviceId s : Holders(t)) consider(s, at_(t, s), sooner(s));
+  const bool on_host = problem.tensors[t].in_host_memory();
+  if (on_host) consider(kHost, {});
+  for (DeviceId s : Holders(t)) consider(s, at_(t, s));
   if (!on_host) return best;
-  for (DeviceId s : instance_->sharing) consider(s, {}, sooner(s));
+  for (DeviceId s : instance_->sharing) consider(s, {});
   if (!transits) return best;
   for (DeviceId s : instance_->transits[device]) {
     if (at_(t, s) != kNever) continue;
@@ -231,7 +259,7 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
 }
 
 Nanoseconds PartialSchedule::Reserve(const Event& move, Nanoseconds ready) {
-  const simulate::Problem& problem = instance_->problem;
+  const simulate::Problem& problem = *problem_;
   const int32_t route = problem.RouteOf(move.source, move.device);
   const Nanoseconds duration = problem.TransferTime(move.item, route);
   const Nanoseconds start = FirstStart(route, ready, duration), end = start + duration;
@@ -256,7 +284,7 @@ void PartialSchedule::EndPlan() {
   planned_.clear();
   for (; !reserved_.empty(); reserved_.pop_back()) {
     const auto& [route, start, end] = reserved_.back();
-    for (ChannelId c : instance_->problem.route_channels[route]) channel_[c].Release(start, end);
+    for (ChannelId c : problem_->route_channels[route]) channel_[c].Release(start, end);
   }
 }
 
@@ -269,7 +297,7 @@ bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* mov
 }
 
 bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
-  const simulate::Problem& problem = instance_->problem;
+  const simulate::Problem& problem = *problem_;
   plan->moves.clear();
   plan->run = run;
   Nanoseconds ready{};
@@ -314,8 +342,8 @@ bool PartialSchedule::MakePlan(OperatorId op, DeviceId device, bool direct, Plan
 }
 
 int64_t PartialSchedule::Shortfall(const Plan& plan) {
-  if (!counts_memory_) return -1;
-  const simulate::Problem& problem = instance_->problem;
+  if (growth_.plain) return -1;
+  const simulate::Problem& problem = *problem_;
   brought_.clear();
   const auto bring = [&](DeviceId device, int64_t parameters, int64_t activations) {
     for (auto& [known, bytes] : brought_) {
@@ -361,7 +389,7 @@ Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
   if (instance_->Duration(op, device, direct) == kNever) return kNever;
   const Event run = Event::Run(op, device, direct);
   Nanoseconds ready{};
-  for (TensorId t : instance_->problem.inputs[op]) {
+  for (TensorId t : problem_->inputs[op]) {
     if (Reads(run, t)) ready = std::max(ready, Bring(t, device));
     if (ready == kNever) return kNever;
   }
@@ -371,7 +399,7 @@ Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
 Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
                                         std::span<const int32_t> streams, DeviceId device,
                                         int32_t stage) {
-  const simulate::Problem& problem = instance_->problem;
+  const simulate::Problem& problem = *problem_;
   if (ops.size() == 1 || !problem.concurrency.known()) {
     Nanoseconds end{};
     for (size_t i = 0; i < ops.size() && end != kNever; ++i) end = Place(ops[i], device);
@@ -411,7 +439,7 @@ std::pair<int64_t, int64_t> PartialSchedule::Room(DeviceId device) const {
 }
 
 bool PartialSchedule::Fits() const {
-  for (size_t d = 0; counts_memory_ && d < memory_.size(); ++d) {
+  for (size_t d = 0; !growth_.plain && d < memory_.size(); ++d) {
     if (parameters_[d] + peak_[d] > memory_[d].count) return false;
   }
   return true;
@@ -462,9 +490,9 @@ simulate::Schedule PartialSchedule::ScheduleByStart() const {
     const Event& event = events_[i];
     if (event.is_run()) runs.emplace_back(starts_[i], runs.size());
     if (event.is_run() && !event.is_direct()) continue;
-    const Nanoseconds end =
-        event.is_direct() ? starts_[i] + instance_->problem.host_read_time(event.item, event.device)
-                          : ends_[i];
+    const Nanoseconds end = event.is_direct()
+                                ? starts_[i] + problem_->host_read_time(event.item, event.device)
+                                : ends_[i];
     transfers.emplace_back(starts_[i], end, transfers.size());
   }
   std::ranges::sort(runs);

@@ -2,7 +2,6 @@
 #ifndef TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 #define TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 
-#include <limits>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -52,18 +51,15 @@ struct Growth {
     kAll,    // everything also into gaps, however many there are
   };
 
-  /*! \brief Share of each device's memory that may be used; `kAnyMemory`: it is not looked at. */
+  /*! \brief Share of each device's memory that may be used. */
   double memory_scale = 1.0;
   Insertion insertion = Insertion::kNone;
-  /*! \brief As published list schedulers have it: no parameter is loaded through a neighbour
-   * (parallel transmission), and of sources that are equally fast the first device is taken, not
-   * the one that had the tensor first. */
+  /*! \brief As published list schedulers have it: memory is not looked at, no parameter is loaded
+   * through a neighbour (parallel transmission), and of sources that are equally fast the first
+   * device is taken, not the one that had the tensor first. */
   bool plain = false;
 
-  static constexpr double kAnyMemory = std::numeric_limits<double>::infinity();
-  static Growth Plain(Insertion insertion = Insertion::kNone) {
-    return {kAnyMemory, insertion, true};
-  }
+  static Growth Plain(Insertion insertion = Insertion::kNone) { return {1.0, insertion, true}; }
 };
 
 /*!
@@ -89,7 +85,8 @@ class PartialSchedule {
   DeviceId placed(OperatorId op) const { return placed_[op]; }
   Nanoseconds device_free(DeviceId device) const { return device_[device].free(); }
   Nanoseconds channel_free(ChannelId channel) const { return channel_[channel].free(); }
-  /*! \brief Devices to which a tensor was brought, in the order in which it got there. */
+  /*! \brief Devices to which a tensor was brought, in the order in which it got there; none is
+   * known of a plain schedule. */
   std::span<const DeviceId> Holders(TensorId tensor) const {
     return {&holders_(tensor, 0), static_cast<size_t>(held_[tensor])};
   }
@@ -168,6 +165,8 @@ class PartialSchedule {
   /*! \brief Brings a tensor there if it is not; when it is, or kNever. */
   Nanoseconds Bring(TensorId tensor, DeviceId device);
   Way FindWay(TensorId tensor, DeviceId device, bool transits) const;
+  /*! \brief From host memory or the first of the devices. */
+  Way FindPlainWay(TensorId tensor, DeviceId device) const;
   bool TryPlan(const Event& run, bool transits, Plan* plan);
   /*! \brief Keeps the channels of a plan's move for the rest of the plan; returns its end. */
   Nanoseconds Reserve(const Event& move, Nanoseconds ready);
@@ -177,12 +176,13 @@ class PartialSchedule {
   Nanoseconds FirstRun(const Event& run, Nanoseconds ready, Nanoseconds duration) const;
   /*! \brief When a transfer that may begin at `ready` can begin, what is planned included. */
   Nanoseconds FirstStart(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
+  Nanoseconds FirstGap(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
   Nanoseconds PlannedUntil(ChannelId channel) const;
   void Occupy(int32_t route, Nanoseconds start, Nanoseconds end);
 
   const Instance* instance_;
+  const simulate::Problem* problem_;
   Growth growth_;
-  bool counts_memory_;
   std::vector<Bytes> memory_;
   Sequence events_;
   std::vector<Nanoseconds> starts_, ends_;
@@ -190,7 +190,6 @@ class PartialSchedule {
   Nanoseconds latency_{};
   std::vector<Lane> device_, channel_;
   simulate::Matrix<Nanoseconds> at_;
-  std::vector<std::pair<TensorId, DeviceId>> touched_;
   simulate::Matrix<DeviceId> holders_;
   std::vector<int32_t> held_;
   std::vector<DeviceId> placed_;

@@ -211,12 +211,13 @@ class WholeTimer : public SequenceTimer {
   explicit WholeTimer(const Instance& instance)
       : schedule_(instance, Growth::Plain()),
         start_(instance.operators()),
-        end_(instance.operators()) {}
+        end_(instance.operators()),
+        ends_by_tails_(!instance.problem.concurrency.known()) {}
 
   int64_t Time(const StageSequence& sequence, size_t, size_t, int64_t limit) override {
     schedule_.Clear();
     work_ += std::ssize(sequence.order);
-    if (!Append(sequence, &schedule_)) return kFar;
+    if (!Append(sequence, &schedule_, ends_by_tails_ ? limit : kFar)) return kFar;
     const int64_t latency = schedule_.latency().count;
     return latency <= limit ? latency : kFar;
   }
@@ -237,6 +238,9 @@ class WholeTimer : public SequenceTimer {
  private:
   PartialSchedule schedule_;
   std::vector<int64_t> start_, end_;
+  /*! \brief Whether an operator's longest path to the end says when the run ends at the earliest:
+   * operators that overlap may take less together than one of them alone. */
+  bool ends_by_tails_;
 };
 
 bool NothingContends(const simulate::Problem& problem) {
@@ -250,7 +254,7 @@ bool NothingContends(const simulate::Problem& problem) {
 
 }  // namespace
 
-bool Append(const StageSequence& sequence, PartialSchedule* schedule) {
+bool Append(const StageSequence& sequence, PartialSchedule* schedule, int64_t limit) {
   int32_t number = 0;
   std::vector<int32_t> streams;
   for (size_t i = 0; i < sequence.order.size();) {
@@ -259,7 +263,8 @@ bool Append(const StageSequence& sequence, PartialSchedule* schedule) {
     streams.clear();
     for (size_t k = i; k < after; ++k) streams.push_back(static_cast<int32_t>(k - i));
     const std::span<const OperatorId> ops(sequence.order.data() + i, after - i);
-    if (schedule->PlaceStage(ops, streams, sequence.device[ops[0]], ++number) == simulate::kNever)
+    const auto end = schedule->PlaceStage(ops, streams, sequence.device[ops[0]], ++number);
+    if (end == kNever || Add(end.count, schedule->instance().tail[ops.back()].count) > limit)
       return false;
     i = after;
   }

@@ -48,8 +48,9 @@ class SequenceTimer {
 /*! \brief The fastest timer that is exact for a problem. */
 std::unique_ptr<SequenceTimer> MakeTimer(const Instance& instance, const TaskGraph& graph);
 
-/*! \brief Appends the stages of a sequence to an empty schedule; false where one cannot run. */
-bool Append(const StageSequence& sequence, PartialSchedule* schedule);
+/*! \brief Appends the stages of a sequence to an empty schedule; false where one cannot run, or as
+ * soon as the run must end after `limit`. */
+bool Append(const StageSequence& sequence, PartialSchedule* schedule, int64_t limit = kFar);
 
 }  // namespace tvm_sched::search
 

@@ -1,4 +1,4 @@
-// Times of schedules whose streams overlap (docs/model.md, "Operators side by side").
+// Times of schedules whose streams overlap (docs/model.md, "Parallel operators").
 #ifndef TVM_SCHED_SIMULATE_STREAMS_H_
 #define TVM_SCHED_SIMULATE_STREAMS_H_
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
+
 if TYPE_CHECKING:
     from .problem import Problem, Topology, load_topology
     from .relax import compile, target
     from .runtime import load
     from .schedule import Schedule, Timeline, simulate, verify
     from .schedulers import solve
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Problem",

@@ -106,7 +106,7 @@ def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
 
 @contextlib.contextmanager
 def use_cores(count: int | None) -> Iterator[None]:
-    """Let modules that this thread makes or loads use so many cores; None: as many as without this."""
+    """Let modules that this thread makes or loads use this many cores; None: as many as without this."""
     if count is None:
         yield
         return

@@ -4,6 +4,11 @@
 errors mean that the work itself failed (status 1).
 """
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class TvmSchedError(Exception):
     """Base of all errors of tvm_sched."""
@@ -68,3 +73,12 @@ def require_at_least(options: object, **least: float) -> None:
     for name, smallest in least.items():
         if not getattr(options, name) >= smallest:
             raise InputError(f"{name} is {getattr(options, name)}; {smallest} or more is allowed")
+
+
+_LIKENESS = 0.5
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'this' or 'that'?"`` of known names that are like one that is not; empty where none is."""
+    close = difflib.get_close_matches(name.lower(), list(known), cutoff=_LIKENESS)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -1,25 +1,16 @@
-"""Files that come with the package and are asked for by name, and what is said of a name that is not known."""
+"""Files that come with the package and are asked for by name."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-from .errors import FormatError
-
-_LIKENESS = 0.5
+from .errors import FormatError, did_you_mean
 
 
 def preset_files(folder: Path) -> dict[str, Path]:
     """The TOML files of a folder by their names, sorted."""
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'this' or 'that'?"`` of known names that are like one that is not; empty where none is."""
-    close = difflib.get_close_matches(name.lower(), list(known), cutoff=_LIKENESS)
-    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def neither_preset_nor_file(

@@ -1,4 +1,4 @@
-"""How far long work has come: whoever does it says so, whoever called it may listen."""
+"""Progress of long work: methods report it, callers may listen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods by name: schedulers, partitioners and allocators join, are found and get their options in the same way."""
+"""Registries: schedulers, partitioners, allocators, cost models and kernel libraries join and are found in one way."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from .errors import InputError
+from .errors import InputError, did_you_mean
 
+Entry = TypeVar("Entry")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -113,29 +114,84 @@ class Method(Generic[Function]):
 
 
 @dataclass
-class Registry(Generic[Function]):
-    """The methods of one kind.
+class Registry(Generic[Entry]):
+    """What there is of one kind by name: ours, what a program registers, and what installed packages bring.
 
     Attributes
     ----------
     what : str
-        The kind in errors: "scheduler".
+        The kind in errors: "cost model".
     group : str
-        Entry points that name modules of installed packages which register more of them.
-    own : tuple of str
-        Modules of ours that register some when they are imported, which is done when a method is first asked for.
-    methods : dict
+        Entry points of installed packages: each names an entry, or a module that registers some when it is imported.
+    own : mapping of str to str
+        Entries of ours, written as entry points are, loaded when one is first asked for.
+    entries : dict
         Those registered so far, by name.
-    aliases : dict
-        Old names.
     """
 
     what: str
     group: str
-    own: tuple[str, ...] = ()
-    methods: dict[str, Method[Function]] = field(default_factory=dict)
-    aliases: dict[str, Alias] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
     _loaded: bool = False
+
+    def add(self, name: str, entry: Entry) -> Entry:
+        """Register an entry; one that the same code registered before is replaced, as a notebook's cell may run again.
+
+        Raises
+        ------
+        InputError
+            The name is taken by another function.
+        """
+        taken = self.entries.get(name)
+        if taken is not None and _origin(taken) != _origin(entry):
+            raise InputError(f"{self.what} {name!r} is registered already, by {_function(taken).__module__}")
+        self.entries[name] = entry
+        return entry
+
+    def names(self) -> list[str]:
+        """Names of all entries, those of installed packages included."""
+        self._load()
+        return sorted(self.entries)
+
+    def get(self, name: str) -> Entry:
+        """The entry of that name; raises `InputError` that lists those there are."""
+        self._load()
+        if name not in self.entries:
+            hint = did_you_mean(name, self.entries)
+            raise InputError(f"there is no {self.what} {name!r}{hint}; there are {', '.join(sorted(self.entries))}")
+        return self.entries[name]
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        for name, value in self.own.items():
+            if name not in self.entries:
+                self._take(EntryPoint(name, value, self.group))
+        for entry in entry_points(group=self.group):
+            try:
+                self._take(entry)
+            except Exception as error:  # somebody else's package must not stop what works
+                warnings.warn(
+                    f"{self.what} {entry.name!r} of entry point {entry.value!r} cannot be loaded ({error}); repair or "
+                    "remove the package that brings it",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+
+    def _take(self, entry: EntryPoint) -> None:
+        """Load what an entry point names; a module registers its entries itself."""
+        loaded = entry.load()
+        if not isinstance(loaded, ModuleType) and self.entries.get(entry.name) is not loaded:
+            self.add(entry.name, loaded)
+
+
+@dataclass
+class Methods(Registry[Method[Function]]):
+    """Methods of one kind, with options and old names: schedulers, partitioners, allocators."""
+
+    aliases: dict[str, Alias] = field(default_factory=dict)
 
     def register(
         self, name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
@@ -158,11 +214,8 @@ class Registry(Generic[Function]):
         """
 
         def add(function: Function) -> Function:
-            taken = self.methods.get(name)
-            if taken is not None and taken.function.__qualname__ != function.__qualname__:
-                raise InputError(f"{self.what} {name!r} is registered already, by {taken.function.__module__}")
             summary = (function.__doc__ or "").strip().split("\n")[0]
-            self.methods[name] = Method(self.what, name, function, options, summary, answers_interrupt)
+            self.add(name, Method(self.what, name, function, options, summary, answers_interrupt))
             return function
 
         return add
@@ -171,35 +224,20 @@ class Registry(Generic[Function]):
         """Let a method be asked for by an old name, with an `OldNameWarning`; see `Alias`."""
         self.aliases[old] = Alias(old, new, renamed or {}, gone)
 
-    def names(self) -> list[str]:
-        """Names of all methods, those of installed packages included; without old names."""
-        self._load()
-        return sorted(self.methods)
-
     def get(self, name: str) -> Method[Function]:
-        """The method of that name; raises `InputError` that lists those there are."""
+        """The method of that name, or of that old name; raises `InputError` that lists those there are."""
         self._load()
         alias = self.aliases.get(name)
-        if alias is not None:
-            _deprecate(f"{self.what} {name!r} is an old name of {alias.new!r} and will go in the next release")
-            return replace(self.methods[alias.new], alias=alias)
-        if name not in self.methods:
-            raise InputError(f"there is no {self.what} {name!r}; there are {', '.join(sorted(self.methods))}")
-        return self.methods[name]
+        if alias is None:
+            return super().get(name)
+        _deprecate(f"{self.what} {name!r} is an old name of {alias.new!r} and will go in the next release")
+        return replace(self.entries[alias.new], alias=alias)
 
-    def _load(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
-        for module in self.own:
-            import_module(module)
-        for entry in entry_points(group=self.group):
-            try:
-                entry.load()
-            except Exception as error:  # somebody else's package must not stop the methods that work
-                warnings.warn(
-                    f"{self.what} {entry.name!r} of entry point {entry.value!r} cannot be loaded ({error}); repair or "
-                    "remove the package that brings it",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
+
+def _function(entry: Any) -> Any:
+    return entry.function if isinstance(entry, Method) else entry
+
+
+def _origin(entry: Any) -> str | None:
+    """Which function an entry is, whenever it was made; None for what is no function."""
+    return getattr(_function(entry), "__qualname__", None)

@@ -1,7 +1,7 @@
 """Independent parts of one search, computed here or by an executor that the caller brings: other processes, a cluster.
 
-Whoever has such parts calls `spread`; whoever knows of workers says so with `workers`. Results come in the order of the
-parts, so that they do not depend on where they were computed.
+Searches with such parts call `distribute`; callers that have workers name them with `workers`. Results come in the order
+of the parts, so that they do not depend on where they were computed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _executor: ContextVar[Executor | None] = ContextVar("executor", default=None)
 
 @contextmanager
 def workers(executor: Executor) -> Iterator[None]:
-    """Let all `spread` inside use an executor; it is not shut down."""
+    """Let all `distribute` inside use an executor; it is not shut down."""
     token = _executor.set(executor)
     try:
         yield
@@ -28,11 +28,11 @@ def workers(executor: Executor) -> Iterator[None]:
 
 
 def have_workers() -> bool:
-    """Whether `spread` computes elsewhere."""
+    """Whether `distribute` computes elsewhere."""
     return _executor.get() is not None
 
 
-def spread(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> list[T]:
+def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> list[T]:
     """Call a function with the arguments of each part; return the results in the order of the parts.
 
     Parameters

@@ -38,7 +38,7 @@ def test_a_cell_of_a_tiny_model():
     cell = predict(Case("v100-server", "tiny", 1, 8, SINGLE), p, spans=True)
     assert cell.wall is None
     assert cell.latency >= cell.bound > 0
-    runs = [measure(p, cell) for _ in range(3)]  # whoever else keeps the machine busy can only make a run longer
+    runs = [measure(p, cell) for _ in range(3)]  # other work that keeps the machine busy can only make a run longer
     assert min(run.record for run in runs) == pytest.approx(cell.latency, rel=1e-3)
     assert all(run.wall >= run.record for run in runs)
     assert cell.warm[0] == cell.latency

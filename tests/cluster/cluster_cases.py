@@ -19,7 +19,7 @@ def small_cluster(racks=2, gpus=2, fibres=1, memory=10, second_kind="fast"):
 
 
 def chain_service(times, memory=None, outputs=None, cycle_ns=10**6, latency_ns=10**6, name="chain", edges=None):
-    """A chain of operators that take so many ns on a slow GPU and half of it on a fast one."""
+    """A chain of operators that take this many ns on a slow GPU and half of it on a fast one."""
     count = len(times)
     operators = tuple(
         ServiceOperator(f"op{i}", float(times[i]), (memory or [1] * count)[i], (outputs or [1] * count)[i])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tvm_sched.cluster import (
     Circuit,
     ClusterState,
-    Placement,
     Request,
     Server,
-    Stage,
+    ServicePlacement,
+    ServiceStage,
     demand_of_services,
     load_cluster,
     names,
@@ -47,13 +47,13 @@ def serves(cluster, service, gpus):
     for cut in combinations(places, len(gpus) - 1):
         ends = [0, *cut, len(service.operators)]
         stages = tuple(
-            Stage(gpu, tuple(o.name for o in service.operators[a:b]))
+            ServiceStage(gpu, tuple(o.name for o in service.operators[a:b]))
             for gpu, a, b in zip(gpus, ends, ends[1:], strict=False)
         )
         ways = tuple(Circuit(s, s + 1) for s in range(len(gpus) - 1))
-        placement = Placement("r", service.name, service.digest, stages, ways, 0, 0)
+        placement = ServicePlacement("r", service.name, service.digest, stages, ways, 0, 0)
         priced = price(cluster, service, placement)
-        said = Placement("r", service.name, service.digest, stages, ways, priced.cycle_ns, priced.latency_ns)
+        said = ServicePlacement("r", service.name, service.digest, stages, ways, priced.cycle_ns, priced.latency_ns)
         if not list(placement_violations(cluster, service, said)):
             return True
     return False

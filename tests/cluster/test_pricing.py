@@ -3,16 +3,16 @@
 import pytest
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched.cluster import Circuit, Edge, Hop, Placement, Stage
+from tvm_sched.cluster import Circuit, Edge, Hop, ServicePlacement, ServiceStage
 from tvm_sched.cluster.pricing import price
 
 
 def placed(service, gpus, ends, circuits=()):
     stages, first = [], 0
     for gpu, end in zip(gpus, ends, strict=True):
-        stages.append(Stage(gpu, tuple(o.name for o in service.operators[first:end])))
+        stages.append(ServiceStage(gpu, tuple(o.name for o in service.operators[first:end])))
         first = end
-    return Placement("r", service.name, service.digest, tuple(stages), tuple(circuits), 0, 0)
+    return ServicePlacement("r", service.name, service.digest, tuple(stages), tuple(circuits), 0, 0)
 
 
 def test_one_stage_has_its_own_time_for_cycle_and_latency():

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched.cluster import Allocation, Circuit, ClusterState, Hop, Request, Stage, place, verify, violations
+from tvm_sched.cluster import Allocation, Circuit, ClusterState, Hop, Request, ServiceStage, place, verify, violations
 from tvm_sched.cluster.verifier import RULES
 from tvm_sched.errors import ScheduleError
 
@@ -54,9 +54,9 @@ BREAKS = {
     "gpu-twice": lambda a: changed(
         a, 1, stages=a.placements[0].stages, circuits=a.placements[0].circuits, latency_ns=84
     ),
-    "operators": lambda a: changed(a, 1, stages=(a.placements[1].stages[0], Stage("r2-server0-gpu0", ()))),
+    "operators": lambda a: changed(a, 1, stages=(a.placements[1].stages[0], ServiceStage("r2-server0-gpu0", ()))),
     "stage-order": lambda a: changed(
-        a, 1, stages=(Stage("r1-server0-gpu0", ("op1",)), Stage("r2-server0-gpu0", ("op0",)))
+        a, 1, stages=(ServiceStage("r1-server0-gpu0", ("op1",)), ServiceStage("r2-server0-gpu0", ("op0",)))
     ),
     "circuit": lambda a: changed(a, 1, circuits=(Circuit(0, 1, ()),)),
     "fibre": lambda a: changed(a, 1, circuits=(Circuit(0, 1, (Hop("s1-s2", 1),)),)),

@@ -1,4 +1,4 @@
-"""Kernels side by side: what a measured pair says, and what a profile's pairs make of the rule, by hand."""
+"""Kernels in parallel: what a measured pair says, and what a profile's pairs make of the rule, by hand."""
 
 import pytest
 

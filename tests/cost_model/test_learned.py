@@ -8,7 +8,7 @@ from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.data import Samples
 from tvm_sched.cost_model.devices import GPUS, DeviceProperties
 from tvm_sched.cost_model.features import JOIN_SECONDS, matrix_products, roofline_seconds
-from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, load_learned, spread_of
+from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_interval, load_learned
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.cost_model.train import train
@@ -152,8 +152,8 @@ def test_a_few_measurements_refine_a_device(model):
 
 
 def test_spread_by_hand():
-    common = spread_of(np.array([0.1, 0.1, -0.1, -0.1] * 20), ["a", "a", "b", "b"] * 20)
+    common = error_interval(np.array([0.1, 0.1, -0.1, -0.1] * 20), ["a", "a", "b", "b"] * 20)
     assert (common.low, common.high) == pytest.approx((-0.1, 0.1))
     assert common.shared == pytest.approx(1.0)
-    own = spread_of(np.array([0.1, -0.1, 0.1, -0.1] * 20), ["a", "a", "b", "b"] * 20)
+    own = error_interval(np.array([0.1, -0.1, 0.1, -0.1] * 20), ["a", "a", "b", "b"] * 20)
     assert own.shared == pytest.approx(0.0)

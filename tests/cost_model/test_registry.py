@@ -4,8 +4,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from tvm_sched import cost_model
-from tvm_sched.cost_model import cost_model_names, costs, get_cost_model, register_cost_model, roofline
+from tvm_sched import registry
+from tvm_sched.cost_model import COST_MODELS, cost_model_names, costs, get_cost_model, register_cost_model, roofline
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Costs, Operator, OpGraph, Tensor, load_topology
 
@@ -18,7 +18,8 @@ def constant(graph, topology):
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
-    monkeypatch.setattr(cost_model, "_models", dict(cost_model._models))
+    COST_MODELS.names()
+    monkeypatch.setattr(COST_MODELS, "entries", dict(COST_MODELS.entries))
 
 
 def test_roofline_is_the_default():
@@ -41,10 +42,9 @@ def test_unknown_name():
 
 
 def test_entry_points(monkeypatch):
-    entry = EntryPoint("theirs", f"{roofline.__module__}:roofline", cost_model.GROUP)
-    monkeypatch.setattr(
-        cost_model, "entry_points", lambda group, name=None: [entry] if name in (None, "theirs") else []
-    )
+    entry = EntryPoint("theirs", f"{roofline.__module__}:roofline", COST_MODELS.group)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(COST_MODELS, "_loaded", False)
     assert "theirs" in cost_model_names()
     assert get_cost_model("theirs") is roofline
 

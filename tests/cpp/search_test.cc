@@ -26,7 +26,7 @@ constexpr Nanoseconds kCopy{10};
 
 /*!
  * \brief Operators that take `times` on each of the devices; each edge is a tensor of its own,
- * whose copies take 10 ns, side by side or, with `queue`, one at a time.
+ * whose copies take 10 ns, in parallel or, with `queue`, one at a time.
  */
 simulate::Problem MakeProblem(const std::vector<int64_t>& times,
                               const std::vector<std::pair<int, int>>& edges, size_t devices,
@@ -109,7 +109,7 @@ TEST(Lane, ForgetsTheShortestGap) {
 }
 
 TEST(ListSchedule, PutsCopiesIntoQueues) {
-  // Branches of 40 on two devices. Side by side: 10; 1 and 2 to 90 here, 3 from 20 to 60 there, its
+  // Branches of 40 on two devices. In parallel: 10; 1 and 2 to 90 here, 3 from 20 to 60 there, its
   // copy at 70; 4 to 100. One copy at a time is the same, for only 3's two copies travel.
   for (bool queue : {false, true}) {
     const simulate::Problem problem = MakeProblem({10, 40, 40, 40, 10}, kFan, 2, queue);

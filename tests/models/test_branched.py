@@ -1,4 +1,4 @@
-"""Inception-v3 and NASNet-A compute what torch computes, side by side on logical CPU devices."""
+"""Inception-v3 and NASNet-A compute what torch computes, in parallel on logical CPU devices."""
 
 import numpy as np
 import pytest

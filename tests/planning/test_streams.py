@@ -1,4 +1,4 @@
-"""Streams and stages in plans: queues, waits, memory, and that the executor runs them side by side."""
+"""Streams and stages in plans: queues, waits, memory, and that the executor runs them in parallel."""
 
 import threading
 
@@ -134,7 +134,7 @@ def test_emulated_streams_take_the_simulators_time(places):
     plan, schedule = plan_of(problem, *places, backend="emulated")
     module = ScheduledModule(make_module([plan], {}))
     module.configure(trace=True, emulation_scale=20.0)
-    # A step that begins up to 20 ms late is in time by the record (emulated_backend.cc); whoever else keeps the machine
+    # A step that begins up to 20 ms late is in time by the record (emulated_backend.cc); other work that keeps the machine
     # busy can make it later than that, and a run only longer.
     found = []
     while len(found) < 20 and (not found or min(found) > 1.000001 * simulate(problem, schedule).latency):

@@ -1,4 +1,4 @@
-"""Setting up of the tests of the room that imports TVM."""
+"""Setting up of the tests of the package that imports TVM."""
 
 import pytest
 

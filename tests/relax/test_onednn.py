@@ -427,7 +427,8 @@ def _environment():
 
 def test_a_library_is_there_whatever_was_registered_before(monkeypatch):
     """Its import registers nothing, so it does not matter who imported it first, nor what became of the registry then."""
-    monkeypatch.setattr(registry, "_libraries", {})
+    monkeypatch.setattr(registry.LIBRARIES, "entries", {})
+    monkeypatch.setattr(registry.LIBRARIES, "_loaded", False)
     assert get_library("onednn").name == "onednn"
     assert "onednn" in available_libraries()
 

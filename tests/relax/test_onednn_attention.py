@@ -53,7 +53,7 @@ def plain(b, q, k, v, mask=None):
 
 
 def projected(b, q, k, v):
-    """Heads side by side in one row, as projections leave them."""
+    """Heads next to each other in one row, as projections leave them."""
     return joined(b, plain(b, *(heads_first(b, x, HEADS) for x in (q, k, v))))
 
 

@@ -1,4 +1,4 @@
-"""Operators side by side: stages and streams, worked out by hand; the bounds hold for them, too."""
+"""Parallel operators: stages and streams, worked out by hand; the bounds hold for them, too."""
 
 import msgspec
 import numpy as np

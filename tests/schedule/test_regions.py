@@ -49,7 +49,7 @@ def test_a_slow_device_does_not_help():
 
 
 def fans(branches: int, rows: int = 1) -> Problem:
-    """Rows of a source, so many branches and a join on two devices; each operator takes 100, copies take nothing."""
+    """Rows of a source, this many branches and a join on two devices; each operator takes 100, copies take nothing."""
     small = fan(0)
     operators, last = [Operator("source", "", (), ("source",))], "source"
     for row in range(rows):

@@ -54,7 +54,7 @@ def test_latency_by_hand(diamond):
     assert latency(diamond, [CPU] * 4) == 10 + 30 + 5  # the longest path
     # 0 and 1 on one accelerator: 1 + 2 to compute, 1 + 2 to copy out at its end; 2 on the other: 1 in, 3, 3 out; then 3.
     assert latency(diamond, [1, 1, 2, CPU]) == 6 + 7 + 5
-    assert latency(diamond, [CPU, 1, 2, CPU]) == 10 + max(1 + 2 + 2, 1 + 3 + 3) + 5  # side by side
+    assert latency(diamond, [CPU, 1, 2, CPU]) == 10 + max(1 + 2 + 2, 1 + 3 + 3) + 5  # in parallel
     assert latency(diamond, [1, 1, CPU, CPU]) == 6 + 30 + 5
     assert diamond.critical_path == 1 + 3 + 5
 

@@ -13,7 +13,7 @@ from tvm_sched.testing import random_problem
 
 @pytest.fixture(autouse=True)
 def clean_registry(monkeypatch):
-    monkeypatch.setattr(SCHEDULERS, "methods", dict(SCHEDULERS.methods))
+    monkeypatch.setattr(SCHEDULERS, "entries", dict(SCHEDULERS.entries))
 
 
 def test_names_and_unknown_names():

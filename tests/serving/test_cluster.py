@@ -70,13 +70,13 @@ def test_a_killed_actor_starts_again_and_no_request_is_lost(layers, compiled):
     assert found["process"] != victim
 
 
-def test_a_killed_front_starts_again_and_clients_repeat_what_it_had(layers, compiled):
+def test_a_killed_ingress_starts_again_and_clients_repeat_what_it_had(layers, compiled):
     import ray
 
     inputs = batches(20)
     stream = layers.stream(inputs)
     results = [next(stream)]
-    ray.kill(ray.get_actor("layers/front", "tvm_sched"), no_restart=False)
+    ray.kill(ray.get_actor("layers/ingress", "tvm_sched"), no_restart=False)
     results += stream
     assert_equal_to(compiled, inputs, results)
 
@@ -86,7 +86,7 @@ def test_undeploying_leaves_nothing(layers):
 
     processes = [ready_stage("layers", s)["process"] for s in range(3)]
     assert serving.undeploy("layers") == [
-        "layers/front",
+        "layers/ingress",
         "layers/stage0",
         "layers/stage1",
         "layers/stage2",

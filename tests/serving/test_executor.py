@@ -1,4 +1,4 @@
-"""A search spread over a Ray cluster."""
+"""A search distribute over a Ray cluster."""
 
 from operator import truediv
 
@@ -8,7 +8,7 @@ from test_worker_pool import search
 from tvm_sched import serving
 from tvm_sched.errors import InputError
 from tvm_sched.serving import load_deployment
-from tvm_sched.worker_pool import spread, workers
+from tvm_sched.worker_pool import distribute, workers
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -22,10 +22,10 @@ def test_the_cluster_finds_the_same(nodes):
 def test_errors_come_as_they_were_raised_and_nothing_waits(nodes):
     with serving.RayExecutor() as pool, workers(pool):
         with pytest.raises(InputError, match=r"^none\.json: neither a deployment file"):
-            spread(load_deployment, [("none.json",)])
+            distribute(load_deployment, [("none.json",)])
         with pytest.raises(ZeroDivisionError):
-            spread(truediv, [(1, 2), (1, 0)])
-        assert spread(truediv, [(n, 2) for n in range(6)]) == [n / 2 for n in range(6)]
+            distribute(truediv, [(1, 2), (1, 0)])
+        assert distribute(truediv, [(n, 2) for n in range(6)]) == [n / 2 for n in range(6)]
 
 
 def test_commands_give_the_same(nodes, tmp_path):

@@ -36,7 +36,7 @@ struct Prepared {
 /// Make the primitive. Throws dnnl::error where oneDNN has none for the description.
 Prepared Prepare(const Description& description, const dnnl::engine& engine);
 
-/// oneDNN's name of the implementation it would take here on a share of so many cores, empty where
+/// oneDNN's name of the implementation it would take here on a share of this many cores, empty where
 /// it has none.
 std::string ImplementationOf(const Description& description, int cores);
 
@@ -52,7 +52,7 @@ class Kernel {
     PackedParameters packed;
   };
 
-  /// Makes the primitive, for its share of so many cores.
+  /// Makes the primitive, for its share of this many cores.
   Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared);
 
   /// Inputs, then the result: compact float32 tensors in CPU memory. One caller at a time.

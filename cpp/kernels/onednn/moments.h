@@ -13,7 +13,7 @@ namespace tvm_sched::onednn {
 class Moments final : public OwnKernel {
  public:
   /// Operands: a source (batch, groups, channels of a group, places), whose channels or whose
-  /// places lie side by side; scale and shift, a number for each channel; the result (2, batch,
+  /// places lie next to each other; scale and shift, a number for each channel; the result (2, batch,
   /// channels): scale / sqrt(variance + epsilon), and shift - mean times that. `numbers` holds
   /// epsilon. Throws std::invalid_argument.
   Moments(const Description& description, int threads);
@@ -21,7 +21,7 @@ class Moments final : public OwnKernel {
   void Run(const std::vector<void*>& data) const final;
 
  private:
-  /// Of so many numbers: their mean, and the sum of their squared distances from it.
+  /// Of this many numbers: their mean, and the sum of their squared distances from it.
   struct Moment {
     double count = 0, mean = 0, squares = 0;
 
@@ -32,7 +32,7 @@ class Moments final : public OwnKernel {
               const float* shift, float* result) const;
 
   int threads_;
-  bool last_;  // channels lie side by side
+  bool last_;  // channels lie next to each other
   std::int64_t batch_, groups_, each_, places_;
   double epsilon_;
 };

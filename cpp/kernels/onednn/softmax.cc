@@ -12,7 +12,7 @@ namespace tvm_sched::onednn {
 
 namespace {
 
-constexpr std::int64_t kColumns = 256;  // computed together where columns lie side by side
+constexpr std::int64_t kColumns = 256;  // computed together where columns lie next to each other
 constexpr std::int64_t kTaskElements = 16 << 10;  // fewer are not worth another thread
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
@@ -43,7 +43,7 @@ TVM_SCHED_VERSIONS void Rows(const float* source, float* result, std::int64_t ro
   }
 }
 
-/// At most kColumns columns, side by side; the next element of a column is `inner` further on.
+/// At most kColumns columns, next to each other; the next element of a column is `inner` further on.
 TVM_SCHED_VERSIONS void Columns(const float* source, float* result, std::int64_t columns,
                                 std::int64_t count, std::int64_t inner, bool log) {
   float largest[kColumns], sum[kColumns];

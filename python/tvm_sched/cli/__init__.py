@@ -196,7 +196,7 @@ command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.
 def main() -> None:
     """Entry point of the command ``tvm-sched``."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever called, as `>&-` does
+        if getattr(sys, name) is None:  # closed by the caller, as `>&-` does
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
     own_process()
     app(prog_name="tvm-sched")

@@ -28,7 +28,7 @@ from .plan import HTML, JSON
 from .registration import command
 
 if TYPE_CHECKING:
-    from ..cluster import ClusterState, Placement, Request
+    from ..cluster import ClusterState, Request, ServicePlacement
 
 Requests = Annotated[
     Path | None, typer.Option("--requests", metavar="FILE", help="Request sequence of RAMPA's simulator (.txt).")
@@ -47,12 +47,12 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random re
 @command(cluster, "list", ("tvm-sched cluster list",))
 def list_clusters(out: Output) -> None:
     """List the presets and the allocators."""
-    from .. import cluster as room
+    from .. import cluster as package
     from ..report.tables import table
 
-    made = [room.load_cluster(name) for name in room.preset_names()]
+    made = [package.load_cluster(name) for name in package.preset_names()]
     rows = [(c.name, str(len(c.gpus)), ", ".join(k.name for k in c.kinds), str(len(c.links))) for c in made]
-    methods = [room.get(name) for name in room.names()]
+    methods = [package.get(name) for name in package.names()]
     out.show(table(("cluster", "GPUs", "kinds", "links"), rows, text_columns=1))
     out.show(table(("allocator", "what it does"), [(m.name, m.summary) for m in methods], text_columns=2))
     out.result(
@@ -122,7 +122,7 @@ def place(
     state = state_of(name, services, running)
     asked = _requests(state, requests, demand, service, count, seed)
     options = _options(allocator, option, seed)
-    placed: list[Placement] = []
+    placed: list[ServicePlacement] = []
     reason = ""
     with interruptible(out), out.step(f"Placing with {allocator}") as step:
         for position, request in enumerate(asked):
@@ -209,7 +209,7 @@ def _options(allocator: str, texts: list[str] | None, seed: int) -> dict[str, An
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 
 
-def _placements_table(placed: list[Placement]) -> Any:
+def _placements_table(placed: list[ServicePlacement]) -> Any:
     from ..report.tables import table
 
     rows = [

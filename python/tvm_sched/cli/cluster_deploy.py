@@ -21,7 +21,7 @@ from .serving import Address, Timeout, check_seconds
 from .shapes import InputShapes, one_shape, parse_shapes
 
 if TYPE_CHECKING:
-    from ..cluster import Cluster, Placement, Service
+    from ..cluster import Cluster, Service, ServicePlacement
 
 BACKENDS = ("cuda", "cpu", "emulated")
 Backend = Annotated[
@@ -129,7 +129,7 @@ def _check_backend(backend: str) -> None:
         raise InputError(f"--backend {backend}: allowed are {', '.join(BACKENDS)}")
 
 
-def _artifact(folder: Path, cluster: Cluster, service: Service, placement: Placement, backend: str) -> Path:
+def _artifact(folder: Path, cluster: Cluster, service: Service, placement: ServicePlacement, backend: str) -> Path:
     """The compiled pipeline of a placement; one that is there for the same model, parts and kinds of GPUs is taken."""
     kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
     parts = [stage.operators for stage in placement.stages]

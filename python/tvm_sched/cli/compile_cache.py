@@ -72,7 +72,7 @@ def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
     try:
         files = [(str(name), file_digest(path)) for name, path in _model_files(model)]
     except OSError:
-        return None  # whoever reads the model says what is wrong
+        return None  # the reader of the model says what is wrong
     if not files:
         return None
     said = {

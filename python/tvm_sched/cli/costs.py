@@ -15,7 +15,7 @@ from .output import Output
 from .shapes import InputShapes, one_shape, parse_shapes
 
 if TYPE_CHECKING:
-    from ..cost_model.learned_model import Spread
+    from ..cost_model.learned_model import ErrorInterval
     from ..cost_model.profile import Profile
 
 KERNELS = "kernels"
@@ -45,10 +45,10 @@ def profile(
     ] = False,
     pairs: Annotated[
         int,
-        typer.Option("--pairs", metavar="N", help="How many pairs of each model's kernels to measure side by side."),
+        typer.Option("--pairs", metavar="N", help="How many pairs of each model's kernels to measure in parallel."),
     ] = 6,
     in_run_only: Annotated[
-        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold, and side by side.")
+        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold, and in parallel.")
     ] = False,
 ) -> None:
     """Measure every distinct kernel of models on this machine, until their times are known to 2 %.
@@ -159,5 +159,5 @@ def learn(
     out.result({"about": model.about, "samples": len(samples), "files": {"model": str(output)}})
 
 
-def _factors(spread: Spread) -> str:
-    return f"{math.exp(spread.low):.2f} to {math.exp(spread.high):.2f}"
+def _factors(interval: ErrorInterval) -> str:
+    return f"{math.exp(interval.low):.2f} to {math.exp(interval.high):.2f}"

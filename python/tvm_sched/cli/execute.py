@@ -40,7 +40,6 @@ from .values import InputSeed, InputValues, OutputFolder, read_values, save_outp
 
 if TYPE_CHECKING:
     from ..problem import Problem
-    from ..runtime import ScheduledModule
     from .measure import Measured
     from .progress import Step
 
@@ -85,7 +84,7 @@ def compile_model(
         bool | None,
         typer.Option(
             "--measure/--no-measure",
-            help="Run the schedule and others for the same cores on this machine (one stream, side by side, logical "
+            help="Run the schedule and others for the same cores on this machine (one stream, in parallel, logical "
             "devices) and keep the fastest. Default: only for --topology cpu.",
         ),
     ] = None,
@@ -259,12 +258,14 @@ def run(
         run_artifact(out, artifact, given, seed, warm_up, repeat, output, trace)
         return
     from .. import runtime
-    from .measure import choose_inputs, measure
+    from ..runtime.parameters import require_parameters
+    from ..runtime.values import choose_inputs
+    from .measure import measure
 
     with out.step("Loading the artifact"):
         module = runtime.load(artifact, parameters, threads=threads)
     if not times_only:
-        _check_parameters(artifact, module)
+        require_parameters(artifact, module.parameters())
     module.configure(times_only=times_only, emulation_scale=emulation_scale)
     module.configure(graph=graph, resident=resident, instances=instances)
     replays = module.info().get("run", {}).get("graph", False) if graph is None else graph
@@ -282,15 +283,6 @@ def run(
         out.wrote(trace, "trace")
     files = {"timeline": timeline, "trace": trace, "output": output}
     _show_run(out, module.info(), measured, {name: str(path) for name, path in files.items() if path})
-
-
-def _check_parameters(artifact: Path, module: ScheduledModule) -> None:
-    missing = [parameter["name"] for parameter in module.parameters() if not parameter["loaded"]]
-    if missing:
-        raise InputError(
-            f"{artifact}: {len(missing)} parameters have no values ({missing[0]!r}, ...): there is no file "
-            f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name it with --parameters"
-        )
 
 
 def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict[str, str]) -> None:

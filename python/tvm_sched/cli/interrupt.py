@@ -1,7 +1,7 @@
 """Ctrl-C that works while C++ computes: solvers and compilers keep Python's own handler from running.
 
-CP-SAT takes the signal for itself while it solves, and fails when another thread than the solving one gets it. So the
-command line blocks the signal before any other thread begins, and one thread waits for it.
+Some solvers take the signal for themselves, and fail when another thread than the solving one gets it. So the command line
+blocks the signal before any other thread begins, and one thread waits for it.
 """
 
 from __future__ import annotations

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
 from ..report.measured import measured_timeline, planned_timeline
 from ..schedule import Timeline
 from .progress import Step
@@ -97,34 +95,3 @@ def measure(
         predicted=planned_timeline(plan, problem),
         timeline=measured_timeline(fastest, problem),
     )
-
-
-def choose_inputs(plans: Sequence[dict[str, Any]], given: Mapping[str, Array], seed: int) -> list[Array]:
-    """Inputs for the first plan that takes those given; the others are random.
-
-    Raises
-    ------
-    InputError
-        A name that no plan knows, or shapes or dtypes that no plan takes.
-    """
-    from ..runtime.tensors import random_value
-
-    names = list(dict.fromkeys(argument["name"] for plan in plans for argument in plan["arguments"]))
-    for name in given:
-        if name not in names:
-            raise InputError(f"--input {name}: the artifact has no such input; it has {', '.join(names) or 'none'}")
-    for plan in plans:
-        if all(_takes(argument, given) for argument in plan["arguments"]):
-            rng = np.random.default_rng(seed)
-            return [random_value(rng, argument) if argument["name"] not in given else given[argument["name"]]
-                    for argument in plan["arguments"]]  # fmt: skip
-    found = ", ".join(f"{name}: {list(value.shape)} {value.dtype}" for name, value in given.items())
-    allowed = "; or ".join(
-        ", ".join(f"{a['name']}: {list(a['shape'])} {a['dtype']}" for a in plan["arguments"]) for plan in plans
-    )
-    raise InputError(f"the artifact takes no inputs {found}; allowed are {allowed}")
-
-
-def _takes(argument: Mapping[str, Any], given: Mapping[str, Array]) -> bool:
-    value = given.get(argument["name"])
-    return value is None or (list(value.shape) == list(argument["shape"]) and value.dtype.name == argument["dtype"])

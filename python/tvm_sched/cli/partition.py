@@ -75,7 +75,7 @@ def partition_graph(
     out.result(
         {
             "partitioner": partitioner, "options": options, "seconds": found.seconds, "cost": found.cost,
-            "lower_bound": found.bound, "bound": found.bound_name, "gap": found.gap, "status": found.status,
+            "lower_bound": found.bound, "bound": found.bound_name, "status": found.status, "gap": found.gap,
             "stages": [{"cost": graph.stage_cost(v), "nodes": [graph.names[node] for node in v]} for v in lists],
         }
     )  # fmt: skip

@@ -213,16 +213,12 @@ def run_artifact(
     from ..pipeline import load
     from ..report.tables import table
     from ..report.units import format_ns
-    from .measure import choose_inputs
+    from ..runtime.values import choose_inputs
     from .values import save_outputs
 
     with out.step("Loading the artifact"):
         ready = load(folder)
-    types = {tensor.name: tensor for tensor in ready.problem.graph.tensors}
-    arguments = [
-        {"name": name, "shape": types[name].shape, "dtype": types[name].dtype} for name in ready.executor.inputs
-    ]
-    batch = choose_inputs([{"arguments": arguments}], given, seed)
+    batch = choose_inputs([{"arguments": ready.arguments()}], given, seed)
     with interruptible(out), out.step(f"Running {repeat} batches"):
         if warm_up:
             ready.run([batch] * warm_up)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..cluster import Placement
+from ..cluster import ServicePlacement
 from ..cluster.cluster import GpuKind, Link, Rack, Switch
 from ..cluster.service import ServiceOperator
 from ..cost_model.profile import Copies, Machine
@@ -49,6 +49,7 @@ class Plan(Result, frozen=True):
     lower_bound_ns: int | None
     gap: float | None
     bound: str | None
+    status: str | None
     seconds: float | None
     lanes: list[Lane]
 
@@ -172,6 +173,7 @@ class Compared(Result, frozen=True):
     lower_bound_ns: int | None = None
     gap: float | None = None
     bound: str | None = None
+    status: str | None = None
     seconds: float | None = None
     speedup_over_single: float | None = None
     error: str | None = None
@@ -246,6 +248,7 @@ class Partitioned(Result, frozen=True):
     cost: float
     lower_bound: float
     bound: str
+    status: str
     gap: float
     stages: list[Part]
 
@@ -458,7 +461,7 @@ class Placed(ClusterResult, frozen=True):
     placed: int
     asked: int
     reason: str
-    placements: list[Placement]
+    placements: list[ServicePlacement]
 
 
 class Bounded(ClusterResult, frozen=True):
@@ -478,7 +481,7 @@ class CheckedAllocation(ClusterResult, frozen=True):
 class Recovered(ClusterResult, frozen=True):
     """``cluster release`` and ``cluster fail``: what runs elsewhere now."""
 
-    replaced: list[Placement]
+    replaced: list[ServicePlacement]
 
 
 class MovedService(Result, frozen=True):

@@ -97,7 +97,7 @@ def request(
         check_seconds("--timeout", timeout)
     given = read_values(input, seed, output)
     from .. import serving
-    from .measure import choose_inputs
+    from ..runtime.values import choose_inputs
 
     client = serving.Client(name, address)
     tensors = [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in client.manifest.inputs]

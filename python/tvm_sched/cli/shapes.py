@@ -119,7 +119,7 @@ def parse_constants(texts: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str, value: str) -> Any:
     if value.endswith(".npy"):
-        from .values import read_array
+        from ..runtime.values import read_array
 
         return read_array(f"--constant {text}", Path(value))
     for candidate in (value.lower(), f"[{value.lower()}]"):

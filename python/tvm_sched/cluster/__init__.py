@@ -4,8 +4,8 @@ from . import ants, anytime, mixes
 from .cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch
 from .cluster_file import format_cluster, parse_cluster, write_cluster
 from .files import DEMANDS, demand_of_services, load_cluster, load_services, preset_names
-from .lifecycle import Move, Recovery, defragment, fail, recover
-from .placement import Allocation, Circuit, Hop, Placement, Stage
+from .lifecycle import Migration, Recovery, defragment, fail, recover
+from .placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
 from .registry import get, names, place, register, try_place
 from .service import Edge, Request, Service, ServiceOperator, demand_of, operator_ns, requests_of
 from .services_file import format_services, parse_services, write_services
@@ -23,8 +23,7 @@ __all__ = [
     "GpuKind",
     "Hop",
     "Link",
-    "Move",
-    "Placement",
+    "Migration",
     "Pool",
     "Rack",
     "Recovery",
@@ -32,7 +31,8 @@ __all__ = [
     "Server",
     "Service",
     "ServiceOperator",
-    "Stage",
+    "ServicePlacement",
+    "ServiceStage",
     "Switch",
     "ants",
     "anytime",

@@ -135,7 +135,7 @@ class MixProgram:
         return hops
 
     def solve(self, demand: Mapping[str, float], kind_gpus: Integers, fibres: Integers) -> Future:
-        """The best use of so many GPUs of each kind and fibres of each link.
+        """The best use of this many GPUs of each kind and fibres of each link.
 
         Raises
         ------
@@ -200,7 +200,7 @@ def bound_of_demand(search: ClusterSearch, services: Sequence[Service], demand: 
 
 
 def bound_of_requests(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> int:
-    """No allocator places more of these requests than so many before it fails the first time, even if it knows them all.
+    """No allocator places more of these requests than this many before it fails the first time, even if it knows them all.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from .state import ClusterState
 
 _NEVER = 2**62
 _EXACT = 1000
-"""Searches for the least excess end within one part in so many."""
+"""Searches for the least excess end within one part in this many."""
 
 
 def explain(state: ClusterState, service: Service) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import InputError
 from .anytime import AnytimeOptions, future
-from .placement import Placement
+from .placement import ServicePlacement
 from .registry import get, try_place
 from .service import Request
 from .state import ClusterState
@@ -22,25 +22,25 @@ class Recovery:
 
     Attributes
     ----------
-    replaced : tuple of Placement
+    replaced : tuple of ServicePlacement
         Services that run elsewhere now.
     waiting : tuple of Request
         Those that found no place; they stay in the state's ``waiting``.
     """
 
-    replaced: tuple[Placement, ...]
+    replaced: tuple[ServicePlacement, ...]
     waiting: tuple[Request, ...]
 
 
 @dataclass(frozen=True)
-class Move:
+class Migration:
     """A service that moved, the bytes of parameters that had to be loaded anew, and the room it made.
 
     ``gain`` is the growth of the number of services that fit besides, by the linear program (`MixProgram`).
     """
 
-    before: Placement
-    after: Placement
+    before: ServicePlacement
+    after: ServicePlacement
     bytes: int
     gain: float
 
@@ -85,7 +85,7 @@ def recover(
     return Recovery(tuple(replaced), tuple(state.waiting.values()))
 
 
-def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None = None) -> list[Move]:
+def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None = None) -> list[Migration]:
     """Move at most ``moves`` services, each to where it leaves more room than before.
 
     A service is copied before it is given up, so it moves only to GPUs that are free, and nothing is interrupted. In each
@@ -107,20 +107,20 @@ def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None =
     if moves < 0:
         raise InputError(f"moves is {moves}; 0 or more are allowed")
     chosen = options or AnytimeOptions()
-    done: list[Move] = []
+    done: list[Migration] = []
     while len(done) < moves and (move := _best_move(state, chosen)):
         done.append(move)
     return done
 
 
 _LEAST_GAIN = 1e-6
-"""A move makes room for so many services at least."""
+"""A move makes room for this many services at least."""
 
 _TRIES = 16
 """Moves that are tried in a step before it is given up."""
 
 
-def _best_move(state: ClusterState, options: AnytimeOptions) -> Move | None:
+def _best_move(state: ClusterState, options: AnytimeOptions) -> Migration | None:
     known = future(state, options.demand)
     hopes = []
     for placement in state.running.values():
@@ -147,12 +147,12 @@ def _worth(state: ClusterState, worths: Any, mixes: Any, mix: list[int]) -> floa
     return float(worths[inside].max()) if inside.any() else 0.0
 
 
-def _mix(state: ClusterState, placement: Placement) -> list[int]:
+def _mix(state: ClusterState, placement: ServicePlacement) -> list[int]:
     kinds = [state.cluster.gpus[state.cluster.gpu_id[gpu]].kind for gpu in placement.gpus]
     return [kinds.count(k) for k in range(len(state.cluster.kinds))]
 
 
-def _try_move(state: ClusterState, before: Placement, room: float, options: AnytimeOptions) -> Move | None:
+def _try_move(state: ClusterState, before: ServicePlacement, room: float, options: AnytimeOptions) -> Migration | None:
     """Copy, then give up the old; undone where that makes no room."""
     asked = state.asked.copy()
     after = try_place(state, Request(f"{before.request} (moving)", before.service), "anytime", options)
@@ -167,4 +167,4 @@ def _try_move(state: ClusterState, before: Placement, room: float, options: Anyt
         return None
     named = msgspec.structs.replace(after, request=before.request)
     state.hold(named)
-    return Move(before, named, state.service(before.service).memory, gain)
+    return Migration(before, named, state.service(before.service).memory, gain)

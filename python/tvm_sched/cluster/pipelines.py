@@ -11,7 +11,7 @@ from ..pipeline.pricing import price
 from ..problem import Bus, Device, Link, OpGraph, Problem, Topology
 from ..problem.cpu import cpu_topology
 from .cluster import Cluster
-from .placement import Placement
+from .placement import ServicePlacement
 from .pricing import circuit_bandwidth, circuit_head_ns
 from .service import Service, ServiceOperator
 
@@ -101,7 +101,7 @@ def service_of_graph(
     )
 
 
-def stage_topology(cluster: Cluster, placement: Placement, backend: str) -> Topology:
+def stage_topology(cluster: Cluster, placement: ServicePlacement, backend: str) -> Topology:
     """The machine that a placement's pipeline is compiled for: a device for each stage, joined by the circuits.
 
     Parameters
@@ -137,7 +137,7 @@ def stage_topology(cluster: Cluster, placement: Placement, backend: str) -> Topo
     return Topology(f"{cluster.name} {placement.request}", devices, buses, tuple(links), source=cluster.source)
 
 
-def plan_of_placement(problem: Problem, placement: Placement) -> PipelinePlan:
+def plan_of_placement(problem: Problem, placement: ServicePlacement) -> PipelinePlan:
     """The pipeline plan of a placement: stage after stage on the devices of `stage_topology`, in their order.
 
     Raises

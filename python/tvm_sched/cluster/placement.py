@@ -1,4 +1,4 @@
-"""`Placement`: which GPU runs which operators of a service, over which circuits; `Allocation`: all that run at once."""
+"""`ServicePlacement`: which GPU runs which operators of a service over which circuits; `Allocation`: all that run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .service import Request
 FORMAT, VERSION = "tvm_sched.allocation", 1
 
 
-class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServiceStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stage of a pipeline: the operators that one GPU runs, in their order."""
 
     gpu: str
@@ -29,7 +29,7 @@ class Hop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The way of data from a stage's GPU to another's: the links between switches, none where they share one.
+    """The path of data from a stage's GPU to another's: the links between switches, none where they share one.
 
     ``source`` and ``target`` are positions of stages. The GPUs' own links at both ends are not listed.
     """
@@ -39,7 +39,7 @@ class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hops: tuple[Hop, ...] = ()
 
 
-class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A service that runs.
 
     Parameters
@@ -49,7 +49,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service : str
     service_digest : str
         `Service.digest` of what was placed.
-    stages : tuple of Stage
+    stages : tuple of ServiceStage
     circuits : tuple of Circuit
     cycle_ns, latency_ns : int
         Time between inputs, and from input to output: equations (3) and (2) of RAMPA.
@@ -63,7 +63,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: str
     service: str
     service_digest: str
-    stages: tuple[Stage, ...]
+    stages: tuple[ServiceStage, ...]
     circuits: tuple[Circuit, ...]
     cycle_ns: int
     latency_ns: int
@@ -94,7 +94,7 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     cluster : str
         `Cluster.digest`.
-    placements : tuple of Placement
+    placements : tuple of ServicePlacement
     failed : tuple of str
         GPUs and links that have failed and hold nothing.
     waiting : tuple of Request
@@ -102,7 +102,7 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     cluster: str
-    placements: tuple[Placement, ...]
+    placements: tuple[ServicePlacement, ...]
     failed: tuple[str, ...] = ()
     waiting: tuple[Request, ...] = ()
 

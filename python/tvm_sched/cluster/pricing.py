@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import rustworkx as rx
 
 from .cluster import Cluster
-from .placement import Circuit, Placement
+from .placement import Circuit, ServicePlacement
 from .service import Edge, Service, operator_ns
 
 
@@ -25,7 +25,7 @@ class Price:
     memory: tuple[int, ...]
 
 
-def price(cluster: Cluster, service: Service, placement: Placement) -> Price:
+def price(cluster: Cluster, service: Service, placement: ServicePlacement) -> Price:
     """Price a placement in whole nanoseconds, each operator and transfer rounded up.
 
     It must name only what is there, each operator once, with a circuit for each pair of stages that an edge joins.
@@ -63,7 +63,7 @@ def nanoseconds(seconds: float) -> int:
 
 
 class _Pricing:
-    def __init__(self, cluster: Cluster, service: Service, placement: Placement) -> None:
+    def __init__(self, cluster: Cluster, service: Service, placement: ServicePlacement) -> None:
         self.cluster, self.service, self.placement = cluster, service, placement
         self.stage_of = {name: s for s, stage in enumerate(placement.stages) for name in stage.operators}
         self.circuits = {(circuit.source, circuit.target): circuit for circuit in placement.circuits}

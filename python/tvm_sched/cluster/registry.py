@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ..errors import InfeasibleError, InputError
-from ..registry import Registry
-from .placement import Placement
+from ..registry import Methods
+from .placement import ServicePlacement
 from .search import Embedding
 from .service import Request, Service
 from .state import ClusterState
@@ -18,7 +18,7 @@ from .state import ClusterState
 AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
 """It leaves the state as it is; None says that it found no place."""
 
-ALLOCATORS: Registry[AllocatorFunction] = Registry("allocator", "tvm_sched.allocators")
+ALLOCATORS: Methods[AllocatorFunction] = Methods("allocator", "tvm_sched.allocators")
 register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
 
 
@@ -27,7 +27,7 @@ def try_place(
     request: Request,
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
-) -> Placement | None:
+) -> ServicePlacement | None:
     """As `place`, but None where the allocator finds no place."""
     method = get(allocator)
     allocator = method.name
@@ -51,7 +51,7 @@ def place(
     request: Request,
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
-) -> Placement:
+) -> ServicePlacement:
     """Place a request on what is free, and check the answer by every rule.
 
     Raises

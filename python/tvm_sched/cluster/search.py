@@ -116,7 +116,7 @@ class ClusterSearch:
         return self._chains[key]
 
     def mixes(self, service: Service, stages: int = 0) -> Mixes:
-        """Smallest mixes of GPUs that serve a service on this cluster; with ``stages``, all of so many GPUs.
+        """Smallest mixes of GPUs that serve a service on this cluster; with ``stages``, all of this many GPUs.
 
         A mix that contains none of them cannot serve it, whatever the circuits.
         """
@@ -126,7 +126,7 @@ class ClusterSearch:
         return self._mixes[key]
 
     def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0) -> Mixes:
-        """The same for a chain and so many GPUs of each kind."""
+        """The same for a chain and this many GPUs of each kind."""
         table = _read(self._native.mixes(chain, kind_gpus, stages, MOST_STAGES)).reshape(
             -1, len(self.cluster.kinds) + 2
         )

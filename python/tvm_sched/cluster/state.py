@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError, SchedulerError
 from .cluster import Cluster
-from .placement import Allocation, Circuit, Hop, Placement, Stage
+from .placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
 from .search import ClusterSearch, Embedding
 from .service import Request, Service, by_name
 from .verifier import placement_violations, verify
@@ -31,7 +31,7 @@ class ClusterState:
     ----------
     gpus, fibres : array of int
         Free GPUs of each pool, free fibres of each link.
-    running : dict of str to Placement
+    running : dict of str to ServicePlacement
         By request.
     waiting : dict of str to Request
         Services that a failure ended and that have found no place since, by name.
@@ -42,7 +42,7 @@ class ClusterState:
     def __init__(self, cluster: Cluster, services: Sequence[Service], search: ClusterSearch | None = None) -> None:
         self.cluster, self.services = cluster, by_name(services)
         self.search = search or ClusterSearch(cluster)
-        self.running: dict[str, Placement] = {}
+        self.running: dict[str, ServicePlacement] = {}
         self.waiting: dict[str, Request] = {}
         self.asked: Counter[str] = Counter()
         self._failed: set[str] = set()
@@ -86,7 +86,9 @@ class ClusterState:
             raise InputError(f"there is no service {name!r}; there are {', '.join(self.services)}")
         return self.services[name]
 
-    def draft(self, request: Request, embedding: Embedding, allocator: str = "", seconds: float = 0.0) -> Placement:
+    def draft(
+        self, request: Request, embedding: Embedding, allocator: str = "", seconds: float = 0.0
+    ) -> ServicePlacement:
         """The placement that an embedding means with the GPUs and fibres that are free now; nothing is held yet.
 
         Raises
@@ -105,14 +107,14 @@ class ClusterState:
 
     def _draft(
         self, request: Request, service: Service, embedding: Embedding, allocator: str, seconds: float
-    ) -> Placement:
+    ) -> ServicePlacement:
         taken, used = Counter[int](), Counter[int]()
         stages, first = [], 0
         for pool, end in zip(embedding.pools, embedding.ends, strict=True):
             gpu = self.cluster.gpus[self._free[pool][taken[pool]]].name
             taken[pool] += 1
             operators = [o.name for block in service.blocks[first:end] for o in service.operators[slice(*block)]]
-            stages.append(Stage(gpu, tuple(operators)))
+            stages.append(ServiceStage(gpu, tuple(operators)))
             first = end
         circuits = []
         for s, links in enumerate(embedding.routes):
@@ -121,7 +123,7 @@ class ClusterState:
                 hops.append(Hop(self.cluster.links[link].name, self._open[link][used[link]]))
                 used[link] += 1
             circuits.append(Circuit(s, s + 1, tuple(hops)))
-        return Placement(
+        return ServicePlacement(
             request.name,
             service.name,
             service.digest,
@@ -134,7 +136,7 @@ class ClusterState:
             embedding.status,
         )
 
-    def hold(self, placement: Placement) -> None:
+    def hold(self, placement: ServicePlacement) -> None:
         """Take what a placement needs.
 
         Raises
@@ -163,7 +165,7 @@ class ClusterState:
             self.fibres[link] -= 1
         self.running[placement.request] = placement
 
-    def release(self, request: str) -> Placement | None:
+    def release(self, request: str) -> ServicePlacement | None:
         """End a service; what it held is free again, but for what has failed. None where it waited for a place.
 
         Raises
@@ -216,7 +218,7 @@ class ClusterState:
             f"{self.cluster.gpus[0].name!r}, servers like {self.cluster.gpus[0].server!r}"
         )
 
-    def fail(self, name: str) -> list[Placement]:
+    def fail(self, name: str) -> list[ServicePlacement]:
         """Take a GPU, server, rack or link out of service.
 
         Returns the placements that it ends: they hold nothing from now on, and their requests wait.
@@ -254,5 +256,5 @@ class ClusterState:
                 for fibre in range(self.cluster.links[link].fibres):
                     self._free_fibre(link, fibre)
 
-    def _links_of(self, placement: Placement) -> set[str]:
+    def _links_of(self, placement: ServicePlacement) -> set[str]:
         return {self.cluster.links[self.cluster.link_id[hop.link]].name for hop in placement.hops}

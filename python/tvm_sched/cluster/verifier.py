@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..errors import ScheduleError
 from ..schedule.rules import Violation
 from .cluster import Cluster
-from .placement import Allocation, Circuit, Placement
+from .placement import Allocation, Circuit, ServicePlacement
 from .pricing import price
 from .service import Service, by_name
 
@@ -49,7 +49,7 @@ def violations(cluster: Cluster, services: Sequence[Service], allocation: Alloca
     return list(_find(cluster, services, allocation))
 
 
-def placement_violations(cluster: Cluster, service: Service, placement: Placement) -> Iterator[Violation]:
+def placement_violations(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
     """The rules that a placement breaks by itself, whatever else runs; requirements last, if the rest is right."""
     broken = False
     for rules in (_gpus, _operators, _circuits):
@@ -61,7 +61,7 @@ def placement_violations(cluster: Cluster, service: Service, placement: Placemen
     yield from _requirements(cluster, service, placement)
 
 
-def _broken(rule: str, placement: Placement, message: str, gpu: str = "") -> Violation:
+def _broken(rule: str, placement: ServicePlacement, message: str, gpu: str = "") -> Violation:
     return Violation(rule, f"rule {rule!r}: request {placement.request!r}: {message}", device=gpu)
 
 
@@ -112,7 +112,7 @@ def _shared(cluster: Cluster, allocation: Allocation) -> Iterator[Violation]:
             fibres[key] = placement.request
 
 
-def _gpus(cluster: Cluster, service: Service, placement: Placement) -> Iterator[Violation]:
+def _gpus(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
     if not placement.stages:
         yield _broken("operators", placement, "it has no stages")
     for gpu in placement.gpus:
@@ -120,7 +120,7 @@ def _gpus(cluster: Cluster, service: Service, placement: Placement) -> Iterator[
             yield _broken("gpu-unknown", placement, f"cluster {cluster.name!r} has no GPU {gpu!r}", gpu)
 
 
-def _operators(cluster: Cluster, service: Service, placement: Placement) -> Iterator[Violation]:
+def _operators(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
     """Each operator in one stage, and data goes to later stages only, but for loops."""
     stage_of: dict[str, int] = {}
     for s, stage in enumerate(placement.stages):
@@ -147,7 +147,7 @@ def _operators(cluster: Cluster, service: Service, placement: Placement) -> Iter
             )
 
 
-def _circuits(cluster: Cluster, service: Service, placement: Placement) -> Iterator[Violation]:
+def _circuits(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
     """A circuit for each pair of stages that an edge joins, of fibres that lead from the one to the other."""
     stage_of = {name: s for s, stage in enumerate(placement.stages) for name in stage.operators}
     needed = {(stage_of[e.source], stage_of[e.target]) for e in service.all_edges}
@@ -167,7 +167,7 @@ def _circuits(cluster: Cluster, service: Service, placement: Placement) -> Itera
             yield from _way(cluster, placement, circuit)
 
 
-def _way(cluster: Cluster, placement: Placement, circuit: Circuit) -> Iterator[Violation]:
+def _way(cluster: Cluster, placement: ServicePlacement, circuit: Circuit) -> Iterator[Violation]:
     what = f"the circuit from stage {circuit.source} to stage {circuit.target}"
     ends = [cluster.gpus[cluster.gpu_id[placement.stages[s].gpu]] for s in (circuit.source, circuit.target)]
     at, aim = (cluster.racks[gpu.rack].switch for gpu in ends)
@@ -190,7 +190,7 @@ def _way(cluster: Cluster, placement: Placement, circuit: Circuit) -> Iterator[V
         yield _broken("circuit", placement, f"{what} ends at switch {at!r} instead of {aim!r}")
 
 
-def _requirements(cluster: Cluster, service: Service, placement: Placement) -> Iterator[Violation]:
+def _requirements(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
     priced = price(cluster, service, placement)
     for s, (stage, held) in enumerate(zip(placement.stages, priced.memory, strict=True)):
         kind = cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind]

@@ -46,7 +46,7 @@ class Database:
         return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows.items()}
 
     def read_pairs(self, machine: Machine, device: str) -> dict[tuple[str, str], Pair]:
-        """Pairs measured side by side, by their signatures."""
+        """Pairs measured in parallel, by their signatures."""
         rows = self._read(machine, f"{device}, pairs")
         pairs = [msgspec.json.decode(content, type=Pair) for content in rows.values()]
         return {(pair.first, pair.second): pair for pair in pairs}

@@ -20,7 +20,7 @@ _BUS_LATENCY, _PEER_LATENCY, _LAUNCH = 10e-6, 5e-6, 5e-6  # assumed, as in the p
 _NVLINK = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
 """Bytes a second of one NVLink in one direction, by its version."""
 _SHARED = 1.5
-"""GPUs below one root port share a bus, unless copies to all at once are so many times as fast as the fastest alone."""
+"""GPUs below one root port share a bus, unless copies to all at once are this many times as fast as the fastest alone."""
 _SPECIFIED = "from the specification"
 
 

@@ -19,7 +19,7 @@ Pairs = list[tuple[int, int, int]]
 def concurrency_of(
     graph: OpGraph, topology: Topology, operator_ns: npt.NDArray[np.int64], profile: Profile, devices: Sequence[int]
 ) -> Concurrency | None:
-    """What the profile's pairs say of operators side by side; None where it has none of two streams of one device.
+    """What the profile's pairs say of parallel operators; None where it has none of two streams of one device.
 
     All pairs together give the serial share, the one with which the rule comes nearest to them in the median; those whose
     kernels the graph has are kept, so that their times are the measured ones.

@@ -37,7 +37,7 @@ _MARGIN = 1.0  # a factor of two beyond the data is still near
 _ALIKE = 0.15  # devices whose rates differ by less are the same device
 
 
-class Spread(msgspec.Struct, frozen=True):
+class ErrorInterval(msgspec.Struct, frozen=True):
     """How far measurements lie from predictions: quantiles of log(measured / predicted), out of fold.
 
     Parameters
@@ -94,9 +94,9 @@ class Part(msgspec.Struct, frozen=True, dict=True):
         Sizes of the data's dtypes.
     devices : tuple of DeviceProperties
         Those that it was trained on.
-    known, unknown : dict of str to Spread
+    known, unknown : dict of str to ErrorInterval
         By family; ``""`` for all families together. On the devices trained on, and on others.
-    far : Spread
+    far : ErrorInterval
         Of measurements about the roofline times the median ratio: what is known far from the data.
     """
 
@@ -105,9 +105,9 @@ class Part(msgspec.Struct, frozen=True, dict=True):
     families: dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
     bits: tuple[float, ...]
     devices: tuple[DeviceProperties, ...]
-    known: dict[str, Spread]
-    unknown: dict[str, Spread]
-    far: Spread
+    known: dict[str, ErrorInterval]
+    unknown: dict[str, ErrorInterval]
+    far: ErrorInterval
 
     @cached_property
     def trees(self) -> Trees:
@@ -247,12 +247,12 @@ def load_learned(path: str | os.PathLike[str] | None = None) -> LearnedModel:
     return _load(os.fspath(file), file.stat().st_mtime_ns)
 
 
-def spread_of(errors: Floats, groups: Sequence[object] | npt.NDArray[Any]) -> Spread:
-    """The spread of errors log(measured / predicted): conformal quantiles, and how much of it groups have in common."""
+def error_interval(errors: Floats, groups: Sequence[object] | npt.NDArray[Any]) -> ErrorInterval:
+    """The interval of errors log(measured / predicted): conformal quantiles, and how much of it groups have in common."""
     rank = min(COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1), 1.0)  # split conformal: one more than the sample
     low, high = np.quantile(errors, [1 - rank, rank])
     _, code = np.unique(np.asarray(groups), return_inverse=True)
     count = np.bincount(code)
     between = float((count * (np.bincount(code, weights=errors) / count) ** 2).sum())
     total = float((errors**2).sum())
-    return Spread(min(float(low), 0.0), max(float(high), 0.0), between / total if total else 0.0)
+    return ErrorInterval(min(float(low), 0.0), max(float(high), 0.0), between / total if total else 0.0)

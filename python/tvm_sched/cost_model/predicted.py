@@ -52,7 +52,7 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def database_key(threads: int) -> str:
-    """Under which name the database keeps the CPU's measurements with so many threads a device."""
+    """Under which name the database keeps the CPU's measurements with this many threads a device."""
     return f"cpu, {threads} threads"
 
 

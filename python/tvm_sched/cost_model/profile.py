@@ -107,7 +107,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two kernels measured side by side, each again and again with its own tensors, in seconds; medians.
+    """Two kernels measured in parallel, each again and again with its own tensors, in seconds; medians.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from ..progress import Progress
 from .data import Samples
 from .devices import DeviceProperties
 from .features import FAMILIES, NAMES, Floats
-from .learned_model import IDENTITY, RANGED, LearnedModel, Part, Spread, Trees, anonymous, spread_of
+from .learned_model import IDENTITY, RANGED, ErrorInterval, LearnedModel, Part, Trees, anonymous, error_interval
 
 Rows = npt.NDArray[np.int64]
 FOLDS = 5
@@ -94,7 +94,7 @@ def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
 
 
 def choose(samples: Samples, seed: int, most: int) -> Samples:
-    """At most so many samples of each device, family and size of dtype; of 8-bit ones and attention half as many."""
+    """At most this many samples of each device, family and size of dtype; of 8-bit ones and attention half as many."""
     rng = np.random.default_rng(seed)
     names = np.array([device.name for device in samples.devices])[samples.device]
     cell = np.char.add(np.char.add(names, samples.work.family.astype(np.str_)), samples.work.dtype)
@@ -154,18 +154,18 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
     bits = tuple(map(float, np.unique(samples.features()[:, NAMES.index("bits")])))
     return Part(
         bytes(trees.booster.save_raw("ubj")), trees.names, _ranges(samples), bits,
-        tuple(distinct.values()), _spreads(few, known, device), _spreads(few, unknown, device),
-        spread_of(ratio - np.median(ratio), device),
+        tuple(distinct.values()), _intervals(few, known, device), _intervals(few, unknown, device),
+        error_interval(ratio - np.median(ratio), device),
     )  # fmt: skip
 
 
-def _spreads(samples: Samples, error: Floats, device: npt.NDArray[np.str_]) -> dict[str, Spread]:
-    """The spread of all families, and of each with enough samples for its quantiles."""
-    result = {"": spread_of(error, device)}
+def _intervals(samples: Samples, error: Floats, device: npt.NDArray[np.str_]) -> dict[str, ErrorInterval]:
+    """The error intervals of all families, and of each with enough samples for its quantiles."""
+    result = {"": error_interval(error, device)}
     for position, family in enumerate(FAMILIES):
         rows = samples.work.family == position
         if rows.sum() >= 30:
-            result[family] = spread_of(error[rows], device[rows])
+            result[family] = error_interval(error[rows], device[rows])
     return result
 
 

@@ -15,7 +15,7 @@ from ..schedule.simulator import simulate
 from .features import family_of
 from .signature import signatures
 
-_DEVIATIONS = 1.6448536  # of a normal distribution: 90 % of it lie within so many to either side
+_DEVIATIONS = 1.6448536  # of a normal distribution: 90 % of it lie within this many to either side
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,13 @@ class CompiledPipeline:
     stages: tuple[ScheduledModule, ...]
     executor: PipelineExecutor
 
+    def arguments(self) -> list[dict[str, Any]]:
+        """Name, shape and dtype of each of the model's inputs, as a plan names them."""
+        tensors = {tensor.name: tensor for tensor in self.problem.graph.tensors}
+        return [
+            {"name": name, "shape": tensors[name].shape, "dtype": tensors[name].dtype} for name in self.executor.inputs
+        ]
+
     def run(self, batches: Iterable[Any]) -> list[BatchResult]:
         """Run batches, see `PipelineExecutor.stream`; a batch that fails has an error in its result."""
         return self.executor.run(batches)

@@ -280,7 +280,7 @@ class _Run:
                     error = ExecutionError(f"batch {number}: {wrong}")
                 self.fed.append(values)
                 self._send(positions, _Item(number, values, error))
-        except BaseException as error:  # of whoever makes the batches: told to the caller of the run
+        except BaseException as error:  # of the caller's batches: told to the caller of the run
             self.failure = error
         finally:
             self._send(positions, _END)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..worker_pool import have_workers, spread
+from ..worker_pool import distribute, have_workers
 from .partition_problem import Integers, PartitionProblem
 from .program_result import ProgramResult
 
@@ -56,7 +56,7 @@ def bottleneck_guess_bound(
     """
     if have_workers():
         parts = [(problem, stages, j, solver, seconds, threads) for j in range(stages)]
-        results = spread(_solve_guess, parts)
+        results = distribute(_solve_guess, parts)
         bound = max(min(result.bound for result in results), simple_bound(problem, stages))
         return ProgramResult(bound, proved=all(result.proved for result in results))
     least, proved = float("inf"), True

@@ -14,7 +14,7 @@ import numpy as np
 from ..anytime import Status, final_status
 from ..errors import InputError, SchedulerError
 from ..progress import Progress, report_to
-from ..registry import Registry
+from ..registry import Methods
 from .partition_problem import Integers, PartitionProblem
 from .programs import simple_bound
 
@@ -57,10 +57,10 @@ class Partition:
         return 0.0 if self.cost == 0 else 1 - self.bound / self.cost
 
 
-PARTITIONERS: Registry[PartitionerFunction] = Registry(
+PARTITIONERS: Methods[PartitionerFunction] = Methods(
     "partitioner",
     "tvm_sched.partitioners",
-    tuple(f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime", "slicegraph")),
+    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime", "slicegraph")},
 )
 register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import InputError
-from ..worker_pool import spread
+from ..worker_pool import distribute
 from .partition_problem import Integers, PartitionProblem
 from .registry import Partition, register
 
@@ -34,7 +34,7 @@ class SliceGraphOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     time_limit : float
         Seconds after which the search ends; with a limit that is met, the answer depends on the machine.
     populations : int
-        Genetic searches of their own, from as many seeds; the best order of all is cut. They may be spread over
+        Genetic searches of their own, from as many seeds; the best order of all is cut. They may be distributed over
         workers (`tvm_sched.worker_pool`), and the answer does not depend on that.
     """
 
@@ -58,7 +58,7 @@ def slicegraph(problem: PartitionProblem, stages: int, options: SliceGraphOption
     if options.populations < 1:
         raise InputError(f"populations is {options.populations}; 1 or more are allowed")
     seeds = [options.seed + _SEEDS_APART * i for i in range(options.populations)]
-    found = spread(_population, [(problem, stages, options, seed) for seed in seeds])
+    found = distribute(_population, [(problem, stages, options, seed) for seed in seeds])
     return Partition(min(found, key=problem.bottleneck))
 
 

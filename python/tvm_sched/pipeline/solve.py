@@ -43,7 +43,7 @@ def plan_pipeline(
     ----------
     problem : Problem
     stages : int or "auto"
-        At most so many stages, each on a device of its own; "auto": as many as there are devices.
+        At most this many stages, each on a device of its own; "auto": as many as there are devices.
     partitioner, options
         Name of a registered partitioner, and its options.
     devices : sequence of str, optional

@@ -217,7 +217,7 @@ class StepMaker:
 
 
 def overlapping_devices(problem: Problem, at: ScheduleIndex) -> set[int]:
-    """Devices whose streams run side by side, by the rules of ``docs/model.md``: costs know how long that takes."""
+    """Devices whose streams run in parallel, by the rules of ``docs/model.md``: costs know how long that takes."""
     together = problem.costs.concurrency
     if together is None:
         return set()

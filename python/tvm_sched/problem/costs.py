@@ -57,8 +57,8 @@ class Uncertainty:
 class Costs:
     """Latency of each operator on each device.
 
-    Times are kept as integer nanoseconds, as the simulator, the executor and CP-SAT count them, so that a bound, a
-    plan and a run never differ by rounding.
+    Times are kept as integer nanoseconds, as the simulator and the executor count them, so that a bound, a plan and a run
+    never differ by rounding.
 
     Parameters
     ----------

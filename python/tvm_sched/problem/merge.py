@@ -1,4 +1,4 @@
-"""Several models at once: their graphs, or problems on one machine, put side by side as one."""
+"""Several models at once: their graphs, or problems on one machine, merged into one."""
 
 from __future__ import annotations
 

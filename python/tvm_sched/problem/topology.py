@@ -119,7 +119,7 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A switch (NVSwitch) that joins devices all to all; each device has one port that sends and one that receives.
 
     ``bandwidth`` is bytes a second of one port in one direction. Without ``contention`` any number of copies travel
-    side by side, each at the full bandwidth: no machine does that, but papers assume it (HIOS, Section III), and their
+    in parallel, each at the full bandwidth: no machine does that, but papers assume it (HIOS, Section III), and their
     figures can be compared with nothing else.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ..cluster import Cluster, Placement, Service
+from ..cluster import Cluster, Service, ServicePlacement
 from ..cluster.pipelines import plan_of_placement, service_of_graph, stage_topology
 from ..errors import InputError
 from ..problem.cpu import cpu_topology
@@ -33,7 +33,9 @@ def service_of_model(
     return service_of_graph(graph, throughput, latency, name, os.fspath(model), input_shapes)
 
 
-def compile_placement(cluster: Cluster, service: Service, placement: Placement, backend: str) -> ExportablePipeline:
+def compile_placement(
+    cluster: Cluster, service: Service, placement: ServicePlacement, backend: str
+) -> ExportablePipeline:
     """Compile a service's model into the stages that it has been placed in.
 
     Parameters

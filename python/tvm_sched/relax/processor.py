@@ -36,7 +36,7 @@ _chosen: ContextVar[_Machine] = ContextVar("tvm_sched_machine", default=_HERE)
 
 @contextmanager
 def compiling_for(processor: str = NATIVE, threads: int | None = None) -> Iterator[None]:
-    """Compile kernels for a processor, and modules that use so many threads where loading says nothing else.
+    """Compile kernels for a processor, and modules that use this many threads where loading says nothing else.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..cluster import Cluster, ClusterState, Placement
+from ..cluster import Cluster, ClusterState, ServicePlacement
 from ..cluster.cluster import Rack
 from .page import asset, write_frame
 from .sections import cards, table
@@ -73,7 +73,7 @@ failed. Choose a request to see all its GPUs; Escape ends that.</p>
 <p class="hint chosen" role="status"></p><div class="racks">{each}</div></section>"""
 
 
-def _rack(cluster: Cluster, rack: Rack, holder: Mapping[str, Placement], failed: set[str]) -> str:
+def _rack(cluster: Cluster, rack: Rack, holder: Mapping[str, ServicePlacement], failed: set[str]) -> str:
     rows = []
     for server in rack.servers:
         boxes = []
@@ -87,7 +87,7 @@ def _rack(cluster: Cluster, rack: Rack, holder: Mapping[str, Placement], failed:
     return f'<div class="rack"><h3>{escape(rack.name)} <small>{escape(rack.switch)}</small></h3>{"".join(rows)}</div>'
 
 
-def _gpu(name: str, placement: Placement | None, failed: bool) -> str:
+def _gpu(name: str, placement: ServicePlacement | None, failed: bool) -> str:
     if failed:
         return f'<span class="gpu failed" title="{escape(name)}: failed">failed</span>'
     if placement is None:

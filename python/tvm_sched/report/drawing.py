@@ -33,7 +33,7 @@ def topology_svg(topology: Topology) -> str:
 
 
 def _by_bus(topology: Topology) -> list[Device]:
-    """Devices of one bus side by side, otherwise in the topology's order."""
+    """Devices of one bus next to each other, otherwise in the topology's order."""
     rank = {bus.name: n for n, bus in enumerate(topology.buses)}
     return sorted(topology.devices, key=lambda device: rank.get(device.bus, len(rank)))
 

@@ -125,18 +125,23 @@ def load_library(file: Path) -> Any:
 
 @functools.cache
 def _load_tvm_runtime() -> None:
-    """Load TVM's runtime libraries, where TVM is installed.
+    """Load TVM's runtime libraries: those of the package where TVM is installed, else those beside ours.
 
-    Its kernels call them, and an executable of its virtual machine is read by them; an artifact of other kernels needs
-    tvm_ffi alone. Importing the package would load the compiler as well, which takes seconds.
+    Its kernels call them, and an executable of its virtual machine is read by them. Importing the package would load the
+    compiler as well, which takes seconds. Two copies in one process would both register what they have.
     """
-    if "tvm" in sys.modules or (package := importlib.util.find_spec("tvm")) is None:
+    if "tvm" in sys.modules:
         return
+    package = importlib.util.find_spec("tvm")
     named = os.environ.get("TVM_LIBRARY_PATH")
-    folders = [*([named] if named else []), *(f"{place}/lib" for place in package.submodule_search_locations or ())]
+    folders = [named] if named else []
+    if package is None:
+        folders.append(str(_library.library_path().parent))
+    else:
+        folders += [f"{place}/lib" for place in package.submodule_search_locations or ()]
     for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
         found = next((file for file in (Path(folder, name) for folder in folders) if file.is_file()), None)
         if found is not None:
             ctypes.CDLL(str(found), ctypes.RTLD_GLOBAL)
-        elif name == "libtvm_runtime.so":  # laid out in another way: TVM knows
+        elif package is not None and name == "libtvm_runtime.so":  # laid out in another way: TVM knows
             import tvm.runtime  # noqa: F401

@@ -9,11 +9,12 @@ from importlib import metadata
 from typing import Any
 
 from .. import _library
+from .._version import __version__
 from ..cores import cores
 from ..errors import InputError
 
 _MOST_THREADS = 1 << 16
-_PACKAGES = ("tvm-sched", "apache-tvm", "apache-tvm-ffi")
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi")
 
 
 EMULATED = "kernels and copies take the time that the plan says, and this machine's CPU computes the values"
@@ -30,7 +31,7 @@ class MachineWarning(UserWarning):
 
 def versions() -> dict[str, str]:
     """Versions of the packages that make and run artifacts; those that are not installed are left out."""
-    found = {}
+    found = {"tvm-sched": __version__}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)

@@ -1,15 +1,16 @@
-"""Write parameters so that the executor can use them where they lie in the file."""
+"""Parameters: written so that the executor can use them where they lie in the file; missing ones named."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..files import folder_beside
 
 _ALIGNMENT = 64
@@ -41,6 +42,22 @@ def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.n
             for name in order:
                 file.write(np.ascontiguousarray(parameters[name]).reshape(-1).view(np.uint8).data)
         (folder / "new").replace(target)
+
+
+def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse to run an artifact whose ``parameters`` (`ScheduledModule.parameters`) do not all have values.
+
+    Raises
+    ------
+    InputError
+        With the first of them, and the file that is expected to hold them.
+    """
+    missing = [parameter["name"] for parameter in parameters if not parameter["loaded"]]
+    if missing:
+        raise InputError(
+            f"{artifact}: {len(missing)} parameters have no values ({missing[0]!r}, ...): there is no file "
+            f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name it with --parameters"
+        )
 
 
 def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> bytes:

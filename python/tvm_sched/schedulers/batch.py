@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InputError, TvmSchedError
 from ..problem import Problem
 from ..schedule import Schedule
-from ..worker_pool import spread
+from ..worker_pool import distribute
 from .registry import solve
 
 Asked = tuple[Problem, str, Mapping[str, Any]]
@@ -23,7 +23,7 @@ def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
     InputError
         Something that was asked for is wrong; the rest is given up.
     """
-    return spread(_solve, asked)
+    return distribute(_solve, asked)
 
 
 def _solve(problem: Problem, scheduler: str, options: Mapping[str, Any]) -> Schedule | TvmSchedError:

@@ -17,7 +17,7 @@ class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     groups : int
-        Most groups of a stage, which run side by side (the paper's ``s``).
+        Most groups of a stage, which run in parallel (the paper's ``s``).
     group_size : int
         Most operators of a group, which run one after another (the paper's ``r``).
     block : int

@@ -12,7 +12,7 @@ from ..anytime import final_status
 from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress, report_to
-from ..registry import Method, Registry
+from ..registry import Method, Methods
 from ..schedule import Certificate, Schedule
 from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
@@ -26,7 +26,7 @@ REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_
 SchedulerFunction = Callable[[Problem, Any], Schedule]
 """`solve` makes the certificate; its status is that of the method's own one, if there is any (`Certificate.unchecked`)."""
 
-SCHEDULERS: Registry[SchedulerFunction] = Registry("scheduler", "tvm_sched.schedulers")
+SCHEDULERS: Methods[SchedulerFunction] = Methods("scheduler", "tvm_sched.schedulers")
 register = SCHEDULERS.register
 names = SCHEDULERS.names
 

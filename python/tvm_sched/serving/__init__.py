@@ -1,6 +1,6 @@
 """Pipelines on a Ray cluster: a placement group, an actor for each stage, one that takes requests.
 
-The only room that imports Ray, and does so when it is used: the extra ``cluster``.
+the only package that imports Ray, and does so when it is used: the extra ``cluster``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..cluster import Cluster, Placement
+from ..cluster import Cluster, ServicePlacement
 from ..errors import InputError, ServingError
 from ..pipeline import load_manifest
 from ..progress import Progress
@@ -38,7 +38,7 @@ class Followed:
 
 
 def deployment_of(
-    cluster: Cluster, placement: Placement, artifact: str | os.PathLike[str], pin: bool = False, **options: Any
+    cluster: Cluster, placement: ServicePlacement, artifact: str | os.PathLike[str], pin: bool = False, **options: Any
 ) -> Deployment:
     """The deployment of a placement: each stage takes one of the resource that is called as its kind of GPU.
 

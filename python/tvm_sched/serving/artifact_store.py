@@ -61,7 +61,7 @@ def fetch(manifest: Manifest, names: Iterable[str], read: Callable[[str, int], b
 class ArtifactStore:
     """The actor on the head node that has the files of a deployment's stages, for as long as it is deployed.
 
-    Calls run side by side: nodes may ask for a file before it is whole, and wait for it.
+    Calls run in parallel: nodes may ask for a file before it is whole, and wait for it.
     """
 
     def __init__(self, manifest: Manifest) -> None:

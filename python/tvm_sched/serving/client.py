@@ -15,10 +15,10 @@ from ..errors import InputError, ServingError, TvmSchedError
 from ..pipeline.execute import BatchResult
 from .connection import connect
 from .lifecycle import unknown
-from .names import NAMESPACE, front_name
+from .names import NAMESPACE, ingress_name
 
 _GRACE_SECONDS = 5.0
-"""How much longer than the front a client waits: the front's error says more."""
+"""How much longer than the ingress a client waits: the ingress's error says more."""
 _PAUSE_SECONDS = 0.1
 
 
@@ -43,11 +43,11 @@ class Client:
         connect(address)
         self.name = name
         try:
-            self._front = ray.get_actor(front_name(name), NAMESPACE)
+            self._ingress = ray.get_actor(ingress_name(name), NAMESPACE)
         except ValueError:
             raise unknown(name) from None
         try:
-            self.deployment, self.manifest = ray.get(self._front.describe.remote(), timeout=_GRACE_SECONDS)
+            self.deployment, self.manifest = ray.get(self._ingress.describe.remote(), timeout=_GRACE_SECONDS)
         except (GetTimeoutError, RayActorError) as error:
             raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
 
@@ -94,7 +94,7 @@ class Client:
         sent: deque[tuple[int, dict[str, Any], float, Any]] = deque()
         for number, batch in enumerate(batches):
             inputs = self._of_batch(batch)
-            sent.append((number, inputs, time.monotonic(), self._front.run.remote(inputs, timeout)))
+            sent.append((number, inputs, time.monotonic(), self._ingress.run.remote(inputs, timeout)))
             if len(sent) >= (window or self.deployment.places):
                 yield self._batch(sent.popleft(), timeout)
         while sent:
@@ -110,12 +110,12 @@ class Client:
     def _result(
         self, inputs: dict[str, Any], timeout: float | None, begin: float, reference: Any
     ) -> list[np.ndarray[Any, Any]]:
-        """Wait for a request, sent already or not; where the front itself is lost, ask the one that Ray starts next."""
+        """Wait for a request, sent already or not; where the ingress itself is lost, ask the one that Ray starts next."""
         limit = self.deployment.timeout if timeout is None else timeout
         while True:
             left = begin + limit - time.monotonic()
             try:
-                reference = reference or self._front.run.remote(inputs, max(left, 0.0))
+                reference = reference or self._ingress.run.remote(inputs, max(left, 0.0))
                 return list(ray.get(reference, timeout=max(left, 0.0) + _GRACE_SECONDS))
             except RayTaskError as error:
                 raise error.cause from None

@@ -51,7 +51,7 @@ class _StageLost(Exception):
         self.stage, self.cause = stage, cause
 
 
-class Front:
+class Ingress:
     """Gives requests to the stages and watches over them.
 
     It passes references on, so that what a stage makes goes from its node to the next stage's. Requests that a stage

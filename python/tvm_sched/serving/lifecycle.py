@@ -20,8 +20,8 @@ from . import placement
 from .artifact_store import PART_BYTES, ArtifactStore
 from .connection import connect
 from .deployment import Deployment
-from .ingress import Front
-from .names import NAMESPACE, front_name, stage_name, store_name
+from .ingress import Ingress
+from .names import NAMESPACE, ingress_name, stage_name, store_name
 from .stage import STATUS, StageWorker
 
 _HEAD = "node:__internal_head__"
@@ -71,15 +71,15 @@ def deploy(
     try:
         store = _start_store(deployment, manifest)
         workers = [_start_stage(deployment, manifest, s, group) for s in stages]
-        front = _start_front(deployment, manifest)
+        ingress = _start_ingress(deployment, manifest)
         tell("sending the artifact", 1, total)
         end = time.monotonic() + seconds
         _send_artifact(store, deployment, end)
         for s, worker in zip(stages, workers, strict=True):
             tell(f"loading stage {s}", 2 + s, total)
             _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
-        tell("starting the front", total - 1, total)
-        return _started(front, f"the front of deployment {deployment.name!r}", end)
+        tell("starting the ingress", total - 1, total)
+        return _started(ingress, f"the ingress of deployment {deployment.name!r}", end)
     except BaseException:
         undeploy(deployment.name)
         raise
@@ -102,7 +102,7 @@ def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> li
     """
     connect(address)
     found = parts(name)
-    for part in sorted(found):  # the front comes first: no new requests
+    for part in sorted(found):  # the ingress comes first: no new requests
         _kill(part)
     removed = placement.remove(name)
     if not found and not removed:
@@ -116,7 +116,7 @@ def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> li
 
 
 def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict[str, Any]:
-    """What a deployment is, how it does, and where its stages are: see `Front.status`.
+    """What a deployment is, how it does, and where its stages are: see `Ingress.status`.
 
     Raises
     ------
@@ -127,15 +127,15 @@ def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict
     """
     connect(address)
     try:
-        front = ray.get_actor(front_name(name), NAMESPACE)
+        ingress = ray.get_actor(ingress_name(name), NAMESPACE)
     except ValueError:
         if found := parts(name):
             raise ServingError(
-                f"deployment {name!r} has lost its front, there are only {', '.join(found)}: undeploy it and serve it again"
+                f"deployment {name!r} has lost its ingress, only {', '.join(found)} is left: undeploy it and serve it again"
             ) from None
         raise unknown(name) from None
     try:
-        return dict(ray.get(front.status.remote(), timeout=seconds))
+        return dict(ray.get(ingress.status.remote(), timeout=seconds))
     except (RayError, TimeoutError) as error:
         raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
 
@@ -182,8 +182,8 @@ def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: Plac
 
 
 def _start_store(deployment: Deployment, manifest: Manifest) -> Any:
-    side_by_side = {"max_concurrency": len(manifest.stages) + 1, "max_task_retries": -1}
-    return _start_at_head(ArtifactStore, store_name(deployment.name), {}, side_by_side, manifest)
+    concurrent_calls = {"max_concurrency": len(manifest.stages) + 1, "max_task_retries": -1}
+    return _start_at_head(ArtifactStore, store_name(deployment.name), {}, concurrent_calls, manifest)
 
 
 def _send_artifact(store: Any, deployment: Deployment, end: float) -> None:
@@ -195,8 +195,8 @@ def _send_artifact(store: Any, deployment: Deployment, end: float) -> None:
                 _answer(store.write.remote(name, part), what, end)
 
 
-def _start_front(deployment: Deployment, manifest: Manifest) -> Any:
-    return _start_at_head(Front, front_name(deployment.name), {STATUS: 4}, {}, deployment, manifest)
+def _start_ingress(deployment: Deployment, manifest: Manifest) -> Any:
+    return _start_at_head(Ingress, ingress_name(deployment.name), {STATUS: 4}, {}, deployment, manifest)
 
 
 def _start_at_head(kind: type, name: str, groups: dict[str, int], options: dict[str, Any], *arguments: Any) -> Any:

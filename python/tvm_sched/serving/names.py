@@ -6,9 +6,9 @@ NAMESPACE = "tvm_sched"
 """Ray's namespace of all deployments."""
 
 
-def front_name(deployment: str) -> str:
+def ingress_name(deployment: str) -> str:
     """Of the actor that takes requests."""
-    return f"{deployment}/front"
+    return f"{deployment}/ingress"
 
 
 def stage_name(deployment: str, stage: int) -> str:

@@ -42,7 +42,7 @@ class StageWorker:
         self.stage, self.runs, self.seconds = stage, 0, 0.0
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """The stage's outputs, and last the seconds that it computed: small, for whoever waits for the stage alone.
+        """The stage's outputs, and last the seconds that it computed: small, for callers that wait for the stage alone.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """Branched convolutional networks with random weights, as torch modules: Inception-v3 and NASNet-A.
 
-Their structure is what schedulers of operators side by side are measured on (IOS, HIOS, Opara). After Szegedy et al.,
+Their structure is what schedulers of parallel operators are measured on (IOS, HIOS, Opara). After Szegedy et al.,
 *Rethinking the inception architecture for computer vision* (CVPR 2016), and Zoph et al., *Learning transferable
 architectures for scalable image recognition* (CVPR 2018); auxiliary classifiers and dropout are left out.
 """

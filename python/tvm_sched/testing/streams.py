@@ -1,4 +1,4 @@
-"""Random streams and stages: operators side by side on a device, at random."""
+"""Random streams and stages: parallel operators on a device, at random."""
 
 from __future__ import annotations
 

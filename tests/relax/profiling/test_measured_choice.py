@@ -61,14 +61,14 @@ def decide(monkeypatch, times):
     monkeypatch.setattr(measured_choice, "SECONDS", 0.01)
 
 
-NAMES = ["one stream", "side by side", "one of N devices", "logical devices"]
+NAMES = ["one stream", "in parallel", "one of N devices", "logical devices"]
 
 
 @pytest.mark.parametrize(
     ("times", "chosen"),
     [
         ([(1.0, 0.99), (1.0, 1.5), (1.0, 0.985)], "one stream"),  # not faster by more than the margin
-        ([(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)], "side by side"),
+        ([(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)], "in parallel"),
         ([(1.0, 0.9), (0.9, 0.8), (0.8, 0.9)], "one of N devices"),
         ([(1.0, 1.2), (1.0, 1.1), (1.0, 0.7)], "logical devices"),
     ],
@@ -83,7 +83,7 @@ def test_the_fastest_is_kept_and_one_stream_where_nothing_is_faster(monkeypatch,
     assert said["measured"][0]["seconds"] == 1.0
     assert compiled.schedule.problem == compiled.problem.digest
     assert len(compiled.problem.topology.devices) == (2 if "devices" in chosen else 1)
-    assert any(placement.stage for placement in compiled.schedule.placements) == (chosen == "side by side")
+    assert any(placement.stage for placement in compiled.schedule.placements) == (chosen == "in parallel")
     np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_the_artifact_says_what_was_measured(monkeypatch, two_cores, tmp_path):
     compile(mod, "cpu1", "single", measure=True).export(tmp_path / "m.so")
     loaded = load(tmp_path / "m.so")
     (plan,) = loaded.info()["plans"]
-    assert plan["measured"]["chosen"] == "side by side"
+    assert plan["measured"]["chosen"] == "in parallel"
     assert plan["measured"]["cores"] == 2
     np.testing.assert_allclose(loaded.run(x)[0], expected(x), rtol=1e-4, atol=1e-6)
 
@@ -166,7 +166,7 @@ def test_targets_say_whether_to_measure(monkeypatch, two_cores):
     machine = relax.VirtualMachine(executable, tvm.cpu())
     np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(x)).numpy(), expected(x), rtol=1e-4, atol=1e-6)
     (found,) = [m for m in executable.mod.imports if m.kind == "tvm_sched"]
-    assert json.loads(found["info"]())["plans"][0]["measured"]["chosen"] == "side by side"
+    assert json.loads(found["info"]())["plans"][0]["measured"]["chosen"] == "in parallel"
 
 
 def test_comparison_takes_turns_and_gives_medians():

@@ -31,7 +31,7 @@ THRESHOLD = 0.3
 SCORE = 0.5
 """Regions whose mean probability is below are noise."""
 UNCLIP = 1.6
-"""The detector is trained on shrunken boxes: PP-OCR moves their sides out by so many times area over perimeter."""
+"""The detector is trained on shrunken boxes: PP-OCR moves their sides out by this many times area over perimeter."""
 
 
 @dataclass(frozen=True)

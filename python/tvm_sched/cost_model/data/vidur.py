@@ -73,7 +73,7 @@ def _product(n: Callable[[Row], float], k: Callable[[Row], float]) -> Callable[[
 def _rowwise(
     family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]
 ) -> Callable[[Row], Workload]:
-    """An operator on each token, of so many numbers read and written for it."""
+    """An operator on each token, of this many numbers read and written for it."""
 
     def describe(row: Row) -> Workload:
         tokens, read, written = row["num_tokens"], reads(row), writes(row)

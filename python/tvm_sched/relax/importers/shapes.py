@@ -306,7 +306,7 @@ def _checked(given: Any, where: str) -> dict[str, tuple[frozenset[int], ...] | f
 
 
 def _is_whole(size: object) -> bool:
-    return isinstance(size, Integral) and type(size) is not bool
+    return isinstance(size, Integral) and not isinstance(size, bool)
 
 
 def _set_of(sizes: Any, said: str) -> frozenset[int]:

@@ -36,10 +36,35 @@ def read_exported_program(path: Path) -> Any:
             warnings.simplefilter("ignore")
             return torch.export.load(path)
     except Exception as error:  # zipfile, json, torch: several unrelated classes
+        if "transformers." in str(error) and not _registered:
+            _register_outputs(path)
+            return read_exported_program(path)
         first = (str(error).strip().splitlines() or [type(error).__name__])[0].split(" Please check the warnings")[0]
         raise InputError(
             f"{path}: not a readable torch.export program ({first}); write it with torch.export.save"
         ) from None
+
+
+_registered: list[str] = []
+"""Packages that were imported because a program returns objects of theirs."""
+
+
+def _register_outputs(path: Path) -> None:
+    """Import the package whose classes of outputs (``transformers.ModelOutput``) a program returns.
+
+    Raises
+    ------
+    InputError
+        It is not installed.
+    """
+    try:
+        import transformers.modeling_outputs
+    except ImportError:
+        raise InputError(
+            f"{path}: its results are objects of the package transformers, which is not installed: "
+            "pip install 'tvm_sched[transformers]', or export a module that returns tensors"
+        ) from None
+    _registered.append(transformers.__name__)
 
 
 @contextmanager

@@ -6,13 +6,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from ...errors import InputError
+from ...registry import Registry
 
 KERNELS = "tvm_sched.kernels"
 """Module attribute: of each function that a library computes, a JSON document ``{"library", "flops", "kernel"}``."""
@@ -22,9 +21,6 @@ VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
 Names = dict[int, str]
 Cores = Mapping[str, tuple[int, int]]
 """By function name: on which part of each how many cores of the machine it computes."""
-_BUILT_IN = {"onednn": ".onednn", "nvidia": ".nvidia"}
-"""Modules with a ``LIBRARY``; registered when first asked for, not by their import, which happens only once a process."""
-_libraries: dict[str, KernelLibrary] = {}
 
 
 @dataclass(frozen=True)
@@ -53,10 +49,16 @@ class KernelLibrary:
     make_module: Callable[[Mapping[str, dict[str, Any]], Cores], tvm.runtime.Module]
 
 
+LIBRARIES: Registry[KernelLibrary] = Registry(
+    "kernel library",
+    "tvm_sched.kernel_libraries",
+    {name: f"{__package__}.{name}:LIBRARY" for name in ("onednn", "nvidia")},
+)
+
+
 def register(library: KernelLibrary) -> KernelLibrary:
     """Add a library; one of the same name is replaced."""
-    _libraries[library.name] = library
-    return library
+    return LIBRARIES.add(library.name, library)
 
 
 def get_library(name: str) -> KernelLibrary:
@@ -67,11 +69,7 @@ def get_library(name: str) -> KernelLibrary:
     InputError
         There is none of that name.
     """
-    if name not in _libraries and name in _BUILT_IN:
-        register(import_module(_BUILT_IN[name], __package__).LIBRARY)
-    if name not in _libraries:
-        raise InputError(f"there is no kernel library {name!r}; there are {sorted({*_BUILT_IN, *_libraries})}")
-    return _libraries[name]
+    return LIBRARIES.get(name)
 
 
 def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
@@ -80,7 +78,8 @@ def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
     if asked is not None:
         names = [name.strip() for name in asked.split(",") if name.strip()]
         return tuple(name for name in names if get_library(name).device_kind == device_kind)
-    known = dict.fromkeys([*_BUILT_IN, *_libraries])
+    LIBRARIES.names()
+    known = dict.fromkeys([*LIBRARIES.own, *LIBRARIES.entries])  # ours claim first
     return tuple(n for n in known if get_library(n).device_kind == device_kind and get_library(n).why_not() is None)
 
 

@@ -21,7 +21,7 @@ class PartitionPipeline:
     Parameters
     ----------
     stages : int or "auto"
-        At most so many stages; "auto": as many as there are devices.
+        At most this many stages; "auto": as many as there are devices.
     partitioner : str
         Name of a registered partitioner.
     options : mapping, optional

@@ -1,4 +1,4 @@
-"""Measures kernels on this machine's cores: alone and warm, alone and cold, side by side; copies in memory."""
+"""Measures kernels on this machine's cores: alone and warm, alone and cold, in parallel; copies in memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import tvm
 
+from ...cores import cores
 from ...cost_model.devices import properties
 from ...cost_model.predicted import database_key
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
 from ...errors import InputError
 from ...problem import load_topology
-from ...runtime.machine import cores
 from ..graph import Extraction
 from .interference import measure_pairs, running_beside
 from .single_kernels import standalone_kernels

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 import tvm
 
+from ...cores import cores
 from ...errors import InfeasibleError, InputError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
 from ...runtime import ScheduledModule
-from ...runtime.machine import cores
 from ...runtime.tensors import random_value
 from ...schedule import Schedule
 from ...schedulers import solve
@@ -50,7 +50,7 @@ def choose_fastest(
 
     - one stream: operators one after another, each on all cores;
     - one of N devices: the same with one core;
-    - side by side: stages of one device by `ios`, which gives each stream of a stage threads of its own;
+    - in parallel: stages of one device by `ios`, which gives each stream of a stage threads of its own;
     - logical devices: `heft` over as many devices as there are cores;
     - the module's own schedule, if it is none of these.
 
@@ -143,19 +143,19 @@ class _Choice:
 
     def _candidates(self, first: _Candidate, problem: Problem, given: Schedule) -> Iterator[_Candidate]:
         if cores() > 1:
-            yield from self._side_by_side(first)
+            yield from self._parallel_streams(first)
             yield from self._logical_devices(first)
         if len(problem.topology.devices) > 1 or any(placement.stage for placement in given.placements):
             yield _Candidate(f"{given.scheduler} on {problem.topology.name}", problem, given)
 
-    def _side_by_side(self, first: _Candidate) -> Iterator[_Candidate]:
+    def _parallel_streams(self, first: _Candidate) -> Iterator[_Candidate]:
         for block in _BLOCKS:
             try:
                 schedule = solve(first.problem, "ios", {"block": block, "groups": max(4, cores()), "states": 20_000})
             except (InputError, InfeasibleError):
                 continue
             if any(placement.stage for placement in schedule.placements):
-                yield _Candidate("side by side", first.problem, schedule)
+                yield _Candidate("in parallel", first.problem, schedule)
             return
 
     def _logical_devices(self, first: _Candidate) -> Iterator[_Candidate]:

@@ -1,4 +1,4 @@
-"""Measure the kernels of models on a device of this machine: in the model's run, alone, and side by side."""
+"""Measure the kernels of models on a device of this machine: in the model's run, alone, and in parallel."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Bench(Protocol):
         """The measurements with those of kernels outside of their model."""
 
     def beside(self, mod: tvm.IRModule, extraction: Extraction, wanted: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Pairs of signatures side by side, as many of them as can be measured."""
+        """Pairs of signatures in parallel, as many of them as can be measured."""
 
     def copies(self) -> tuple[Copies, ...]:
         """Copies of many sizes, alone and together."""
@@ -113,7 +113,7 @@ def profile_models(
     alone : bool
         Whether to measure kernels outside of their model, too.
     pairs : int
-        How many pairs of kernels of each model to measure side by side.
+        How many pairs of kernels of each model to measure in parallel.
 
     Raises
     ------

@@ -43,7 +43,7 @@ class StandaloneKernel:
 def standalone_kernels(
     mod: tvm.IRModule, extraction: Extraction, wanted: Collection[str], devices: int
 ) -> dict[str, StandaloneKernel]:
-    """The kernels of some signatures, compiled for one of so many devices on this machine's cores.
+    """The kernels of some signatures, compiled for one of this many devices on this machine's cores.
 
     Kernels that only run within an executor have no entry.
     """

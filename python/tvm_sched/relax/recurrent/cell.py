@@ -37,6 +37,9 @@ class Cell:
         LSTM: whether the forget gate is one minus the input gate.
     linear_before_reset : bool
         GRU: whether the reset gate applies to the product with the recurrent weights, and not to the state before it.
+    rounded_state : bool
+        LSTM: whether each sequence's state is rounded to 8 bits of its range before each product, as
+        ``com.microsoft.DynamicQuantizeLSTM`` does.
     dtype : {"float32", "float64"}
     """
 
@@ -51,6 +54,7 @@ class Cell:
     peepholes: bool = False
     input_forget: bool = False
     linear_before_reset: bool = False
+    rounded_state: bool = False
     dtype: str = "float32"
 
     @property

@@ -62,6 +62,8 @@ class _Writer:
         two_phases = len(c.phases) > 1
         self.reset: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
         self.update: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
+        self.rounded: Any = T.alloc_buffer((c.batch, c.hidden), c.dtype) if c.rounded_state else None
+        self.range: Any = T.alloc_buffer((2,), c.dtype) if c.rounded_state else None
         self.sums = T.alloc_buffer(
             (c.rows, max(to - start for start, to in c.phases) * c.units), c.dtype, scope="local"
         )
@@ -79,6 +81,8 @@ class _Writer:
             with T.grid(self.cell.steps, self.cell.batch) as (step, b), T.serial(self.cell.hidden) as unit:
                 T.buffer_store(self.y, self._zero(), [step, 0, b, unit])
         with T.serial(self.cell.steps) as step:
+            if self.rounded is not None:
+                self._round_state(step)
             for phase in range(len(self.cell.phases)):
                 with T.grid(self.cell.blocks, self.cell.batch // self.cell.rows) as (block, group):
                     self._multiply(phase, step, block, group)
@@ -110,9 +114,32 @@ class _Writer:
             T.vectorized(units) as lane,
         ):
             b, column = group * rows + row, gate * units + lane
-            state = self.reset[b, k] if phase else self.h[step % 2, b, k]
+            state = self.reset[b, k] if phase else self._state(step, b, k)
             product = state * self.weights[phase][block, k, column]
             T.buffer_store(self.sums, self.sums[row, column] + product, [row, column])
+
+    def _state(self, step: Any, b: Any, k: Any) -> Any:
+        return self.h[step % 2, b, k] if self.rounded is None else self.rounded[b, k]
+
+    def _round_state(self, step: Any) -> None:
+        """Each sequence's state in 255 steps of its range, which holds 0, as ``DynamicQuantizeLinear`` makes them."""
+
+        def number(value: float) -> Any:
+            return tirx.const(value, self.cell.dtype)
+
+        with T.serial(self.cell.batch) as b:
+            for end in range(2):
+                T.buffer_store(self.range, number(0), [end])
+            with T.serial(self.cell.hidden) as k:
+                for end, extreme in enumerate((tirx.min, tirx.max)):
+                    T.buffer_store(self.range, extreme(self.range[end], self.h[step % 2, b, k]), [end])
+            width = self.range[1] - self.range[0]
+            scale = T.Bind(tirx.Select(width > number(0), width / number(255), number(1)))
+            zero = T.Bind(tirx.nearbyint(-self.range[0] / scale))
+            with T.serial(self.cell.hidden) as k:
+                whole = tirx.nearbyint(self.h[step % 2, b, k] / scale) + zero
+                whole = tirx.min(tirx.max(whole, number(0)), number(255))
+                T.buffer_store(self.rounded, (whole - zero) * scale, [b, k])
 
     def _gates(self, phase: int, step: Any, block: Any, b: Any, row: Any) -> None:
         """New states of a block's units; a sequence that has ended keeps its states."""

@@ -18,7 +18,7 @@ LARGEST = 64
 """Operators of a region at most."""
 
 DECIDED = 10
-"""Of these so many, those that take longest, share devices; the others only take time on the way."""
+"""Of these this many, those that take longest, share devices; the others only take time on the way."""
 
 MOST_DEVICES = 16
 """With more devices than this the fastest copy and the fastest device stand for all."""

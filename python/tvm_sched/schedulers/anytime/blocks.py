@@ -11,7 +11,7 @@ from ..common.search import Array, Choice, Searches
 from .rules import Rule, groups
 
 HISTORY = 20
-"""A change is taken when it is no worse than what held so many tries ago."""
+"""A change is taken when it is no worse than what held this many tries ago."""
 
 LONGEST = (1, 2, 4, 8, 16, 32)
 """Most operators by which a block's end moves or of which a new block is; short ones are as likely as long ones."""

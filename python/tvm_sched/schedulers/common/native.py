@@ -56,7 +56,7 @@ class Effort(NamedTuple):
 
     @staticmethod
     def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
-        """As much work as takes about so many seconds on an idle machine."""
+        """As much work as takes about this many seconds on an idle machine."""
         speed = Speed.of(problem)
         return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
 

@@ -29,9 +29,12 @@ def check_graph(graph: onnx.GraphProto, where: str) -> None:
     initializers = {tensor.name for tensor in (*graph.initializer, *(t.values for t in graph.sparse_initializer))}
     for item in graph.input:
         kind = item.type.WhichOneof("value")
+        if kind == "optional_type":
+            kind = item.type.optional_type.elem_type.WhichOneof("value")
         if item.name not in initializers and kind not in ("tensor_type", None):
             raise InputError(
-                f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed"
+                f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed: cut the model "
+                "behind it"
             )
     _check_scope(graph, set(), where, "the graph")
 

@@ -14,9 +14,10 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ....errors import InputError
 from ..model import data_address
-from .checks import STANDARD, node_text
+from .checks import node_text
 from .files import first_line
 from .operators import Node, UnsupportedNode, find
+from .operators.registry import STANDARD
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 
@@ -41,6 +42,20 @@ BLIND: dict[str, tuple[int, ...]] = {
 }
 """Inputs of which TVM's converters ask the shape and no more."""
 
+_RANDOM = "gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input of the model"
+_TRAINING = "belongs to training, and models are compiled for inference: export the model without it"
+_TEXT = "works on text or encoded pictures, not on tensors of numbers: do that before, and cut the model behind it"
+_OUTSIDE = {
+    **dict.fromkeys(
+        ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _RANDOM
+    ),
+    **dict.fromkeys(("ai.onnx.preview.training", "ai.onnx.training"), _TRAINING),
+    **dict.fromkeys(
+        ("ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), _TEXT
+    ),
+}
+"""Operators and domains that will not be compiled, and why."""
+
 ARGUMENT_BYTES = 1 << 20
 """Weights of this size and more are not copied where that can be avoided."""
 
@@ -59,6 +74,10 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
                 f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind what reads text"
             )
     unknown = unknown_nodes(model)
+    for node in unknown:
+        if node.domain in _OUTSIDE or (node.domain in STANDARD and node.op_type in _OUTSIDE):
+            why = _OUTSIDE.get(node.op_type) or _OUTSIDE[node.domain]
+            raise InputError(f"{where}: {node_text(node)} {why}")
     if any(node.domain == LAYOUT for node in unknown):
         raise InputError(
             f"{where}: ONNX Runtime saved it with layouts of one kind of processor ({node_text(unknown[0])}); save it at "

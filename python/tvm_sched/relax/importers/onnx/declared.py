@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..shapes import DeclaredInput, Dimension
+from .widen import wider_name
 
 if TYPE_CHECKING:
     import onnx
@@ -18,14 +19,19 @@ def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
 
 def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
     """An input or output with what is said of its shape: a size of 0 is an empty tensor, less is unknown."""
-    tensor = item.type.tensor_type
-    dtype = _dtype(tensor.elem_type)
+    tensor = tensor_type(item.type)
+    dtype = wider_name(_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
         return DeclaredInput(item.name, None, dtype)
     dims: list[Dimension] = []
     for dim in tensor.shape.dim:
         dims.append(int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param)
     return DeclaredInput(item.name, tuple(dims), dtype)
+
+
+def tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
+    """Of a tensor, or of a tensor that may be left out: what is compiled always takes it."""
+    return kind.optional_type.elem_type.tensor_type if kind.HasField("optional_type") else kind.tensor_type
 
 
 def _dtype(element_type: int) -> str | None:

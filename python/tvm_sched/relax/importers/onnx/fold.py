@@ -22,7 +22,7 @@ ALWAYS_BYTES = 1 << 20
 """A folded value of up to this size is kept whatever it was made from."""
 
 GROWTH = 4
-"""A larger one may have so many times the bytes of the constants that it replaces (8-bit weights made 32-bit)."""
+"""A larger one may have this many times the bytes of the constants that it replaces (8-bit weights made 32-bit)."""
 
 REARRANGING = frozenset(
     {

@@ -23,6 +23,7 @@ from .fold import fold_model
 from .loops import unique_names
 from .native import NativeError, upgrade
 from .operators import UnsupportedNode, is_known
+from .widen import widen_types
 
 if TYPE_CHECKING:
     import onnx
@@ -93,6 +94,7 @@ def prepare(
         graph = _folded(graph, where)
     except UnsupportedNode as error:
         raise InputError(f"{where}: {error}") from None
+    widen_types(graph)
     return _to_proto(graph)
 
 
@@ -116,6 +118,8 @@ def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: M
             graph.register_initializer(value)
             continue
         graph.inputs.append(value)
+        if isinstance(value.type, ir.OptionalType):  # it is given always
+            value.type = value.type.elem_type
         if value.name in shapes:
             value.shape = ir.Shape(shapes[value.name])
     for other in model.graphs():

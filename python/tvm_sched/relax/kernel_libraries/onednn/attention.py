@@ -13,7 +13,7 @@ from ..registry import KernelSet
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
 
 FEWEST_SCORES = 64 * 64
-"""Below so many scores a head the separate kernels are as fast."""
+"""Below this many scores a head the separate kernels are as fast."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class ChainFinder:
         self.channels = self.shape[-1]
 
     def find(self, limit: int = LIMIT) -> Chain:
-        """The longest chain with at most so many operations after bias and scale."""
+        """The longest chain with at most this many operations after bias and scale."""
         self.chain, self.limit = Chain(self.start), limit
         while self._step():
             pass

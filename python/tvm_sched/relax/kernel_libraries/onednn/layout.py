@@ -28,7 +28,7 @@ BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"
 POOLS = {f"nn.{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg") for n in (1, 2, 3)}
 REDUCTIONS = {"mean", "sum", "max", "min"}
 FEW_CHANNELS = 8
-"""From so many on, a transposed convolution to channels last fills vectors well enough."""
+"""From this many on, a transposed convolution to channels last fills vectors well enough."""
 
 
 @dataclass(frozen=True)

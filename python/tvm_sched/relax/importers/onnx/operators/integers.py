@@ -12,15 +12,20 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ..widen import WIDER
 from .registry import Node, constant_of, dtype_of
 
 RANGES = {
+    "int2": (-2, 1),
+    "uint2": (0, 3),
+    "int4": (-8, 7),
+    "uint4": (0, 15),
     "int8": (-128, 127),
     "uint8": (0, 255),
     "int16": (-32768, 32767),
     "uint16": (0, 65535),
 }
-"""Least and greatest value of the types that are quantised to."""
+"""Least and greatest value of the types that are quantised to; those below a byte are held in a wider one."""
 _EXACT = 1 << 24
 
 
@@ -85,7 +90,7 @@ def saturate(node: Node, value: relax.Expr, zero: relax.Expr | None, dtype: str)
     rounded = node.emit(relax.op.round(value))
     if not is_zero(zero):
         rounded = node.emit(relax.op.add(rounded, cast(node, zero, "float32")))
-    return cast(node, node.emit(relax.op.clip(rounded, least, greatest)), dtype)
+    return cast(node, node.emit(relax.op.clip(rounded, least, greatest)), WIDER.get(dtype, dtype))
 
 
 def dequantize(node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:

@@ -10,7 +10,7 @@ from tvm import relax
 
 from .integers import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
 from .registry import Node, converter, dtype_of
-from .small_floats import SMALL_FLOATS, decode, encode
+from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 
 _UINT8 = onnx.TensorProto.UINT8
 
@@ -20,12 +20,16 @@ _UINT8 = onnx.TensorProto.UINT8
 def quantize_linear(node: Node) -> relax.Expr:
     """Quantise a tensor as a whole, along an axis, or in blocks along an axis."""
     x, zero = node.inputs[0], node.input(2)
-    dtype = dtype_of(zero) if zero is not None else _output_dtype(node)
+    dtype = _output_dtype(node) if zero is None or node.attribute("output_dtype", 0) else dtype_of(zero)
     scale, zero = (_spread(node, x, value) for value in (node.inputs[1], zero))
-    if dtype in SMALL_FLOATS:
+    if dtype in SMALL_FLOATS or dtype == FLOAT4:
         # Zero points of floating point are 0.
         quotient = node.emit(relax.op.divide(cast(node, x, "float32"), cast(node, scale, "float32")))
-        return encode(node, quotient, dtype, bool(node.attribute("saturate", 1)))
+        return (
+            round_to_float4(node, quotient)
+            if dtype == FLOAT4
+            else encode(node, quotient, dtype, bool(node.attribute("saturate", 1)))
+        )
     return quantize(node, x, scale, zero, dtype)
 
 
@@ -37,9 +41,9 @@ def dequantize_linear(node: Node) -> relax.Expr:
     if dtype_of(x) in SMALL_FLOATS:
         factor = cast(node, _spread(node, x, scale), "float32")
         return cast(node, node.emit(relax.op.multiply(decode(node, x), factor)), dtype_of(scale))
-    if dtype_of(x) not in ("int8", "uint8", "int16", "uint16", "int32"):
+    if dtype_of(x) not in ("int8", "uint8", "int16", "uint16", "int32", "float32"):  # float32 stands for float4_e2m1fn
         raise node.unsupported(
-            f"its input is {dtype_of(x)}; integers of 8, 16 or 32 bits and floating point of 8 bits are allowed"
+            f"its input is {dtype_of(x)}; integers of up to 32 bits and floating point of 8 or 4 bits are allowed"
         )
     dtype = dtype_of(scale)
     scale, zero = (_spread(node, x, value) for value in (scale, node.input(2)))
@@ -148,7 +152,7 @@ def _integer_conv(
 def _output_dtype(node: Node) -> str:
     number = node.attribute("output_dtype", 0) or _UINT8
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(number))
-    if dtype not in SMALL_FLOATS:
+    if dtype not in SMALL_FLOATS and dtype != FLOAT4:
         range_of(node, dtype)
     return dtype
 

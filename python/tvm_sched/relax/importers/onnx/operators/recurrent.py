@@ -20,6 +20,11 @@ _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False,
 @converter("LSTM", "GRU", "RNN")
 def recurrent(node: Node) -> list[relax.Expr]:
     """Inputs X, W, R, B, sequence_lens, initial_h, initial_c, P; outputs Y, Y_h, Y_c."""
+    return _layer(node)
+
+
+def _layer(node: Node, rounded: bool = False) -> list[relax.Expr]:
+    """The layer of a node, with the state as it is or rounded to 8 bits."""
     kind = node.operator.lower()
     swapped = bool(node.attributes.get("layout", 0))
     directions = _directions(node)
@@ -27,7 +32,7 @@ def recurrent(node: Node) -> list[relax.Expr]:
     states = [_swap(node, s) if swapped and s is not None else s for s in (node.input(5), node.input(6))]
     results = []
     for d, reverse in enumerate(directions):
-        cell = _cell(node, kind, x, d, reverse)
+        cell = _cell(node, kind, x, d, reverse, rounded)
         h, c = (_slice(node, state, d) for state in states)
         results.append(emit_direction(node.builder, cell, _weights(node, cell, d), x, h, c, node.input(4)))
     y = [_join(node, [r[0] for r in results], 1)]  # steps, directions, batch, hidden
@@ -41,14 +46,14 @@ def recurrent(node: Node) -> list[relax.Expr]:
 def dynamic_quantize_lstm(node: Node) -> list[relax.Expr]:
     """Inputs of LSTM, then scale and zero point of W and of R, which are 8-bit and transposed.
 
-    X is quantised by its range as ONNX Runtime does. The state is not: it stays float32, where ONNX Runtime rounds it to
-    8 bits before each step, so that results differ from its by less than these steps of 1/255 of the state's range make.
+    X as a whole, and each sequence's state before each step, are rounded to 8 bits of their range. ONNX Runtime does so,
+    too, but takes the states of those sequences together which one of its threads computes.
     """
     x = node.input(0)
     inputs = [dequantize(node, *dynamically_quantized(node, x)), *(node.input(k) for k in range(1, 8))]
     for position, scale in ((1, 8), (2, 10)):
         inputs[position] = _dequantized_weights(node, position, scale)
-    return list(recurrent(replace(node, operator="LSTM", inputs=tuple(inputs))))
+    return _layer(replace(node, operator="LSTM", inputs=tuple(inputs)), rounded=True)
 
 
 def _dequantized_weights(node: Node, position: int, scale: int) -> relax.Expr:
@@ -74,7 +79,7 @@ def _directions(node: Node) -> tuple[bool, ...]:
     return _DIRECTIONS[name]
 
 
-def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool) -> Cell:
+def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool, rounded: bool) -> Cell:
     steps, batch, _ = node.shape(x, "its input X")
     hidden = node.shape(node.input(2), "its recurrent weights R")[-1]
     clip = node.attributes.get("clip")
@@ -89,6 +94,7 @@ def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool) -> Cell:
         lengths=node.input(4) is not None,
         peepholes=kind == "lstm" and node.input(7) is not None,
         input_forget=bool(node.attributes.get("input_forget", 0)),
+        rounded_state=rounded,
         linear_before_reset=kind == "gru" and bool(node.attributes.get("linear_before_reset", 0)),
         dtype=dtype_of(x),
     )

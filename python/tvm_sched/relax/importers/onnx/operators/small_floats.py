@@ -47,6 +47,8 @@ LAYOUTS = {
 EXPONENTS = "float8_e8m0fnu"
 """Powers of two without sign."""
 SMALL_FLOATS = {*LAYOUTS, EXPONENTS}
+FLOAT4 = "float4_e2m1fn"
+"""0, 1/2, 1, 3/2, 2, 3, 4, 6 and their negatives; a graph holds them in float32 (`widen`)."""
 
 
 def decode(node: Node, x: relax.Expr) -> relax.Expr:
@@ -86,6 +88,30 @@ def encode(node: Node, x: relax.Expr, dtype: str, saturate: bool = True, roundin
         return te.compute(a.shape, element, name="encode")
 
     return node.builder.emit_te(compute, x, primfunc_name_hint=f"to_{dtype}")
+
+
+def round_to_float4(node: Node, x: relax.Expr) -> relax.Expr:
+    """A float32 tensor rounded half to even to the nearest value of `FLOAT4`; what is too large becomes 6, and NaN -0, as in ml_dtypes."""
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        def number(value: float) -> tvm.tirx.Expr:
+            return tvm.tirx.const(value, "float32")
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            value = a(*i)
+            size = tvm.tirx.min(tvm.tirx.abs(value), number(6.0))
+            # Steps are a half below 2, 1 below 4, and 2 above.
+            step = tvm.tirx.Select(
+                size < number(2.0), number(0.5), tvm.tirx.Select(size < number(4.0), number(1), number(2))
+            )
+            near = tvm.tirx.nearbyint(size / step) * step
+            bits = tvm.tirx.reinterpret("uint32", near) | (tvm.tirx.reinterpret("uint32", value) & _u(0x80000000))
+            bits = tvm.tirx.Select(tvm.tirx.isnan(value), _u(0x80000000), bits)
+            return tvm.tirx.reinterpret("float32", bits)
+
+        return te.compute(a.shape, element, name="float4")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint="to_float4")
 
 
 def _rounded(bits: tvm.tirx.Expr, layout: Layout, saturate: bool) -> tvm.tirx.Expr:

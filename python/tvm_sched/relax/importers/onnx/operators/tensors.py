@@ -7,11 +7,13 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import tvm
 from tvm import relax, te
 
+from ..widen import WIDER
 from .registry import Node, converter, dtype_of
-from .small_floats import SMALL_FLOATS, decode, encode
+from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 from .upstream import convert_upstream
 
 NUMBERS = {
@@ -23,20 +25,19 @@ NUMBERS = {
 
 @converter("Cast")
 def cast(node: Node) -> relax.Expr:
-    """Between the types that the kernels compute in, and 8-bit floating point; TVM's neither saturates nor unpacks."""
-    from tvm.relax.frontend.onnx.onnx_frontend import get_type
-
-    to = get_type(node.attribute("to"))
+    """Between the types that the kernels compute in, and smaller ones; TVM's neither saturates nor unpacks."""
+    to = _type(node.attribute("to"))
     x = node.input(0)
     if isinstance(x, relax.ShapeExpr):
         return convert_upstream(node)
     known = dtype_of(x)
     for kind in (to, known):
-        if kind not in NUMBERS | SMALL_FLOATS:
+        if kind not in (allowed := NUMBERS | SMALL_FLOATS | WIDER.keys()):
             raise node.unsupported(
-                f"a cast from {known} to {to}; types are {', '.join(sorted(NUMBERS | SMALL_FLOATS))}: export the model "
-                "with one of these"
+                f"a cast from {known} to {to}; types are {', '.join(sorted(allowed))}: export the model with one of these"
             )
+    if to in WIDER:
+        return _narrow(node, decode(node, x) if known in SMALL_FLOATS else x, to)
     if known == to:
         return x
     if known in SMALL_FLOATS:
@@ -45,6 +46,25 @@ def cast(node: Node) -> relax.Expr:
         wide = node.emit(relax.op.astype(x, "float32"))
         return encode(node, wide, to, bool(node.attribute("saturate", 1)), node.attribute("round_mode", "up"))
     return relax.op.astype(x, to) if known in SMALL_FLOATS else convert_upstream(node)
+
+
+def _type(number: int) -> str:
+    """ONNX's number of a type as numpy's name."""
+    return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name)
+
+
+def _narrow(node: Node, x: relax.Expr, to: str) -> relax.Expr:
+    """Values of a type below a byte, in the type that stands for it: integers keep their lowest bits, as ml_dtypes does."""
+    if to == FLOAT4:
+        return round_to_float4(node, node.emit(relax.op.astype(x, "float32")))
+    bits = int(to.lstrip("uint"))
+    whole = x if dtype_of(x).startswith(("int", "uint", "bool")) else node.emit(relax.op.astype(x, "int32"))
+    low = node.emit(relax.op.astype(whole, "int32"))
+    low = node.emit(relax.op.bitwise_and(low, relax.const((1 << bits) - 1, "int32")))
+    if to.startswith("int"):
+        top = relax.const(1 << (bits - 1), "int32")
+        low = node.emit(relax.op.subtract(node.emit(relax.op.bitwise_xor(low, top)), top))
+    return node.emit(relax.op.astype(low, WIDER[to]))
 
 
 @converter("Unsqueeze")

@@ -1,0 +1,215 @@
+"""How the distributions of this tree are built; ``setup.py`` of each says which one it is.
+
+========================= ============================================ ======================
+distribution              what is in it                                wheel
+========================= ============================================ ======================
+``tvm-sched-runtime``     the libraries, what loads and runs artifacts ``py3-none-linux_...``
+``tvm-sched``, split      the rest; depends on the runtime             ``py3-none-any``
+``tvm-sched``, whole      both: ``pip install .`` and ``-e .``         ``py3-none-linux_...``
+========================= ============================================ ======================
+
+The libraries know Python through tvm_ffi alone, so that one wheel serves every CPython.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Distribution, Extension
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARIES = Path("tvm_sched") / "_lib"
+SPLIT = "TVM_SCHED_SPLIT"
+"""Environment variable: 1 builds ``tvm-sched`` without what the runtime's distribution has."""
+RUNTIME_PACKAGES = ("tvm_sched.problem", "tvm_sched.runtime", "tvm_sched.schedule")
+"""What the runtime's distribution has as a whole; ``check_runtime.py`` imports all of it where nothing else is."""
+COMPILER_PACKAGES = ("tvm_sched.schedule.bounds",)
+"""But not these inside of them, which need more."""
+RUNTIME_MODULES = (
+    "tvm_sched",
+    "tvm_sched._library",
+    "tvm_sched._version",
+    "tvm_sched.cores",
+    "tvm_sched.errors",
+    "tvm_sched.files",
+    "tvm_sched.pipeline",
+    "tvm_sched.pipeline.artifact",
+    "tvm_sched.pipeline.compiled",
+    "tvm_sched.pipeline.execute",
+    "tvm_sched.pipeline.native",
+    "tvm_sched.pipeline.partition_problem",
+    "tvm_sched.pipeline.plan",
+    "tvm_sched.pipeline.pricing",
+    "tvm_sched.pipeline.simulator",
+    "tvm_sched.pipeline.verifier",
+    "tvm_sched.pipeline.wiring",
+    "tvm_sched.presets",
+    "tvm_sched.run_artifact",
+    "tvm_sched.toml_files",
+)
+"""And single modules; of a package, its ``__init__`` alone."""
+_BUNDLED = ("onednn-cpu-tbb",)
+"""Requirements that the runtime's wheel brings itself."""
+
+
+def in_runtime(module: str) -> bool:
+    """Whether a module, or a file beside it, belongs to the runtime's distribution."""
+    return module in RUNTIME_MODULES or (_is_in(module, RUNTIME_PACKAGES) and not _is_in(module, COMPILER_PACKAGES))
+
+
+def _is_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+class CMakeExtension(Extension):
+    """The libraries, as setuptools sees them: no sources, for CMake knows them."""
+
+    def __init__(self) -> None:
+        super().__init__("tvm_sched._lib.libtvm_sched", sources=[])
+
+
+class CMakeBuild(build_ext):
+    """Run CMake in ``build/`` (incremental), which writes into the source tree; a wheel gets what CMake installs."""
+
+    def run(self) -> None:
+        """Configure, build, and for a wheel install, stripped."""
+        cmake = self._tool("cmake")
+        build = ROOT / "build"
+        if Path(cmake).is_relative_to(tempfile.gettempdir()):
+            # pip's isolated build: its tools are gone afterwards, and a folder that was configured with them is of no
+            # use to anybody else.
+            build = build / "isolated"
+        subprocess.check_call([cmake, "-S", ROOT, "-B", build, *self._options(build)])
+        subprocess.check_call([cmake, "--build", build, "--target", "tvm_sched", "--parallel", str(self._jobs())])
+        if not self._in_source_tree():
+            folder = self._folder()
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.check_call(
+                [cmake, "--install", build, "--component", "tvm_sched", "--prefix", folder, "--strip"]
+            )
+            if isinstance(self.distribution, Runtime):
+                # Not stripped: others made these.
+                subprocess.check_call([cmake, "--install", build, "--component", "bundled", "--prefix", folder])
+
+    def get_outputs(self) -> list[str]:
+        """Return what a wheel takes from this command."""
+        return [str(file) for file in self._folder().rglob("*") if file.is_file()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """Nothing is copied into the source tree afterwards: CMake wrote it there."""
+        return {}
+
+    def _folder(self) -> Path:
+        return (ROOT / "python" if self._in_source_tree() else Path(self.build_lib)).absolute() / LIBRARIES
+
+    def _in_source_tree(self) -> bool:
+        return bool(self.inplace or self.editable_mode)
+
+    def _options(self, build: Path) -> list[str]:
+        options = [f"-DPython_EXECUTABLE={sys.executable}"]
+        ninja = self._tool("ninja", required=False)
+        cache = build / "CMakeCache.txt"
+        made_with_ninja = cache.is_file() and "CMAKE_GENERATOR:INTERNAL=Ninja" in cache.read_text()
+        if ninja and (made_with_ninja or not cache.is_file()):
+            # Named each time: pip's ninja lives in a folder that is gone after the build.
+            options += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+        elif made_with_ninja:
+            cache.unlink()
+        return options
+
+    def _jobs(self) -> int:
+        return int(self.parallel or os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or 2)
+
+    @staticmethod
+    def _tool(name: str, required: bool = True) -> str:
+        """Find a tool beside this Python (pip puts it there) or on the path."""
+        beside = Path(sys.executable).parent / name
+        found = shutil.which(name) or (str(beside) if beside.is_file() else None)
+        if found is None and required:
+            raise SystemExit(f"{name} was not found; `pip install {name}` brings it")
+        return found or ""
+
+
+class FreshWheel(bdist_wheel):
+    """A wheel without what an earlier one left in the folder that it is built in."""
+
+    def run(self) -> None:
+        """Remove that folder, then build."""
+        shutil.rmtree(self.get_finalized_command("build").build_base, ignore_errors=True)
+        super().run()
+
+
+class AnyPython(FreshWheel):
+    """A wheel for every CPython of the platform that its libraries are for."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tag, without the interpreter that builds."""
+        return ("py3", "none", super().get_tag()[2])
+
+
+class OwnFolder(Distribution):
+    """A distribution that is built in a folder of its own."""
+
+    def __init__(self, attributes: dict[str, object] | None = None) -> None:
+        super().__init__(attributes)
+        self.cmdclass["bdist_wheel"] = FreshWheel
+        folder = ROOT / "build" / "setuptools" / type(self).__name__.lower()
+        self.get_option_dict("build")["build_base"] = (__file__, str(folder))
+
+
+class Whole(OwnFolder):
+    """``tvm-sched`` with everything."""
+
+    def __init__(self, attributes: dict[str, object] | None = None) -> None:
+        super().__init__(attributes)
+        self.cmdclass.update(build_ext=CMakeBuild, bdist_wheel=AnyPython)
+        self.ext_modules = [CMakeExtension()]
+
+
+class Runtime(Whole):
+    """``tvm-sched-runtime``."""
+
+    def __init__(self, attributes: dict[str, object] | None = None) -> None:
+        super().__init__(attributes)
+        self.cmdclass["build_py"] = _part(of_runtime=True)
+
+
+class Split(OwnFolder):
+    """``tvm-sched`` without what ``tvm-sched-runtime`` has."""
+
+    def __init__(self, attributes: dict[str, object] | None = None) -> None:
+        super().__init__(attributes)
+        self.cmdclass["build_py"] = _part(of_runtime=False)
+
+    def parse_config_files(self, *arguments: object, **named: object) -> None:
+        """Read ``pyproject.toml``; then the runtime is required in place of what it brings."""
+        super().parse_config_files(*arguments, **named)
+        requirements = [text for text in self.install_requires if not text.startswith(_BUNDLED)]
+        self.install_requires = [f"tvm-sched-runtime=={self.metadata.version}", *requirements]
+        self.metadata.install_requires = self.install_requires  # written into the wheel from there
+
+
+def _part(of_runtime: bool) -> type[build_py]:
+    """The command that copies the Python files of one of the two distributions."""
+
+    class Part(build_py):
+        def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+            found = super().find_package_modules(package, package_dir)
+            return [
+                (package, name, file)
+                for package, name, file in found
+                if in_runtime(package if name == "__init__" else f"{package}.{name}") == of_runtime
+            ]
+
+        def find_data_files(self, package: str, src_dir: str) -> list[str]:
+            return list(super().find_data_files(package, src_dir)) if in_runtime(package) == of_runtime else []
+
+    return Part

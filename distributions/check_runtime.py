@@ -1,0 +1,30 @@
+"""Imports all of ``tvm-sched-runtime`` in an environment that holds nothing else, and prices a schedule there.
+
+``make test-wheels`` runs it, and cibuildwheel for each CPython; nothing of the source tree is on its path.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from importlib import metadata
+
+ABSENT = ("tvm", "ortools", "scipy", "xgboost", "typer", "rich")
+
+present = [name for name in ABSENT if importlib.util.find_spec(name)]
+assert not present, f"these are installed, so nothing is shown: {present}"
+
+files = [file for file in metadata.files("tvm-sched-runtime") or () if file.suffix == ".py"]
+modules = [".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files]
+assert len(modules) > 40, modules
+for module in modules:
+    importlib.import_module(module)
+
+import tvm_sched  # noqa: E402
+from tvm_sched._library import function  # noqa: E402
+from tvm_sched.problem import load_topology  # noqa: E402
+
+topology = load_topology("v100-server")
+assert len(topology.devices) == 4
+why_not = function("tvm_sched.why_not_onednn")()
+print(f"tvm-sched-runtime {tvm_sched.__version__}: {len(modules)} modules, oneDNN: {why_not or 'there'}")

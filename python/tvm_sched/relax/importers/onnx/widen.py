@@ -1,0 +1,58 @@
+"""Types below a byte, held in wider ones that have all of their values: kernels compute in whole bytes.
+
+Graph inputs and outputs of these types become inputs and outputs of the wider ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+WIDER = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8", "float4_e2m1fn": "float32"}
+"""The type that stands for each, by the names of ml_dtypes."""
+
+
+def wider_name(dtype: str | None) -> str | None:
+    """The type that stands for one; other types are themselves."""
+    return WIDER.get(dtype, dtype) if dtype is not None else None
+
+
+def widen_types(model: ir.Model) -> None:
+    """Give every value of a type below a byte the type that stands for it, in place.
+
+    ``Cast`` keeps its attribute ``to`` and ``QuantizeLinear`` gets ``output_dtype``: what they make keeps to the range of the
+    smaller type.
+    """
+    import onnx_ir as ir
+
+    for node in model.graph:
+        if node.op_type == "QuantizeLinear" and len(node.inputs) > 2 and node.inputs[2] is not None:
+            zero = node.inputs[2].dtype
+            if zero is not None and _wider(zero) is not None:
+                node.attributes["output_dtype"] = ir.AttrInt64("output_dtype", int(zero))
+        for value in node.outputs:
+            _widen(value)
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        _widen(value)
+
+
+def _widen(value: ir.Value) -> None:
+    import onnx_ir as ir
+
+    wide = _wider(value.dtype) if value.dtype is not None else None
+    if wide is None:
+        return
+    value.type = ir.TensorType(ir.DataType.from_numpy(np.dtype(wide)))
+    if value.const_value is not None:
+        value.const_value = ir.tensor(value.const_value.numpy().astype(wide), name=value.name)
+
+
+def _wider(dtype: ir.DataType) -> str | None:
+    try:
+        return WIDER.get(dtype.numpy().name)
+    except TypeError:  # text, or nothing that is known
+        return None

@@ -1,0 +1,126 @@
+"""The command ``tvm-sched-run``: run an artifact where only the runtime's distribution is installed.
+
+``tvm-sched run`` does the same with plan, timeline and trace beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+from .errors import InputError, TvmSchedError
+
+if TYPE_CHECKING:
+    from .runtime.values import Array
+
+_BAD_INPUT, _FAILURE, _INTERRUPTED = 2, 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status: 0, 1 for a run that failed, 2 for wrong input."""
+    options = _parser().parse_args(arguments)
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    try:
+        _run(options)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    except TvmSchedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _FAILURE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:  # as by `| head`; nor can Python write what it still holds
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILURE
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tvm-sched-run",
+        description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote.",
+    )
+    parser.add_argument("artifact", type=Path, metavar="ARTIFACT")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy|FILE.npz",
+        help="value of an input, or of several; may be repeated; others are random",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default: 0)")
+    parser.add_argument("--repeat", type=int, default=10, metavar="N", help="runs that are measured (default: 10)")
+    parser.add_argument("--warm-up", type=int, default=2, metavar="N", help="runs before them (default: 2)")
+    parser.add_argument("--parameters", type=Path, metavar="FILE", help="safetensors file of the parameters")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of all CPU devices together")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="write the last outputs there, as output_0.npy, ..."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--version", action="version", version=f"tvm-sched-runtime {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> None:
+    if options.repeat < 1 or options.warm_up < 0 or options.seed < 0:
+        raise InputError(
+            f"--repeat {options.repeat} --warm-up {options.warm_up} --seed {options.seed}: at least 1, 0 and 0 are allowed"
+        )
+    from .runtime.values import read_inputs, save_outputs
+
+    run = _run_pipeline if options.artifact.is_dir() else _run_module
+    result, outputs = run(options, read_inputs(options.input))
+    if options.output is not None:
+        save_outputs(options.output, outputs)
+    result["outputs"] = [{"shape": list(value.shape), "dtype": value.dtype.name} for value in outputs]
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return
+    for name, seconds in result["latency_seconds"].items():
+        print(f"{name:10} {1e3 * seconds:.3f} ms")
+    for n, value in enumerate(result["outputs"]):
+        print(f"output_{n}   {value['shape']} {value['dtype']}")
+
+
+def _run_module(options: argparse.Namespace, given: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
+    """Latency of an artifact with one schedule, by the executor's clock."""
+    from .runtime import load
+    from .runtime.parameters import require_parameters
+    from .runtime.values import choose_inputs
+
+    module = load(options.artifact, options.parameters, threads=options.threads)
+    require_parameters(options.artifact, module.parameters())
+    values = choose_inputs(module.plans(), given, options.seed)
+    measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))
+    return {"repeat": measured.pop("repeat"), "latency_seconds": measured}, module.run(*values)
+
+
+def _run_pipeline(options: argparse.Namespace, given: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
+    """Time between the results of batches that follow each other without a pause."""
+    from .pipeline import load
+    from .runtime.values import choose_inputs
+
+    if options.parameters or options.threads is not None:
+        raise InputError(
+            f"{options.artifact} is a pipeline; --parameters and --threads are for artifacts of one schedule"
+        )
+    pipeline = load(options.artifact)
+    batch = choose_inputs([{"arguments": pipeline.arguments()}], given, options.seed)
+    if options.warm_up:
+        pipeline.run([batch] * options.warm_up)
+    results, ran = pipeline.trace([batch] * options.repeat)
+    return {"repeat": options.repeat, "latency_seconds": {"batch": 1e-9 * ran.steady_ns}}, results[-1].value()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Inputs of an artifact from files, its outputs into files."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..files import write_atomically
+from .tensors import random_value
+
+Array = np.ndarray[Any, Any]
+
+
+def read_inputs(texts: Iterable[str]) -> dict[str, Array]:
+    """Arrays of ``NAME=FILE.npy`` texts, and all those of ``FILE.npz`` texts, by their names.
+
+    Raises
+    ------
+    InputError
+        A text is neither, a file cannot be read, or a name comes twice.
+    """
+    arrays: dict[str, Array] = {}
+    for text in texts:
+        for name, array in _read_input(text).items():
+            if name in arrays:
+                raise InputError(f"--input {text}: input {name!r} has a value already")
+            arrays[name] = array
+    return arrays
+
+
+def _read_input(text: str) -> dict[str, Array]:
+    name, mark, file = text.partition("=")
+    if mark and name and file:
+        return {name: read_array(f"--input {text}", Path(file))}
+    if mark or Path(text).suffix != ".npz":
+        raise InputError(f"--input {text}: expected NAME=FILE.npy or FILE.npz")
+    try:
+        with np.load(text, allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"--input {text}: cannot be read as NumPy arrays ({error})") from None
+
+
+def read_array(what: str, file: Path) -> Any:
+    """The array of a ``.npy`` file; ``what`` begins the message where there is none."""
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{what}: {file} cannot be read as a NumPy array ({error})") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{what}: {file} holds several arrays; a .npy file with one is expected")
+    return array
+
+
+def choose_inputs(plans: Sequence[dict[str, Any]], given: Mapping[str, Array], seed: int) -> list[Array]:
+    """Inputs for the first plan that takes those given; the others are random.
+
+    Raises
+    ------
+    InputError
+        A name that no plan knows, or shapes or dtypes that no plan takes.
+    """
+    names = list(dict.fromkeys(argument["name"] for plan in plans for argument in plan["arguments"]))
+    for name in given:
+        if name not in names:
+            raise InputError(f"--input {name}: the artifact has no such input; it has {', '.join(names) or 'none'}")
+    for plan in plans:
+        if all(_takes(argument, given) for argument in plan["arguments"]):
+            rng = np.random.default_rng(seed)
+            return [random_value(rng, argument) if argument["name"] not in given else given[argument["name"]]
+                    for argument in plan["arguments"]]  # fmt: skip
+    found = ", ".join(f"{name}: {list(value.shape)} {value.dtype}" for name, value in given.items())
+    allowed = "; or ".join(
+        ", ".join(f"{a['name']}: {list(a['shape'])} {a['dtype']}" for a in plan["arguments"]) for plan in plans
+    )
+    raise InputError(f"the artifact takes no inputs {found}; allowed are {allowed}")
+
+
+def _takes(argument: Mapping[str, Any], given: Mapping[str, Array]) -> bool:
+    value = given.get(argument["name"])
+    return value is None or (list(value.shape) == list(argument["shape"]) and value.dtype.name == argument["dtype"])
+
+
+def save_outputs(directory: Path, outputs: Sequence[Array]) -> None:
+    """Write ``output_0.npy``, ...; makes the folder.
+
+    Raises
+    ------
+    InputError
+        It cannot be made or written.
+    """
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output {directory}: cannot be made ({error.strerror or error})") from None
+    for n, value in enumerate(outputs):
+        content = io.BytesIO()
+        np.save(content, value)
+        write_atomically(directory / f"output_{n}.npy", content.getvalue())
