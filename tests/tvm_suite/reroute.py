@@ -1,4 +1,4 @@
-"""A plugin of pytest: Relax modules that a test compiles for the CPU go through ``tvm_sched/cpu2``, where that takes them."""
+"""A plugin of pytest: Relax modules that a test compiles for the CPU go through ``tvm_sched/cpu2``, if that takes them."""
 
 from __future__ import annotations
 

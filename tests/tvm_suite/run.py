@@ -56,7 +56,9 @@ def run(files: list[Path], way: str, folder: Path) -> Outcomes:
         env=environment, cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if not report.exists():
-        sys.exit(f"{way}: pytest wrote no report (status {done.returncode})\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(
+            f"{way}: pytest wrote no report (status {done.returncode})\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     said = [line for line in done.stdout.splitlines() if line.startswith("tvm_sched:")]
     print(f"{way}: {done.stdout.strip().splitlines()[-1]}", *said, sep="\n  ", flush=True)
     found: Outcomes = {}
