@@ -46,7 +46,7 @@ export BUILD_REQUIREMENTS
 .NOTPARALLEL:
 
 help: ## Show this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
 demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on two topologies; read text from a picture
 	$(VENV)/bin/tvm-sched demo $(DEMO_ARGS)
@@ -209,6 +209,8 @@ $(STAMPS)/tools: pyproject.toml | $(STAMPS)/venv
 $(STAMPS)/package: pyproject.toml setup.py $(STAMPS)/tools
 	@echo "== tvm_sched, its C++ library and what they need"
 	$(PIP) install $(PIP_ARGS) --no-build-isolation -e .
+	@# A wheel has no links, so oneDNN's 65 MB are there three times.
+	@cd $(VENV)/lib && for copy in libdnnl.so libdnnl.so.3; do [ ! -f libdnnl.so.3.2 ] || ln -f libdnnl.so.3.2 $$copy; done
 	@touch $@
 
 $(STAMPS)/library: $(SOURCES) $(STAMPS)/package

@@ -1,7 +1,8 @@
 """What each improver of `anytime` is worth: the same work with all of them and without one, on instances of many kinds.
 
 Work is limited, not time, so that the figures are the same on every machine. "Loaded": parameters come from host memory
-before a kernel reads them, over buses that copies use, too; "unloaded": nothing comes from host memory.
+before a kernel reads them, over buses that copies use, too; "unloaded": nothing comes from host memory. With ``--json FILE``
+what was measured is kept there, and a run that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Measurement(msgspec.Struct, frozen=True):
     instance: str
     loaded: bool
     without: str
+    work: float
     costs: tuple[float, ...]
     bound: float
 
@@ -89,8 +91,6 @@ INSTANCES = (
     _tasks("experts", "v100-hetero", True),
     _tasks("series-parallel", "a6000-server", True),
     _tasks("unet", "a6000-server", True),
-    _network("inception_v1", "p4d"),
-    _decoder("gpt2-large", "a6000-server"),
     _tasks("cholesky", "a6000-server", False),
     _tasks("experts", "v100-server", False),
     _tasks("towers", "v100-hetero", False),
@@ -98,6 +98,8 @@ INSTANCES = (
     _layered(1, 4, False),
     _layered(3, 8, False),
     _layered(2, 4, True),
+    _network("inception_v1", "p4d"),
+    _decoder("gpt2-large", "v100-server"),
 )
 
 
@@ -111,19 +113,23 @@ def search(problem: Problem, seed: int, work: float, without: str) -> ScheduleSt
     return state
 
 
-def measure(instances: Sequence[Instance], seeds: int, work: float, only: Sequence[str] = ()) -> Iterator[Measurement]:
-    """All improvers, and all but one, on each instance."""
+def measure(
+    instances: Sequence[Instance], seeds: int, work: float, only: Sequence[str] = (), known: Sequence[Measurement] = ()
+) -> Iterator[Measurement]:
+    """All improvers, and all but one, on each instance; what is known already is not measured again."""
+    done = {(m.instance, m.loaded, m.without): m for m in known if (len(m.costs), m.work) == (seeds, work)}
     for instance in instances:
         problem = instance.make()
         names = [turn.improver.name for turn in turns(problem, AnytimeOptions(), work)]
         for without in (ALL, *(name for name in names if not only or name in only)):
-            costs, bound = [], 0.0
-            for seed in range(seeds):
-                state = search(problem, seed, work, without)
-                costs.append(float(state.cost))
-                bound = float(state.bound)
-            yield (found := Measurement(instance.name, instance.loaded, without, tuple(costs), bound))
-            screen.print(f"{found.instance} without {found.without}: {found.above:.3f} % above the bound")
+            found = done.get((instance.name, instance.loaded, without))
+            if found is None:
+                states = [search(problem, seed, work, without) for seed in range(seeds)]
+                costs = tuple(float(state.cost) for state in states)
+                bound = float(states[0].bound)
+                found = Measurement(instance.name, instance.loaded, without, work, costs, bound)
+                screen.print(f"{found.instance} without {found.without}: {found.above:.3f} % above the bound")
+            yield found
 
 
 def table(found: Sequence[Measurement]) -> list[list[str]]:
@@ -172,11 +178,15 @@ def main(arguments: Any = None) -> None:
     given = given_parser.parse_args(arguments)
     seeds, instances = (2, INSTANCES[::5]) if given.quick else (given.seeds, INSTANCES)
     only = [name for name in given.only.split(",") if name]
-    found = list(measure(instances, seeds, given.work, only))
+    resume: Path | None = given.json
+    known = msgspec.json.decode(resume.read_bytes(), type=list[Measurement]) if resume and resume.is_file() else []
+    found: list[Measurement] = []
+    for each in measure(instances, seeds, given.work, only, known):
+        found.append(each)
+        if resume:
+            resume.write_bytes(msgspec.json.encode(found + [m for m in known if m not in found]))
     for row in table(found):
         print(" | ".join(row))
-    if given.json:
-        given.json.write_bytes(msgspec.json.encode(found))
     if given.markdown:
         Path(given.markdown).write_text(page(found, given.work, seeds))
 

@@ -60,3 +60,27 @@ def test_docs_name_files_that_exist():
     for page in PAGES:
         for path in re.findall(r"`((?:python|cpp|docs|examples|tests|benchmarks)/[\w./-]+)`", page.read_text()):
             assert (ROOT / path).exists(), (page, path)
+
+
+def test_llms_txt_names_pages_that_exist():
+    text = (ROOT / "docs" / "llms.txt").read_text()
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert {link for link in links if not (ROOT / "docs" / link).is_file()} == set()
+    tasks = {f"tasks/{page.name}" for page in (ROOT / "docs" / "tasks").glob("*.md")}
+    assert tasks <= set(links)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
+
+
+def test_pictures_are_small_and_shown():
+    text = "".join(page.read_text() for page in PAGES)
+    for picture in (ROOT / "docs").rglob("*.svg"):
+        assert picture.name in text, picture
+        assert picture.stat().st_size < 100_000, picture
+
+
+def test_every_page_is_in_the_site():
+    named = set(re.findall(r"([\w/]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert named == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}

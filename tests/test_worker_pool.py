@@ -17,7 +17,7 @@ from tvm_sched.testing.regal import regal_like
 from tvm_sched.worker_pool import distribute, have_workers, workers
 
 SMALL = {
-    "anytime": {"work": 0.1, "operators": 5, "seed": 2},
+    "anytime": {"work": 0.1, "seed": 2},
     "sortinghat": {"q": 2, "dominators": 1, "seed": 2},
 }
 SEARCH = {"evaluations": 100, "populations": 3, "seed": 3, "threads": 1}

@@ -49,8 +49,8 @@ def test_schedulers(run):
     said = {entry["name"]: entry for entry in run("schedulers", "--json").json}
     assert list(said) == schedulers.names()
     options = {option["name"]: option for option in said["anytime"]["options"]}
-    assert options["time_limit"]["default"] > 0
-    assert options["time_limit"]["type"] == "float"
+    assert options["stage"]["default"] > 0
+    assert options["stage"]["type"] == "int"
     assert "Seconds" in options["time_limit"]["description"]
     assert "time_limit" in run("schedulers").stdout
 

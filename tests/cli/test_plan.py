@@ -32,10 +32,18 @@ def test_schedule_shows_latency_bound_and_gap(run, problem_file):
 
 
 def test_options_reach_the_scheduler(run, problem_file):
-    result = run("schedule", problem_file, "--option", "seed=5", "--time-limit", 3, "--option", "operators=4", "--json")
+    result = run("schedule", problem_file, "--option", "seed=5", "--time-limit", 3, "--option", "stage=1", "--json")
     assert result.json["options"]["seed"] == 5
     assert result.json["options"]["time_limit"] == 3
-    assert result.json["options"]["operators"] == 4
+    assert result.json["options"]["stage"] == 1
+    assert result.json["status"] in ("optimal", "no better found", "time limit")
+
+
+def test_an_old_name_is_said_in_a_line(run, problem_file):
+    result = run("schedule", problem_file, "-s", "exact", "--time-limit", 1, "--option", "operators=4", "--json")
+    assert result.json["scheduler"] == "anytime"
+    assert result.stderr.count("'exact' is an old name of 'anytime'") == 1
+    assert "no option operators any more" in result.stderr
 
 
 def test_a_seed_that_a_scheduler_does_not_know_is_ignored_aloud(run, problem_file):
@@ -95,7 +103,7 @@ def test_verify_lists_what_is_broken(fails, problem_file, schedule_file):
 
 def test_compare(run, problem_file, tmp_path):
     result = run(
-        "compare", problem_file, "--schedulers", "exact,single", "--option", "exact.operators=4", "--time-limit", 5,
+        "compare", problem_file, "--schedulers", "anytime,single", "--option", "anytime.stage=1", "--time-limit", 5,
         "--report", tmp_path / "r.html", "--json",
     )  # fmt: skip
     first, second = result.json["schedulers"]

@@ -18,7 +18,7 @@ from tvm_sched.pipeline.programs import (
     bottleneck_guess_bound,
     exact_program,
     simple_bound,
-    windows,
+    stage_ranges,
 )
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.testing.regal import regal_like
@@ -118,7 +118,7 @@ def test_ideals_give_the_optimum_and_nobody_beats_it(seed, stages):
 def test_windows_hold_every_partition_within_the_cutoff(seed, stages):
     problem = small_problem(seed, 7)
     found = partition(problem, stages, "slicegraph", {"evaluations": 100})
-    first, last = windows(problem, stages, found.cost)
+    first, last = stage_ranges(problem, stages, found.cost)
     assert (first <= found.stage_of).all()
     assert (found.stage_of <= last).all()
 

@@ -178,3 +178,51 @@ def test_another_softmax_is_no_attention(axis):
 
     _, kinds = run(make, values(*FOUR))
     assert "onednn.attention" not in kinds
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_shared_keys_and_values_are_not_repeated(batch, rows):
+    """Queries of several heads with the keys of one, as decoders repeat them; a batch of several is left to copies."""
+    heads, groups, keys = 6, 2, 37
+
+    def repeated(b, x):
+        shape = (batch, groups, heads // groups, keys, WIDTH)
+        return steps(
+            b,
+            x,
+            lambda v: op.expand_dims(v, 2),
+            lambda v: op.broadcast_to(v, shape),
+            lambda v: op.reshape(v, (batch, heads, keys, WIDTH)),
+        )
+
+    inputs = values((batch, heads, rows, WIDTH), *[(batch, groups, keys, WIDTH)] * 2, (1, heads, rows, keys))
+    found, kinds = run(lambda b, q, k, v, m: plain(b, q, repeated(b, k), repeated(b, v), m), inputs)
+    assert (kinds == ["onednn.attention"]) == (batch == 1)
+    k, v = (np.repeat(x, heads // groups, axis=1) for x in inputs[1:3])
+    np.testing.assert_allclose(found, reference(inputs[0], k, v, 0.25, inputs[3]), rtol=4e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("form", ["slice", "split"])
+def test_query_key_and_value_of_one_projection(form):
+    """Windows of few rows, cut out of one tensor."""
+
+    def make(b, x):
+        parts = steps(
+            b, x, lambda v: op.reshape(v, (5, 9, 3, HEADS, WIDTH)), lambda v: op.permute_dims(v, [2, 0, 3, 1, 4])
+        )
+        cut = op.split(parts, 3, 0) if form == "split" else None
+        whole = b.emit(cut) if cut is not None else None
+        each = [
+            b.emit(relax.TupleGetItem(whole, k))
+            if whole is not None
+            else b.emit(op.strided_slice(parts, [0], [k], [k + 1]))
+            for k in range(3)
+        ]
+        return plain(b, *(b.emit(op.squeeze(v, [0])) for v in each))
+
+    inputs = values((5, 9, 3 * HEADS * WIDTH))
+    found, kinds = run(make, inputs)
+    assert kinds == ["onednn.attention"]
+    q, k, v = inputs[0].reshape(5, 9, 3, HEADS, WIDTH).transpose(2, 0, 3, 1, 4)
+    np.testing.assert_allclose(found, reference(q, k, v, 0.25), rtol=4e-5, atol=2e-6)

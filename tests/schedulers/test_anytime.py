@@ -203,18 +203,16 @@ def test_what_schedulers_believe_is_what_the_simulator_says(seed, operators, dev
     assert simulate(problem, state.to_index().to_schedule(problem)).latency_ns == state.latency
 
 
-@pytest.mark.parametrize("name", ["list scheduling", "quick methods", "annealing", "local search"])
+@pytest.mark.parametrize("name", ["quick methods", "list scheduling", "annealing", "local search"])
 def test_an_interrupt_gives_the_best_schedule_so_far(name):
     def interrupted(what, done, total):
-        if (what == name and done > 0) or what == name == "annealing":
+        if what == name and (what != "quick methods" or done > 1):
             raise KeyboardInterrupt
 
-    problem = random_problem(3, 16, 3)
+    problem = random_problem(3, 16, 3, memory="generous")
     schedule = solve(problem, "anytime", FAST, progress=interrupted)
     verify(problem, schedule)
-    assert schedule.certificate.status in (
-        ("interrupted", "time limit") if name == "list scheduling" else ("interrupted",)
-    )
+    assert schedule.certificate.status == "interrupted"
 
 
 def test_the_status_says_how_the_search_ended():

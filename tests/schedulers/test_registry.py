@@ -5,7 +5,7 @@ import pytest
 
 from tvm_sched import registry
 from tvm_sched.errors import InputError, SchedulerError
-from tvm_sched.schedule import Schedule
+from tvm_sched.schedule import Certificate, Schedule
 from tvm_sched.schedulers import get, names, register, solve
 from tvm_sched.schedulers.registry import SCHEDULERS
 from tvm_sched.testing import random_problem
@@ -65,11 +65,13 @@ def test_a_broken_entry_point_is_named_and_does_no_harm(monkeypatch):
 
 def test_the_certificate_is_not_the_schedulers_word():
     schedule = solve(random_problem(1), "anytime")
-    boasting = msgspec.structs.replace(schedule, certificate=None)
+    boasting = msgspec.structs.replace(schedule, certificate=Certificate(1, 1, "boast", "optimal"))
 
     @register("boasting")
     def boast(problem, options):
         """Another one's answer."""
         return boasting
 
-    assert solve(random_problem(1), "boasting").certificate == schedule.certificate
+    certificate = solve(random_problem(1), "boasting").certificate
+    assert certificate.latency_ns > certificate.lower_bound_ns
+    assert certificate == msgspec.structs.replace(schedule.certificate, status="no better found")

@@ -16,33 +16,9 @@ namespace {
 constexpr std::int64_t kScoreBytes = 512 << 10;  // so that scores stay in the second-level cache
 constexpr std::int64_t kFewestRows = 16, kMostRows = 128;
 
-TVM_SCHED_VERSIONS float Largest(const float* values, std::int64_t count) {
-  float largest = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : largest)
-  for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, values[k]);
-  return largest;
-}
-
-/// Replace values by exp(value - largest); returns their sum.
-TVM_SCHED_VERSIONS float Exponentials(float* values, std::int64_t count, float largest) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t k = 0; k < count; ++k) {
-    const float value = Exponential(values[k] - largest);
-    values[k] = value;
-    sum += value;
-  }
-  return sum;
-}
-
 TVM_SCHED_VERSIONS void Add(float* values, const float* other, std::int64_t count) {
 #pragma omp simd
   for (std::int64_t k = 0; k < count; ++k) values[k] += other[k];
-}
-
-TVM_SCHED_VERSIONS void Scale(float* values, std::int64_t count, float factor) {
-#pragma omp simd
-  for (std::int64_t k = 0; k < count; ++k) values[k] *= factor;
 }
 
 /// A matrix in memory: one of its strides is 1.

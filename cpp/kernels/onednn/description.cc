@@ -8,7 +8,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 3;
+constexpr std::int64_t kVersion = 4;
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 
 std::vector<std::int64_t> Integers(const JsonCursor& list) {
@@ -18,12 +18,15 @@ std::vector<std::int64_t> Integers(const JsonCursor& list) {
 }
 
 Operand ReadOperand(const JsonCursor& item) {
-  item.AllowFields({"dims", "strides", "parameter"});
+  item.AllowFields({"dims", "strides", "parameter", "offset", "within"});
   Operand operand{Integers(item.Field("dims")), Integers(item.Field("strides"))};
   if (operand.dims.empty() || operand.dims.size() != operand.strides.size()) {
     item.Fail("dims and strides must be of one length, at least 1");
   }
   if (auto field = item.OptionalField("parameter")) operand.parameter = field->Bool();
+  if (auto field = item.OptionalField("offset")) operand.offset = field->Int(0, kLargest);
+  if (auto field = item.OptionalField("within")) operand.within = field->Int(1, kLargest);
+  if (!operand.Fits()) item.Fail("the elements lie outside of the tensor");
   return operand;
 }
 
@@ -70,7 +73,20 @@ Description ReadDescription(const JsonCursor& item) {
 
 }  // namespace
 
+bool Operand::Fits() const {
+  if (within == 0) return offset == 0;
+  std::int64_t left = within - 1 - offset;  // elements behind the farthest so far
+  for (std::size_t d = 0; d < dims.size() && left >= 0; ++d) {
+    if (dims[d] < 1 || strides[d] < 0) return false;
+    if (dims[d] == 1 || strides[d] == 0) continue;
+    if (dims[d] - 1 > left / strides[d]) return false;
+    left -= (dims[d] - 1) * strides[d];
+  }
+  return left >= 0;
+}
+
 std::int64_t Operand::elements() const {
+  if (within > 0) return within;
   std::int64_t count = 1;
   for (std::int64_t dim : dims) count *= dim;
   return count;

@@ -11,15 +11,22 @@
 
 namespace tvm_sched::onednn {
 
-/// An argument as oneDNN sees it: its dimensions may be other than the tensor's, its elements the
-/// same in number.
+/// An argument as a kernel sees it: its dimensions may be other than the tensor's. For oneDNN its
+/// elements are all of the tensor's; attention may read a part, and elements several times.
 struct Operand {
   std::vector<std::int64_t> dims;
   std::vector<std::int64_t> strides;
   /// The value is a parameter's: it is laid out anew once, and again when parameters change.
   bool parameter = false;
+  /// Of the first element in the tensor.
+  std::int64_t offset = 0;
+  /// Elements of the tensor; 0: as many as the dimensions say.
+  std::int64_t within = 0;
 
+  /// Of the tensor.
   std::int64_t elements() const;
+  /// Whether every element that the dimensions and strides name lies in the tensor.
+  bool Fits() const;
 };
 
 /// An operation on the result before it is stored: an elementwise function of two numbers, or a

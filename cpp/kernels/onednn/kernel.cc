@@ -123,7 +123,8 @@ void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
     TVM_FFI_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
                               << "\" is no float32 tensor of " << wanted << " elements";
   }
-  return static_cast<char*>(tensor->data) + tensor->byte_offset;
+  return static_cast<char*>(tensor->data) + tensor->byte_offset +
+         description_.operands[argument].offset * static_cast<std::int64_t>(sizeof(float));
 }
 
 void Kernel::Build() {

@@ -16,30 +16,27 @@ constexpr std::int64_t kColumns = 256;  // computed together where columns lie n
 constexpr std::int64_t kTaskElements = 16 << 10;  // fewer are not worth another thread
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
+/// Numbers of a row that is copied, filled up with -infinity to whole vectors.
+constexpr std::int64_t kCopied = 2048, kLanes = 16;
+
 /// Rows that lie one after the other.
-TVM_SCHED_VERSIONS void Rows(const float* source, float* result, std::int64_t rows,
-                             std::int64_t count, bool log) {
+void Rows(const float* source, float* result, std::int64_t rows, std::int64_t count, bool log) {
+  float copy[kCopied];
+  const std::int64_t whole = (count + kLanes - 1) / kLanes * kLanes;
+  const bool copied = whole <= kCopied && whole > count;
   for (std::int64_t row = 0; row < rows; ++row, source += count, result += count) {
-    float largest = kLowest, sum = 0;
-#pragma omp simd reduction(max : largest)
-    for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, source[k]);
+    float* values = copied ? copy : result;
+    const std::int64_t length = copied ? whole : count;
+    std::copy_n(source, count, values);
+    std::fill_n(values + count, length - count, kLowest);
+    const float largest = Largest(values, length), sum = Exponentials(values, length, largest);
     if (log) {
-#pragma omp simd reduction(+ : sum)
-      for (std::int64_t k = 0; k < count; ++k) sum += Exponential(source[k] - largest);
-      const float offset = std::log(sum);
-#pragma omp simd
-      for (std::int64_t k = 0; k < count; ++k) result[k] = (source[k] - largest) - offset;
-    } else {
-#pragma omp simd reduction(+ : sum)
-      for (std::int64_t k = 0; k < count; ++k) {
-        const float value = Exponential(source[k] - largest);
-        result[k] = value;
-        sum += value;
-      }
-      const float factor = 1 / sum;
-#pragma omp simd
-      for (std::int64_t k = 0; k < count; ++k) result[k] *= factor;
+      const float last = std::log(sum);
+      for (std::int64_t k = 0; k < count; ++k) result[k] = (source[k] - largest) - last;
+      continue;
     }
+    Scale(values, length, 1 / sum);
+    if (copied) std::copy_n(values, count, result);
   }
 }
 

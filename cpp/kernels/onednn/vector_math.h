@@ -38,6 +38,14 @@ inline float Exponential(float x) {
   return x < -87.3f ? 0.0f : value * power;
 }
 
+/// -infinity of none; NaN are left out.
+float Largest(const float* values, std::int64_t count);
+
+/// Replace values by exp(value - largest); returns their sum.
+float Exponentials(float* values, std::int64_t count, float largest);
+
+void Scale(float* values, std::int64_t count, float factor);
+
 }  // namespace tvm_sched::onednn
 
 #endif  // TVM_SCHED_KERNELS_ONEDNN_VECTOR_MATH_H_

@@ -121,17 +121,15 @@ def compile_model(
     given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    from ..cost_model import get_cost_model
     from ..relax.options import CompileOptions
 
-    if costs is not None:
-        get_cost_model(costs)  # a wrong name is said before the long work
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
         launch_order=launch_order, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
+    chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     cache = None if no_cache else compiled_models()
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):

@@ -114,7 +114,7 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="HOST:PORT|auto",
-        help="Spread the search over a Ray cluster (extra [cluster]). The result is the same.",
+        help="Distribute the search over a Ray cluster (extra [cluster]). The result is the same.",
     ),
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]

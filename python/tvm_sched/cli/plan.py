@@ -188,7 +188,10 @@ def simulate(
         ),
     ] = None,
     samples: Annotated[
-        int, typer.Option("--samples", metavar="N", help="Spread of the latency over N draws of uncertain times.")
+        int,
+        typer.Option(
+            "--samples", metavar="N", help="Uncertainty of the latency, from N draws of the operators' times."
+        ),
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
 ) -> None:
@@ -213,15 +216,15 @@ def simulate(
         out.wrote(timeline, "timeline")
     write_views(out, made, chosen, [predicted, *real], report, trace)
     out.show(certificate_table(chosen, real), lanes_table(made.topology, predicted))
-    spread = _show_spread(out, made, chosen, samples, seed) if samples else {}
+    uncertainty = _show_uncertainty(out, made, chosen, samples, seed) if samples else {}
     _show_useful(out, made, chosen)
     files = {"timeline": timeline, "trace": trace, "report": report}
-    said = {**describe(made, chosen, predicted), **spread, "useful_measurements": most_useful_of(made, chosen)}
+    said = {**describe(made, chosen, predicted), **uncertainty, "useful_measurements": most_useful_of(made, chosen)}
     out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
 
 
-def _show_spread(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> dict[str, Any]:
-    """The spread of the latency, for people and for programs."""
+def _show_uncertainty(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> dict[str, Any]:
+    """The uncertainty of the latency, for people and for programs."""
     import numpy as np
 
     from ..cost_model.uncertainty import sample_latencies

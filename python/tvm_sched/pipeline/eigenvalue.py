@@ -13,7 +13,7 @@ _ATTEMPTS = 8
 
 
 def rounding(terms: int) -> float:
-    """Largest relative error of a sum or product of so many terms, in whatever order (Higham's gamma)."""
+    """Largest relative error of a sum or product of this many terms, in whatever order (Higham's gamma)."""
     return terms * UNIT / (1 - terms * UNIT)
 
 

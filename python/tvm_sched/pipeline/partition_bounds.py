@@ -110,7 +110,7 @@ class BottleneckGuess:
 
 
 class ExactProgram:
-    """The paper's exact program from the best partition and bound, with a window of stages for each node (`windows`)."""
+    """The paper's exact program from the best partition and bound, with a range of stages for each node (`windows`)."""
 
     name = "exact program"
 
@@ -139,7 +139,7 @@ class ExactProgram:
 
 
 def can_write(state: PartitionState, blocks: int, budget: Budget) -> bool:
-    """Whether a program of so many blocks leaves time to solve it."""
+    """Whether a program of this many blocks leaves time to solve it."""
     readers = sum(len(tensor.readers) for tensor in state.problem.tensors)
     entries = (state.problem.size + readers) * blocks
     return entries <= LARGE_PROGRAM and entries * WRITING_SECONDS < budget.seconds

@@ -106,14 +106,14 @@ def exact_program(
     cutoff: float = math.inf,
     least: float = 0.0,
 ) -> ProgramResult:
-    """Section 3.1, equations (5) to (12), and windows of stages that are not in the paper.
+    """Section 3.1, equations (5) to (12), and ranges of stages that are not in the paper.
 
     Parameters
     ----------
     hint : array of int, optional
         A partition to start from: the stage of each node.
     cutoff : float
-        Cost of a partition. Cheaper ones only are looked for, in which each node has a window of stages (`windows`);
+        Cost of a partition. Cheaper ones only are looked for, in which each node has a range of stages (`stage_ranges`);
         where there are none, the bound is the cutoff.
     least : float
         A bound known before.
@@ -125,17 +125,17 @@ def exact_program(
         program.model.add_linear_constraint(program.bottleneck >= cost)
     program.bottleneck.lower_bound = max(simple_bound(problem, stages), least)
     if math.isfinite(cutoff):
-        first, last = windows(problem, stages, cutoff)
+        first, last = stage_ranges(problem, stages, cutoff)
         if (first > last).any():
             return ProgramResult(cutoff, proved=True)
         program.restrict(first, last)
     result = program.solve(solver, seconds, threads, hint)
-    if math.isinf(result.bound):  # no partition is within its windows, so none is cheaper than the cutoff
+    if math.isinf(result.bound):  # no partition is within its ranges, so none is cheaper than the cutoff
         return ProgramResult(cutoff, proved=True)
     return ProgramResult(max(result.bound, simple_bound(problem, stages), least), result.stage_of, result.proved)
 
 
-def windows(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Integers, Integers]:
+def stage_ranges(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Integers, Integers]:
     """First and last stage of each node in any partition that costs at most ``cutoff``.
 
     All that a node depends on runs in its stage or earlier ones, and there is room for ``cutoff`` of work in each.

@@ -148,7 +148,7 @@ def compile(
         `InputError` where what is given is wrong, others where the work fails.
     """
     chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
-    check_backend(chosen, "latency")
+    check_before(chosen, "latency")
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
@@ -191,8 +191,9 @@ def make_problem(
     return get_problem(tvm.transform.Sequential(problem_passes(replace(chosen, measure=False)))(mod))
 
 
-def check_backend(options: CompileOptions, objective: str) -> None:
-    """Refuse, before the long work, options of the other objective, and CUDA without its compiler."""
+def check_before(options: CompileOptions, objective: str) -> None:
+    """Refuse, before the long work: the other objective, methods that are not there, CUDA without its compiler."""
+    options.check_methods()
     if options.objective != objective:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
         raise InputError(f"the options have objective={options.objective!r}; `tvm_sched.relax.{other}` is for it")

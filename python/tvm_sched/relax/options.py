@@ -151,6 +151,22 @@ class CompileOptions:
             return replace(topology, **given) if given else topology
         return cls(topology=topology, **given)  # type: ignore[arg-type]
 
+    def check_methods(self) -> None:
+        """Refuse a method, its options or a cost model that is not there: now, and not when it is used.
+
+        Raises
+        ------
+        InputError
+            As the registries say it.
+        """
+        from .. import pipeline, schedulers
+        from ..cost_model import get_cost_model
+
+        method = schedulers.get(self.scheduler) if self.objective == "latency" else pipeline.get(self.partitioner)
+        method.read_options(self.options)
+        if isinstance(self.cost_model, str):
+            get_cost_model(self.cost_model)
+
     @property
     def run_options(self) -> dict[str, Any]:
         """What the artifact starts with, as `ScheduledModule.configure` takes it."""

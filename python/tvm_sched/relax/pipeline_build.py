@@ -13,7 +13,7 @@ from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
 from .attributes import get_pipeline_plan, get_problem
-from .build import check_backend, decide
+from .build import check_before, decide
 from .emit.stages import CompiledStage, make_stages
 from .export import export
 from .importers import load_model
@@ -94,7 +94,7 @@ def compile_pipeline(
     if not isinstance(topology, CompileOptions):
         given["objective"] = "throughput"
     chosen = CompileOptions.of(topology, **given)
-    check_backend(chosen, "throughput")
+    check_before(chosen, "throughput")
     with compiling_for(chosen.processor, chosen.threads):
         mod = decide(load_model(model, input_shapes, name, constants), chosen, progress, plan=plan)
         problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, chosen.backend))

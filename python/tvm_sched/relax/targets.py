@@ -47,7 +47,7 @@ def target(
         scheduler=scheduler, options=options, cost_model=cost_model, backend=backend, measure=measure, **settings,
     )  # fmt: skip
     check_embeds(chosen)
-    _check_names(chosen)
+    chosen.check_methods()
     if isinstance(topology, (CompileOptions, Topology)):
         model = f"{chosen.topology.name}@{id(chosen.topology):x}"
         _topologies[model] = chosen.topology
@@ -55,17 +55,6 @@ def target(
         model = os.fspath(topology)
         model = os.path.abspath(model) if os.path.isfile(model) else model
     return tvm.target.Target(config(model, chosen.to_json()))
-
-
-def _check_names(chosen: CompileOptions) -> None:
-    """Refuse a scheduler, a partitioner, their options or a cost model that is not there: here, and not when it is used."""
-    from .. import pipeline, schedulers
-    from ..cost_model import get_cost_model
-
-    method = schedulers.get(chosen.scheduler) if chosen.objective == "latency" else pipeline.get(chosen.partitioner)
-    method.read_options(chosen.options)
-    if chosen.cost_model is not None:
-        get_cost_model(chosen.cost_model)
 
 
 def read_target(found: tvm.target.Target) -> CompileOptions:

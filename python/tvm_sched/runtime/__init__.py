@@ -1,6 +1,6 @@
 """Python's handle on the executor: load a compiled artifact, run it, see when each step ran.
 
-Neither the compiler nor a solver is needed here: ``TVM_USE_RUNTIME_LIB=1`` is enough.
+Neither the compiler nor a solver is needed here: the distribution ``tvm-sched-runtime`` is enough.
 """
 
 from .machine import EmulationWarning, MachineWarning

@@ -75,7 +75,7 @@ class Client:
         return self._result(self._named(inputs, named), timeout, time.monotonic(), None)
 
     def stream(
-        self, batches: Iterable[Any], timeout: float | None = None, window: int | None = None
+        self, batches: Iterable[Any], timeout: float | None = None, in_flight: int | None = None
     ) -> Iterator[BatchResult]:
         """Run batches as they come; yield their results in order. A batch that fails has an error in its result.
 
@@ -83,7 +83,7 @@ class Client:
         ----------
         batches : iterable
             Each a mapping by name, a sequence in the model's order, or an array.
-        window : int, optional
+        in_flight : int, optional
             Batches sent and not yet yielded; default: as many as the deployment has places.
 
         Raises
@@ -95,7 +95,7 @@ class Client:
         for number, batch in enumerate(batches):
             inputs = self._of_batch(batch)
             sent.append((number, inputs, time.monotonic(), self._ingress.run.remote(inputs, timeout)))
-            if len(sent) >= (window or self.deployment.places):
+            if len(sent) >= (in_flight or self.deployment.places):
                 yield self._batch(sent.popleft(), timeout)
         while sent:
             yield self._batch(sent.popleft(), timeout)

@@ -65,7 +65,7 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     """The best schedule that many methods find together within a budget, with how far it can be from the optimum.
 
-    List schedules by many rules and all quick methods come first, so the answer is never worse than theirs. Then annealing,
+    All quick methods and list schedules by many rules come first, so the answer is never worse than theirs. Then annealing,
     blocks of operators and local search over events each have a share of the work; where the costs know operators
     together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
 
@@ -99,7 +99,7 @@ def turns(problem: Problem, options: AnytimeOptions, work: float) -> list[Turn[S
     if "blocks" in shares and len(groups(problem)) < 2:
         shares["local search"] += shares.pop("blocks")
     chosen = (Annealing(), Blocks(), LocalSearch())
-    found: list[Turn[ScheduleState]] = [Turn(ListScheduling()), Turn(QuickMethods(problem, options.stage, work))]
+    found: list[Turn[ScheduleState]] = [Turn(QuickMethods(problem, options.stage, work)), Turn(ListScheduling())]
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]
     if staged:
         found.append(Turn(Annealing(options.stage), staged))

@@ -24,7 +24,7 @@ from .state import ScheduleState
 BOLD_SCALES = (1.2, 1.6, 2.5)
 """Shares to try when `SCALES` leave no schedule: what grows event by event counts more than is held at one time."""
 
-QUICK = ("single", "pipelined", "deepplan", "heft", "peft", "hios-lp", "hios-mr")
+QUICK = ("single", "heft", "peft", "pipelined", "deepplan", "hios-lp", "hios-mr")
 """Methods that take milliseconds, in the order in which they are tried."""
 
 HIOS_SECONDS, HIOS_SHARE, HIOS_PLACES_SQUARED_PER_SECOND = 0.2, 0.1, 1.6e10

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from ..registry import KernelSet
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
 
 FEWEST_SCORES = 64 * 64
-"""Below this many scores a head the separate kernels are as fast."""
+"""Below this many scores a head the separate kernels are as fast, unless they need copies of keys and values."""
+MOST_ELEMENTS = 1 << 24
+"""Of values that are looked through: the place of each element is kept in mind."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,20 @@ class View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     scale: float = 1.0
+    offset: int = 0
 
     def described(self) -> dict[str, Any]:
         """As an operand."""
-        return {"dims": list(self.shape), "strides": list(self.strides)}
+        described: dict[str, Any] = {"dims": list(self.shape), "strides": list(self.strides)}
+        elements = prod(shape_of(self.base) or ()) if self.base is not None else prod(self.shape)
+        if self.offset or elements != prod(self.shape):
+            described.update(offset=self.offset, within=elements)
+        return described
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is a part of its tensor, or some elements several times: other kernels would need a copy."""
+        return "within" in self.described()
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,43 @@ class Found:
     safe: bool
     end: Any
     result: View
+
+
+def _sliced(call: Any) -> Callable[[Any], Any] | None:
+    numbers = [[int(getattr(n, "value", n)) for n in part.fields] for part in call.args[1:] if _constant_tuple(part)]
+    if len(numbers) != len(call.args) - 1 or len(numbers) not in (3, 4):
+        return None
+    steps = numbers[3] if len(numbers) == 4 else [1] * len(numbers[0])
+    if min([1, *steps, *numbers[1], *numbers[2]]) < 0:  # counted from the end
+        return None
+
+    def cut(places: Any) -> Any:
+        index = [slice(None)] * places.ndim
+        for axis, begin, end, step in zip(*numbers[:3], steps, strict=True):
+            index[axis] = slice(begin, end, step)
+        return places[tuple(index)]
+
+    return cut
+
+
+def _constant_tuple(part: Any) -> bool:
+    return isinstance(part, relax.Tuple) and all(
+        isinstance(getattr(n, "value", n), int) or isinstance(n, tvm.tirx.IntImm) for n in part.fields
+    )
+
+
+def _to_shape(call: Any) -> Callable[[Any], Any]:
+    shape = shape_of(call)
+    return lambda places: places.reshape(shape)
+
+
+MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
+    "permute_dims": lambda call: lambda places: places.transpose([int(a) for a in call.attrs.axes]),
+    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _to_shape),
+    "broadcast_to": lambda call: lambda places: np.broadcast_to(places, shape_of(call) or ()),
+    "strided_slice": _sliced,
+}
+"""Operators that move elements: from a call to a function of the places of its argument's elements."""
 
 
 class AttentionClaimer(Rewriter):
@@ -100,15 +151,26 @@ class AttentionClaimer(Rewriter):
         first, mask, scale = scores
         batch, heads, rows, keys = (*(1,) * (4 - len(shape)), *shape)
         width, out = (shape_of(first.args[0]) or ())[-1], (shape_of(product) or ())[-1]
-        query = self._view(first.args[0], (batch, heads, rows, width))
-        turned = self._view(first.args[1], (batch, heads, width, keys))
-        value = self._view(product.args[1], (batch, heads, keys, out))
-        if query is None or turned is None or value is None or rows * keys < FEWEST_SCORES:
+        for outer, inner in _splits(batch, heads):
+            query = self._view(first.args[0], (outer, inner, rows, width))
+            turned = self._view(first.args[1], (outer, inner, width, keys))
+            value = self._view(product.args[1], (outer, inner, keys, out))
+            if query is not None and turned is not None and value is not None:
+                break
+        else:
+            outer, inner = batch, heads
+            query = self._seen(first.args[0], (batch, heads, rows, width))
+            turned = self._seen(first.args[1], (batch, heads, width, keys))
+            value = self._seen(product.args[1], (batch, heads, keys, out))
+        if rows * keys < FEWEST_SCORES and not any(view.partial for view in (query, turned, value)):
             return None
-        key = View(turned.base, _swapped(turned.shape), _swapped(turned.strides), turned.scale * scale)
+        key = View(turned.base, _swapped(turned.shape), _swapped(turned.strides), turned.scale * scale, turned.offset)
         if value.scale != 1.0 or not all(_is_matrix(each) for each in (query, key, value)):
             return None
-        end, result = self._result(variable, (batch, heads, rows, out))
+        if mask is not None and mask.shape[1] != 1 and (outer, inner) != (batch, heads):
+            shape = (outer, inner, *mask.shape[2:])
+            mask = View(mask.base, shape, _strides(shape))
+        end, result = self._result(variable, (outer, inner, rows, out))
         return Found(query, key, value, mask, safe, end, result)
 
     def _probabilities(self, expr: Any) -> tuple[Any, bool]:
@@ -192,39 +254,58 @@ class AttentionClaimer(Rewriter):
         return call
 
     def _view(self, expr: Any, shape: tuple[int, ...]) -> View | None:
-        """A value as a tensor of a shape, read from the memory of the value that it is a transposition of."""
-        expr = self.resolve(expr)
-        if prod(shape_of(expr) or ()) != prod(shape):
-            return None
-        found = self._memory(expr)
-        if found is not None:
-            base, array, scale = found
-            array = _reshaped(array, shape)
-            if array is not None:
-                return View(base, shape, tuple(array.strides), scale)
-        return View(expr, shape, _strides(shape))
+        """A value as a tensor of a shape, read from the memory of the value that it is made of without arithmetic.
 
-    def _memory(self, expr: Any) -> tuple[Any, Any, float] | None:
-        """The value in whose memory another lies, an array of nothing that says how, and a factor."""
+        None where no strides say how.
+        """
+        if prod(shape) > MOST_ELEMENTS:
+            return self._whole(expr, shape)
+        base, places, scale = self._memory(expr)
+        found = _strided(places.reshape(shape))
+        return None if found is None else View(base, shape, found[1], scale, found[0])
+
+    def _seen(self, expr: Any, shape: tuple[int, ...]) -> View:
+        """The same, or the value as it is."""
+        return self._view(expr, shape) or self._whole(expr, shape)
+
+    def _whole(self, expr: Any, shape: tuple[int, ...]) -> View:
+        return View(self.resolve(expr), shape, _strides(shape))
+
+    def _memory(self, expr: Any) -> tuple[Any, Any, float]:
+        """The value in whose memory another lies, the place there of each element, and a factor."""
         expr = self.resolve(expr)
         call: Any = self.defined(expr)
         name, shape = operation(call), shape_of(expr) or ()
-        if name == "multiply" and (_number(self, call.args[0]) or _number(self, call.args[1])):
-            left = _number(self, call.args[0])
-            found = self._memory(call.args[0 if left is None else 1])
-            factor = left if left is not None else _number(self, call.args[1])
-            if found is not None and factor is not None and found[1].shape == shape and np.isfinite(factor):
-                return found[0], found[1], found[2] * factor
-        if name in ("permute_dims", "reshape"):
-            found = self._memory(call.args[0])
-            if found is not None:
-                base, array, scale = found
-                if name == "permute_dims":
-                    return base, array.transpose([int(a) for a in call.attrs.axes]), scale
-                array = _reshaped(array, shape)
-                if array is not None:
-                    return base, array, scale
-        return expr, np.empty(shape, np.int8), 1.0
+        own = expr, np.arange(prod(shape), dtype=np.int32).reshape(shape), 1.0
+        part = self.definitions.get(expr) if isinstance(expr, relax.Var) else None
+        if isinstance(part, relax.TupleGetItem):
+            return self._part(part, own)
+        if name == "multiply":
+            left, right = _number(self, call.args[0]), _number(self, call.args[1])
+            factor = right if left is None else left
+            if factor and np.isfinite(factor) and shape_of(call.args[1 if left is not None else 0]) == shape:
+                base, places, scale = self._memory(call.args[1 if left is not None else 0])
+                return base, places, scale * factor
+        if name not in MOVES or not is_float32(call.args[0]) or prod(shape_of(call.args[0]) or ()) > MOST_ELEMENTS:
+            return own
+        moved = MOVES[name](call)
+        if moved is None:
+            return own
+        base, places, scale = self._memory(call.args[0])
+        return base, moved(places), scale
+
+    def _part(self, item: Any, own: tuple[Any, Any, float]) -> tuple[Any, Any, float]:
+        """The same of a part of a split value."""
+        call: Any = self.defined(item.tuple_value)
+        if operation(call) != "split" or not is_float32(call.args[0]):
+            return own
+        if prod(shape_of(call.args[0]) or ()) > MOST_ELEMENTS:
+            return own
+        base, places, scale = self._memory(call.args[0])
+        axis = int(call.attrs.axis) % places.ndim
+        sizes = [int(part.shape.values[axis]) for part in call.ty.fields]
+        begin = sum(sizes[: item.index])
+        return base, np.take(places, range(begin, begin + sizes[item.index]), axis), scale
 
     def _result(self, variable: Any, shape: tuple[int, ...]) -> tuple[Any, View]:
         """The last value that is the product's in another order, which nothing else reads between, and how it lies."""
@@ -266,6 +347,36 @@ def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def _splits(batch: int, heads: int) -> list[tuple[int, int]]:
+    """Numbers that can stand for batch and heads: those of a single batch may be groups that share keys and values."""
+    shared = [(heads // k, k) for k in range(2, heads + 1) if heads % k == 0] if batch == 1 else []
+    return [(batch, heads), *shared]
+
+
+def _strided(places: Any) -> tuple[int, tuple[int, ...]] | None:
+    """Offset and strides that give the place of each element; None where none do."""
+    first = int(places.flat[0])
+    strides: list[int] = []
+    expected: Any = np.int32(first)
+    for d, size in enumerate(places.shape):
+        stride = int(places[tuple(int(k == d) for k in range(places.ndim))]) - first if size > 1 else 0
+        if stride < 0:
+            return None
+        strides.append(stride)
+        along = [1] * places.ndim
+        along[d] = size
+        expected = expected + (np.arange(size, dtype=np.int32) * stride).reshape(along)
+    if not np.array_equal(places, np.broadcast_to(expected, places.shape)):
+        return None
+    return first, _of_single(places.shape, strides)
+
+
+def _of_single(shape: tuple[int, ...], strides: list[int]) -> tuple[int, ...]:
+    """Strides in which dimensions of one element have what they would have in a compact tensor."""
+    plain = _strides(shape)
+    return tuple(plain[d] if size == 1 else strides[d] for d, size in enumerate(shape))
 
 
 def _swapped(four: tuple[int, ...]) -> tuple[int, ...]:

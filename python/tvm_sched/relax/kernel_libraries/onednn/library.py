@@ -16,6 +16,7 @@ from .attention import AttentionClaimer
 from .claim import Claimer
 from .layout import ChannelsLast
 from .products import VERSION
+from .reshapes import WithoutReshapes
 from .simplify import Simplifier
 
 
@@ -27,7 +28,7 @@ def _why_not() -> str | None:
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
     changed = AttentionClaimer(changed, kernels).run()
-    changed = Claimer(changed, kernels, names).run()
+    changed = WithoutReshapes(Claimer(changed, kernels, names).run(), kernels).run()
     return changed if kernels.documents else mod
 
 

@@ -13,7 +13,7 @@ from ..rewrite import constant_value, is_float32, operation, shape_of
 from .chain import Chain
 from .describe import channels_last, dense, permuted, to_first, transposed_window, window
 
-VERSION = 3
+VERSION = 4
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}

@@ -30,6 +30,8 @@ class Simplifier(Rewriter):
         name = operation(value)
         if name in ("broadcast_to", "reshape") and shape_of(value.args[0]) == shape_of(value) is not None:
             return self.value(value.args[0])
+        if name == "permute_dims" and _keeps_order(shape_of(value.args[0]), value.attrs.axes):
+            return self.emit(relax.op.reshape(self.value(value.args[0]), shape_of(value)))
         if name == "reshape":
             before = self.defined(value.args[0])
             if operation(before) == "reshape" and shape_of(before.args[0]) == shape_of(value) is not None:
@@ -69,3 +71,9 @@ class Simplifier(Rewriter):
         if isinstance(parts, relax.Var):
             parts = self.definitions.get(parts)
         return list(parts.fields) if isinstance(parts, relax.Tuple) else []
+
+
+def _keeps_order(shape: tuple[int, ...] | None, axes: Any) -> bool:
+    """Whether a transposition moves dimensions of one element only."""
+    order = [int(a) for a in axes or []]
+    return shape is not None and bool(order) and (moved := [k for k in order if shape[k] > 1]) == sorted(moved)

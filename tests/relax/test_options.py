@@ -1,0 +1,147 @@
+"""`CompileOptions`: what is allowed, how a target carries them, what the artifact starts with, who decides streams."""
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+import tvm
+
+from relax import cases
+from relax.onnx_models import small_model
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Concurrency, Costs, Problem, load_topology
+from tvm_sched.relax import CompileOptions, compile, passes, target
+from tvm_sched.relax.attributes import PROBLEM, SCHEDULE, get_schedule, leave
+from tvm_sched.relax.pipelines import decision_passes, emit_passes, problem_passes
+from tvm_sched.relax.targets import read_target
+from tvm_sched.schedulers import solve
+from tvm_sched.streams import best_launch_order, best_streams
+from tvm_sched.testing import random_problem
+
+CHANGED = {
+    "scheduler": "single", "options": {"device": "cpu1"}, "cost_model": "roofline", "backend": "emulated", "streams": "opara",
+    "launch_order": "critical-path", "processor": "native", "threads": 2, "resident": 0.5, "instances": 2,
+}  # fmt: skip
+
+
+def test_defaults():
+    options = CompileOptions.of("cpu2")
+    assert options.topology == load_topology("cpu2")
+    assert (options.scheduler, options.measure, options.run_options) == ("anytime", False, {})
+    assert CompileOptions.of("cpu").measure is True
+    assert CompileOptions.of("cpu", backend="emulated").measure is False
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.scheduler = "single"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"streams": "two"}, "streams is 'two'; allowed are 'one', 'opara'"),
+        ({"launch_order": "x"}, "launch_order is 'x'"),
+        ({"backend": "tpu"}, "backend is 'tpu'; allowed are 'cpu', 'emulated', 'cuda'"),
+        ({"objective": "energy"}, "objective is 'energy'"),
+        ({"instances": 0}, "instances is 0; 1 to 1024"),
+        ({"resident": 1.5}, "resident is 1.5; a part from 0 to 1"),
+        ({"graph": True}, "graph is for GPUs"),
+        ({"stages": 2}, "stages is for a pipeline: give objective='throughput', too"),
+        ({"objective": "throughput", "streams": "opara"}, "streams is for objective='latency'"),
+        ({"objective": "throughput", "stages": 0}, "stages is 0; a number from 1"),
+        ({"measure": True, "backend": "emulated"}, "measured where they run on this machine's cores"),
+        ({"schedulr": "single"}, "no option 'schedulr' of compilation; there are backend"),
+    ],
+)
+def test_what_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        CompileOptions.of("cpu2", **given)
+
+
+def test_a_target_carries_all_of_them():
+    assert read_target(target("cpu2", **CHANGED)) == CompileOptions.of("cpu2", **CHANGED)
+    pipeline = {"objective": "throughput", "stages": 2, "partitioner": "equal-split", "throughput_floor": 10.0}
+    assert read_target(target("cpu2", **pipeline)) == CompileOptions.of("cpu2", **pipeline)
+    assert read_target(target(CompileOptions.of("cpu3"))) == CompileOptions.of("cpu3")
+    with pytest.raises(InputError, match="cost_model is a function"):
+        target("cpu2", cost_model=lambda graph, topology: None)
+    with pytest.raises(InputError, match="parameters='external' is for"):
+        target("cpu2", parameters="external")
+
+
+def test_options_change_options():
+    options = CompileOptions.of("cpu2", scheduler="single")
+    assert CompileOptions.of(options) is options
+    assert CompileOptions.of(options, threads=1) == CompileOptions.of("cpu2", scheduler="single", threads=1)
+
+
+def test_an_artifact_starts_with_its_run_options():
+    options = CompileOptions.of("v100-server", scheduler="single", backend="emulated", resident=1.0)
+    module = compile(small_model(batch=2), options).module
+    assert module.info()["run"] == {"resident": 1.0}
+    module.configure(trace=True)
+    events = []
+    for _ in range(2):
+        module.run(np.zeros([int(d) for d in module.plans()[0]["arguments"][0]["shape"]], "float32"))
+        events.append(len(module.timeline()["events"]))
+    assert events[1] < events[0]  # its parameters are there
+
+
+def test_a_wrong_run_option_in_a_module_is_refused():
+    wrong = CompileOptions.of("cpu2", scheduler="single", resident=["nosuch"])
+    with pytest.raises(ValueError, match='there is no parameter "nosuch"'):
+        compile(small_model(batch=2), wrong)
+
+
+def test_the_submodels_of_the_pass_are_those_that_a_scheduler_solves(monkeypatch):
+    from tvm_sched.schedulers.common import submodels
+
+    mod = tvm.transform.Sequential(problem_passes(CompileOptions.of("cpu2")))(cases.Branches)
+    mod = passes.SplitByDominators(dominators=1, operators=3)(mod)
+    monkeypatch.setattr(submodels, "split", lambda *_: pytest.fail("the scheduler split the graph anew"))
+    mod = passes.Place("sortinghat", {"time_limit": 0.1})(mod)
+    assert get_schedule(mod).options["operators"] == 3
+
+
+def test_submodels_must_hold_each_operator_once():
+    problem = random_problem(3, operators=6, devices=2, memory="generous")
+    names = [problem.graph.operators[o].name for o in problem.graph.index.order]
+    for wrong, message in (([names[:-1]], "each operator"), ([["x"]], "'x', which the problem has not")):
+        with pytest.raises(InputError, match=message):
+            solve(problem, "single", submodels=wrong)
+
+
+def overlapping():
+    """Two independent kernels that a device runs at once without loss."""
+    problem = random_problem(5, operators=8, devices=1, memory="generous")
+    together = Concurrency(np.full((len(problem.graph.operators), 1, 1), 0.2))
+    return Problem(
+        problem.graph, problem.topology, Costs(problem.costs.operator_ns, problem.costs.direct_ns, concurrency=together)
+    )
+
+
+def test_streams_are_decided_in_their_pass_and_never_lose():
+    problem = overlapping()
+    placed = solve(problem, "heft")
+    chosen = best_launch_order(problem, best_streams(problem, placed))
+    assert chosen.certificate.latency_ns <= placed.certificate.latency_ns
+    mod = leave(leave(tvm.IRModule({}), PROBLEM, problem), SCHEDULE, placed)
+    mod = tvm.transform.Sequential([passes.AllocateStreams(), passes.OrderLaunches()])(mod)
+    assert get_schedule(mod) == chosen
+    mod = passes.AllocateStreams("wavefront")(mod)
+    assert len({placement.stream for placement in get_schedule(mod).placements}) > 1
+
+
+def test_where_streams_have_no_effect_the_schedule_stays():
+    problem = random_problem(5, operators=8, devices=2, memory="generous")
+    placed = solve(problem, "heft")
+    assert best_streams(problem, placed) is placed
+    assert best_launch_order(problem, placed) is placed
+
+
+def test_a_schedule_that_breaks_a_rule_is_not_emitted():
+    options = CompileOptions.of("cpu2", scheduler="single")
+    mod = tvm.transform.Sequential([*problem_passes(options), *decision_passes(options)])(cases.Branches)
+    schedule = get_schedule(mod)
+    short = msgspec.structs.replace(schedule, placements=schedule.placements[:-1], certificate=None)
+    with pytest.raises(InputError, match="rule"):
+        emit_passes(options)[0](leave(mod, SCHEDULE, short))

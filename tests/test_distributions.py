@@ -1,0 +1,42 @@
+"""What the distributions of the tree hold; `make test-wheels` builds, installs and uses them."""
+
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "distributions"))
+import build_tools  # noqa: E402
+
+tomllib = pytest.importorskip("tomllib", reason="part of Python from 3.11 on")
+INSTALLED = {"msgspec", "numpy", "tvm_ffi"}
+OPTIONAL = {"ml_dtypes", "tvm"}
+"""Imported where a tensor's type needs the one, and where the other's libraries are loaded."""
+
+
+def test_the_runtime_imports_nothing_that_it_has_not():
+    graph = grimp.build_graph("tvm_sched", include_external_packages=True, exclude_type_checking_imports=True)
+    ours = {name for name in graph.modules if build_tools.in_runtime(name)}
+    assert set(build_tools.RUNTIME_MODULES) <= ours, "renamed or gone"
+    outside = {
+        f"{module} -> {imported}"
+        for module in ours
+        for imported in graph.find_modules_directly_imported_by(module) - ours
+        if imported not in INSTALLED | OPTIONAL | {"tomli"} | sys.stdlib_module_names
+    }
+    assert not outside
+
+
+def test_both_ask_for_the_same_versions():
+    whole, runtime = (
+        tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (ROOT, ROOT / "distributions" / "runtime")
+    )
+    assert set(runtime["project"]["dependencies"]) <= {*whole["project"]["dependencies"], *_tbb(whole)}
+    assert set(whole["build-system"]["requires"]) <= set(runtime["build-system"]["requires"])
+
+
+def _tbb(project):
+    """TBB, which `tvm-sched` gets through oneDNN's package, and the runtime by itself."""
+    return {text.replace("tbb-devel", "tbb") for text in project["build-system"]["requires"] if "tbb-devel" in text}
