@@ -41,7 +41,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: help demo docs test test-fast coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: fuzz test-tvm help demo docs test test-fast coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -105,6 +105,28 @@ sanitize-python: sanitize $(STAMPS)/dev ## Run the executor's Python tests under
 	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  TVM_SCHED_LIBRARY=$(SANITIZED)/libtvm_sched.so $(PY) -m pytest tests/runtime -m "not slow" \
 	  --deselect tests/runtime/test_faults.py::test_memory_that_cannot_be_had_names_the_device
+
+# Ten minutes in all, shared among the targets; FUZZ_SECONDS=60 for a shorter run. What is found lies in build/fuzz/found,
+# what is new and no fault, too: add it to the corpus if it is small. Without clang the corpus and mutations of it are run.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS := plan_reader documents safetensors artifact
+FUZZER := $(shell command -v clang++ >/dev/null && echo clang++)
+
+fuzz: $(STAMPS)/library ## Fuzz every C++ reader of files under AddressSanitizer and UBSan, ten minutes (FUZZ_SECONDS=600)
+	@mkdir -p build/fuzz
+	cmake -S . -B build/fuzz $(if $(FUZZER),-DCMAKE_CXX_COMPILER=$(FUZZER)) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DTVM_SCHED_BUILD_FUZZERS=ON -DTVM_SCHED_SANITIZE=address,undefined \
+	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath build/fuzz) -DPython_EXECUTABLE=$(abspath $(PY)) >build/fuzz.log || { cat build/fuzz.log; exit 1; }
+	cmake --build build/fuzz --target tvm_sched_fuzz
+	@for target in $(FUZZ_TARGETS); do echo "== $$target"; found=build/fuzz/found/$$target; mkdir -p $$found; \
+	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 build/fuzz/fuzz_$$target \
+	    $(if $(FUZZER),-max_total_time=$$(($(FUZZ_SECONDS) / 4)) -rss_limit_mb=2000 -timeout=10 -verbosity=0 -print_final_stats=1 \
+	      -artifact_prefix=$$found/ $$found,--mutations $$(($(FUZZ_SECONDS) * 200))) \
+	    tests/cpp/fuzz/corpus/$$target || exit 1; \
+	done
+
+test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with us installed (TVM_SOURCE=a checkout of TVM)
+	$(PY) tests/tvm_suite/run.py --source "$(TVM_SOURCE)"
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench

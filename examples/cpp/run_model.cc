@@ -1,13 +1,9 @@
 // Loads what `tvm-sched compile` wrote and runs it, without Python.
 //
-//   g++ -std=c++17 -O2 run_model.cc -o run_model $(tvm-ffi-config --cxxflags --ldflags)
-//       -L<tvm>/lib -L<tvm_sched>/_lib -Wl,--no-as-needed -ltvm_sched -ltvm_runtime -ltvm_ffi
-//       -Wl,-rpath,<tvm>/lib:<tvm_sched>/_lib:<tvm_ffi>/lib
-//
-// where <tvm>, <tvm_sched> and <tvm_ffi> are the folders of these Python packages. Nothing of the
-// libraries but tvm_ffi is called by name: they register themselves, hence --no-as-needed.
-//
 //   ./run_model model.so [model.safetensors]
+//
+// docs/deployment.md says how it is compiled. Nothing of the libraries but tvm_ffi is called by
+// name: they register themselves, hence --no-as-needed there.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/json.h>
@@ -16,6 +12,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <vector>
@@ -67,9 +64,14 @@ std::vector<ffi::Tensor> MakeInputs(const ffi::Module& scheduled) {
   return inputs;
 }
 
-/// How this machine differs from what the artifact was made for.
+/// What the artifact says of devices that are emulated, and how this machine differs from what it
+/// was made for.
 void PrintWarnings(const char* file, const ffi::Module& scheduled) {
   const ffi::Any metadata = scheduled->GetFunction("info").value()();
+  const auto about = ffi::json::Parse(metadata.cast<ffi::String>()).cast<ffi::json::Object>();
+  if (auto emulated = about.Get(ffi::String("emulated")); emulated.has_value()) {
+    std::cerr << file << ": emulated devices: " << emulated->cast<ffi::String>() << '\n';
+  }
   const auto differences = ffi::Function::GetGlobalRequired("tvm_sched.machine_differences");
   for (const ffi::String& told : differences(metadata).cast<ffi::Array<ffi::String>>()) {
     std::cerr << file << ": warning: " << told << '\n';
@@ -86,7 +88,10 @@ void Print(const ffi::Tensor& tensor) {
 }
 
 int Run(int argc, char** argv) {
-  const ffi::Module artifact = ffi::Module::LoadFromFile(argv[1]);
+  // Absolute, since the dynamic loader looks for a name without a slash among the system's
+  // libraries.
+  const ffi::Module artifact =
+      ffi::Module::LoadFromFile(std::filesystem::absolute(argv[1]).string());
   const std::optional<ffi::Module> scheduled = FindScheduled(artifact);
   if (!scheduled) {
     std::cerr << argv[1] << ": no module of kind tvm_sched is in it\n";

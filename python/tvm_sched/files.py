@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import os
 import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -131,13 +138,59 @@ def write_document(path: str | os.PathLike[str], body: Any, format: str, version
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file through a temporary neighbour and a rename."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")  # a name has at most 255 bytes
     try:
-        temporary.write_bytes(content)
-        os.replace(temporary, target)
+        with folder_beside(target) as folder:
+            (folder / "new").write_bytes(content)
+            os.replace(folder / "new", target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise FormatError(f"{target}: cannot be written ({error.strerror or error})") from None
+
+
+@contextmanager
+def folder_beside(target: Path) -> Iterator[Path]:
+    """An empty folder in the folder of ``target``, so that what is made in it can be moved there at once.
+
+    It is removed in the end. One that a process left behind when it was killed is removed by the next that writes to the
+    same target.
+
+    Raises
+    ------
+    OSError
+        It cannot be made.
+    """
+    parent, begin = target.absolute().parent, f".{target.name[:100]}.{socket.gethostname()[:60]}-"
+    for left in parent.glob(f"{glob.escape(begin)}*"):
+        owner = left.name[len(begin) :].partition(".")[0]
+        if owner.isdecimal() and not _runs(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{begin}{os.getpid()}.", dir=parent) as folder:
+        yield Path(folder)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        pass
+    return True
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Give each of two files or folders of one file system the other's name, where Linux can, with no moment without either.
+
+    Raises
+    ------
+    OSError
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here, both = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2 is None or renameat2(here, os.fsencode(new), here, os.fsencode(old), both) != 0:
+        aside = new.with_name(f"{new.name}.aside")  # not every file system can
+        old.rename(aside)
+        new.rename(old)
+        aside.rename(new)
 
 
 def cache_directory() -> Path:

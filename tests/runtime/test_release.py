@@ -17,7 +17,8 @@ import numpy as np
 from tvm_sched.runtime import load
 
 class Malloc(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_size_t) for n in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
 
 libc = ctypes.CDLL(None)
 libc.mallinfo2.restype = Malloc

@@ -19,6 +19,7 @@ import msgspec
 
 from ..errors import InputError
 from ..file_cache import FileCache, file_digest
+from ..files import folder_beside
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -124,11 +125,11 @@ def _copy(folder: Path, output: Path) -> list[Path]:
     targets = {_ARTIFACT: output, _PARAMETERS: output.with_suffix(".safetensors")}
     present = {name: target for name, target in targets.items() if (folder / name).exists()}
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as made:
+        with folder_beside(output) as made:
             for name in present:
-                _copy_file(folder / name, Path(made) / name)
+                _copy_file(folder / name, made / name)
             for name, target in reversed(present.items()):  # the artifact last: once it is there, its parameters are
-                os.replace(Path(made) / name, target)
+                os.replace(made / name, target)
     except FileNotFoundError:
         raise
     except OSError as error:

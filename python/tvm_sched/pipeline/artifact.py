@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -15,7 +14,7 @@ from pathlib import Path, PurePath
 import msgspec
 
 from ..errors import FormatError, InputError
-from ..files import convert, decode_document, read_bytes, write_document
+from ..files import convert, decode_document, exchange, folder_beside, read_bytes, write_document
 from ..problem import Problem
 from ..runtime import ScheduledModule
 from ..runtime import load as load_module
@@ -208,13 +207,14 @@ def new_artifact(folder: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(folder)
     check_target(target)
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.absolute().parent) as beside:
-            made = Path(beside) / "new"
+        with folder_beside(target) as beside:
+            made = beside / "new"
             made.mkdir()
             yield made
             if target.exists():
-                target.rename(Path(beside) / "old")
-            made.rename(target)
+                exchange(made, target)
+            else:
+                made.rename(target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import folder_beside
 from ..runtime import write_parameters
 from ..runtime.artifact import seal
 
@@ -45,8 +45,8 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
     if not target.parent.is_dir():
         raise InputError(f"{target}: the folder {target.parent} does not exist")
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-            made = Path(folder) / target.name
+        with folder_beside(target) as folder:
+            made = folder / target.name
             executable.export_library(str(made))
             seal(made)
             written = [target]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import folder_beside
 
 _ALIGNMENT = 64
 _NAMES = {
@@ -34,15 +35,13 @@ def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.n
     """
     order = sorted(parameters, key=lambda name: (parameters[name].nbytes % _ALIGNMENT != 0, name))
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(_header(order, parameters))
+    header = _header(order, parameters)
+    with folder_beside(target) as folder:
+        with (folder / "new").open("wb") as file:
+            file.write(header)
             for name in order:
                 file.write(np.ascontiguousarray(parameters[name]).reshape(-1).view(np.uint8).data)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        (folder / "new").replace(target)
 
 
 def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) -> None:

@@ -1,0 +1,160 @@
+"""Commands that are ended at a random moment: an output that was there stays whole, and nothing partial stays for good.
+
+What a killed process leaves has a name with a dot, and the next one that writes the same output removes it.
+"""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tvm_sched.pipeline import PipelinePlan, load_manifest
+from tvm_sched.problem import Problem
+from tvm_sched.runtime.artifact import check_library
+from tvm_sched.schedule import Schedule, Timeline
+from tvm_sched.testing import random_problem
+
+from .conftest import write_model
+
+PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+
+def check_artifact(path):
+    check_library(path)  # its checksum is over the whole file
+
+
+COMMANDS = {
+    "schedule": (["schedule", "p.json", "-s", "heft", "-o", "out.json"], "out.json", Schedule.load),
+    "problem": (["problem", "two.onnx", "-t", "cpu2", "-o", "out.json"], "out.json", Problem.load),
+    "simulate": (["simulate", "p.json", "s.json", "--timeline", "out.json"], "out.json", Timeline.load),
+    "pipeline": (
+        ["pipeline", "p.json", "--stages", "2", "-p", "equal-split", "-o", "out.json"], "out.json", PipelinePlan.load,
+    ),
+    "compile": (["compile", "two.onnx", "-t", "cpu2", "-s", "single", "-o", "out.so"], "out.so", check_artifact),
+    "artifact": (
+        ["pipeline", "two.onnx", "-t", "cpu2", "--stages", "2", "-p", "equal-split", "--artifact", "out.pipeline"],
+        "out.pipeline",
+        load_manifest,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("signals")
+    problem = random_problem(3, operators=12, devices=2, memory="generous")
+    problem.save(place / "p.json")
+    from tvm_sched.schedulers import solve
+
+    solve(problem, "heft").save(place / "s.json")
+    pytest.importorskip("onnx")
+    write_model(place / "two.onnx")
+    return place
+
+
+def hidden(folder):
+    return sorted(p.name for p in folder.iterdir() if p.name.startswith("."))
+
+
+def finish(place, arguments, **more):
+    done = subprocess.run(
+        [*PROGRAM, *arguments], cwd=place, capture_output=True, text=True, timeout=300, check=False, **more
+    )
+    return done
+
+
+def end_at_a_random_moment(place, arguments, number, seconds):
+    """Send a signal while a command works; its exit status, or 0 where it was done before."""
+    process = subprocess.Popen([*PROGRAM, *arguments], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    assert b"Traceback" not in said
+    return process.returncode
+
+
+def disturb(folder, tmp_path, name, rounds, seed):
+    arguments, output, check = COMMANDS[name]
+    shutil.copytree(folder, tmp_path / "work")
+    place = tmp_path / "work"
+    begin = time.monotonic()
+    first = finish(place, arguments)
+    whole = time.monotonic() - begin
+    assert first.returncode == 0, first.stderr
+    rng = random.Random(seed)
+    for _ in range(rounds):
+        number = rng.choice(SIGNALS)
+        status = end_at_a_random_moment(place, arguments, number, rng.uniform(0.3, 1.0) * whole)
+        check(place / output)
+        assert status in (0, 1, 130, -number), status
+    last = finish(place, arguments)
+    assert last.returncode == 0, last.stderr
+    assert hidden(place) == []
+
+
+@pytest.mark.parametrize("name", ["schedule", "compile"])
+def test_ended_at_a_random_moment(folder, tmp_path, name):
+    disturb(folder, tmp_path, name, rounds=2, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("seed", range(5))
+def test_ended_at_many_random_moments(folder, tmp_path, name, seed):
+    disturb(folder, tmp_path, name, rounds=10, seed=seed)
+
+
+@pytest.mark.parametrize("name", ["schedule", "compile"])
+def test_no_room_on_the_disk(folder, tmp_path, name):
+    """As where the disk is full: no file may grow beyond a page."""
+    arguments, output, _ = COMMANDS[name]
+    shutil.copytree(folder, tmp_path / "work")
+    place = tmp_path / "work"
+    content = b"what was there"
+    (place / output).write_bytes(content)
+
+    def no_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    done = finish(place, arguments, preexec_fn=no_room)
+    assert done.returncode in (1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert (place / output).read_bytes() == content
+    assert hidden(place) == []
+
+
+def test_two_processes_write_one_artifact(folder, tmp_path):
+    place = tmp_path / "work"
+    shutil.copytree(folder, place)
+    arguments, output, _ = COMMANDS["compile"]
+    both = [subprocess.Popen([*PROGRAM, *arguments], cwd=place, stderr=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        assert process.communicate(timeout=300)[1] is not None
+        assert process.returncode == 0
+    check_artifact(place / output)
+    assert hidden(place) == []
+    np.save(place / "x.npy", np.ones((2, 8), "float32"))
+    assert finish(place, ["run", output, "--repeat", "1", "--input", "x=x.npy"]).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_may_only_be_read(folder, tmp_path):
+    place = tmp_path / "work"
+    shutil.copytree(folder, place)
+    place.chmod(0o500)
+    try:
+        done = finish(place, COMMANDS["schedule"][0])
+    finally:
+        place.chmod(0o700)
+    assert done.returncode == 2
+    assert "may not be written" in done.stderr

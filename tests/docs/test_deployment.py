@@ -1,0 +1,68 @@
+"""docs/deployment.md: its programs run as they stand there."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_sched._library import load_library
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "deployment.md").read_text(), flags=re.DOTALL)
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+(BASH,) = (text for language, text in BLOCKS if language == "bash")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with ``model.so``: twice the sum of eight numbers, and so 16 of ones."""
+    pytest.importorskip("tvm")
+    from tvm import relax
+
+    from tvm_sched.relax import compile
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 8), "float32"))
+    with builder.function("main", [x]):
+        value = builder.emit(relax.op.matmul(x, relax.const(np.ones((8, 3), "float32"))))
+        builder.emit_func_output(builder.emit(relax.op.add(value, value)))
+    folder = tmp_path_factory.mktemp("deployment")
+    compile(builder.get(), "cpu2", "single").export(folder / "model.so")
+    return folder
+
+
+def test_without_the_compiler(place):
+    code = PYTHON[0] + "\nimport sys\nassert 'tvm' not in sys.modules\nprint(y)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["[[16.", "16.", "16.]", "[16.", "16.", "16.]]"]
+
+
+def test_the_virtual_machine_without_the_compiler(place):
+    code = PYTHON[1] + "\nassert tvm._RUNTIME_ONLY"
+    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["[[16.", "16.", "16.]", "[16.", "16.", "16.]]"]
+
+
+def test_the_commands_for_cpp(place):
+    if shutil.which("g++") is None:
+        pytest.skip("no g++")
+    load_library()
+    (place / "examples").symlink_to(ROOT / "examples")
+    tools = place / "bin"
+    tools.mkdir()
+    (tools / "python").symlink_to(sys.executable)
+    config = f'#!/bin/sh\nexec "{sys.executable}" -m tvm_ffi.config "$@"\n'
+    (tools / "tvm-ffi-config").write_text(config)
+    (tools / "tvm-ffi-config").chmod(0o755)
+    script = "set -e\n" + BASH.replace("python -c", f'"{sys.executable}" -c')
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path[1:])}
+    command = ["bash", "-c", script.replace("./run_model model.so", "./run_model model.so && ./run_model ./model.so")]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("output of 6 elements: 16 16 16 16 16 16\n") == 2

@@ -1,0 +1,69 @@
+"""The comparison of TVM's own tests, on a checkout of three tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tvm")
+RUN = Path(__file__).with_name("run.py")
+CHECKOUT = """
+import os
+import numpy as np, tvm
+from tvm import relax
+
+def made(wrap):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(wrap(builder.emit(relax.op.nn.relu(x))))
+    return tvm.compile(builder.get(), "llvm")
+
+def test_values():
+    ran = relax.VirtualMachine(made(lambda y: y), tvm.cpu())["main"](tvm.runtime.tensor(np.array([-1, 0, 1, 2], "float32")))
+    assert ran.numpy().tolist() == [0, 0, 1, 2]
+
+def test_refused():
+    made(lambda y: relax.Tuple([y, relax.ShapeExpr([4])]))
+
+def test_fails_everywhere():
+    assert False
+"""
+DIFFERENT = """
+def test_different():
+    import tvm
+    assert len(tvm.target.list_tags() or ()) >= 0 and "tvm_sched" not in tvm.relax.pipeline.PIPELINE_MAP
+"""
+
+
+def run(tmp_path, content, *arguments):
+    folder = tmp_path / "tests" / "python" / "relax"
+    folder.mkdir(parents=True)
+    (folder / "test_vm_build.py").write_text(content)
+    environment = {**os.environ, "TVM_SOURCE": str(tmp_path)}
+    return subprocess.run(
+        [sys.executable, RUN, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_no_difference(tmp_path):
+    done = run(tmp_path, CHECKOUT, "--markdown", tmp_path / "page.md")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 refused, 1 rerouted" in done.stdout
+    said = (tmp_path / "page.md").read_text()
+    for way in ("plain", "installed", "rerouted"):
+        assert f"| {way} | 2 | 0 | 1 | 0 |" in said
+
+
+def test_a_difference_is_told(tmp_path):
+    done = run(tmp_path, DIFFERENT)
+    assert done.returncode == 1
+    assert "installed: test_vm_build::test_different is failed, and passes plain" in done.stdout
+
+
+def test_no_checkout(tmp_path):
+    done = subprocess.run([sys.executable, RUN, "--source", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "name a checkout of TVM" in done.stderr
