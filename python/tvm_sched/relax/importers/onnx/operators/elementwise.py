@@ -179,8 +179,8 @@ def dropout(node: Node) -> list[relax.Expr]:
     x = node.input(0)
     training = node.constant(2)
     if training is not None and bool(training):
-        ratio = 0.5 if node.input(1) is None else node.constant(1)
-        if float(ratio) != 0.0:
+        ratio = node.constant(1)
+        if ratio is None or float(ratio) != 0.0:
             raise node.unsupported(
                 "it drops random elements in training mode, and what is compiled here is repeatable; export the model in "
                 "evaluation mode, or give training_mode as a constant false"

@@ -50,6 +50,6 @@ def sequence_insert(node: Node) -> relax.Expr:
 def sequence_length(node: Node) -> relax.Expr:
     """Of a list of tensors that is known when the model is compiled."""
     sequence = node.input(0)
-    if not isinstance(sequence.ty, relax.TupleType):
+    if sequence is None or not isinstance(sequence.ty, relax.TupleType):
         raise node.unsupported("its sequence is no list of tensors that is known when the model is compiled")
     return relax.const(len(sequence.ty.fields), "int64")
