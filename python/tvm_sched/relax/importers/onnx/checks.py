@@ -33,8 +33,8 @@ def check_graph(graph: onnx.GraphProto, where: str) -> None:
             kind = item.type.optional_type.elem_type.WhichOneof("value")
         if item.name not in initializers and kind not in ("tensor_type", None):
             raise InputError(
-                f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed: cut the model "
-                "behind it"
+                f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed: "
+                "cut the model behind it"
             )
     _check_scope(graph, set(), where, "the graph")
 

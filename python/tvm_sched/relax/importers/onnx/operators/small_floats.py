@@ -91,7 +91,10 @@ def encode(node: Node, x: relax.Expr, dtype: str, saturate: bool = True, roundin
 
 
 def round_to_float4(node: Node, x: relax.Expr) -> relax.Expr:
-    """A float32 tensor rounded half to even to the nearest value of `FLOAT4`; what is too large becomes 6, and NaN -0, as in ml_dtypes."""
+    """A float32 tensor rounded half to even to the nearest value of `FLOAT4`; what is too large becomes 6.
+
+    NaN becomes -0, as in ml_dtypes.
+    """
 
     def compute(a: te.Tensor) -> te.Tensor:
         def number(value: float) -> tvm.tirx.Expr:

@@ -19,10 +19,9 @@ def top_k(node: Node) -> list[relax.Expr]:
     """The largest or smallest elements, and where they are. Elements in order answer ``sorted=0``, too."""
     x = node.input(0)
     kind = dtype_of(x)
+    keys = relax.op.astype(x, SORTED[kind]) if kind in SORTED else x
     if kind == "uint64":
         keys = _flipped(node, x, "int64")
-    else:
-        keys = relax.op.astype(x, SORTED[kind]) if kind in SORTED else x
     attributes = {name: value for name, value in node.attributes.items() if name != "sorted"}
     made = convert_upstream(replace(node, inputs=(node.emit(keys), *node.inputs[1:])), attributes)
     values, places = (node.emit(relax.TupleGetItem(made, position)) for position in (0, 1))
