@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from random import Random
 
 from ...problem import Problem
+from ..common.events import Array
 from ..common.greedy import priorities
-from ..common.search import Array, Choice, Searches
+from ..common.search import Choice, Searches
 from .rules import Rule, groups
 
 HISTORY = 20

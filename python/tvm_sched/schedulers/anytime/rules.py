@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...problem import HOST, Problem
+from ..common.events import Array
 from ..common.greedy import priorities
-from ..common.search import Array, Choice, Searches
+from ..common.search import Choice, Searches
 
 ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """How often the model's parts go round the groups of devices."""
