@@ -26,6 +26,9 @@ BOLD_SCALES = (1.2, 1.6, 2.5)
 QUICK = ("single", "heft", "peft", "pipelined", "deepplan", "hios-lp", "hios-mr")
 """Methods that take milliseconds, in the order in which they are tried."""
 
+ALWAYS = ("single", "heft", "peft")
+"""Those of them that are tried whatever the clock says."""
+
 HIOS_SECONDS, HIOS_SHARE, HIOS_PLACES_SQUARED_PER_SECOND = 0.2, 0.1, 1.6e10
 """HIOS looks at each operator and device again for each other one: it is left out where it would take more than these
 seconds and a larger share of the work, at (operators x devices)^2 a second on one core of a server."""
@@ -92,8 +95,14 @@ class QuickMethods:
         self._stage = stage
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """One method."""
-        name = self._left.pop(0)
+        """One method; at first all of `ALWAYS`, so that a busy machine's clock does not leave one device as the answer."""
+        always = [name for name in self._left if name in ALWAYS]
+        for name in always or self._left[:1]:
+            self._left.remove(name)
+            self._try(name, state)
+        return bool(self._left)
+
+    def _try(self, name: str, state: ScheduleState) -> None:
         report_progress(self.name, len(QUICK) - len(self._left), len(QUICK))
         method = get(name)
         options: dict[str, Any] = {"window": self._stage} if name.startswith("hios") else {}
@@ -107,4 +116,3 @@ class QuickMethods:
             state.tried[name] = state.offer_index(index)
             if schedule.certificate is not None and schedule.certificate.status == "interrupted":
                 raise KeyboardInterrupt  # the method took it and gave what it had
-        return bool(self._left)
