@@ -1,6 +1,6 @@
 """What mkdocs does besides.
 
-Links to files outside of docs become their names, for the site has no such files; all pages of results are in the navigation.
+Links to files outside of docs become their names, for the site has no such files; navigation gets all pages of results.
 """
 
 import posixpath

@@ -72,7 +72,7 @@ def test_parts_have_titles(problem, single, exact, tmp_path):
     write_parts(tmp_path / "t.json", parts)
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
-    assert names == ["single, predicted", "exact, predicted"]
+    assert names == ["single, predicted", "anytime, predicted"]
 
 
 def test_a_timeline_alone(problem, single, tmp_path):

@@ -1,4 +1,4 @@
-"""How sure a schedule's latency is: its distribution under the errors of its latencies, and what to measure to know it better."""
+"""How sure a schedule's latency is, with the errors of its latencies, and what to measure to know it better."""
 
 from __future__ import annotations
 
