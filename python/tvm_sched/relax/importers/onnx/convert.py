@@ -42,8 +42,10 @@ BLIND: dict[str, tuple[int, ...]] = {
 }
 """Inputs of which TVM's converters ask the shape and no more."""
 
-_RANDOM = "gives random numbers, and what is compiled here is repeatable: draw them "
-    "outside, and make them an input of the model"
+_RANDOM = (
+    "gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input of the "
+    "model"
+)
 _TRAINING = "belongs to training, and models are compiled for inference: export the model without it"
 _TEXT = "works on text or encoded pictures, not on tensors of numbers: do that before, and cut the model behind it"
 _OUTSIDE = {
