@@ -25,7 +25,7 @@ void Try(Reader reader) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  Try([&] { ReadOptions(text, {}); });
+  Try([&] { ReadOptions(JsonCursor::Parse(text, "options"), {}); });
   Try([&] { WhyNotHere(JsonCursor::Parse(text, "metadata")); });
   Try([&] { Differences(JsonCursor::Parse(text, "metadata"), ThisMachine(false)); });
   return 0;
