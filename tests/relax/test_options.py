@@ -21,7 +21,8 @@ from tvm_sched.testing import random_problem
 
 CHANGED = {
     "scheduler": "single", "options": {"device": "cpu1"}, "cost_model": "roofline", "backend": "emulated",
-    "streams": "opara", "launch_order": "critical-path", "processor": "native", "threads": 2, "resident": 0.5, "instances": 2,
+    "streams": "opara", "launch_order": "critical-path", "processor": "native", "threads": 2, "resident": 0.5,
+    "instances": 2,
 }  # fmt: skip
 
 
