@@ -197,10 +197,9 @@ class PartialSchedule {
   Nanoseconds FirstRun(Event run, Nanoseconds ready, Nanoseconds duration) const;
   /*! \brief When a transfer that may begin at `ready` can begin, what is planned included. */
   Nanoseconds FirstStart(int32_t route, Nanoseconds ready, Nanoseconds duration) const {
-    if (growth_.insertion != Growth::Insertion::kNone) return FirstGap(route, ready, duration);
+    if (growth_.insertion != Growth::Insertion::kNone || !planned_.empty())
+      return FirstGap(route, ready, duration);
     for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, channel_[c].free());
-    if (planned_.empty()) return ready;
-    for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, PlannedUntil(c));
     return ready;
   }
   Nanoseconds FirstGap(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
