@@ -57,7 +57,7 @@ void MappedFile::Release(const void* begin, std::size_t size) {
 std::shared_ptr<const MappedFile> MappedFile::Open(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) Fail(path, std::strerror(errno));
-  struct stat status {};
+  struct stat status{};
   const char* reason = nullptr;
   void* data = nullptr;
   if (fstat(file, &status) != 0) {

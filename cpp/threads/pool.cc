@@ -41,10 +41,8 @@ void Loop(int threads, int count, Callback<int> body) {
     for (int k = 0; k < count; ++k) body(k);
     return;
   }
-  Enter(threads, [&] {
-    tbb::parallel_for(
-        0, count, [&](int k) { body(k); }, tbb::simple_partitioner());
-  });
+  Enter(threads,
+        [&] { tbb::parallel_for(0, count, [&](int k) { body(k); }, tbb::simple_partitioner()); });
 }
 
 void LoopOnNewThreads(int threads, int count, Callback<int> body) {

@@ -12,7 +12,7 @@ std::shared_ptr<std::byte> CpuBackend::Allocate(int, Bytes size) {
   const std::size_t count = size.count > 0 ? static_cast<std::size_t>(size.count) : 1;
   constexpr std::align_val_t kPage{4096};
   auto* memory = static_cast<std::byte*>(::operator new(count, kPage));
-  return {memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{4096}); }};
+  return {memory, [](std::byte* p) { ::operator delete(p, std::align_val_t{4096}); }};
 }
 
 Interval CpuBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) {

@@ -262,8 +262,7 @@ EXPORT int fake_cuda_enqueue(void* stream, void (*function)(void*), void* data) 
   auto* record = static_cast<StreamRecord*>(stream);
   std::lock_guard lock(TheState().mutex);
   if (record->context != current) return kInvalidContext;
-  Submit(
-      record, [=] { function(data); }, 'K');
+  Submit(record, [=] { function(data); }, 'K');
   return kOk;
 }
 
@@ -530,13 +529,11 @@ EXPORT int cuLaunchKernel(std::string* function, unsigned, unsigned, unsigned, u
   std::lock_guard lock(TheState().mutex);
   if (stream == nullptr || stream->context != current) return kInvalidContext;
   if (*function != "fake_add") {
-    Submit(
-        stream, [] {}, 'K');
+    Submit(stream, [] {}, 'K');
     return kOk;
   }
   std::vector<std::int64_t*> data;
   for (int k = 0; k < 3; ++k) data.push_back(*static_cast<std::int64_t**>(arguments[k]));
-  Submit(
-      stream, [data] { *data[2] = *data[0] + *data[1]; }, 'K');
+  Submit(stream, [data] { *data[2] = *data[0] + *data[1]; }, 'K');
   return kOk;
 }
