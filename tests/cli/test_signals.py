@@ -36,7 +36,7 @@ COMMANDS = {
     "problem": (["problem", "two.onnx", "-t", "cpu2", "-o", "out.json"], "out.json", Problem.load),
     "simulate": (["simulate", "p.json", "s.json", "--timeline", "out.json"], "out.json", Timeline.load),
     "pipeline": (
-        ["pipeline", "p.json", "--stages", "2", "--partitioner", "equal-split", "-o", "out.json"], "out.json", PipelinePlan.load,
+        ["pipeline", "two.onnx", "-t", "cpu2", "--stages", "2", "--partitioner", "equal-split", "-o", "out.json"], "out.json", PipelinePlan.load,
     ),
     "compile": (["compile", "two.onnx", "-t", "cpu2", "-s", "single", "-o", "out.so"], "out.so", check_artifact),
     "artifact": (
