@@ -31,16 +31,17 @@ def check_artifact(path):
     check_library(path)  # its checksum is over the whole file
 
 
+EQUAL = ["pipeline", "two.onnx", "-t", "cpu2", "--stages", "2", "--partitioner", "equal-split"]
 COMMANDS = {
     "schedule": (["schedule", "p.json", "-s", "heft", "-o", "out.json"], "out.json", Schedule.load),
     "problem": (["problem", "two.onnx", "-t", "cpu2", "-o", "out.json"], "out.json", Problem.load),
     "simulate": (["simulate", "p.json", "s.json", "--timeline", "out.json"], "out.json", Timeline.load),
     "pipeline": (
-        ["pipeline", "two.onnx", "-t", "cpu2", "--stages", "2", "--partitioner", "equal-split", "-o", "out.json"], "out.json", PipelinePlan.load,
+        [*EQUAL, "-o", "out.json"], "out.json", PipelinePlan.load,
     ),
     "compile": (["compile", "two.onnx", "-t", "cpu2", "-s", "single", "-o", "out.so"], "out.so", check_artifact),
     "artifact": (
-        ["pipeline", "two.onnx", "-t", "cpu2", "--stages", "2", "--partitioner", "equal-split", "--artifact", "out.pipeline"],
+        [*EQUAL, "--artifact", "out.pipeline"],
         "out.pipeline",
         load_manifest,
     ),
