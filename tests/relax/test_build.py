@@ -69,7 +69,7 @@ def test_wrong_arguments(tmp_path):
     with pytest.raises(InputError, match="allowed are 'cpu', 'emulated', 'cuda'"):
         compile(cases.Branches, "cpu2", "single", backend="gpu")
     with pytest.raises(InputError, match="two sets of input shapes are the same"):
-        compile(small_model(w=W, b=B), "cpu2", "nosuch", input_shapes=[{"x": (1, 4)}, {"x": (1, 4)}])
+        compile(small_model(w=W, b=B), "cpu2", "single", input_shapes=[{"x": (1, 4)}, {"x": (1, 4)}])
     with pytest.raises(InputError, match="empty list"):
         compile(cases.Branches, "cpu2", input_shapes=[])
     with pytest.raises(InputError, match="does not exist"):

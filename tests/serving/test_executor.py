@@ -38,9 +38,9 @@ def test_commands_give_the_same(nodes, tmp_path):
 
     for seed, name in ((7, "problem.json"), (11, "other.json")):
         random_problem(seed, operators=12, devices=2, memory="generous").save(tmp_path / name)
-    exact = ["--option", "exact.operators=4", "--option", "exact.improve_time_limit=0.1", "--seed", "3"]
+    anytime = ["--option", "anytime.work=0.1", "--seed", "3"]
     for command in (
-        ["compare", str(tmp_path / "other.json"), "--each", "--schedulers", "single,exact", *exact],
+        ["compare", str(tmp_path / "other.json"), "--each", "--schedulers", "single,anytime", *anytime],
         ["pipeline", "--partitioner", "slicegraph", "--option", "populations=3", "--option", "evaluations=100"],
     ):
         said = []

@@ -152,10 +152,10 @@ def test_reverse_sequence() -> None:
         check_close(*run_both("ReverseSequence", values, [0, 1], **attributes)[:2], 0)
 
 
-def test_types_without_kernels_are_refused() -> None:
+def test_scales_of_another_length_are_refused() -> None:
     import onnx
 
-    model = node_model("QuantizeLinear", [_X, _scale(0.05)], [0], 1, output_dtype=onnx.TensorProto.INT4)
-    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("o0", onnx.TensorProto.INT4, _X.shape))
-    with pytest.raises(InputError, match=r"QuantizeLinear \(node 'node'\).*int4"):
+    model = node_model("QuantizeLinear", [_X, np.full(_X.shape[1] + 1, 0.05, "float32")], [0], 1, axis=1)
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("o0", onnx.TensorProto.UINT8, _X.shape))
+    with pytest.raises(InputError, match=rf"QuantizeLinear \(node 'node'\).*axis 1 of x has {_X.shape[1]}"):
         tvm_sched.relax.compile(model, "cpu1", "single")
