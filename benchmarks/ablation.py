@@ -120,8 +120,8 @@ def measure(
     done = {(m.instance, m.loaded, m.without): m for m in known if (len(m.costs), m.work) == (seeds, work)}
     for instance in instances:
         problem = instance.make()
-        names = [turn.improver.name for turn in turns(problem, AnytimeOptions(), work)]
-        for without in (ALL, *(name for name in names if not only or name in only)):
+        names = dict.fromkeys(turn.improver.name for turn in turns(problem, AnytimeOptions(), work))
+        for without in (ALL, *(name for name in names if name and (not only or name in only))):
             found = done.get((instance.name, instance.loaded, without))
             if found is None:
                 states = [search(problem, seed, work, without) for seed in range(seeds)]

@@ -168,7 +168,7 @@ class Improver(Protocol[StateT_contra]):
     Attributes
     ----------
     name : str
-        For notes, progress and the ablation.
+        For notes, progress and the ablation; empty: it finds no answers, and notes leave it out.
     """
 
     name: str
@@ -214,7 +214,7 @@ def improve(state: StateT, turns: Sequence[Turn[StateT]], budget: Budget) -> Sta
             while useful and not state.proved and (not part.over or (first and state.best is None)):
                 useful = turn.improver.step(state, part)
             cut_off |= useful
-            if state.best is not None:
+            if state.best is not None and turn.improver.name:
                 state.tried[turn.improver.name] = state.cost
     except KeyboardInterrupt:
         if state.best is None:

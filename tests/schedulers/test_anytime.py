@@ -11,6 +11,7 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedulers import names, solve
+from tvm_sched.schedulers.anytime.starts import quick_methods
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.common.submodels import split
@@ -248,3 +249,15 @@ def test_devices_that_share_host_memory_need_no_copy_of_host_tensors(seed, opera
     """A host tensor also copied to a device that reads it in place was once loaded twice, or its readers were lost."""
     problem = random_problem(seed, operators=operators, devices=devices, memory="generous")
     verify(problem, solve(problem, "anytime", {"work": 0.05}))
+
+
+def test_deepplan_is_left_out_where_it_would_take_the_searchs_time():
+    layers = range(600)
+    tensors = [Tensor(f"w{i}", 8, "parameter") for i in layers] + [Tensor(f"t{i}", 8) for i in layers]
+    operators = [Operator(f"v{i}", "", (f"w{i}", *([f"t{i - 1}"] if i else [])), (f"t{i}",)) for i in layers]
+    graph = OpGraph("chain", tuple(operators), tuple(tensors), ("t599",))
+    topology = Topology("one", two_gpus().devices[:1], two_gpus().buses[:1])
+    direct = Problem(graph, topology, Costs([[10]] * 600, [[20]] * 600))
+    assert "deepplan" not in quick_methods(direct, work=1.0)
+    assert "deepplan" in quick_methods(direct, work=100.0)
+    assert "deepplan" in quick_methods(Problem(graph, topology, Costs([[10]] * 600)), work=1.0)

@@ -14,6 +14,7 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime.starts import quick_methods
 from tvm_sched.testing.hios import LayeredGraph, random_layered
 
 MS = 10**6
@@ -250,9 +251,10 @@ def test_an_interrupt_ends_the_work(method, what):
 
 def test_anytime_leaves_out_what_would_take_its_time():
     problem = random_layered(0, 2000, 40, 3000).problem(32)
-    tried = solve(problem, "anytime", {"work": 0.3}).notes["tried"]
-    assert "heft" in tried
-    assert not {"hios-lp", "hios-mr"} & tried.keys()
+    assert not {"hios-lp", "hios-mr"} & set(quick_methods(problem, work=0.3))
+    assert {"hios-lp", "hios-mr"} <= set(quick_methods(problem, work=10.0))
+    small = solve(random_layered(0, 20, 4, 40).problem(2), "anytime", {"work": 0.01})
+    assert {"heft", "hios-lp", "hios-mr"} <= small.notes["tried"].keys()
 
 
 @pytest.mark.parametrize("what", ["list scheduling", "annealing"])

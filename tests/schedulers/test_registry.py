@@ -64,7 +64,7 @@ def test_a_broken_entry_point_is_named_and_does_no_harm(monkeypatch):
 
 
 def test_the_certificate_is_not_the_schedulers_word():
-    schedule = solve(random_problem(1), "anytime")
+    schedule = solve(random_problem(1), "anytime", {"work": 0.1})
     boasting = msgspec.structs.replace(schedule, certificate=Certificate(1, 1, "boast", "optimal"))
 
     @register("boasting")

@@ -14,6 +14,7 @@ from ..problem import Problem
 from ..progress import Progress, report_to
 from ..registry import Method, Methods
 from ..schedule import Certificate, Schedule
+from ..schedule._compiled import compiled
 from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
 from ..schedule.simulator import simulate
@@ -73,6 +74,7 @@ def solve(
     scheduler = get(name)
     name = scheduler.name
     chosen = scheduler.read_options(options)
+    compiled(problem)  # loads the library, and PyTorch with it where that is installed: seconds that are no method's
     begin = time.monotonic()
     with report_to(progress), use_submodels(problem, submodels):
         schedule = scheduler.function(problem, chosen)

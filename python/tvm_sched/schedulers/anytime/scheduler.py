@@ -12,7 +12,7 @@ from ..common.native import nothing_contends
 from ..registry import SCHEDULERS, register
 from .improvers import Annealing, Blocks, LocalSearch
 from .rules import groups
-from .starts import ListScheduling, QuickMethods
+from .starts import ALWAYS, ListScheduling, LowerBound, QuickMethods, quick_methods
 from .state import ScheduleState
 
 TIME_LIMIT = 20.0
@@ -68,7 +68,7 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     """The best schedule that many methods find together within a budget, with how far it can be from the optimum.
 
-    All quick methods and list schedules by many rules come first, so the answer is never worse than theirs. Then annealing,
+    Quick methods and list schedules by many rules come first, so the answer is never worse than theirs. Then annealing,
     blocks of operators and local search over events each have a share of the work; where the costs know operators
     together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
 
@@ -102,7 +102,12 @@ def turns(problem: Problem, options: AnytimeOptions, work: float) -> list[Turn[S
     if "blocks" in shares and len(groups(problem)) < 2:
         shares["local search"] = shares.get("local search", 0.0) + shares.pop("blocks")
     chosen = (Annealing(), Blocks(), LocalSearch())
-    found: list[Turn[ScheduleState]] = [Turn(QuickMethods(problem, options.stage, work)), Turn(ListScheduling())]
+    found: list[Turn[ScheduleState]] = [
+        Turn(QuickMethods(ALWAYS, options.stage)),
+        Turn(ListScheduling()),
+        Turn(LowerBound()),
+        Turn(QuickMethods(quick_methods(problem, work), options.stage)),
+    ]
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]
     if staged:
         found.append(Turn(Annealing(options.stage), staged))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from ...anytime import Budget
 from ...errors import InfeasibleError
-from ...problem import Problem
+from ...problem import FORBIDDEN, Problem
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
+from ...schedule.bounds import lower_bound
 from ..common.greedy import list_schedule, priorities
 from ..common.native import SCALES
 from ..common.partial import PartialSchedule
@@ -23,15 +24,18 @@ from .state import ScheduleState
 BOLD_SCALES = (1.2, 1.6, 2.5)
 """Shares to try when `SCALES` leave no schedule: what grows event by event counts more than is held at one time."""
 
-QUICK = ("single", "heft", "peft", "pipelined", "deepplan", "hios-lp", "hios-mr")
-"""Methods that take milliseconds, in the order in which they are tried."""
-
 ALWAYS = ("single", "heft", "peft")
-"""Those of them that are tried whatever the clock says."""
+"""Methods that take milliseconds and are tried whatever the clock says."""
 
-HIOS_SECONDS, HIOS_SHARE, HIOS_PLACES_SQUARED_PER_SECOND = 0.2, 0.1, 1.6e10
-"""HIOS looks at each operator and device again for each other one: it is left out where it would take more than these
-seconds and a larger share of the work, at (operators x devices)^2 a second on one core of a server."""
+QUICK = ("pipelined", "deepplan", "hios-lp", "hios-mr")
+"""Methods that take milliseconds on small problems, in the order in which they are tried."""
+
+QUICK_SECONDS, QUICK_SHARE = 0.2, 0.1
+"""A method is left out where it would take more than these seconds and more than this share of the work."""
+
+HIOS_PLACES_SQUARED_PER_SECOND, DEEPPLAN_PAIRS_PER_SECOND = 1.6e10, 1.2e5
+"""On one core of a server. HIOS looks at each operator and device again for each other one; DeepPlan makes a whole schedule
+for each operator that can read host memory, roughly."""
 
 
 class ListScheduling:
@@ -80,18 +84,16 @@ class QuickMethods:
 
     Parameters
     ----------
+    methods : sequence of str
+        In the order in which they are tried.
     stage : int
         Most operators that start together.
-    work : float
-        Of the whole search, in seconds: what HIOS may take a part of.
     """
 
     name = "quick methods"
 
-    def __init__(self, problem: Problem, stage: int, work: float) -> None:
-        places = len(problem.graph.operators) * len(problem.topology.devices)
-        with_hios = places**2 / HIOS_PLACES_SQUARED_PER_SECOND <= max(HIOS_SECONDS, HIOS_SHARE * work)
-        self._left = [name for name in QUICK if with_hios or not name.startswith("hios")]
+    def __init__(self, methods: Sequence[str], stage: int) -> None:
+        self._all, self._left = methods, list(methods)
         self._stage = stage
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
@@ -103,7 +105,7 @@ class QuickMethods:
         return bool(self._left)
 
     def _try(self, name: str, state: ScheduleState) -> None:
-        report_progress(self.name, len(QUICK) - len(self._left), len(QUICK))
+        report_progress(self.name, len(self._all) - len(self._left), len(self._all))
         method = get(name)
         options: dict[str, Any] = {"window": self._stage} if name.startswith("hios") else {}
         try:
@@ -116,3 +118,25 @@ class QuickMethods:
             state.tried[name] = state.offer_index(index)
             if schedule.certificate is not None and schedule.certificate.status == "interrupted":
                 raise KeyboardInterrupt  # the method took it and gave what it had
+
+
+class LowerBound:
+    """The lower bound, which takes seconds for thousands of operators and so comes behind the first schedules."""
+
+    name = ""
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """All of it."""
+        bound = lower_bound(state.problem)
+        state.raise_bound(bound.ns, bound.name)
+        return False
+
+
+def quick_methods(problem: Problem, work: float) -> list[str]:
+    """Those of `QUICK` that take little of a search with so much work, in seconds."""
+    operators, devices = len(problem.graph.operators), len(problem.topology.devices)
+    readers = int((problem.costs.direct_ns != FORBIDDEN).any(axis=1).sum())
+    hios = (operators * devices) ** 2 / HIOS_PLACES_SQUARED_PER_SECOND
+    seconds = {"deepplan": readers * operators / DEEPPLAN_PAIRS_PER_SECOND, "hios-lp": hios, "hios-mr": hios}
+    most = max(QUICK_SECONDS, QUICK_SHARE * work)
+    return [name for name in QUICK if seconds.get(name, 0.0) <= most]

@@ -10,7 +10,7 @@ from ...anytime import Incumbent
 from ...errors import InfeasibleError
 from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
-from ...schedule.bounds import lower_bound, provable
+from ...schedule.bounds import provable
 from ...schedule.simulator import price
 from ..common.events import MOVE, Array, schedule_index, sequence_of
 from ..common.native import shortfall
@@ -54,8 +54,6 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     def __init__(self, problem: Problem, seed: int) -> None:
         super().__init__()
         self.problem, self.seed, self.searches = problem, seed, Searches(problem)
-        bound = lower_bound(problem)
-        self.raise_bound(bound.ns, bound.name)
         self.memory_scale = 1.0
         self.listed: Found | None = None
         self.refusal: InfeasibleError | None = None
