@@ -62,15 +62,20 @@ def one_class(
     ----------
     probability : bool
         Whether the score is one: the second class wins above 1/2 and the first has the rest, else above 0 and the first
-        has the negative.
+        has the negative. As in ONNX Runtime; the standard does not say.
     """
+    if kind not in ("NONE", "LOGISTIC"):
+        raise node.unsupported(
+            f"its post_transform is {kind}, and its leaves speak of one of two classes: what the scores are then differs "
+            "between ONNX Runtime and ONNX's reference; NONE and LOGISTIC are allowed"
+        )
     score = node.emit(score)
     wins = relax.op.greater(score, scalar(0.5 if probability else 0.0, score))
-    first, second = (relax.const(label) for label in labels)
-    label = node.emit(relax.op.reshape(relax.op.where(wins, second, first), (-1,)))
-    if kind == "PROBIT":
-        return [label, relax.op.astype(_probit(node, score), "float32")]
-    other = relax.op.subtract(scalar(1.0, score), score) if probability else relax.op.negative(score)
+    first, second = (relax.const(label, "int64") for label in labels)
+    chosen = node.emit(relax.op.where(wins, second, first))
+    label = node.emit(relax.op.reshape(chosen, (-1,)))
+    rest = probability and kind == "NONE"
+    other = relax.op.subtract(scalar(1.0, score), score) if rest else relax.op.negative(score)
     both = node.emit(relax.op.concat([node.emit(other), score], 1))
     return [label, relax.op.astype(post_transform(node, both, kind), "float32")]
 

@@ -41,16 +41,33 @@ def tree_ensemble_classifier(node: Node) -> list[relax.Expr]:
     """Labels and scores. Leaves that all speak of one of two classes give the score of the second class."""
     labels = class_labels(node, "classlabels_int64s")
     ids, kind = set(node.attribute("class_ids", ())), node.attribute("post_transform", "NONE")
-    alone = len(labels) == 2 and len(ids) == 1
+    alone = len(labels) == 2 and ids == {0}
+    _check_classes(node, len(labels), ids)
     forest = _forest_of_trees(node, "class", len(labels), SUM, fold=alone)
     scores = _walk(node, forest)
     if alone:
         weights = _values(node, "class_weights")
-        return one_class(node, _base_of_one(node, scores, forest), labels, kind, bool((weights >= 0).all()))
+        return one_class(node, _add_base(node, scores, forest), labels, kind, bool((weights >= 0).all()))
     scores = node.emit(_add_base(node, scores, forest))
     best = relax.op.argmax(scores, axis=1)
     made = relax.op.astype(post_transform(node, scores, kind), "float32")
-    return [relax.op.take(relax.const(labels), node.emit(best), 0), made]
+    return [relax.op.take(relax.const(labels, "int64"), node.emit(best), 0), made]
+
+
+def _check_classes(node: Node, classes: int, ids: set[int]) -> None:
+    """Refuse what ONNX Runtime and ONNX's reference take for different things, where the standard says nothing."""
+    base = len(_base(node))
+    if classes < 2 or (classes == 2 and ids == {1}):
+        raise node.unsupported(
+            f"it has {classes} classes, and its leaves speak of the classes {sorted(ids)}: what it gives then differs "
+            "between ONNX Runtime and ONNX's reference; of two classes, its leaves may speak of both or of the first"
+        )
+    allowed = classes if classes > 2 else 1 if ids == {0} else 0
+    if base not in (0, allowed):
+        raise node.unsupported(
+            f"it has {base} base values for {classes} classes; {allowed} are allowed, of others ONNX Runtime and ONNX's "
+            "reference make different things: add them to the leaves of a tree"
+        )
 
 
 def _kind(x: relax.Expr) -> str:
@@ -124,8 +141,9 @@ def _without_sets(node: Node, forest: Forest) -> Forest:
         raise node.unsupported(f"it has {len(asks)} nodes that ask for members of a set, and {len(ends)} sets")
     sets = [part[~np.isnan(part)] for part in np.split(members, ends + 1)[: len(ends)]]
     more = sum(max(len(part) - 1, 0) for part in sets)
-    inner, (roots, links) = forest.inner, (
-        np.where(at >= forest.inner, at + more, at).astype(np.int32) for at in (forest.roots, forest.links)
+    inner, (roots, links) = (
+        forest.inner,
+        (np.where(at >= forest.inner, at + more, at).astype(np.int32) for at in (forest.roots, forest.links)),
     )
     splits, modes, source = forest.splits.copy(), np.where(forest.modes == MEMBER, EQ, forest.modes), list(range(inner))
     added, behind = [], []
@@ -222,12 +240,6 @@ def _add_base(node: Node, scores: relax.Expr, forest: Forest) -> relax.Expr:
     if len(base) not in (1, forest.outputs):
         raise node.unsupported(f"it has {len(base)} base values for {forest.outputs} results")
     return relax.op.add(scores, relax.const(base.astype(forest.splits.dtype), str(forest.splits.dtype)))
-
-
-def _base_of_one(node: Node, scores: relax.Expr, forest: Forest) -> relax.Expr:
-    """The score of the second of two classes: with two base values, the last is its own."""
-    base = _base(node)
-    return relax.op.add(scores, relax.const(base[-1:].astype(forest.splits.dtype), str(forest.splits.dtype))) if len(base) else scores
 
 
 def _has(node: Node, name: str) -> bool:
