@@ -61,11 +61,6 @@ void PartialSchedule::Clear() {
   peak_.assign(instance_->devices(), 0);
 }
 
-bool PartialSchedule::Reads(const Event& run, TensorId tensor) const {
-  if (!instance_->OnHost(tensor)) return true;
-  return !run.is_direct() && !problem_->devices[run.device].shares_host_memory;
-}
-
 bool PartialSchedule::IsSource(TensorId tensor, DeviceId source) const {
   return at_(tensor, source) != kNever ||
          (instance_->OnHost(tensor) && problem_->devices[source].shares_host_memory);
@@ -80,13 +75,7 @@ Nanoseconds PartialSchedule::Append(const Event& event) {
   return event.is_run() ? RunOperator(event, InputsReady(event)) : MoveTensor(event);
 }
 
-void PartialSchedule::Note(const Event& event, Nanoseconds start, Nanoseconds end) {
-  events_.push_back(event);
-  starts_.push_back(start);
-  ends_.push_back(end);
-}
-
-Nanoseconds PartialSchedule::InputsReady(const Event& run) const {
+Nanoseconds PartialSchedule::InputsReady(Event run) const {
   Nanoseconds ready{};
   for (TensorId t : problem_->inputs[run.item]) {
     if (Reads(run, t)) ready = std::max(ready, at_(t, run.device));
@@ -94,7 +83,7 @@ Nanoseconds PartialSchedule::InputsReady(const Event& run) const {
   return ready;
 }
 
-Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds ready) {
+Nanoseconds PartialSchedule::RunOperator(Event run, Nanoseconds ready) {
   const simulate::Problem& problem = *problem_;
   const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
   const Nanoseconds start = FirstRun(run, ready, duration), end = start + duration;
@@ -106,33 +95,32 @@ Nanoseconds PartialSchedule::RunOperator(const Event& run, Nanoseconds ready) {
   return end;
 }
 
-void PartialSchedule::Ran(const Event& run, Nanoseconds end) {
+void PartialSchedule::Ran(Event run, Nanoseconds end) {
   latency_ = std::max(latency_, end);
   placed_[run.item] = run.device;
   for (TensorId t : problem_->outputs[run.item]) Arrive(t, run.device, end);
   if (!growth_.plain) Release(run.item);
 }
 
-Nanoseconds PartialSchedule::MoveTensor(const Event& move) {
+Nanoseconds PartialSchedule::MoveTensor(Event move) {
   const int32_t route = problem_->RouteOf(move.source, move.device);
   const Nanoseconds duration = problem_->TransferTime(move.item, route);
   Nanoseconds ready{};
   if (move.source != kHost && at_(move.item, move.source) != kNever)
     ready = at_(move.item, move.source);
-  return MoveTensor(move, route, FirstStart(route, ready, duration), duration);
+  const Nanoseconds start = FirstStart(route, ready, duration);
+  return MoveTensor(move, route, start, start + duration);
 }
 
-Nanoseconds PartialSchedule::MoveTensor(const Event& move, int32_t route, Nanoseconds start,
-                                        Nanoseconds duration) {
-  const Nanoseconds end = start + duration;
+Nanoseconds PartialSchedule::MoveTensor(Event move, int32_t route, Nanoseconds start,
+                                        Nanoseconds end) {
   Occupy(route, start, end);
   Arrive(move.item, move.device, end);
   Note(move, start, end);
   return end;
 }
 
-Nanoseconds PartialSchedule::FirstRun(const Event& run, Nanoseconds ready,
-                                      Nanoseconds duration) const {
+Nanoseconds PartialSchedule::FirstRun(Event run, Nanoseconds ready, Nanoseconds duration) const {
   const Lane& device = device_[run.device];
   Nanoseconds start = device.Earliest(ready, duration);
   const int32_t bus = run.is_direct() ? problem_->RouteOf(kHost, run.device) : kNone;
@@ -143,15 +131,6 @@ Nanoseconds PartialSchedule::FirstRun(const Event& run, Nanoseconds ready,
     start = device.Earliest(after, duration);
     if (start == after) return start;
   }
-}
-
-Nanoseconds PartialSchedule::FirstStart(int32_t route, Nanoseconds ready,
-                                        Nanoseconds duration) const {
-  if (growth_.insertion != Growth::Insertion::kNone) return FirstGap(route, ready, duration);
-  for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, channel_[c].free());
-  if (planned_.empty()) return ready;
-  for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, PlannedUntil(c));
-  return ready;
 }
 
 Nanoseconds PartialSchedule::FirstGap(int32_t route, Nanoseconds ready,
@@ -178,13 +157,7 @@ Nanoseconds PartialSchedule::PlannedUntil(ChannelId channel) const {
   return {};
 }
 
-void PartialSchedule::Occupy(int32_t route, Nanoseconds start, Nanoseconds end) {
-  for (ChannelId c : problem_->route_channels[route]) channel_[c].Occupy(start, end);
-}
-
-void PartialSchedule::Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
-  at_(tensor, device) = when;
-  if (growth_.plain) return;
+void PartialSchedule::Hold(TensorId tensor, DeviceId device) {
   holders_(tensor, held_[tensor]++) = device;
   const int64_t size = problem_->tensors[tensor].size.count;
   if (instance_->OnHost(tensor)) {
@@ -210,26 +183,29 @@ void PartialSchedule::Release(OperatorId op) {
 
 PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) const {
   const simulate::Problem& problem = *problem_;
-  const bool on_host = problem.tensors[t].in_host_memory();
-  const Nanoseconds* at = &at_(t, 0);
   Way best;
-  for (DeviceId s = kHost; s < static_cast<DeviceId>(at_.columns); ++s) {
-    Nanoseconds ready = s == kHost ? kNever : at[s];
-    if (ready == kNever) {  // only what lies in host memory can come from there all the same
-      if (!on_host || (s != kHost && !problem.devices[s].shares_host_memory)) continue;
-      ready = {};
-    }
+  const auto consider = [&](DeviceId s, Nanoseconds ready) {
     const int32_t route = problem.RouteOf(s, device);
-    if (route == kNone || s == device) continue;
+    if (route == kNone) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
-    if (arrival < best.arrival) best = {arrival, start, duration, route, t, s, device, 1};
+    best.Offer({arrival, start, route, s, 1});
+  };
+  const bool on_host = problem.tensors[t].in_host_memory();
+  if (on_host) consider(kHost, {});
+  const Nanoseconds* at = &at_(t, 0);
+  for (DeviceId s = 0; s < static_cast<DeviceId>(at_.columns); ++s) {
+    Nanoseconds ready = at[s];
+    if (ready == kNever) {
+      if (!on_host || !problem.devices[s].shares_host_memory || s == device) continue;
+      ready = {};
+    }
+    consider(s, ready);
   }
   return best;
 }
 
-PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool transits) const {
-  if (growth_.plain) return FindPlainWay(t, device);
+PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bool transits) const {
   const simulate::Problem& problem = *problem_;
   Way best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
@@ -237,7 +213,7 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
     if (route == kNone || s == device) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
-    if (arrival < best.arrival) best = {arrival, start, duration, route, t, s, device, 1};
+    best.Offer({arrival, start, route, s, 1});
   };
   const bool on_host = problem.tensors[t].in_host_memory();
   if (on_host) consider(kHost, {});
@@ -252,123 +228,9 @@ PartialSchedule::Way PartialSchedule::FindWay(TensorId t, DeviceId device, bool 
     const Nanoseconds duration = problem.TransferTime(t, on);
     const Nanoseconds loaded = FirstStart(first, {}, loading) + loading;
     const Nanoseconds start = FirstStart(on, loaded, duration), arrival = start + duration;
-    if (arrival >= best.arrival) continue;
-    best = {arrival, start, duration, on, t, s, device, 2};
+    best.Offer({arrival, start, on, s, 2});
   }
   return best;
-}
-
-Nanoseconds PartialSchedule::Reserve(const Event& move, Nanoseconds ready) {
-  const simulate::Problem& problem = *problem_;
-  const int32_t route = problem.RouteOf(move.source, move.device);
-  const Nanoseconds duration = problem.TransferTime(move.item, route);
-  const Nanoseconds start = FirstStart(route, ready, duration), end = start + duration;
-  if (growth_.insertion == Growth::Insertion::kAll) {
-    Occupy(route, start, end);
-    reserved_.emplace_back(route, start, end);
-    return end;
-  }
-  for (ChannelId c : problem.route_channels[route]) {
-    const auto found = std::find_if(planned_.begin(), planned_.end(),
-                                    [&](const auto& entry) { return entry.first == c; });
-    if (found == planned_.end()) {
-      planned_.emplace_back(c, end);
-    } else {
-      found->second = end;
-    }
-  }
-  return end;
-}
-
-void PartialSchedule::EndPlan() {
-  planned_.clear();
-  for (; !reserved_.empty(); reserved_.pop_back()) {
-    const auto& [route, start, end] = reserved_.back();
-    for (ChannelId c : problem_->route_channels[route]) channel_[c].Release(start, end);
-  }
-}
-
-bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* moves) {
-  const Way way = FindWay(tensor, device, !growth_.plain);
-  moves->clear();
-  if (way.hops == 2) moves->push_back(way.load());
-  if (way.hops > 0) moves->push_back(way.last());
-  return way.hops > 0;
-}
-
-bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
-  const simulate::Problem& problem = *problem_;
-  plan->moves.clear();
-  plan->run = run;
-  Nanoseconds ready{};
-  bool possible = true;
-  for (TensorId t : problem.inputs[run.item]) {
-    if (!Reads(run, t)) continue;
-    if (at_(t, run.device) != kNever) {
-      ready = std::max(ready, at_(t, run.device));
-      continue;
-    }
-    const Way way = FindWay(t, run.device, transits);
-    if (way.hops == 0) {
-      possible = false;
-      break;
-    }
-    Nanoseconds there{};
-    if (way.hops == 2) {
-      plan->moves.push_back(way.load());
-      there = Reserve(way.load(), {});
-    } else if (way.source != kHost && at_(t, way.source) != kNever) {
-      there = at_(t, way.source);
-    }
-    plan->moves.push_back(way.last());
-    Reserve(way.last(), there);
-    ready = std::max(ready, way.arrival);
-  }
-  if (possible) {
-    const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
-    plan->end = FirstRun(run, ready, duration) + duration;
-  }
-  EndPlan();
-  return possible;
-}
-
-bool PartialSchedule::MakePlan(OperatorId op, DeviceId device, bool direct, Plan* plan) {
-  if (instance_->Duration(op, device, direct) == kNever) return false;
-  const Event run = Event::Run(op, device, direct);
-  if (!TryPlan(run, !growth_.plain, plan)) return false;
-  if (Shortfall(*plan) <= 0) return true;
-  if (growth_.plain || instance_->transits[device].empty()) return false;
-  return TryPlan(run, false, plan) && Shortfall(*plan) <= 0;  // a neighbour may lack the memory
-}
-
-int64_t PartialSchedule::Shortfall(const Plan& plan) {
-  if (growth_.plain) return -1;
-  const simulate::Problem& problem = *problem_;
-  brought_.clear();
-  const auto bring = [&](DeviceId device, int64_t parameters, int64_t activations) {
-    for (auto& [known, bytes] : brought_) {
-      if (known == device) {
-        bytes.first += parameters;
-        bytes.second += activations;
-        return;
-      }
-    }
-    brought_.push_back({device, {parameters, activations}});
-  };
-  for (const Event& move : plan.moves) {
-    const int64_t size = problem.tensors[move.item].size.count;
-    const bool host = instance_->OnHost(move.item);
-    bring(move.device, host ? size : 0, host ? 0 : size);
-  }
-  for (TensorId t : problem.outputs[plan.run.item]) {
-    bring(plan.run.device, 0, problem.tensors[t].size.count);
-  }
-  int64_t most = -1;
-  for (const auto& [d, bytes] : brought_) {
-    const int64_t peak = std::max(peak_[d], live_[d] + bytes.second);
-    most = std::max(most, parameters_[d] + bytes.first + peak - memory_[d].count);
-  }
-  return most;
 }
 
 void PartialSchedule::Place(const Plan& plan) {
@@ -376,12 +238,11 @@ void PartialSchedule::Place(const Plan& plan) {
   Append(plan.run);
 }
 
-Nanoseconds PartialSchedule::Bring(TensorId tensor, DeviceId device) {
-  if (at_(tensor, device) != kNever) return at_(tensor, device);
+Nanoseconds PartialSchedule::Fetch(TensorId tensor, DeviceId device) {
   const Way way = FindWay(tensor, device, !growth_.plain);
   if (way.hops == 0) return kNever;
-  if (way.hops == 2) Append(way.load());
-  return MoveTensor(way.last(), way.route, way.start, way.duration);
+  if (way.hops == 2) Append(Event::Move(tensor, kHost, way.source));
+  return MoveTensor(Event::Move(tensor, way.source, device), way.route, way.start, way.arrival);
 }
 
 Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {

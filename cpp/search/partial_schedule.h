@@ -2,6 +2,7 @@
 #ifndef TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 #define TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 
+#include <algorithm>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -94,7 +95,10 @@ class PartialSchedule {
   /*! \brief When a tensor is on a device to which it was brought, or kNever. */
   Nanoseconds At(TensorId tensor, DeviceId device) const { return at_(tensor, device); }
   /*! \brief Whether a run reads `tensor` from its device, to which it then must have come. */
-  bool Reads(const Event& run, TensorId tensor) const;
+  bool Reads(const Event& run, TensorId tensor) const {
+    if (!instance_->OnHost(tensor)) return true;
+    return !run.is_direct() && !problem_->devices[run.device].shares_host_memory;
+  }
   bool CanMove(const Event& move) const;
   /*! \brief Whether the tensor can be copied from `source` as it stands. */
   bool IsSource(TensorId tensor, DeviceId source) const;
@@ -131,18 +135,23 @@ class PartialSchedule {
   /*! \brief Gaps to remember on a channel where loads are inserted. */
   static constexpr size_t kMostGaps = 32;
 
+  /*! \brief How a tensor gets to a device first; the times are those of the last move. */
   struct Way {
-    Nanoseconds arrival = kNever;
-    /*! \brief Of the last move. */
-    Nanoseconds start, duration;
+    Nanoseconds arrival = kNever, start;
     int32_t route = kNone;
-    TensorId tensor = kNone;
-    DeviceId source = kNone, device = kNone;
+    DeviceId source = kNone;
     /*! \brief 0: there is none; 2: the tensor is loaded into `source` first. */
     int hops = 0;
 
-    Event last() const { return Event::Move(tensor, source, device); }
-    Event load() const { return Event::Move(tensor, kHost, source); }
+    /*! \brief Takes another way where it is faster. */
+    void Offer(const Way& other) {
+      if (other.arrival >= arrival) return;
+      arrival = other.arrival;  // each by itself: a copy of all would wait for stores of its parts
+      start = other.start;
+      route = other.route;
+      source = other.source;
+      hops = other.hops;
+    }
   };
   /*! \brief Stream and stage of the event at a position. */
   struct InStage {
@@ -151,31 +160,53 @@ class PartialSchedule {
   };
 
   /*! \brief When all that a run reads from its device is there. */
-  Nanoseconds InputsReady(const Event& run) const;
-  Nanoseconds RunOperator(const Event& run, Nanoseconds ready);
-  Nanoseconds MoveTensor(const Event& move);
-  Nanoseconds MoveTensor(const Event& move, int32_t route, Nanoseconds start, Nanoseconds duration);
-  void Ran(const Event& run, Nanoseconds end);
-  void Note(const Event& event, Nanoseconds start, Nanoseconds end);
-  void Arrive(TensorId tensor, DeviceId device, Nanoseconds when);
+  Nanoseconds InputsReady(Event run) const;
+  Nanoseconds RunOperator(Event run, Nanoseconds ready);
+  Nanoseconds MoveTensor(Event move);
+  Nanoseconds MoveTensor(Event move, int32_t route, Nanoseconds start, Nanoseconds end);
+  void Ran(Event run, Nanoseconds end);
+  void Note(Event event, Nanoseconds start, Nanoseconds end) {
+    events_.push_back(event);
+    starts_.push_back(start);
+    ends_.push_back(end);
+  }
+  void Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
+    at_(tensor, device) = when;
+    if (!growth_.plain) Hold(tensor, device);
+  }
+  void Hold(TensorId tensor, DeviceId device);
   void Release(OperatorId op);
   /*! \brief Brings a tensor there if it is not; when it is, or kNever. */
-  Nanoseconds Bring(TensorId tensor, DeviceId device);
-  Way FindWay(TensorId tensor, DeviceId device, bool transits) const;
+  Nanoseconds Bring(TensorId tensor, DeviceId device) {
+    const Nanoseconds there = at_(tensor, device);
+    return there != kNever ? there : Fetch(tensor, device);
+  }
+  Nanoseconds Fetch(TensorId tensor, DeviceId device);
+  Way FindWay(TensorId tensor, DeviceId device, bool transits) const {
+    return growth_.plain ? FindPlainWay(tensor, device) : FindAnyWay(tensor, device, transits);
+  }
+  Way FindAnyWay(TensorId tensor, DeviceId device, bool transits) const;
   /*! \brief From host memory or the first of the devices. */
   Way FindPlainWay(TensorId tensor, DeviceId device) const;
   bool TryPlan(const Event& run, bool transits, Plan* plan);
-  /*! \brief Keeps the channels of a plan's move for the rest of the plan; returns its end. */
-  Nanoseconds Reserve(const Event& move, Nanoseconds ready);
+  /*! \brief Keeps the channels of a plan's move for the rest of the plan. */
+  void Reserve(int32_t route, Nanoseconds start, Nanoseconds end);
   void EndPlan();
   /*! \brief When a run whose tensors are there at `ready` can begin, its turn on the bus included.
    */
-  Nanoseconds FirstRun(const Event& run, Nanoseconds ready, Nanoseconds duration) const;
+  Nanoseconds FirstRun(Event run, Nanoseconds ready, Nanoseconds duration) const;
   /*! \brief When a transfer that may begin at `ready` can begin, what is planned included. */
-  Nanoseconds FirstStart(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
+  Nanoseconds FirstStart(int32_t route, Nanoseconds ready, Nanoseconds duration) const {
+    if (growth_.insertion != Growth::Insertion::kNone || !planned_.empty())
+      return FirstGap(route, ready, duration);
+    for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, channel_[c].free());
+    return ready;
+  }
   Nanoseconds FirstGap(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
   Nanoseconds PlannedUntil(ChannelId channel) const;
-  void Occupy(int32_t route, Nanoseconds start, Nanoseconds end);
+  void Occupy(int32_t route, Nanoseconds start, Nanoseconds end) {
+    for (ChannelId c : problem_->route_channels[route]) channel_[c].Occupy(start, end);
+  }
 
   const Instance* instance_;
   const simulate::Problem* problem_;

@@ -256,14 +256,14 @@ bool NothingContends(const simulate::Problem& problem) {
 
 bool Append(const StageSequence& sequence, PartialSchedule* schedule, int64_t limit) {
   int32_t number = 0;
-  std::vector<int32_t> streams;
+  std::vector<int32_t> streams;  // 0, 1, ...
   for (size_t i = 0; i < sequence.order.size();) {
     size_t after = i + 1;
     while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
-    streams.clear();
-    for (size_t k = i; k < after; ++k) streams.push_back(static_cast<int32_t>(k - i));
+    while (streams.size() < after - i) streams.push_back(static_cast<int32_t>(streams.size()));
     const std::span<const OperatorId> ops(sequence.order.data() + i, after - i);
-    const auto end = schedule->PlaceStage(ops, streams, sequence.device[ops[0]], ++number);
+    const auto end = schedule->PlaceStage(ops, std::span(streams).first(ops.size()),
+                                          sequence.device[ops[0]], ++number);
     if (end == kNever || Add(end.count, schedule->instance().tail[ops.back()].count) > limit)
       return false;
     i = after;

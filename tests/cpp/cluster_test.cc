@@ -25,7 +25,8 @@ Residual AllOf(const Cluster& cluster) {
           std::vector<int64_t>(cluster.links.size(), 1)};
 }
 
-/*! \brief Blocks that take this many ns on kind 0 and half of it on kind 1, and hand on one byte. */
+/*! \brief Blocks that take this many ns on kind 0 and half of it on kind 1, and hand on one byte.
+ */
 Chain MakeChain(const std::vector<int64_t>& times, int64_t cycle, int64_t latency) {
   Chain chain;
   chain.time_before = {{{0}}, {{0}}};

@@ -17,11 +17,9 @@ constexpr DLDevice kCpu{kDLCPU, 0};
 struct OwnedMemory {
   void AllocData(DLTensor* tensor) {
     const std::size_t size = ffi::GetDataSize(*tensor);
-    tensor->data = ::operator new (size > 0 ? size : 1, std::align_val_t{kAlignment});
+    tensor->data = ::operator new(size > 0 ? size : 1, std::align_val_t{kAlignment});
   }
-  void FreeData(DLTensor* tensor) {
-    ::operator delete (tensor->data, std::align_val_t{kAlignment});
-  }
+  void FreeData(DLTensor* tensor) { ::operator delete(tensor->data, std::align_val_t{kAlignment}); }
 };
 
 struct BorrowedMemory {

@@ -27,8 +27,8 @@ Resident ReadResident(const JsonCursor& cursor) {
 }  // namespace
 
 RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
-  cursor.AllowFields({"trace", "times_only", "emulation_scale", "resident", "instances",
-                      "watchdog", "devices", "graph", "in_turn"});
+  cursor.AllowFields({"trace", "times_only", "emulation_scale", "resident", "instances", "watchdog",
+                      "devices", "graph", "in_turn"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
   if (auto times = cursor.OptionalField("times_only"); times) options.times_only = times->Bool();
   if (auto scale = cursor.OptionalField("emulation_scale"); scale) {

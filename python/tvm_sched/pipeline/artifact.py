@@ -158,7 +158,7 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
     stages = tuple(load_stage(path, s, manifest) for s in range(len(manifest.stages)))
     if plan.problem != problem.digest or len(plan.stages) != len(stages):
         raise FormatError(f"{path}: {PLAN} and {PROBLEM} are not of one pipeline; export it again")
-    return assemble(problem, plan, stages, manifest.emulation is None or manifest.emulation.values)
+    return assemble(problem, plan, stages, manifest.emulation is not None and not manifest.emulation.values)
 
 
 def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None = None) -> ScheduledModule:
