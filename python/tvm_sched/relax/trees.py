@@ -104,8 +104,8 @@ class Forest:
 def forest_kernel(forest: Forest, rows: int, columns: int) -> tirx.PrimFunc:
     """The kernel of a forest.
 
-    It takes features ``(rows, columns)`` of the type of the splits and `Forest.tables`, and writes ``(rows, outputs)`` of the
-    same type. Rows are parallel; MIN and MAX are 0 where no leaf has a value.
+    It takes features ``(rows, columns)`` of the type of the splits and `Forest.tables`, and writes ``(rows, outputs)`` of
+    that type. Rows are parallel; MIN and MAX are 0 where no leaf has a value.
 
     Raises
     ------

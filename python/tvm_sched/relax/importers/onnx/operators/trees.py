@@ -146,10 +146,11 @@ def _without_sets(node: Node, forest: Forest) -> Forest:
         (np.where(at >= forest.inner, at + more, at).astype(np.int32) for at in (forest.roots, forest.links)),
     )
     splits, modes, source = forest.splits.copy(), np.where(forest.modes == MEMBER, EQ, forest.modes), list(range(inner))
-    added, behind = [], []
+    added: list[Any] = []
+    behind: list[list[int]] = []
     for at, part in zip(asks, sets, strict=True):
         splits[at] = part[0] if len(part) else np.nan  # nothing equals NaN
-        last, (no, yes) = at, links[at].tolist()
+        last, (no, yes) = int(at), links[at].tolist()
         for value in part[1:]:
             new = inner + len(added)
             (behind if last >= inner else links)[last - inner if last >= inner else last] = [new, yes]
