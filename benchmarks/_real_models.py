@@ -45,7 +45,9 @@ class RealModel:
     sixteen_bits : bool
         Whether its tensors are float16.
     unseen : bool
-        Whether nobody looked at the file while the importer was written.
+        Whether nobody looked at the file before it was first run.
+    first : str
+        Of an unseen file: what became of that first run, before anything was changed for it.
     """
 
     package: str
@@ -59,6 +61,7 @@ class RealModel:
     eight_bits: bool = False
     sixteen_bits: bool = False
     unseen: bool = False
+    first: str = ""
 
     @property
     def tolerance(self) -> float:

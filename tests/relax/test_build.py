@@ -150,3 +150,10 @@ def test_indices_out_of_range_read_nothing_else():
 def test_repr_is_short():
     model = compile(small_model(w=W, b=B), "cpu1", "single", input_shapes={"x": (2, 4)}, parameters="external")
     assert repr(model) == "CompiledModel(Problem('small': 1 operators, 'cpu1'), single; 2 external parameters)"
+
+
+@pytest.mark.parametrize("value", [None, "text", object()])
+def test_arguments_that_are_no_arrays(value):
+    model = compile(small_model(w=W, b=B), "cpu1", "single", input_shapes={"x": (2, 4)})
+    with pytest.raises(InputError, match=r"argument 0 is a .*, of which no tensor can be made"):
+        model.run(value)

@@ -226,3 +226,23 @@ def test_query_key_and_value_of_one_projection(form):
     assert kinds == ["onednn.attention"]
     q, k, v = inputs[0].reshape(5, 9, 3, HEADS, WIDTH).transpose(2, 0, 3, 1, 4)
     np.testing.assert_allclose(found, reference(q, k, v, 0.25), rtol=4e-5, atol=2e-6)
+
+
+def test_softmax_of_all_rows_in_one_matrix():
+    """As older opsets have it: between two reshapes."""
+    q, k, v = values(*FOUR)
+
+    def flattened(b, q, k, v):
+        return steps(
+            b,
+            q,
+            lambda x: op.matmul(x, b.emit(turned(k))),
+            lambda x: op.reshape(x, (BATCH * HEADS * ROWS, KEYS)),
+            lambda x: op.nn.softmax(x, axis=-1),
+            lambda x: op.reshape(x, (BATCH, HEADS, ROWS, KEYS)),
+            lambda x: op.matmul(x, v),
+        )
+
+    found, kinds = run(flattened, [q, k, v])
+    assert kinds == ["onednn.attention"]
+    np.testing.assert_allclose(found, reference(q, k, v, 1.0), rtol=2e-5, atol=2e-6)

@@ -89,8 +89,13 @@ class CompiledModel:
         """Run once; takes and returns arrays, in the structure of ``main``'s result (nested lists for tuples).
 
         Threads that call it take turns: TVM's virtual machine serves one caller at a time.
+
+        Raises
+        ------
+        InputError
+            An argument that is no array.
         """
-        arguments = [value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value) for value in inputs]
+        arguments = [_to_tensor(value, position) for position, value in enumerate(inputs)]
         with self._turn:
             return _to_numpy(self._machine["main"](*arguments))
 
@@ -243,6 +248,18 @@ def _bytes(mods: Sequence[tvm.IRModule]) -> int:
         int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for mod in mods for v in mod.attrs[PARAMETERS].values()
     }
     return sum(addresses.values())
+
+
+def _to_tensor(value: Any, position: int) -> Any:
+    if isinstance(value, tvm.runtime.Tensor):
+        return value
+    try:
+        return tvm.runtime.tensor(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"argument {position} is a {type(value).__name__}, of which no tensor can be made ({error}); give an array of "
+            "NumPy or a tensor of TVM for each input"
+        ) from None
 
 
 def _to_numpy(result: Any) -> Any:

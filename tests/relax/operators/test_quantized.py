@@ -159,3 +159,15 @@ def test_scales_of_another_length_are_refused() -> None:
     model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("o0", onnx.TensorProto.UINT8, _X.shape))
     with pytest.raises(InputError, match=rf"QuantizeLinear \(node 'node'\).*axis 1 of x has {_X.shape[1]}"):
         tvm_sched.relax.compile(model, "cpu1", "single")
+
+
+def test_four_bits_are_held_in_a_byte() -> None:
+    """The range is that of the smaller type."""
+    import onnx
+
+    model = node_model("QuantizeLinear", [_X, _scale(0.05)], [0], 1, output_dtype=onnx.TensorProto.INT4)
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("o0", onnx.TensorProto.INT4, _X.shape))
+    found = tvm_sched.relax.compile(model, "cpu1", "single").run(_X)
+    assert found.dtype == np.int8
+    assert (found.min(), found.max()) == (-8, 7)
+    np.testing.assert_array_equal(found, np.clip(np.rint(_X / np.float32(0.05)), -8, 7))

@@ -149,8 +149,18 @@ class AttentionClaimer(Rewriter):
         if scores is None:
             return None
         first, mask, scale = scores
+        lead, out = (shape_of(product) or ())[:-1], (shape_of(product) or ())[-1]
+        if len(shape) == 2 and len(lead) in (2, 3) and mask is None:  # softmax of older opsets: all rows in one matrix
+            shape = (*lead, shape[-1])
         batch, heads, rows, keys = (*(1,) * (4 - len(shape)), *shape)
-        width, out = (shape_of(first.args[0]) or ())[-1], (shape_of(product) or ())[-1]
+        width = (shape_of(first.args[0]) or ())[-1]
+        sizes = (rows * width, width * keys, keys * out)
+        operands = (*first.args, product.args[1])
+        if any(
+            prod(shape_of(e) or ()) != batch * heads * size or len(shape_of(e) or ()) < 2
+            for e, size in zip(operands, sizes, strict=True)
+        ):
+            return None
         for outer, inner in _splits(batch, heads):
             query = self._view(first.args[0], (outer, inner, rows, width))
             turned = self._view(first.args[1], (outer, inner, width, keys))

@@ -1,0 +1,165 @@
+"""Ensembles of decision trees: one kernel that walks all trees of a row by tables of numbers.
+
+The trees are data and not code: how long a model takes to compile does not grow with its trees.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from .bounded.writing import Kernel, long, loops, when
+
+COMPARE = (
+    lambda a, b: a <= b,
+    lambda a, b: a < b,
+    lambda a, b: a >= b,
+    lambda a, b: a > b,
+    tirx.EQ,
+    tirx.NE,
+)
+"""Comparisons of a feature with a split, by ONNX's numbers for ``nodes_modes``."""
+LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
+AVERAGE, SUM, MIN, MAX = range(4)
+"""ONNX's numbers for ``aggregate_function``."""
+MOST_LEVELS = 10_000
+"""More are taken for a circle."""
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees as tables. N inner nodes come first, L leaves behind them: leaf k has the number N + k.
+
+    Attributes
+    ----------
+    roots : (trees,) int32
+        Numbers of nodes or leaves.
+    features, modes, missing : (N,) int32
+        What is compared, how (an index of `COMPARE`), and whether the comparison holds for NaN whatever it is.
+    splits : (N,) of the type of the compared numbers
+    links : (N, 2) int32
+        Where a node leads whose comparison does not hold, and one whose comparison holds.
+    targets : (L, E) int32
+        The results to which a leaf contributes.
+    weights : (L, E)
+        What it contributes: 0 where it has fewer than E entries, whatever their target; for MIN and MAX the value that
+        changes nothing.
+    outputs : int
+    aggregate : int
+        SUM, AVERAGE, MIN or MAX over the trees.
+    """
+
+    roots: Ints
+    features: Ints
+    modes: Ints
+    missing: Ints
+    splits: npt.NDArray[Any]
+    links: Ints
+    targets: Ints
+    weights: npt.NDArray[Any]
+    outputs: int
+    aggregate: int = SUM
+
+    @property
+    def inner(self) -> int:
+        """How many inner nodes there are."""
+        return len(self.features)
+
+    def levels(self) -> int:
+        """Inner nodes on the longest way from a root to a leaf.
+
+        Raises
+        ------
+        ValueError
+            Some way has no end, or leads to a node that does not exist.
+        """
+        levels, reached = 0, np.unique(self.roots)
+        while True:
+            if reached.size and (reached.min() < 0 or reached.max() >= self.inner + len(self.targets)):
+                raise ValueError("a node leads to one that does not exist")
+            reached = reached[reached < self.inner]
+            if not reached.size:
+                return levels
+            levels += 1
+            if levels > min(MOST_LEVELS, self.inner):
+                raise ValueError("its nodes lead in a circle")
+            reached = np.unique(self.links[reached])
+
+    def tables(self) -> list[npt.NDArray[Any]]:
+        """What the kernel takes behind the features, in its order."""
+        inner = [self.features, self.modes, self.missing, self.splits, self.links]
+        if not self.inner:  # only leaves: a table must not be empty
+            inner = [np.zeros((1, *table.shape[1:]), table.dtype) for table in inner]
+        return [self.roots, *inner, self.targets, self.weights]
+
+
+def forest_kernel(forest: Forest, rows: int, columns: int) -> tirx.PrimFunc:
+    """The kernel of a forest.
+
+    It takes features ``(rows, columns)`` of the type of the splits and `Forest.tables`, and writes ``(rows, outputs)`` of
+    that type. Rows are parallel; MIN and MAX are 0 where no leaf has a value.
+
+    Raises
+    ------
+    ValueError
+        See `Forest.levels`.
+    """
+    dtype, levels, kernel = str(forest.splits.dtype), forest.levels(), Kernel()
+    start = {MIN: math.inf, MAX: -math.inf}.get(forest.aggregate, 0.0)
+    with kernel.write("trees"):
+        x = kernel.argument("x", (rows, columns), dtype)
+        root, feature, mode, missing, split, link, target, weight = (
+            kernel.argument(f"table{k}", table.shape, str(table.dtype)) for k, table in enumerate(forest.tables())
+        )
+        y = kernel.argument("y", (rows, forest.outputs), dtype)
+        place = T.alloc_buffer((rows,), "int32")  # one for each row: rows are parallel
+        with T.parallel(long(rows)) as row:
+            with loops([forest.outputs]) as (k,):
+                T.buffer_store(y, tirx.const(start, dtype), [row, k])
+            with loops([len(forest.roots)]) as (tree,):
+                T.buffer_store(place, root[tree], [row])
+                with loops([levels]), when(place[row] < forest.inner):
+                    at = T.Bind(long(place[row]))
+                    value = T.Bind(x[row, long(feature[at])])
+                    holds = _compare(forest, mode[at], value, split[at])
+                    if forest.missing.any():
+                        holds = tirx.any(holds, tirx.all(missing[at] != 0, tirx.isnan(value)))
+                    T.buffer_store(place, tirx.Select(holds, link[at, long(1)], link[at, long(0)]), [row])
+                with loops([forest.targets.shape[1]]) as (entry,):
+                    leaf = T.Bind(long(place[row]) - long(forest.inner))
+                    to = T.Bind(long(target[leaf, entry]))
+                    T.buffer_store(y, _join(forest, y[row, to], weight[leaf, entry]), [row, to])
+            if start or forest.aggregate == AVERAGE:
+                with loops([forest.outputs]) as (k,):
+                    T.buffer_store(y, _finish(forest, y[row, k]), [row, k])
+    return kernel.function
+
+
+def _compare(forest: Forest, mode: Any, value: Any, split: Any) -> Any:
+    """Whether a comparison holds; where all nodes compare alike, nobody asks how."""
+    kinds = sorted(set(forest.modes.tolist())) or [LEQ]
+    holds = COMPARE[kinds[0]](value, split)
+    for kind in kinds[1:]:
+        holds = tirx.Select(mode == kind, COMPARE[kind](value, split), holds)
+    return holds
+
+
+def _join(forest: Forest, old: Any, new: Any) -> Any:
+    if forest.aggregate in (MIN, MAX):
+        return (tirx.min if forest.aggregate == MIN else tirx.max)(old, new)
+    return old + new
+
+
+def _finish(forest: Forest, value: Any) -> Any:
+    dtype = str(forest.splits.dtype)
+    if forest.aggregate == AVERAGE:
+        return value / tirx.const(float(len(forest.roots)), dtype)
+    return tirx.Select(tirx.isinf(value), tirx.const(0.0, dtype), value)
