@@ -62,7 +62,7 @@ def test_passes_alone_leave_their_attributes():
     problem = get_problem(mod)
     assert problem.graph == get_graph(mod)
     mod = passes.Place("anytime")(mod)
-    assert get_schedule(mod).options["operators"] == 3
+    assert get_schedule(mod).problem == problem.digest
     mod = tvm.transform.Sequential([passes.AllocateStreams(), passes.OrderLaunches()])(mod)
     assert get_schedule(mod).problem == problem.digest
     mod = tvm.transform.Sequential([passes.EmitExecutor(), tvm.relax.get_pipeline("default_build")])(mod)
