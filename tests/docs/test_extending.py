@@ -41,7 +41,7 @@ def test_blocks_run_one_after_another(tmp_path, monkeypatch, capsys):
     names = {}
     for code in blocks():
         exec(code, names)
-    assert re.match(r"\d\.\d+ s, gap \d+%\n\d+\n", capsys.readouterr().out)
+    assert re.match(r"\d\.\d+ s, gap \d+%\n\d\.\d+ s\n\d+\n", capsys.readouterr().out)
     assert load_topology("mine.toml").name == "mine"
     assert Problem.load("problem.json").digest == names["schedule"].problem
 

@@ -4,7 +4,7 @@ import pytest
 
 from docs.snippets import PAGES, ROOT, blocks, commands, run
 
-RUN_ELSEWHERE = {"extending.md": "test_extending"}
+RUN_ELSEWHERE = {"extending.md": "test_extending", "deployment.md": "test_deployment"}
 """Pages whose Python another module runs, and looks at what comes out."""
 
 RUN = [page for page in PAGES if any(not b.not_run for b in blocks(page)) and page.name not in RUN_ELSEWHERE]
