@@ -39,14 +39,18 @@ std::optional<ffi::Module> FindScheduled(const ffi::Module& module) {
   return std::nullopt;
 }
 
-/// A tensor for each input of the first plan; where it is float32, all ones.
-std::vector<ffi::Tensor> MakeInputs(const ffi::Module& scheduled) {
+/// What the artifact computes: a plan for each set of input shapes that it was compiled for.
+ffi::json::Array Plans(const ffi::Module& scheduled) {
   const auto text = scheduled->GetFunction("plans").value()().cast<ffi::String>();
-  ffi::Any plans = ffi::json::Parse(text);
-  if (auto list = plans.as<ffi::json::Array>()) plans = (*list)[0];
+  const ffi::Any plans = ffi::json::Parse(text);
+  if (auto list = plans.as<ffi::json::Array>()) return *list;
+  return {plans};
+}
+
+/// A tensor for each input of a plan; where it is float32, all ones.
+std::vector<ffi::Tensor> MakeInputs(const ffi::json::Object& plan) {
   std::vector<ffi::Tensor> inputs;
-  for (const ffi::Any& item :
-       plans.cast<ffi::json::Object>()["arguments"].cast<ffi::json::Array>()) {
+  for (const ffi::Any& item : plan["arguments"].cast<ffi::json::Array>()) {
     const auto spec = item.cast<ffi::json::Object>();
     std::vector<std::int64_t> shape;
     for (const ffi::Any& extent : spec["shape"].cast<ffi::json::Array>()) {
@@ -99,18 +103,21 @@ int Run(int argc, char** argv) {
   }
   PrintWarnings(argv[1], *scheduled);
   if (argc > 2) (*scheduled)->GetFunction("load_parameters").value()(ffi::String(argv[2]));
-  std::vector<ffi::Tensor> inputs = MakeInputs(*scheduled);
-  std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
-  ffi::Any result;
   const ffi::Function main = (*scheduled)->GetFunction("main").value();
-  main.CallPacked(arguments.data(), static_cast<int>(arguments.size()), &result);
-  if (auto one = result.as<ffi::Tensor>()) {
-    Print(*one);
-  } else {
-    for (const ffi::Tensor& tensor : result.cast<ffi::Array<ffi::Tensor>>()) Print(tensor);
+  const ffi::Function latency = (*scheduled)->GetFunction("latency").value();
+  for (const ffi::Any& plan : Plans(*scheduled)) {  // `main` finds the plan by the inputs' shapes
+    std::vector<ffi::Tensor> inputs = MakeInputs(plan.cast<ffi::json::Object>());
+    std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
+    ffi::Any result;
+    main.CallPacked(arguments.data(), static_cast<int>(arguments.size()), &result);
+    if (auto one = result.as<ffi::Tensor>()) {
+      Print(*one);
+    } else {
+      for (const ffi::Tensor& tensor : result.cast<ffi::Array<ffi::Tensor>>()) Print(tensor);
+    }
+    std::cout << "latency: " << static_cast<double>(latency().cast<std::int64_t>()) * 1e-6
+              << " ms\n";
   }
-  const auto latency = (*scheduled)->GetFunction("latency").value()().cast<std::int64_t>();
-  std::cout << "latency: " << static_cast<double>(latency) * 1e-6 << " ms\n";
   return 0;
 }
 

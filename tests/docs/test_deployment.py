@@ -19,19 +19,24 @@ PYTHON = [text for language, text in BLOCKS if language == "python"]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with ``model.so``: twice the sum of eight numbers, and so 16 of ones."""
+    """A folder with ``model.so``: twice the sum of eight numbers, and so 16 of ones; ``several.so`` takes 2 or 4 rows."""
     pytest.importorskip("tvm")
-    from tvm import relax
+    from tvm import relax, tirx
 
     from tvm_sched.relax import compile
 
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((2, 8), "float32"))
-    with builder.function("main", [x]):
-        value = builder.emit(relax.op.matmul(x, relax.const(np.ones((8, 3), "float32"))))
-        builder.emit_func_output(builder.emit(relax.op.add(value, value)))
+    def model(rows):
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((rows, 8), "float32"))
+        with builder.function("main", [x]):
+            value = builder.emit(relax.op.matmul(x, relax.const(np.ones((8, 3), "float32"))))
+            builder.emit_func_output(builder.emit(relax.op.add(value, value)))
+        return builder.get()
+
     folder = tmp_path_factory.mktemp("deployment")
-    compile(builder.get(), "cpu2", "single").export(folder / "model.so")
+    compile(model(2), "cpu2", "single").export(folder / "model.so")
+    both = [{"x": (rows, 8)} for rows in (2, 4)]
+    compile(model(tirx.Var("rows", "int64")), "cpu2", "single", input_shapes=both).export(folder / "several.so")
     return folder
 
 
@@ -62,7 +67,8 @@ def test_the_commands_for_cpp(place):
     (tools / "tvm-ffi-config").chmod(0o755)
     script = "set -e\n" + BASH.replace("python -c", f'"{sys.executable}" -c')
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path[1:])}
-    command = ["bash", "-c", script.replace("./run_model model.so", "./run_model model.so && ./run_model ./model.so")]
+    command = ["bash", "-c", script.replace("./run_model model.so", "./run_model model.so && ./run_model ./several.so")]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("output of 6 elements: 16 16 16 16 16 16\n") == 2
+    assert done.stdout.count("output of 12 elements: 16 16 16 16 16 16 16 16\n") == 1
