@@ -155,7 +155,8 @@ def test_the_same_work_and_seed_give_the_same_partition_and_bound():
 def test_the_status_of_a_partition():
     assert partition(small_problem(5, 8), 3, "anytime", {"time_limit": 60}).status == "optimal"
     assert partition(regal_like(1, 60), 4, "equal-split").status == "no better found"
-    assert partition(regal_like(1, 300), 8, "anytime", {"time_limit": 0.5}).status == "time limit"
+    # The clock may run out in the midst of an improver, or when all have had their turn.
+    assert partition(regal_like(1, 300), 8, "anytime", {"time_limit": 0.5}).status in ("time limit", "no better found")
 
 
 @pytest.mark.parametrize("what", ["genetic search over orders", "annealing"])
