@@ -1,0 +1,110 @@
+"""What commands print with ``--json``: one structure for each; ``tvm-sched schema`` prints their JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...relax.inspection import Inspection
+from .clusters import (
+    Bounded,
+    CheckedAllocation,
+    Clusters,
+    Defragmented,
+    Deployed,
+    MadeService,
+    Placed,
+    Recovered,
+    ShownCluster,
+)
+from .machines import (
+    Cached,
+    CachePath,
+    CheckedTopology,
+    Cleared,
+    DetectedTopology,
+    Learned,
+    Presets,
+    Profiled,
+    ShownTopology,
+)
+from .pipelines import DeploymentStatus, Partitioned, Pipelined, RanPipeline, Requested, Statuses, Undeployed
+from .schedules import (
+    Comparison,
+    Comparisons,
+    Compiled,
+    Demonstrated,
+    MadeProblem,
+    Method,
+    Ran,
+    Scheduled,
+    Simulated,
+    Verified,
+)
+
+RESULTS: dict[str, Any] = {
+    "compile": Compiled,
+    "inspect": Inspection,
+    "run": (Ran, RanPipeline),
+    "schedule": Scheduled,
+    "simulate": Simulated,
+    "verify": Verified,
+    "compare": (Comparison, Comparisons),
+    "pipeline": (Pipelined, Partitioned),
+    "serve": DeploymentStatus,
+    "status": Statuses,
+    "request": Requested,
+    "undeploy": Undeployed,
+    "problem": MadeProblem,
+    "profile": Profiled,
+    "learn": Learned,
+    "topology list": Presets,
+    "topology show": ShownTopology,
+    "topology check": CheckedTopology,
+    "topology detect": DetectedTopology,
+    "cluster list": Clusters,
+    "cluster show": ShownCluster,
+    "cluster place": Placed,
+    "cluster bound": Bounded,
+    "cluster verify": CheckedAllocation,
+    "cluster release": Recovered,
+    "cluster fail": Recovered,
+    "cluster defragment": Defragmented,
+    "cluster service": MadeService,
+    "cluster deploy": Deployed,
+    "cache show": Cached,
+    "cache clear": Cleared,
+    "cache path": CachePath,
+    "schedulers": list[Method],
+    "demo": Demonstrated,
+}
+"""By command; several where it depends on what the command is given."""
+
+
+def typed(command: str, data: Any) -> Any:
+    """A command's result in its structure; raises `msgspec.ValidationError` where it is none."""
+    plain, kinds = msgspec.to_builtins(data), _kinds(command)
+    for kind in kinds[:-1]:
+        try:
+            return msgspec.convert(plain, kind)
+        except msgspec.ValidationError:
+            continue
+    return msgspec.convert(plain, kinds[-1])
+
+
+def schema(command: str) -> dict[str, Any]:
+    """JSON Schema (2020-12) of what a command prints with ``--json``."""
+    kinds = _kinds(command)
+    found, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"tvm-sched {command}",
+        **(found[0] if len(found) == 1 else {"anyOf": list(found)}),
+        "$defs": components,
+    }
+
+
+def _kinds(command: str) -> tuple[Any, ...]:
+    kinds = RESULTS[command]
+    return kinds if isinstance(kinds, tuple) else (kinds,)

@@ -1,0 +1,214 @@
+"""Results of the commands on one schedule: compile, run, schedule, simulate, verify, compare, problem, schedulers, demo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Array, Result
+
+
+class Lane(Result, frozen=True):
+    """What a device's stream or a channel did."""
+
+    lane: str
+    events: int
+    busy_ns: int
+    bytes: int
+
+
+class Plan(Result, frozen=True):
+    """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it."""
+
+    problem: str
+    model: str
+    topology: str
+    scheduler: str
+    options: dict[str, Any]
+    latency_ns: int
+    lower_bound_ns: int | None
+    gap: float | None
+    bound: str | None
+    status: str | None
+    seconds: float | None
+    lanes: list[Lane]
+
+
+class SlowKernel(Result, frozen=True):
+    """A generated kernel far from its roofline."""
+
+    name: str
+    operator: str
+    microseconds: float | None
+    reason: str
+
+
+class Compiled(Result, frozen=True):
+    """``compile``: a plan for each set of input shapes."""
+
+    plans: list[Plan]
+    files: dict[str, str | list[str]]
+    slow_kernels: list[SlowKernel]
+
+
+class Latencies(Result, frozen=True):
+    """Seconds."""
+
+    min: float
+    median: float
+    mean: float
+    p90: float
+    p99: float
+    max: float
+
+
+class Ran(Result, frozen=True):
+    """``run`` of one schedule; ``compiled_with`` is what the artifact says of itself."""
+
+    source: str
+    plan: str
+    repeat: int
+    latency_seconds: Latencies
+    predicted_latency_ns: int
+    lower_bound_ns: int | None
+    gap: float | None
+    time_ns: dict[str, dict[str, int]]
+    wall_seconds: float
+    compiled_with: dict[str, Any]
+    files: dict[str, str]
+    outputs: list[Array]
+
+
+class MadeProblem(Result, frozen=True):
+    """``problem``."""
+
+    problem: str
+    model: str
+    topology: str
+    operators: int
+    tensors: int
+    parameter_bytes: int
+    flops: int
+    files: dict[str, str]
+
+
+class Scheduled(Plan, frozen=True):
+    """``schedule``."""
+
+    files: dict[str, str]
+
+
+class Useful(Result, frozen=True):
+    """A kernel whose measurement would make the latency surer."""
+
+    signature: str
+    operators: tuple[str, ...]
+    device: str
+    uncertain_ns: int
+    far: bool
+
+
+class Simulated(Plan, frozen=True):
+    """``simulate``; the last three with ``--samples``: percentiles of the latency over draws of uncertain times."""
+
+    useful_measurements: list[Useful]
+    files: dict[str, str]
+    spread_ns: dict[str, int] | None = None
+    samples: int | None = None
+    seed: int | None = None
+
+
+class Violation(Result, frozen=True):
+    """A rule of ``docs/model.md`` that a schedule breaks, and where."""
+
+    rule: str
+    operator: str
+    device: str
+    message: str
+
+
+class Verified(Result, frozen=True):
+    """``verify``."""
+
+    feasible: bool
+    violations: list[Violation]
+
+
+class Compared(Result, frozen=True):
+    """What one scheduler found, or ``error``: why it found nothing."""
+
+    scheduler: str
+    latency_ns: int | None = None
+    lower_bound_ns: int | None = None
+    gap: float | None = None
+    bound: str | None = None
+    status: str | None = None
+    seconds: float | None = None
+    speedup_over_single: float | None = None
+    error: str | None = None
+
+
+class Reference(Result, frozen=True):
+    """A latency to compare with, behind which no schedule stands."""
+
+    name: str
+    latency_ns: int
+
+
+class Comparison(Result, frozen=True):
+    """``compare`` of one problem."""
+
+    problem: str
+    model: str
+    topology: str
+    schedulers: list[Compared]
+    references: list[Reference]
+
+
+class Comparisons(Result, frozen=True):
+    """``compare --each``."""
+
+    problems: list[Comparison]
+
+
+class MethodOption(Result, frozen=True):
+    """An option of a method."""
+
+    name: str
+    type: str
+    default: Any
+    description: str
+
+
+class Method(Result, frozen=True):
+    """A registered method."""
+
+    name: str
+    summary: str
+    options: list[MethodOption]
+
+
+class DemonstratedLatency(Result, frozen=True):
+    """Seconds."""
+
+    predicted_seconds: float
+    measured_seconds: float
+
+
+class DemonstratedTopology(Result, frozen=True):
+    """GoogLeNet on one device and on all devices of a topology."""
+
+    topology: str
+    one_device: DemonstratedLatency
+    schedule: DemonstratedLatency
+    lower_bound_seconds: float
+    gap: float
+    difference: float
+
+
+class Demonstrated(Result, frozen=True):
+    """``demo``."""
+
+    topologies: list[DemonstratedTopology]
+    tolerance: float
+    read: list[str]
+    files: list[str]
