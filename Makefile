@@ -128,9 +128,9 @@ fuzz: $(STAMPS)/library ## Fuzz every C++ reader of files under AddressSanitizer
 test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with us installed (TVM_SOURCE=a checkout of TVM)
 	$(PY) tests/tvm_suite/run.py --source "$(TVM_SOURCE)"
 
-bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
+bench: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in benchmarks/[a-z]*.py; do \
+	@for script in $(filter-out benchmarks/measure_cpu.py benchmarks/onnx_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
@@ -143,9 +143,7 @@ lint: $(STAMPS)/dev ## Check style, types and the direction of imports
 	ruff format --check .
 	mypy
 	lint-imports
-	@if command -v clang-format >/dev/null && [ -f .clang-format ]; then \
-	  find cpp tests/cpp -name '*.h' -o -name '*.cc' | xargs -r clang-format --dry-run --Werror; \
-	else echo "clang-format is not there: C++ style is not checked"; fi
+	find cpp tests/cpp -name '*.h' -o -name '*.cc' | xargs -r clang-format --dry-run --Werror
 
 format: $(STAMPS)/dev ## Format Python and C++ sources
 	ruff check --fix -q . || true

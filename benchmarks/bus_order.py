@@ -42,7 +42,7 @@ def latencies(problem: Problem, schedule: Schedule) -> dict[str, float]:
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
-    arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for the exact scheduler")
+    arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for `anytime`")
     options = arguments.parse_args()
     rows = []
     for made in problems(options.quick):

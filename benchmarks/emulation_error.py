@@ -123,7 +123,7 @@ def errors(problem: Problem, scheduler: str, options: dict[str, float], resident
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
-    arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for the exact scheduler")
+    arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for `anytime`")
     options = arguments.parse_args()
     methods: list[tuple[str, dict[str, float], float]] = [
         ("single", {}, 0.0), ("single", {}, 0.5), ("anytime", {"time_limit": options.time_limit}, 0.0),

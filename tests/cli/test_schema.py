@@ -52,3 +52,23 @@ def test_all_schemas_at_once(run):
 
 def test_a_command_that_is_none(fails):
     assert "no command 'nosuch' prints a result; there are compile, inspect" in fails(2, "schema", "nosuch")
+
+
+def test_a_group_of_commands_gives_the_schemas_of_all(run):
+    assert sorted(run("schema", "cache").json) == ["cache clear", "cache path", "cache show"]
+
+
+def test_examples_name_no_old_methods():
+    """Each word behind ``--schedulers``, ``--scheduler`` and before the dot of ``--option`` is a method of today."""
+    import re
+
+    from tvm_sched.schedulers import names
+
+    found = set()
+    root = typer.main.get_command(app)
+    for each in (root, *root.commands.values()):
+        text = " ".join((each.epilog or "").split())
+        for words in re.findall(r"(?:--schedulers?|-s) ([\w,-]+)|--option ([\w-]+)\.", text):
+            found.update(word for word in "".join(words).split(",") if word)
+    assert "anytime" in found
+    assert found <= set(names())

@@ -47,7 +47,7 @@ def _version(asked: bool) -> None:
             "tvm-sched compile model.onnx --topology cpu2 -o model.so",
             "tvm-sched run model.so --repeat 20 --trace trace.json",
             "tvm-sched schedule model.onnx --topology v100-server --report report.html",
-            "tvm-sched compare model.onnx --topology p4d --schedulers single,exact",
+            "tvm-sched compare model.onnx --topology p4d --schedulers single,anytime",
             "tvm-sched topology show v100-server",
         )
     )
@@ -122,9 +122,9 @@ command(
     app,
     "compare",
     (
-        "tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,exact",
-        "tvm-sched compare problem.json --option exact.workers=2 --time-limit 20 --report report.html",
-        "tvm-sched compare problems/*.json --each --schedulers single,sortinghat,exact --ray auto --json",
+        "tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,anytime",
+        "tvm-sched compare problem.json --option anytime.work=10 --time-limit 20 --report report.html",
+        "tvm-sched compare problems/*.json --each --schedulers single,sortinghat,anytime --ray auto --json",
     ),
     apart=True,
 )(compare.compare)

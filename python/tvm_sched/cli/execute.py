@@ -264,6 +264,8 @@ def run(
         module = runtime.load(artifact, parameters, threads=threads)
     if not times_only:
         require_parameters(artifact, module.parameters())
+    if graph and any(plan["backend"] != "cuda" for plan in module.plans()):
+        raise InputError(f"--graph is for the backend cuda, and {artifact} is compiled for another: leave it out")
     module.configure(times_only=times_only, emulation_scale=emulation_scale)
     module.configure(graph=graph, resident=resident, instances=instances)
     replays = module.info().get("run", {}).get("graph", False) if graph is None else graph

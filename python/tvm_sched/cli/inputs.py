@@ -51,7 +51,9 @@ SchedulerName = Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME",
 Options = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", metavar="KEY=VALUE", help="Option of the scheduler; see `tvm-sched schedulers`. May be repeated."
+        "--option",
+        metavar="KEY=VALUE",
+        help="Option of the method, as `work=10`; a wrong key names those there are. May be repeated.",
     ),
 ]
 Phase = Annotated[
@@ -64,9 +66,9 @@ Phase = Annotated[
     ),
 ]
 TimeLimit = Annotated[
-    float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the scheduler in all.")
+    float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the method in all.")
 ]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the scheduler.")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the method.")]
 Streams = Annotated[
     str | None,
     typer.Option(

@@ -80,7 +80,10 @@ def measure(
             fastest = module.timeline()
     if trace_apart:
         module.configure(trace=True)
-        module.run(*values)
+        if module.emulated:
+            module.run_times(*values)
+        else:
+            module.run(*values)
         fastest = module.timeline()
     wall_seconds = time.monotonic() - begin
     if module.emulated and not times_only:

@@ -24,6 +24,10 @@ def schema(
         out.document({name: schema_of(name) for name in RESULTS})
         return
     name = " ".join(command)
+    group = [each for each in RESULTS if each.startswith(f"{name} ")]
+    if group:
+        out.document({each: schema_of(each) for each in group})
+        return
     if name not in RESULTS:
         raise InputError(f"no command {name!r} prints a result; there are {', '.join(RESULTS)}")
     out.document(schema_of(name))

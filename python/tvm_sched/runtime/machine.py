@@ -22,7 +22,7 @@ EMULATED = "kernels and copies take the time that the plan says, and this machin
 
 
 class EmulationWarning(UserWarning):
-    """A model is compiled for devices that are emulated, which nobody asked for in so many words."""
+    """A model is compiled for devices that are emulated, which nobody asked for by name."""
 
 
 class MachineWarning(UserWarning):

@@ -34,7 +34,7 @@ class EmitExecutor:
     Raises
     ------
     tvm_sched.errors.ScheduleError
-        The schedule in the attributes breaks a rule of ``docs/model.md``, whoever left it there.
+        The schedule in the attributes breaks a rule of ``docs/model.md``, whatever left it there.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from ...errors import InputError
 from ...problem import load_topology
 from ..graph import Extraction
 from .interference import measure_pairs, running_beside
-from .single_kernels import standalone_kernels
+from .single_kernels import single_kernels
 
 _FLUSH_BYTES = 64 << 20  # more than the last-level cache of most CPUs
 COPY_SIZES = tuple(4**n << 10 for n in range(0, 9))
@@ -54,7 +54,7 @@ class CpuBench:
     ) -> dict[str, Measurement]:
         """The measurements with those of kernels called again and again, and with caches flushed before each call."""
         result = dict(measured)
-        for text, kernel in standalone_kernels(mod, extraction, measured, len(self.topology.devices)).items():
+        for text, kernel in single_kernels(mod, extraction, measured, len(self.topology.devices)).items():
             warm = kernel.seconds(number=3, min_repeat_ms=2)
             cold = kernel.seconds(number=1, cache_flush_bytes=_FLUSH_BYTES)
             result[text] = msgspec.structs.replace(measured[text], warm=warm, cold=cold)
@@ -70,7 +70,7 @@ class CpuBench:
         if cores() < 2 * each:
             return []
         names = {name for pair in wanted for name in pair}
-        first, second = (standalone_kernels(mod, extraction, names, cores() // each) for _ in range(2))
+        first, second = (single_kernels(mod, extraction, names, cores() // each) for _ in range(2))
         return measure_pairs(wanted, first, second, each)
 
     def copies(self) -> tuple[Copies, ...]:

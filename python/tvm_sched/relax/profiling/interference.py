@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...cost_model.devices import DeviceProperties
 from ...cost_model.features import Workload
 from ...cost_model.profile import Pair
-from .single_kernels import StandaloneKernel
+from .single_kernels import SingleKernel
 
 _SLICE_MS = 2
 """How long the other kernel runs before it looks whether it may stop."""
@@ -48,8 +48,8 @@ def choose_pairs(
 
 def measure_pairs(
     pairs: Iterable[tuple[str, str]],
-    kernels: Mapping[str, StandaloneKernel],
-    others: Mapping[str, StandaloneKernel],
+    kernels: Mapping[str, SingleKernel],
+    others: Mapping[str, SingleKernel],
     threads: int,
 ) -> list[Pair]:
     """Measure kernels of the CPU beside each other.
@@ -57,7 +57,7 @@ def measure_pairs(
     Parameters
     ----------
     pairs : iterable of (signature, signature)
-    kernels, others : mapping of str to StandaloneKernel
+    kernels, others : mapping of str to SingleKernel
         Twice the same, with tensors and state of their own; pairs that are not there are left out.
     threads : int
         That each has.
@@ -78,7 +78,7 @@ def measure_pairs(
     return result
 
 
-def _seconds(kernel: StandaloneKernel, repeat: int = 7) -> float:
+def _seconds(kernel: SingleKernel, repeat: int = 7) -> float:
     return kernel.seconds(repeat, number=1, min_repeat_ms=_SLICE_MS)
 
 

@@ -18,7 +18,7 @@ from ..processor import host_target
 
 
 @dataclass(frozen=True)
-class StandaloneKernel:
+class SingleKernel:
     """A kernel on the CPU and what it is called with.
 
     Attributes
@@ -40,9 +40,9 @@ class StandaloneKernel:
         return float(np.median(timed(*self.values).results))
 
 
-def standalone_kernels(
+def single_kernels(
     mod: tvm.IRModule, extraction: Extraction, wanted: Collection[str], devices: int
-) -> dict[str, StandaloneKernel]:
+) -> dict[str, SingleKernel]:
     """The kernels of some signatures, compiled for one of this many devices on this machine's cores.
 
     Kernels that only run within an executor have no entry.
@@ -60,7 +60,7 @@ def standalone_kernels(
         module = next((each for each in modules if each.implements_function(call.function)), None)
         if module is not None:
             values = [_value(rng, extraction, name) for name in (*call.inputs, *call.outputs)]
-            result[text] = StandaloneKernel(module, call.function, values)
+            result[text] = SingleKernel(module, call.function, values)
     return result
 
 
