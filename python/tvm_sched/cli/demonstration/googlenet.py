@@ -126,7 +126,15 @@ def run_case(
     with interruptible(out), out.step(f"Scheduling and compiling, {name}") as step:
         from ...relax import compile as compile_scheduled
 
-        compiled: CompiledModel = compile_scheduled(imported, topology, scheduler, OPTIONS[scheduler], progress=step)
+        here = all(device.kind == "cpu" for device in topology.devices)
+        compiled: CompiledModel = compile_scheduled(
+            imported,
+            topology,
+            scheduler,
+            OPTIONS[scheduler],
+            backend="cpu" if here else "emulated",
+            progress=step,
+        )
     stem = f"googlenet-{topology.name}-{scheduler}"
     compiled.schedule.save(folder / f"{stem}.schedule.json")
     compiled.problem.save(folder / f"googlenet-{topology.name}.problem.json")
