@@ -269,3 +269,22 @@ def test_extremum_of_no_booleans():
 
 def test_inputs_that_broadcast_to_nothing():
     check("Max", [np.zeros((1, 0), "float32"), np.zeros((3, 1), "float32"), np.float32(1)])
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_the_extremum_of_not_a_number(operator, kind):
+    a, b = np.array([np.nan, 1, 2], kind), np.array([1, np.nan, 3], kind)
+    check(operator, [a, b])
+    check(operator, [a], [b])
+    check(operator, [a, b, np.array([[0], [5]], kind)])
+    check(operator, [np.tile(a, 12)], [np.array(1.5, kind)])
+
+
+@pytest.mark.parametrize("bounds", [(0, 6), (0,)])
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_not_a_number_is_not_clipped(kind, bounds):
+    x, limits = np.tile(np.array([np.nan, 1, -5, 9], kind), 9), [np.array(bound, kind) for bound in bounds]
+    check("Clip", [x], limits)
+    check("Clip", [x, *limits])
+    check("Relu", [x])
