@@ -152,3 +152,18 @@ def test_padding_by_reflection_stays_with_channels_last(monkeypatch):
     _, kinds = run(make, inputs)
     assert sum(kind.startswith("transpose") for kind in kinds) <= 2
     check(monkeypatch, module(make, [inputs[0].shape]), inputs, "conv2d")
+
+
+def test_an_epsilon_of_more_dimensions_is_no_normalisation():
+    inputs = values((2, 6, 60))
+    epsilon = relax.const(np.full((1, 1, 1, 1), 1e-3, "float32"))
+
+    def make(b, x):
+        centred = b.emit(op.subtract(x, b.emit(op.mean(x, [2], keepdims=True))))
+        variance = b.emit(op.variance(x, [2], keepdims=True))
+        return b.emit(op.divide(centred, steps(b, variance, lambda v: op.add(v, epsilon), op.sqrt)))
+
+    found, kinds = run(make, inputs)
+    assert "onednn.moments" not in kinds
+    assert found.shape == (1, 2, 6, 60)
+    np.testing.assert_allclose(found[0], normalized(inputs[0], 6, np.ones(6), np.zeros(6), 1e-3), rtol=2e-5, atol=2e-6)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tvm
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -10,6 +11,8 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from relax.compare import assert_same  # noqa: E402
 from tvm_sched.errors import InputError  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
+from tvm_sched.relax.importers.onnx.operators import tensors  # noqa: E402
+from tvm_sched.relax.importers.onnx.operators.registry import Node  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3, 6, 5)).astype("float32")
@@ -251,16 +254,24 @@ def test_top_k_of_integers(kind):
     check("TopK", [values], [np.array([4])], outputs=2, largest=0)
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_gather_counts_from_the_end(kind):
+    indices = np.array([[0, -1], [-3, 2]], kind)
+    check("Gather", [X], [indices], axis=-1)
+    check("Gather", [X, indices], axis=1)
+
+
 def test_gather_nd_with_indices_of_32_bits():
-    # ONNX has 64-bit indices; converters before it may give 32-bit ones, as for LeViT's position table
-    indices = np.array([[0, 1], [1, 2]], "int64")
-    proto = model("GatherND", [X, indices])
-    cast = helper.make_node("Cast", ["x1"], ["narrow"], to=TensorProto.INT32)
-    wide = helper.make_node("Cast", ["narrow"], ["wide"], to=TensorProto.INT64)
-    proto.graph.node[0].input[1] = "wide"
-    proto.graph.node.insert(0, wide)
-    proto.graph.node.insert(0, cast)
-    assert_same([compile(proto, "cpu1", "single").run(X, indices)], [X[[0, 1], [1, 2]]], rtol=0)
+    # ONNX has 64-bit indices; converters before it may give 32-bit ones
+    builder = tvm.relax.BlockBuilder()
+    x, indices = (
+        tvm.relax.Var(n, tvm.relax.TensorType(s, t)) for n, s, t in (("x", X.shape, "float32"), ("i", (2, 2), "int32"))
+    )
+    with builder.function("main", [x, indices]):
+        node = Node("GatherND", "n", (x, indices), {}, ("y",), 13, builder)
+        builder.emit_func_output(builder.emit(tensors.gather_nd(node)))
+    places = np.array([[0, 1], [1, -1]], "int32")
+    assert_same([compile(builder.get(), "cpu1", "single").run(X, places)], [X[[0, 1], [1, -1]]], rtol=0)
 
 
 def test_extremum_of_no_booleans():
@@ -269,3 +280,22 @@ def test_extremum_of_no_booleans():
 
 def test_inputs_that_broadcast_to_nothing():
     check("Max", [np.zeros((1, 0), "float32"), np.zeros((3, 1), "float32"), np.float32(1)])
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_the_extremum_of_not_a_number(operator, kind):
+    a, b = np.array([np.nan, 1, 2], kind), np.array([1, np.nan, 3], kind)
+    check(operator, [a, b])
+    check(operator, [a], [b])
+    check(operator, [a, b, np.array([[0], [5]], kind)])
+    check(operator, [np.tile(a, 12)], [np.array(1.5, kind)])
+
+
+@pytest.mark.parametrize("bounds", [(0, 6), (0,)])
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_not_a_number_is_not_clipped(kind, bounds):
+    x, limits = np.tile(np.array([np.nan, 1, -5, 9], kind), 9), [np.array(bound, kind) for bound in bounds]
+    check("Clip", [x], limits)
+    check("Clip", [x, *limits])
+    check("Relu", [x])

@@ -112,6 +112,33 @@ def test_a_loop_whose_condition_folds():
     assert operators(graph).count("Mul") == 4
 
 
+COUNTERS = """g (float[2, 3] x) => (float[2, 3] y) <bool c = {1}, int32 zero = {0}, int32 one = {1}, int32 last = {5}> {
+    k, y = Loop( , c, zero, x) <body = b (int64 i, bool ci, int32 j, float[2, 3] v)
+                                      => (bool co, int32 next, float[2, 3] w) {
+        next = Add(j, one)  %s  w = Relu(v) }> }"""
+
+
+def test_a_loop_that_counts_is_unrolled_at_once(monkeypatch):
+    rounds = []
+    unroll = fold.unroll_loops
+    monkeypatch.setattr(fold, "unroll_loops", lambda model: rounds.append(1) or unroll(model))
+    graph = prepared(parse(COUNTERS % "co = Less(next, last)"), {"x": X})
+    assert operators(graph) == ["Relu"] * 5
+    assert len(rounds) <= 3
+
+
+def test_a_condition_that_folding_alone_finds():
+    body = """inside = Less(next, last)
+        co = If(inside) <then_branch = t () => (bool a) { a = Identity(c) },
+                         else_branch = e () => (bool b) { b = Not(c) }>"""
+    assert operators(prepared(parse(COUNTERS % body), {"x": X})) == ["Relu"] * 5
+
+
+def test_a_counter_that_never_ends_is_refused():
+    with pytest.raises(InputError, match="Loop .* runs [0-9]+ times, which unrolled are"):
+        prepare.prepare(parse(COUNTERS % "co = Less(zero, next)"), {"x": (2, 3)}, None, "m")
+
+
 def test_nested_loops():
     model = parse(
         """g (float[2, 3] x) => (float[2, 3] y) <int64 n = {3}, bool c = {1}> {

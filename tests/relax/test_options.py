@@ -29,9 +29,10 @@ CHANGED = {
 def test_defaults():
     options = CompileOptions.of("cpu2")
     assert options.topology == load_topology("cpu2")
-    assert (options.scheduler, options.measure, options.run_options) == ("anytime", False, {})
-    assert CompileOptions.of("cpu").measure is True
-    assert CompileOptions.of("cpu", backend="emulated").measure is False
+    assert (options.scheduler, options.measuring, options.run_options) == ("anytime", False, {})
+    assert CompileOptions.of("cpu").measuring
+    assert not CompileOptions.of("cpu", backend="emulated").measuring
+    assert not CompileOptions.of("cpu", objective="throughput").measuring
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.scheduler = "single"
 
@@ -50,6 +51,11 @@ def test_defaults():
         ({"objective": "throughput", "streams": "opara"}, "streams is for objective='latency'"),
         ({"objective": "throughput", "stages": 0}, "stages is 0; a number from 1"),
         ({"measure": True, "backend": "emulated"}, "measured where they run on this machine's cores"),
+        ({"objective": "throughput", "measure": True}, "measure is for objective='latency'"),
+        ({"objective": "throughput", "stages": True}, "stages is True; a number from 1"),
+        ({"instances": True}, "instances is True; 1 to 1024"),
+        ({"resident": True}, "resident is True; a part from 0 to 1"),
+        ({"objective": "throughput", "devices": "cpu0"}, "devices is 'cpu0'; a list of names"),
         ({"schedulr": "single"}, "no option 'schedulr' of compilation; there are backend"),
     ],
 )
@@ -72,6 +78,11 @@ def test_a_target_carries_all_of_them():
 def test_options_change_options():
     options = CompileOptions.of("cpu2", scheduler="single")
     assert CompileOptions.of(options) is options
+    measured = CompileOptions.of("cpu")
+    assert CompileOptions.of(measured, threads=1).measuring, "its topology is still that of the name 'cpu'"
+    assert not CompileOptions.of(measured, backend="emulated").measuring, "nobody asked for it"
+    assert not dataclasses.replace(measured, topology="cpu2").measuring
+    assert read_target(target(measured)).measuring
     assert CompileOptions.of(options, threads=1) == CompileOptions.of("cpu2", scheduler="single", threads=1)
 
 

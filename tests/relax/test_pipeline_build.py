@@ -44,3 +44,9 @@ def test_a_saved_plan_is_taken(model):
     plan = compile_pipeline(model, "cpu2", 2, "equal-split").plan
     again = compile_pipeline(model, "cpu2", plan=PipelinePlan.from_json(plan.to_json()))
     assert again.plan == plan
+
+
+@pytest.mark.parametrize(("parameters", "apart"), [("embed", False), ("external", True)])
+def test_parameters_go_where_they_are_asked_for(model, images, parameters, apart):
+    ready = compile_pipeline(model, "cpu2", 2, parameters=parameters)
+    assert any(stage.parameters for stage in ready.compiled) is apart

@@ -50,3 +50,10 @@ def test_writes_repeat() -> None:
     made = tvm.runtime.tensor(np.zeros((3, 4), "float32"))
     module["kernel"](tvm.runtime.tensor(value), made)
     assert np.array_equal(made.numpy(), value[:, -4:])
+
+
+def test_remainders_that_truncate_stay() -> None:
+    given = te.placeholder((16,), "float32", "x")
+    kernel = te.compute((16,), lambda i: given[tvm.tirx.truncmod(i - 8, 4) + 3])
+    value = np.random.default_rng(3).random(16, "float32")
+    assert np.array_equal(_run(kernel, given, value), value[np.fmod(np.arange(-8, 8), 4) + 3])

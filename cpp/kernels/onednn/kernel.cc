@@ -160,8 +160,9 @@ void Kernel::LayOutParameters(const std::vector<void*>& data) {
   const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
   for (Copy& copy : copies_) {
     const Operand& operand = description_.operands[copy.operand];
+    if (!operand.parameter) continue;
     void* source = data[copy.operand];
-    if (!operand.parameter || source == nullptr) continue;
+    if (source == nullptr) continue;
     if (copy.packed && copy.packed->generation == generation && copy.source == source) continue;
     copy.packed.reset();  // first, for the copy of the former value is as large
     const dnnl::memory::desc given = LayoutOf(operand);

@@ -55,7 +55,7 @@ class Kernel {
   /// Makes the primitive, for its share of this many cores.
   Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared);
 
-  /// Inputs, then the result: compact float32 tensors in CPU memory. One caller at a time.
+  /// Inputs, then the result: compact float32 tensors in CPU memory. Callers take turns.
   void Call(tvm::ffi::PackedArgs args);
 
   /// Lay out parameters before the first call: of each input its tensor, null for those that are no

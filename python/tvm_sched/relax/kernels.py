@@ -13,6 +13,7 @@ from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .elementwise import vectorise_functions
 from .flops import FLOPS, count_flops
+from .not_a_number import keep_not_a_number
 from .parallel import worth_threads
 from .reductions import vectorise_reductions
 from .remainders import hide_remainders
@@ -71,6 +72,7 @@ def _compile(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) ->
         tirx.transform.VectorizeLoop(),
         _replace_calls,
         tirx.transform.LowerIntrin(),
+        _keep_not_a_number,
     ]
     chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
     with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):  # LLVM does that, and better
@@ -96,6 +98,11 @@ def _replace_calls(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transfor
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.HideRemainders")
 def _hide_remainders(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
     return hide_remainders(function)
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.KeepNotANumber")
+def _keep_not_a_number(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
+    return keep_not_a_number(function)
 
 
 def _serial(loop: tirx.For) -> tirx.ForKind:

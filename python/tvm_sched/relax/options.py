@@ -24,7 +24,7 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "streams": (None, *ALLOCATORS, "best"),
     "launch_order": (None, *LAUNCH_ORDERS),
 }
-_OF_LATENCY = ("scheduler", "streams", "launch_order", "graph", "resident", "instances")
+_OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "graph", "resident", "instances")
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
 
 
@@ -50,7 +50,7 @@ class CompileOptions:
         compiles for GPUs, and needs nvcc.
     measure : bool, optional
         Run the schedule and others for the same cores on this machine and keep the fastest, which may be for another
-        number of logical devices. Default: only for the topology ``"cpu"``. The attribute is never None.
+        number of logical devices. Default: only for the topology ``"cpu"``; `measuring` says what follows.
     streams : {"one", "opara", "nimble", "wavefront", "best"}, optional
         How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default: what is best by
         prediction, the scheduler's streams among it, where the costs say how long operators take together.
@@ -103,31 +103,39 @@ class CompileOptions:
     devices: Sequence[str] | None = None
     latency_ceiling: float | None = None
     throughput_floor: float | None = None
+    _chosen_here: Topology | None = field(default=None, repr=False)  # that of the name "cpu", which is for measuring
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():
             if (value := getattr(self, name)) not in allowed:
                 known = ", ".join(repr(each) for each in allowed if each is not None)
                 raise InputError(f"{name} is {value!r}; allowed are {known}")
-        if self.stages != "auto" and (not isinstance(self.stages, int) or self.stages < 1):
+        if self.stages != "auto" and (not _is_whole(self.stages) or self.stages < 1):
             raise InputError(f"stages is {self.stages!r}; a number from 1, or 'auto', is allowed")
         self._check_run()
         self._check_objective()
-        object.__setattr__(self, "measure", wants_measuring(self.topology, self.backend, self.measure))
+        _check_measure(self.measure, self.backend)
+        named = self.topology == MEASURED
         object.__setattr__(self, "topology", _loaded(self.topology))
+        if named:
+            object.__setattr__(self, "_chosen_here", self.topology)
 
     def _check_run(self) -> None:
-        if self.instances is not None and not 1 <= self.instances <= 1024:
-            raise InputError(f"instances is {self.instances}; 1 to 1024 are allowed")
-        if isinstance(self.resident, (int, float)) and not 0 <= self.resident <= 1:
-            raise InputError(f"resident is {self.resident}; a part from 0 to 1, or names of parameters, is allowed")
+        if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
+            raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
+        part = isinstance(self.resident, (int, float))
+        if isinstance(self.resident, (bool, str)) or (part and not 0 <= self.resident <= 1):  # type: ignore[operator]
+            raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")
+        if isinstance(self.devices, str):
+            raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
         if self.graph and self.backend != "cuda":
             raise InputError("graph is for GPUs: give backend='cuda', too")
 
     def _check_objective(self) -> None:
         latency = self.objective == "latency"
         for name in _OF_THROUGHPUT if latency else _OF_LATENCY:
-            if getattr(self, name) != DEFAULTS[name]:
+            value = getattr(self, name)
+            if value != DEFAULTS[name] and value is not False:
                 raise InputError(
                     f"{name} is for a pipeline: give objective='throughput', too"
                     if latency
@@ -168,6 +176,18 @@ class CompileOptions:
             get_cost_model(self.cost_model)
 
     @property
+    def measuring(self) -> bool:
+        """Whether schedules are measured: as asked, and by default where the topology was named ``"cpu"``.
+
+        Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
+        measured choice is neither.
+        """
+        if self.measure is not None:
+            return self.measure
+        here = self._chosen_here is not None and self._chosen_here is self.topology
+        return here and self.backend in (None, "cpu") and self.objective == "latency"
+
+    @property
     def run_options(self) -> dict[str, Any]:
         """What the artifact starts with, as `ScheduledModule.configure` takes it."""
         given = {"graph": self.graph, "resident": self.resident, "instances": self.instances}
@@ -193,7 +213,7 @@ class CompileOptions:
 DEFAULTS: Mapping[str, Any] = {
     each.name: {} if each.default is MISSING else each.default
     for each in fields(CompileOptions)
-    if each.name != "topology"
+    if each.name not in ("topology", "_chosen_here")
 }
 """Each option but the topology, which has none."""
 
@@ -205,22 +225,15 @@ def check_names(settings: Mapping[str, Any]) -> None:
         raise InputError(f"there is no option {unknown[0]!r} of compilation; there are {', '.join(sorted(DEFAULTS))}")
 
 
-def wants_measuring(topology: Any, backend: str | None, asked: bool | None) -> bool:
-    """Whether to measure schedules: as asked, and by default where the topology's name is ``"cpu"``.
-
-    Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
-    measured choice is neither.
-
-    Raises
-    ------
-    InputError
-        It is asked for where nothing runs on this machine's cores.
-    """
+def _check_measure(asked: bool | None, backend: str | None) -> None:
     if asked and backend not in (None, "cpu"):
         raise InputError(
             f"backend is {backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
         )
-    return topology == MEASURED and backend in (None, "cpu") if asked is None else asked
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _loaded(topology: Topology | str | os.PathLike[str]) -> Topology:

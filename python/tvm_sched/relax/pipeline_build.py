@@ -97,6 +97,7 @@ def compile_pipeline(
     check_before(chosen, "throughput")
     with compiling_for(chosen.processor, chosen.threads):
         mod = decide(load_model(model, input_shapes, name, constants), chosen, progress, plan=plan)
-        problem, plan, compiled = get_problem(mod), get_pipeline_plan(mod), tuple(make_stages(mod, chosen.backend))
+        problem, plan = get_problem(mod), get_pipeline_plan(mod)
+        compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))
     ready = assemble(problem, plan, [stage.link() for stage in compiled], times_only, gpus)
     return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, times_only)

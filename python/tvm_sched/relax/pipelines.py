@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -14,7 +15,7 @@ from ..problem import Topology
 from ..progress import Progress
 from ..schedule import Schedule
 from ..schedulers import get
-from .options import CompileOptions, check_names
+from .options import DEFAULTS, CompileOptions, check_names
 from .passes import (
     AllocateStreams,
     EmitExecutor,
@@ -71,20 +72,19 @@ def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOpt
         return CompileOptions.of(topology, **given)
     if current is None:
         return CompileOptions.of(topology or "cpu1", **given)
-    said = {name: value for name, value in vars(read_target(current)).items() if name != "topology"}
+    said = read_target(current)
     if given.get("scheduler") or given.get("partitioner"):
-        del said["options"]
-    if topology is not None:
-        del said["measure"]
-    return CompileOptions.of(
-        topology or read_target(current).topology, **said | {k: v for k, v in given.items() if v is not None}
-    )
+        said = replace(said, options={})
+    if topology is None:
+        return CompileOptions.of(said, **given)
+    kept = {name: getattr(said, name) for name in DEFAULTS if name != "measure"}
+    return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
 
 
 def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
     """The passes up to a scheduling problem."""
     cost_model = options.cost_model
-    if _measures(options) and cost_model is None and len(options.topology.devices) == 1:
+    if options.measuring and cost_model is None and len(options.topology.devices) == 1:
         cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
     return [
         LowerToKernels(device_kind="cuda" if options.backend == "cuda" else "cpu"),
@@ -113,7 +113,7 @@ def decision_passes(
                 progress=progress,
             )
         ]
-    measuring = [MeasureSchedules(progress=progress)] if _measures(options) else []
+    measuring = [MeasureSchedules(progress=progress)] if options.measuring else []
     streams, order = AllocateStreams(options.streams), OrderLaunches(options.launch_order)
     if schedule is not None:  # it has streams and an order already
         asked = [*([streams] if options.streams else []), *([order] if options.launch_order else [])]
@@ -132,10 +132,6 @@ def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
     if options.objective == "throughput":
         return [EmitPipeline(options.backend)]
     return [EmitExecutor(options.backend, run_options=options.run_options)]
-
-
-def _measures(options: CompileOptions) -> bool:
-    return bool(options.measure) and options.objective == "latency"
 
 
 def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:

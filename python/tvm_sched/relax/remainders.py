@@ -43,7 +43,7 @@ def _inside(expr: Any) -> Any:
     if isinstance(expr, tvm.ir.TensorLoad):
         return _outside(expr)
     expr = map_expression(expr, _inside)
-    if not isinstance(expr, (tirx.FloorMod, tirx.Mod)) or not isinstance(expr.b, tirx.IntImm):
+    if not isinstance(expr, tirx.FloorMod) or not isinstance(expr.b, tirx.IntImm):
         return expr
     divisor, dtype = int(expr.b), str(expr.ty.dtype)
     power = divisor.bit_length() - 1

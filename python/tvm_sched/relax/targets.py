@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -51,6 +52,8 @@ def target(
     if isinstance(topology, (CompileOptions, Topology)):
         model = f"{chosen.topology.name}@{id(chosen.topology):x}"
         _topologies[model] = chosen.topology
+        if chosen.measuring:  # the name that says so is not kept
+            chosen = replace(chosen, measure=True)
     else:
         model = os.fspath(topology)
         model = os.path.abspath(model) if os.path.isfile(model) else model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,12 @@ def _read_input(text: str) -> dict[str, Array]:
     if mark or Path(text).suffix != ".npz":
         raise InputError(f"--input {text}: expected NAME=FILE.npy or FILE.npz")
     try:
-        with np.load(text, allow_pickle=False) as archive:
+        archive = np.load(text, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError(f"--input {text}: it holds one array without a name; give NAME={text}")
+        with archive:
             return dict(archive)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"--input {text}: cannot be read as NumPy arrays ({error})") from None
 
 

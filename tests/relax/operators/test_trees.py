@@ -113,6 +113,15 @@ def test_classifier_of_one_score(kind: str, positive: bool) -> None:
     check(make("TreeEnsembleClassifier", x, two, **common, **trees("class", (0,), positive=positive)), x)
 
 
+@pytest.mark.parametrize(("labels", "ids"), [([4, 9], (0, 1)), ([4, 9, 2], (1, 2)), ([4, 9, 2], (0, 2))])
+@pytest.mark.parametrize("positive", [False, True])
+def test_classes_that_runtimes_choose_differently_are_the_references(labels, ids, positive) -> None:
+    x = features()
+    two = [TensorProto.INT64, TensorProto.FLOAT]
+    attributes = {"classlabels_int64s": labels, "post_transform": "NONE", **trees("class", ids, positive=positive)}
+    check(make("TreeEnsembleClassifier", x, two, **attributes), x, reference=True)
+
+
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
@@ -120,6 +129,7 @@ def test_classifier_of_one_score(kind: str, positive: bool) -> None:
         ({"classlabels_int64s": [4, 9], "post_transform": "SOFTMAX"}, "post_transform is SOFTMAX"),
         ({"classlabels_int64s": [4, 9], "base_values": [0.5, 0.5]}, "2 base values for 2 classes"),
         ({"classlabels_int64s": [4]}, "it has 1 classes"),
+        ({"classlabels_int64s": [4, 9, 2]}, r"leaves speak of the classes \[0\]"),
     ],
 )
 def test_what_nothing_defines_is_refused(attributes: dict[str, Any], words: str) -> None:

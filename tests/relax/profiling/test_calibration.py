@@ -174,3 +174,9 @@ def test_times_of_a_run_make_up_its_latency(networks, tmp_path, monkeypatch):
     end = max(row["end_ns"] for row in timeline["events"])
     assert times.shape[1] == len(names)
     assert times[-1].sum() == pytest.approx((end - begin) / 1e9, rel=0.05), "the last run is the timeline's"
+
+
+def test_the_digest_of_the_compiler_is_of_all_that_makes_kernels():
+    names = {file.name for file in calibration._sources()}
+    assert names >= {"kernels.py", "cpu_schedule.py", "claim.py", "calibration.py"}
+    assert any(name.endswith(".so") for name in names)

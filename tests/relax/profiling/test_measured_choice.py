@@ -9,7 +9,7 @@ from tvm import relax
 
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, target
-from tvm_sched.relax.options import wants_measuring
+from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.profiling import measured_choice
 from tvm_sched.relax.targets import read_target
 from tvm_sched.runtime import load
@@ -144,7 +144,7 @@ def test_side_by_side_gives_each_stream_a_share_of_the_cores(monkeypatch, two_co
     ],
 )
 def test_by_default_only_the_topology_cpu_is_measured(topology, backend, asked, expected):
-    assert wants_measuring(topology, backend, asked) is expected
+    assert CompileOptions.of(topology, backend=backend, measure=asked).measuring is expected
 
 
 def test_what_cannot_be_measured_is_refused():
@@ -156,10 +156,10 @@ def test_what_cannot_be_measured_is_refused():
 
 
 def test_targets_say_whether_to_measure(monkeypatch, two_cores):
-    assert read_target(target("cpu")).measure is True
-    assert read_target(target("cpu", measure=False)).measure is False
-    assert read_target(target("cpu2")).measure is False
-    assert read_target(tvm.target.Target("tvm_sched/cpu")).measure is True
+    assert read_target(target("cpu")).measuring is True
+    assert read_target(target("cpu", measure=False)).measuring is False
+    assert read_target(target("cpu2")).measuring is False
+    assert read_target(tvm.target.Target("tvm_sched/cpu")).measuring is True
     decide(monkeypatch, [(1.0, 0.9), (0.9, 1.5), (0.9, 1.0)])
     mod, x, expected = branches()
     executable = tvm.compile(mod, target=target("cpu", "single"))

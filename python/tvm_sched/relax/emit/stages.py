@@ -65,7 +65,9 @@ class CompiledStage:
         return module
 
 
-def make_stages(mod: tvm.IRModule, backend: str | None = None, together: bool = False) -> list[CompiledStage]:
+def make_stages(
+    mod: tvm.IRModule, backend: str | None = None, together: bool = False, parameters: str = "auto"
+) -> list[CompiledStage]:
     """Compile the stages of a module's pipeline plan.
 
     Parameters
@@ -77,6 +79,8 @@ def make_stages(mod: tvm.IRModule, backend: str | None = None, together: bool = 
     together : bool
         Whether all go into one executable: then they hold the values of their parameters, not only up to `EMBED_LIMIT`
         bytes of each stage, and the first one holds what `tvm_sched.pipeline.open_pipeline` needs.
+    parameters : {"auto", "embed", "external"}
+        Where values go of stages that are apart: into each, beside it, or into it up to `EMBED_LIMIT` bytes.
 
     Raises
     ------
@@ -92,11 +96,11 @@ def make_stages(mod: tvm.IRModule, backend: str | None = None, together: bool = 
     kind = backend or default_backend(problem)
     if kind == "cuda":
         check_runs_on_gpus(mod, problem, extraction)
-    compiled = []
+    compiled, limit = [], None if together else {"auto": EMBED_LIMIT, "embed": None, "external": 0}[parameters]
     for s, stage in enumerate(plan.stages):
         part = stage_problem(problem, plan, s, apart=kind == "cuda")
         about = describe_stage(problem, plan, s) if together else {}
-        compiled.append(_compile_stage(mod, extraction, part, stage.device, kind, s, about))
+        compiled.append(_compile_stage(mod, extraction, part, stage.device, kind, s, about, limit))
     return compiled
 
 
@@ -138,6 +142,7 @@ def _compile_stage(
     backend: str,
     number: int,
     about: Mapping[str, Any],
+    embed_limit: int | None,
 ) -> CompiledStage:
     """Compile one stage, the ``number``-th; what ``about`` says is for one that stands with others in an executable."""
     calls, suffix = _calls(extraction, problem.graph), f"__stage{number}"
@@ -150,7 +155,7 @@ def _compile_stage(
         compile_calls(mod, calls, problem.topology, backend, suffix),
         suffix=suffix,
         about=about,
-        embed_limit=None if about else EMBED_LIMIT,
+        embed_limit=embed_limit,
     )
     return CompiledStage(module, parameters)
 

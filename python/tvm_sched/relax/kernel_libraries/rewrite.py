@@ -10,6 +10,10 @@ import tvm
 from tvm import relax
 
 
+RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
+"""Operators that leave the elements in their order."""
+
+
 def operation(expr: Any) -> str:
     """Name of the operator that a call calls (``"nn.conv2d"``), or an empty string."""
     if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
@@ -122,6 +126,11 @@ class Rewriter:
         """The call that computes an old value, or None."""
         found = self.definitions.get(self.resolve(expr)) if isinstance(expr, relax.Var) else None
         return found if isinstance(found, relax.Call) else None
+
+    def number(self, expr: Any) -> float | None:
+        """The value of an old constant of one element, else None."""
+        value = constant_value(self.resolve(expr))
+        return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
     def _bindings(self) -> list[Any] | None:
         body = self.function.body

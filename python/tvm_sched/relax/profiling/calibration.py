@@ -113,11 +113,15 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
 
 @cache
 def _compiler() -> str:
-    """Digest of what makes code of a kernel's description: our libraries and this part of the package."""
+    """Digest of what makes code of a kernel's description: our libraries and all of `tvm_sched.relax`."""
     digest = hashlib.sha256()
-    for file in sorted([*library_path().parent.glob("*.so"), *Path(__file__).parent.rglob("*.py")]):
+    for file in _sources():
         digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def _sources() -> list[Path]:
+    return sorted([*library_path().parent.glob("*.so"), *Path(__file__).parents[1].rglob("*.py")])
 
 
 def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str]) -> list[Measurement]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .loop_counters import count_iterations
 from .operators import UnsupportedNode
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ _DONE = "tvm_sched.iterations_done"
 def unroll_loops(model: ir.Model) -> bool:
     """Unroll the loops of the main graph whose iterations are known, in place; loops inside them appear in it.
 
-    A ``Loop`` whose condition its body computes is unrolled by one iteration a call: constant folding then says whether
-    the condition of the next one is known. What is left of such a loop must not be run: it would count from 0
+    A ``Loop`` whose condition follows from counters (`count_iterations`) is unrolled whole. One whose body computes the
+    condition otherwise is unrolled by one iteration a call: constant folding then says whether the next one is known. What is left of such a loop must not be run: it would count from 0
     again (`check_control_flow` refuses it).
 
     Returns
@@ -60,7 +61,7 @@ def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
     body = node.attributes["body"].as_graph()
     done = node.meta.get(_DONE, 0)
     count = len(body.inputs) - 2
-    trips, going_on = _trips(node, body, done)
+    trips, going_on = _trips(node, body, done, model.opset_imports.get("", 0))
     if trips is None:
         return False
     _check_size(node, body, trips)
@@ -87,7 +88,7 @@ def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
     return True
 
 
-def _trips(node: ir.Node, body: ir.Graph, done: int) -> tuple[int | None, bool]:
+def _trips(node: ir.Node, body: ir.Graph, done: int, opset: int) -> tuple[int | None, bool]:
     """How many iterations can be unrolled now, None where that is not known, and whether others may follow."""
     limit, condition = _scalar(node.inputs[0]), _scalar(node.inputs[1])
     if (node.inputs[0] is not None and limit is None) or (node.inputs[1] is not None and condition is None):
@@ -104,7 +105,9 @@ def _trips(node: ir.Node, body: ir.Graph, done: int) -> tuple[int | None, bool]:
         return int(left), False
     if _scalar(following) is not None:
         return 1, False
-    return 1, left > 1
+    most = int(min(left, MAX_NODES // max(1, len(body)) + 1))
+    counted = count_iterations(body, done, list(node.inputs[2:]), most, opset)
+    return (1, left > 1) if counted is None else (counted, False)
 
 
 def _behind_identities(value: ir.Value) -> ir.Value:

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from ..registry import KernelSet
-from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from ..rewrite import RESHAPES, Rewriter, is_float32, operation, shape_of
 
 FEWEST_SCORES = 64 * 64
 """Below this many scores a head the separate kernels are as fast, unless they need copies of keys and values."""
@@ -100,7 +100,7 @@ def _to_shape(call: Any) -> Callable[[Any], Any]:
 
 MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
     "permute_dims": lambda call: lambda places: places.transpose([int(a) for a in call.attrs.axes]),
-    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _to_shape),
+    **dict.fromkeys(RESHAPES, _to_shape),
     "broadcast_to": lambda call: lambda places: np.broadcast_to(places, shape_of(call) or ()),
     "strided_slice": _sliced,
 }
@@ -190,7 +190,7 @@ class AttentionClaimer(Rewriter):
         if operation(call) == "where":
             softmax: Any = self._seen_through(call.args[2])
             zeros: Any = self.defined(call.args[1])
-            is_zero = operation(zeros) == "full_like" and _number(self, zeros.args[1]) == 0
+            is_zero = operation(zeros) == "full_like" and self.number(zeros.args[1]) == 0
             if not is_zero or operation(softmax) != "nn.softmax" or not self._no_key(call.args[0], softmax.args[0]):
                 return None, False
             call, safe = softmax, True
@@ -214,7 +214,7 @@ class AttentionClaimer(Rewriter):
         if order != ["logical_not", "max", "logical_not"] or operation(call) != "equal":
             return False
         same = self.resolve(call.args[0]).same_as(self.resolve(scores))
-        return same and _number(self, call.args[1]) == -np.inf
+        return same and self.number(call.args[1]) == -np.inf
 
     def _scores(self, expr: Any) -> tuple[Any, View | None, float] | None:
         """The product that the scores come from, the mask that is added, and what the product is multiplied by."""
@@ -223,7 +223,7 @@ class AttentionClaimer(Rewriter):
         call: Any = self._seen_through(expr)
         while operation(call) in ("add", "multiply", "divide"):
             positions = (0, 1) if operation(call) != "divide" else (0,)
-            number = next((n for k in (1, 0) if (n := _number(self, call.args[k])) is not None), None)
+            number = next((n for k in (1, 0) if (n := self.number(call.args[k])) is not None), None)
             if operation(call) == "add":
                 inner = next((k for k in positions if self._is_product(call.args[k])), None)
                 if mask is not None or scale != 1.0 or inner is None or shape_of(call) != shape:
@@ -235,17 +235,17 @@ class AttentionClaimer(Rewriter):
                 continue
             if number is None or number == 0 or not np.isfinite(number):
                 return None
-            if operation(call) == "divide" and _number(self, call.args[1]) is None:
+            if operation(call) == "divide" and self.number(call.args[1]) is None:
                 return None
             scale *= 1 / number if operation(call) == "divide" else number
-            inner = 0 if _number(self, call.args[0]) is None else 1
+            inner = 0 if self.number(call.args[0]) is None else 1
             call = self._seen_through(call.args[inner])
         return (call, mask, scale) if operation(call) == "matmul" and is_float32(call.args[0]) else None
 
     def _is_product(self, expr: Any) -> bool:
         call: Any = self._seen_through(expr)
         while operation(call) in ("multiply", "divide"):
-            scalar = _number(self, call.args[1]) is not None
+            scalar = self.number(call.args[1]) is not None
             call = self._seen_through(call.args[0 if scalar else 1])
         return operation(call) == "matmul"
 
@@ -291,7 +291,7 @@ class AttentionClaimer(Rewriter):
         if isinstance(part, relax.TupleGetItem):
             return self._part(part, own)
         if name == "multiply":
-            left, right = _number(self, call.args[0]), _number(self, call.args[1])
+            left, right = self.number(call.args[0]), self.number(call.args[1])
             factor = right if left is None else left
             if factor and np.isfinite(factor) and shape_of(call.args[1 if left is not None else 0]) == shape:
                 base, places, scale = self._memory(call.args[1 if left is not None else 0])
@@ -397,8 +397,3 @@ def _is_matrix(view: View) -> bool:
     """Whether each head's matrix lies in rows or in columns."""
     (rows, columns), (row, column) = view.shape[2:], view.strides[2:]
     return (column == 1 and row >= columns) or (row == 1 and column >= rows)
-
-
-def _number(rewriter: Rewriter, expr: Any) -> float | None:
-    value = constant_value(rewriter.resolve(expr))
-    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None

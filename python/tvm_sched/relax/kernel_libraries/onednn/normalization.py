@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from ..rewrite import Rewriter, is_float32, operation, shape_of
 
 OPERATORS = ("nn.group_norm", "nn.instance_norm")
 
@@ -55,7 +55,7 @@ def find_normalization(rewriter: Rewriter, call: Any) -> Normalization | None:
     for factor, centred in ((1, 0), (0, 1)) if operation(call) == "multiply" else ((1, 0),):
         root = _deviation(rewriter, call.args[factor], operation(call) == "divide")
         found = root and _of_centred(rewriter, call.args[centred], *root)
-        if found:
+        if found and found.shape == shape_of(call):  # an epsilon of more dimensions gives them to the result
             return found
     return None
 
@@ -63,12 +63,12 @@ def find_normalization(rewriter: Rewriter, call: Any) -> Normalization | None:
 def _deviation(rewriter: Rewriter, expr: Any, divisor: bool) -> tuple[Any, float] | None:
     """Variance and epsilon of ``sqrt(variance + epsilon)``, or, unless it is a divisor, of its inverse."""
     call: Any = rewriter.defined(expr)
-    if not divisor and operation(call) == "divide" and _number(rewriter, call.args[0]) == 1.0:
+    if not divisor and operation(call) == "divide" and rewriter.number(call.args[0]) == 1.0:
         call, divisor = rewriter.defined(call.args[1]), True
     if operation(call) != ("sqrt" if divisor else "rsqrt"):
         return None
     total: Any = rewriter.defined(call.args[0])
-    epsilon = _number(rewriter, total.args[1]) if operation(total) == "add" else None
+    epsilon = rewriter.number(total.args[1]) if operation(total) == "add" else None
     return None if epsilon is None else (total.args[0], epsilon)
 
 
@@ -114,10 +114,5 @@ def _is_square(rewriter: Rewriter, expr: Any, of: Any) -> bool:
     call: Any = rewriter.defined(expr)
     if operation(call) == "multiply":
         return all(rewriter.resolve(a).same_as(of) for a in call.args)
-    square = operation(call) == "square" or (operation(call) == "power" and _number(rewriter, call.args[1]) == 2.0)
+    square = operation(call) == "square" or (operation(call) == "power" and rewriter.number(call.args[1]) == 2.0)
     return square and rewriter.resolve(call.args[0]).same_as(of)
-
-
-def _number(rewriter: Rewriter, expr: Any) -> float | None:
-    value = constant_value(rewriter.resolve(expr))
-    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None

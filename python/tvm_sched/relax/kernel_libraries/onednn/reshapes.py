@@ -7,9 +7,7 @@ from typing import Any
 from tvm import relax
 
 from ..registry import KernelSet
-from ..rewrite import Rewriter, is_float32, operation, shape_of
-
-RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
+from ..rewrite import RESHAPES, Rewriter, is_float32, operation, shape_of
 
 
 class WithoutReshapes(Rewriter):

@@ -14,7 +14,7 @@ from .upstream import convert_upstream
 
 @converter("Clip")
 def clip(node: Node) -> relax.Expr:
-    """Bounds may be missing, and a NaN is none; from opset 11 they are inputs."""
+    """Bounds may be missing, and a NaN is none; of a NaN the result is NaN. From opset 11 bounds are inputs."""
     x: Any = node.inputs[0]
     for name, position, bound in (("min", 1, relax.op.maximum), ("max", 2, relax.op.minimum)):
         limit = node.input(position)
@@ -34,6 +34,7 @@ def _bounded(node: Node, x: relax.Expr, limit: relax.Expr, bound: Callable[..., 
     if "float" in str(limit.ty.dtype.dtype):
         none = relax.const(-np.inf if bound is relax.op.maximum else np.inf, limit.ty.dtype.dtype)
         limit = node.emit(relax.op.where(node.emit(relax.op.isnan(limit)), none, limit))
+        return node.emit(bound(limit, x))  # x where either is NaN; of constants, kernels see to it
     return node.emit(bound(x, limit))
 
 

@@ -211,8 +211,19 @@ def bit_cast(node: Node) -> relax.Expr:
 @converter("Max", "Min", "Sum", "Mean")
 def variadic(node: Node) -> relax.Expr:
     """Two by two, so that inputs broadcast against each other whatever their sizes; TVM's stacks all of them."""
-    function = {"Max": relax.op.maximum, "Min": relax.op.minimum}.get(node.operator, relax.op.add)
+    function = {"Max": _extremum, "Min": _extremum}.get(node.operator, lambda _, a, b: relax.op.add(a, b))
     first, *others = node.inputs
     for other in others:
-        first = node.emit(function(first, other))
+        first = node.emit(function(node, first, other))
     return relax.op.divide(first, scalar(len(node.inputs), first)) if node.operator == "Mean" else first
+
+
+def _extremum(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """NaN where either is; with a constant, which goes second, kernels see to that (`relax.not_a_number`)."""
+    if constant_of(a) is not None:
+        a, b = b, a
+    found = (relax.op.maximum if node.operator == "Max" else relax.op.minimum)(a, b)
+    known = constant_of(b)
+    if "float" not in dtype_of(a) or (known is not None and not np.isnan(known).any()):
+        return found
+    return relax.op.where(relax.op.isnan(a), a, node.emit(found))  # TVM's is b where either is NaN

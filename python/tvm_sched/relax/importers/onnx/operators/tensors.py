@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, te
 
 from ..widen import WIDER
-from .registry import Node, converter, dtype_of
+from .registry import Node, constant_of, converter, dtype_of
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 from .upstream import convert_upstream
 
@@ -188,6 +188,30 @@ def determinant(node: Node) -> relax.Expr:
         return te.compute(shape[:-2], element, name="determinant")
 
     return node.builder.emit_te(compute, x, primfunc_name_hint="determinant")
+
+
+@converter("Gather")
+def gather(node: Node) -> relax.Expr:
+    """Indices count from the end where they are negative; TVM's computes the size that is added from the tensor."""
+    x, indices = node.input(0), node.input(1)
+    if (
+        isinstance(x, relax.ShapeExpr)
+        or isinstance(indices, relax.ShapeExpr)
+        or not isinstance(x.ty.shape, relax.ShapeExpr)
+    ):
+        return convert_upstream(node)
+    axis = int(node.attribute("axis", 0))
+    size, known = x.ty.shape.values[axis], constant_of(indices)
+    if not isinstance(size, tvm.tirx.IntImm) or (known is not None and constant_of(x) is not None):
+        return convert_upstream(node)
+    if known is not None:
+        counted = relax.const(np.where(known < 0, known + int(size), known).astype(known.dtype))
+    else:
+        from_end = relax.op.add(indices, relax.const(int(size), dtype_of(indices)))
+        counted = node.emit(
+            relax.op.where(relax.op.less(indices, relax.const(0, dtype_of(indices))), from_end, indices)
+        )
+    return relax.op.take(x, counted, axis)
 
 
 @converter("GatherND")

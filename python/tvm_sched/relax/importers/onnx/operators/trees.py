@@ -55,12 +55,17 @@ def tree_ensemble_classifier(node: Node) -> list[relax.Expr]:
 
 
 def _check_classes(node: Node, classes: int, ids: set[int]) -> None:
-    """Refuse what ONNX Runtime and ONNX's reference take for different things, where the standard says nothing."""
+    """Refuse most of what ONNX Runtime and ONNX's reference take for different things, where the standard says nothing.
+
+    Where leaves speak of both of two classes, or of two or more of several classes, it is as in the reference: the class
+    with the largest sum, which is 0 for a class of which no leaf speaks.
+    """
     base = len(_base(node))
-    if classes < 2 or (classes == 2 and ids == {1}):
+    if classes < 2 or (classes == 2 and ids == {1}) or (classes > 2 and len(ids) == 1):
         raise node.unsupported(
             f"it has {classes} classes, and its leaves speak of the classes {sorted(ids)}: what it gives then differs "
-            "between ONNX Runtime and ONNX's reference; of two classes, its leaves may speak of both or of the first"
+            "between ONNX Runtime and ONNX's reference; of two classes, its leaves may speak of both or of the first, of more "
+            "of at least two"
         )
     allowed = classes if classes > 2 else 1 if ids == {0} else 0
     if base not in (0, allowed):

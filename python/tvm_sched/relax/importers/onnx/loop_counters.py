@@ -1,0 +1,104 @@
+"""How often a ``Loop`` runs whose body computes the condition from counters, as TensorFlow's loops do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+LARGEST = 1024
+"""Most elements of a value that the condition is computed from."""
+
+
+def count_iterations(body: ir.Graph, first: int, carried: list[ir.Value | None], most: int, opset: int) -> int | None:
+    """Iterations until the condition is false, by computing in each what the condition is made from, and nothing else.
+
+    Parameters
+    ----------
+    body : onnx_ir.Graph
+        Of a loop whose first iteration is known to run.
+    first : int
+        Number of that iteration.
+    carried : list of onnx_ir.Value
+        What the loop starts with.
+    most : int
+        Where counting ends.
+    opset : int
+        Of the standard domain.
+
+    Returns
+    -------
+    int or None
+        None where the condition depends on what is not known now.
+    """
+    found = _behind(body)
+    if found is None:
+        return None
+    nodes, positions, values = found
+    state = [_known(carried[position]) for position in positions]
+    if any(value is None for value in state):
+        return None
+    for done in range(1, most + 1):
+        values[body.inputs[0]], values[body.inputs[1]] = np.array(first + done - 1, np.int64), np.array(True)
+        values.update((body.inputs[2 + position], value) for position, value in zip(positions, state, strict=True))
+        try:
+            for node in nodes:
+                _compute(node, values, opset)
+        except Exception:  # the evaluator raises many classes
+            return None
+        if not bool(np.reshape(values[body.outputs[0]], ())):
+            return done
+        state = [values[body.outputs[1 + position]] for position in positions]
+    return most
+
+
+def _behind(body: ir.Graph) -> tuple[list[ir.Node], list[int], dict[Any, Any]] | None:
+    """Nodes that the condition needs from iteration to iteration, places of the carried values among it, constants."""
+    place = {value: position for position, value in enumerate(body.inputs[2:])}
+    given, waiting = set(body.inputs[:2]), [body.outputs[0]]
+    nodes: set[ir.Node] = set()
+    positions: list[int] = []
+    values: dict[Any, Any] = {}
+    seen: set[ir.Value] = set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen or value in given:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if value in place:
+            positions.append(place[value])
+            waiting.append(body.outputs[1 + place[value]])
+        elif (known := _known(value)) is not None:
+            values[value] = known
+        elif producer is None or producer.graph is not body or not _is_simple(producer):
+            return None
+        else:
+            nodes.add(producer)
+            waiting.extend(source for source in producer.inputs if source is not None)
+    return [node for node in body if node in nodes], positions, values
+
+
+def _is_simple(node: ir.Node) -> bool:
+    graphs = any(attribute.type.name in ("GRAPH", "GRAPHS") for attribute in node.attributes.values())
+    return node.domain in ("", "ai.onnx") and len(node.outputs) == 1 and not graphs and "Random" not in node.op_type
+
+
+def _known(value: ir.Value | None) -> Any:
+    tensor = None if value is None else value.const_value
+    return tensor.numpy() if tensor is not None and tensor.size <= LARGEST else None
+
+
+def _compute(node: ir.Node, values: dict[Any, Any], opset: int) -> None:
+    import onnx.reference.ops
+
+    operator = onnx.reference.ops.load_op("", node.op_type, opset)
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    made = operator.eval(*(None if source is None else values[source] for source in node.inputs), **attributes)
+    made = made[0] if isinstance(made, tuple) else made
+    if np.size(made) > LARGEST:
+        raise ValueError("too large for a counter")
+    values[node.outputs[0]] = np.asarray(made)
