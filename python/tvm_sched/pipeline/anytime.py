@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
@@ -78,11 +77,9 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
     status = improve(state, first_turns(counted), budget.part(FIRST_SHARE * budget.work))
     if stages > 1 and status != "interrupted" and not state.proved:
         beside = not counted and state.threads > 1
-        status = (
-            _beside(state, turns(counted, beside, options.moves), budget)
-            if beside
-            else improve(state, turns(counted, beside, options.moves), budget)
-        )
+        searches = turns(counted, beside, options.moves)
+        later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
+        status = later if later == "interrupted" else _together(status, later)
     return Partition(state.stage_of, state.bound, state.bound_name, status=status)
 
 
@@ -109,16 +106,25 @@ def turns(counted: bool, beside: bool, moves: int) -> list[Turn[PartitionState]]
     return found
 
 
+def _together(first: Status, second: Status) -> Status:
+    """The status of two searches that both came to an end: cut off if one was."""
+    return "time limit" if "time limit" in (first, second) else second
+
+
 def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], budget: Budget) -> Status:
     """Let the semidefinite bound work on one thread while the other improvers take their turns."""
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(Semidefinite().step, state, Budget(math.inf, budget.deadline))
+        own = Budget(deadline=budget.deadline)
+        running = pool.submit(Semidefinite().step, state, own)
         try:
             status = improve(state, searches, budget)
             if status != "interrupted":
-                running.result()
+                wait([running])
         except KeyboardInterrupt:
             status = "interrupted"
         finally:
             state.ended = True
-    return status
+        running.result()  # a fault of the bound is a fault, interrupted or not
+    if status == "interrupted" or state.proved:
+        return status
+    return "time limit" if own.too_small else status
