@@ -79,7 +79,7 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
         beside = not counted and state.threads > 1
         searches = turns(counted, beside, options.moves)
         later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
-        status = later if later == "interrupted" else _together(status, later)
+        status = status if later == "no better found" else later  # the first ones may have been cut off
     return Partition(state.stage_of, state.bound, state.bound_name, status=status)
 
 
@@ -104,11 +104,6 @@ def turns(counted: bool, beside: bool, moves: int) -> list[Turn[PartitionState]]
             Turn(ExactProgram(), 0.25),
         ]
     return found
-
-
-def _together(first: Status, second: Status) -> Status:
-    """The status of two searches that both came to an end: cut off if one was."""
-    return "time limit" if "time limit" in (first, second) else second
 
 
 def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], budget: Budget) -> Status:

@@ -18,7 +18,7 @@ FEW_IDEALS = 20_000
 """Ideals up to which the program over them is run: a fraction of a second."""
 
 IDEALS_PER_SECOND = 500_000
-"""Ideals that are listed in a second on one core of a server, roughly: most graphs have too many, which is found out then."""
+"""Ideals that are listed in a second, roughly, on one core of a server; most graphs have too many, as the list shows."""
 
 LARGE_POPULATION = 100_000
 """Nodes in all orders of a generation of the genetic search, of which there are 10 to 100."""
