@@ -70,15 +70,14 @@ std::vector<search::Choice> ChoicesOf(const search::Instance& instance,
 }  // namespace
 
 ffi::Array<ffi::Any> ProblemObj::Construct(TensorView choices, TensorView choice,
-                                           double memory_scale, bool backfill) const {
+                                           double memory_scale) const {
   const search::Instance& instance = EventInstance();
   const std::vector<search::Choice> table = ChoicesOf(instance, choices);
   std::vector<int32_t> chosen;
   for (int64_t c : Elements("choice", choice, instance.operators())) {
     chosen.push_back(IndexBelow("choice", c, 0, table.size()));
   }
-  const search::Constructed made =
-      search::Construct(instance, table, chosen, memory_scale, backfill);
+  const search::Constructed made = search::Construct(instance, table, chosen, memory_scale);
   return {TableOf(made.events), made.latency.count};
 }
 

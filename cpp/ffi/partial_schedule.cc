@@ -24,7 +24,6 @@ ffi::Tensor CountsOf(const Quantities& quantities) {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::ObjectDef<PartialScheduleObj>(ffi::reflection::init(false))
-      .def("copy", &PartialScheduleObj::Copy)
       .def("append", &PartialScheduleObj::Append)
       .def("plan", &PartialScheduleObj::MakePlan)
       .def("can_move", &PartialScheduleObj::CanMove)
@@ -47,10 +46,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 PartialScheduleObj::PartialScheduleObj(const ProblemObj* problem, double memory_scale)
     : problem_(ffi::GetRef<ffi::ObjectRef>(problem)),
       state_(problem->EventInstance(), {memory_scale}) {}
-
-ffi::ObjectRef PartialScheduleObj::Copy() const {
-  return ffi::ObjectRef(ffi::make_object<PartialScheduleObj>(*this));
-}
 
 int64_t PartialScheduleObj::Append(int64_t kind, int64_t item, int64_t source, int64_t device) {
   const search::Instance& instance = state_.instance();

@@ -17,9 +17,6 @@ class PartialScheduleObj : public tvm::ffi::Object {
 
   PartialScheduleObj(const ProblemObj* problem, double memory_scale);
 
-  /*! \brief An independent copy. */
-  tvm::ffi::ObjectRef Copy() const;
-
   // ---- growing; events are kind (run, direct run, move), item, source, device
 
   int64_t Append(int64_t kind, int64_t item, int64_t source, int64_t device);

@@ -92,7 +92,7 @@ class ProblemObj : public tvm::ffi::Object {
    * \param choice The row of each operator.
    */
   tvm::ffi::Array<tvm::ffi::Any> Construct(TensorView choices, TensorView choice,
-                                           double memory_scale, bool backfill) const;
+                                           double memory_scale) const;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Problem", ProblemObj, tvm::ffi::Object);

@@ -44,7 +44,7 @@ ProblemObj::Tables Answer(const simulate::Problem& problem, const simulate::Sche
   return TablesOf(schedule);
 }
 
-search::Progress Teller(const ffi::Function& progress) {
+search::Progress ProgressOf(const ffi::Function& progress) {
   return [progress](int64_t done, int64_t total) { progress(done, total); };
 }
 
@@ -57,7 +57,7 @@ ProblemObj::Tables ProblemObj::ListSchedule(int64_t method) const {
 
 ProblemObj::Tables ProblemObj::Hios(bool by_paths, int64_t window, const Function& progress) const {
   const search::TaskGraph& graph = Graph();
-  const search::Progress tell = Teller(progress);
+  const search::Progress tell = ProgressOf(progress);
   const auto device = by_paths ? MapLongestPaths(graph, tell) : MapByRecords(graph, tell);
   const search::Stages stages =
       GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), tell);
@@ -80,7 +80,7 @@ ProblemObj::Tables ProblemObj::Ios(int64_t device, TensorView limits,
       SolveStages(graph, problem_.concurrency, on,
                   {static_cast<int>(given[0]), static_cast<int>(given[1]),
                    static_cast<int>(given[2]), given[3]},
-                  Teller(progress));
+                  ProgressOf(progress));
   given[0] = answer.operators;
   given[1] = answer.states;
   given[2] = answer.estimate > 0 ? std::llround(std::log2(answer.estimate)) : 0;

@@ -227,9 +227,8 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
 Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run(); }
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
-                      const std::vector<int32_t>& choice, double memory_scale, bool backfill) {
-  using enum Growth::Insertion;
-  PartialSchedule listed(instance, {memory_scale, backfill ? kLoads : kNone});
+                      const std::vector<int32_t>& choice, double memory_scale) {
+  PartialSchedule listed(instance, {memory_scale, Growth::Insertion::kLoads});
   if (!ListSchedule(&listed, choices, choice)) return {};
   Replay replay(instance);
   PartialSchedule sorted(instance, {memory_scale}), dispatched(instance, {memory_scale});

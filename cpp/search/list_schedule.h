@@ -39,9 +39,12 @@ struct Constructed {
   Nanoseconds latency{};
 };
 
-/*! \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter. */
+/*!
+ * \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter. Loads
+ * may take gaps that earlier decisions left on a bus.
+ */
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
-                      const std::vector<int32_t>& choice, double memory_scale, bool backfill);
+                      const std::vector<int32_t>& choice, double memory_scale);
 
 }  // namespace tvm_sched::search
 

@@ -1,8 +1,8 @@
 """Anytime search: improvers that work on the best answer so far within a budget, and why a search ended.
 
-Schedules, partitions and allocations are searched for in the same way: a list of improvers, each with a share of the work,
-takes turns at one incumbent, which holds the best answer and the strongest lower bound. The search can be stopped at any
-moment, and what limits it is work, not the clock, wherever an answer has to be repeatable.
+Schedules and partitions are searched for in the same way: a list of improvers, each with a share of the work, takes turns at
+one incumbent, which holds the best answer and the strongest lower bound. The search can be stopped at any moment, and what
+limits it is work, not the clock, wherever an answer has to be repeatable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ StateT_contra = TypeVar("StateT_contra", bound="Incumbent[Any]", contravariant=T
 Status = Literal["optimal", "no better found", "time limit", "interrupted"]
 """How a search ended.
 
-- ``optimal``: the answer is as good as the lower bound; set by whoever checks the answer, never taken from a method.
+- ``optimal``: the answer is as good as the lower bound; set where the answer is checked, never taken from a method.
 - ``no better found``: the method came to its end by itself.
 - ``time limit``: the budget, work or clock, was used up.
 - ``interrupted``: by Ctrl-C; the answer is the best so far.
@@ -41,10 +41,16 @@ class Budget:
         rate, so the same work gives the same answer on every machine.
     deadline : float
         `time.monotonic` at which the search ends whatever is left of the work.
+
+    Attributes
+    ----------
+    too_small : bool
+        Set by an improver that ends, but with a larger budget would have done more: the search did not come to its end.
     """
 
     def __init__(self, work: float = math.inf, deadline: float = math.inf, _whole: Budget | None = None) -> None:
         self.work, self.deadline, self.spent = work, deadline, 0.0
+        self.too_small = False
         self._whole = _whole
 
     @property
@@ -100,11 +106,14 @@ def budget_of(time_limit: float | None, work: float | None, default: float, shar
     Raises
     ------
     InputError
-        One of them is less than 0, or not a number.
+        One of them is less than 0, or not a number; or both leave the work infinite, so that the search has no end.
     """
     for name, value in (("time_limit", time_limit), ("work", work)):
         if value is not None and not value >= 0:
             raise InputError(f"{name} is {value}; a number of seconds from 0 is allowed")
+    if work == math.inf or (work is None and time_limit == math.inf):
+        name = "work" if work is not None else "time_limit"
+        raise InputError(f"{name} is infinite; give a finite work, with which time_limit may be infinite")
     if time_limit is None:
         time_limit = default if work is None else math.inf
     return Budget(share * time_limit if work is None else work, time.monotonic() + time_limit)
@@ -125,15 +134,15 @@ class Incumbent(Generic[Answer]):
         Nothing keeps them apart: a bound above the cost is a fault, which the check of the answer has to see.
     bound_name : str
         Which argument gave the bound.
-    tried : dict of str to float
-        To what cost each improver brought the search.
+    tried : dict of str to float or str
+        To what cost each improver brought the search; what a method that an improver tried costs, or why it found nothing.
     """
 
     def __init__(self, margin: float = 0.0) -> None:
         self.best: Answer | None = None
         self.cost = math.inf
         self.bound, self.bound_name = 0.0, ""
-        self.tried: dict[str, Any] = {}
+        self.tried: dict[str, float | str] = {}
         self._margin = margin
         self._lock = threading.Lock()
 
@@ -174,7 +183,10 @@ class Improver(Protocol[StateT_contra]):
     name: str
 
     def step(self, state: StateT_contra, budget: Budget) -> bool:
-        """Do some work on the incumbent, at most the budget's, and count it there; whether another step is of use."""
+        """Do some work on the incumbent, at most the budget's, and count it there; whether another step is of use.
+
+        Where none is, but a larger budget would have been, `Budget.too_small` is set.
+        """
         ...
 
 
@@ -213,7 +225,7 @@ def improve(state: StateT, turns: Sequence[Turn[StateT]], budget: Budget) -> Sta
             first = math.isinf(turn.share)
             while useful and not state.proved and (not part.over or (first and state.best is None)):
                 useful = turn.improver.step(state, part)
-            cut_off |= useful
+            cut_off |= useful or part.too_small
             if state.best is not None and turn.improver.name:
                 state.tried[turn.improver.name] = state.cost
     except KeyboardInterrupt:

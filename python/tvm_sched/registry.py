@@ -94,11 +94,16 @@ class Method(Generic[Function]):
         Raises
         ------
         InputError
-            There is no such option, or it does not allow the value.
+            There is no such option, it does not allow the value, or the options are of another method.
         """
         if isinstance(options, self.options):
             return options
-        given = dict(options) if isinstance(options, Mapping) else {}
+        if options is not None and not isinstance(options, Mapping):
+            raise InputError(
+                f"options of {self.what} {self.name!r} are a {type(options).__name__}; a mapping or "
+                f"{self.options.__name__} is expected"
+            )
+        given = dict(options or {})
         if self.alias is not None:
             given = self.alias.translate(self.what, given)
         known = [each.name for each in msgspec.structs.fields(self.options)]
@@ -225,10 +230,13 @@ class Methods(Registry[Method[Function]]):
         self.aliases[old] = Alias(old, new, renamed or {}, gone)
 
     def get(self, name: str) -> Method[Function]:
-        """The method of that name, or of that old name; raises `InputError` that lists those there are."""
+        """The method of that name, or of that old name; raises `InputError` that lists those there are.
+
+        A method that is registered under an old name of another goes before it.
+        """
         self._load()
         alias = self.aliases.get(name)
-        if alias is None:
+        if alias is None or name in self.entries:
             return super().get(name)
         _deprecate(f"{self.what} {name!r} is an old name of {alias.new!r} and will go in the next release")
         return replace(self.entries[alias.new], alias=alias)

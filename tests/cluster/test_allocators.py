@@ -1,5 +1,6 @@
 """Allocators: exact against brute force, seeds, what is said when nothing fits."""
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import msgspec
@@ -26,6 +27,7 @@ from tvm_sched.cluster import (
 )
 from tvm_sched.cluster.bound import MixProgram, bound_of_demand, bound_of_requests
 from tvm_sched.cluster.pricing import price
+from tvm_sched.cluster.registry import ALLOCATORS, get, register
 from tvm_sched.cluster.search import ClusterSearch
 from tvm_sched.cluster.verifier import placement_violations
 from tvm_sched.errors import InfeasibleError, InputError
@@ -124,7 +126,7 @@ def test_rampa_avoids_costly_gpus(base):
 
 
 @pytest.mark.parametrize("case", ["same", "high-throughput", "low-delay", "huge-model"])
-def test_no_allocator_beats_the_bound_and_exact_comes_near(base_search, services, case):
+def test_no_allocator_beats_the_bound_and_anytime_comes_near(base_search, services, case):
     requests = requests_of(demand_of_services(case, services), 500, seed=1)
     bound = bound_of_requests(base_search, services, requests)
     placed = {}
@@ -249,3 +251,15 @@ def test_ten_thousand_gpus_are_placed(services):
     for i, service in enumerate(services):
         place(state, Request(f"r{i}", service.name), "anytime")
     verify(cluster, services, state.allocation)
+
+
+def test_the_status_of_a_placement_is_not_the_allocators_word(monkeypatch):
+    monkeypatch.setattr(ALLOCATORS, "entries", dict(ALLOCATORS.entries))
+
+    @register("boasting")
+    def boast(state, service, options):
+        """What `anytime` finds."""
+        return replace(get("anytime").function(state, service, get("anytime").options()), status="optimal")
+
+    state = ClusterState(small_cluster(), [chain_service([5, 5])])
+    assert place(state, Request("r", "chain"), "boasting").status == "no better found"

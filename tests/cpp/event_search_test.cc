@@ -77,7 +77,7 @@ TEST(ListSchedule, LoadsAheadOfTheOperators) {
   const Instance instance(chain);
   EXPECT_EQ(instance.rank[0], Nanoseconds{200});
   EXPECT_EQ(instance.tail[0], Nanoseconds{100});
-  const Constructed made = Construct(instance, {{{true}, true}}, {0, 0}, 1.0, true);
+  const Constructed made = Construct(instance, {{{true}, true}}, {0, 0}, 1.0);
   EXPECT_EQ(made.events.size(), 4u);
   EXPECT_EQ(made.latency, Nanoseconds{2100});
 }
@@ -85,7 +85,7 @@ TEST(ListSchedule, LoadsAheadOfTheOperators) {
 TEST(ListSchedule, WhatDoesNotFitGivesNothing) {
   const simulate::Problem chain = Chain();
   const Instance instance(chain);
-  EXPECT_TRUE(Construct(instance, {{{true}, true}}, {0, 0}, 0.25, true).events.empty());
+  EXPECT_TRUE(Construct(instance, {{{true}, true}}, {0, 0}, 0.25).events.empty());
 }
 
 TEST(LocalSearch, PutsLoadsIntoTheOrderOfTheirReaders) {

@@ -26,7 +26,7 @@ def test_a_stage_costs_the_same_in_a_part_of_the_problem(seed, chosen, limited):
 def test_no_partition_becomes_dearer_and_two_stages_become_optimal(seed, stages):
     problem = small_problem(seed, 7)
     start = partition(problem, stages, "equal-split").stage_of
-    found = improve_neighbours(problem, start, stages, seconds=20)
+    found, _ = improve_neighbours(problem, start, stages, seconds=20)
     assert problem.bottleneck(found) <= problem.bottleneck(start)
     if stages == 2:
         assert problem.bottleneck(found) <= optimum(problem, 2) * (1 + 1e-6) + 1e-6

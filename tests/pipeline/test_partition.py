@@ -10,9 +10,12 @@ from exhaustive import optimum, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_sched.anytime import Budget, Turn, improve
 from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
 from tvm_sched.pipeline.node_bound import node_bound
+from tvm_sched.pipeline.partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
+from tvm_sched.pipeline.partition_state import Annealing, GeneticSearch, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.programs import (
     bottleneck_bound,
     bottleneck_guess_bound,
@@ -139,7 +142,7 @@ def test_refining_never_makes_a_partition_dearer_and_is_deterministic():
     assert (refined == problem.refine(start, 6, seed=1, moves=50_000)).all()
 
 
-def test_a_portfolio_proves_a_small_graph():
+def test_anytime_proves_a_small_graph():
     found = partition(small_problem(5, 8), 3, "anytime", {"time_limit": 10})
     assert found.gap < 1e-4
     assert found.cost == pytest.approx(optimum(small_problem(5, 8), 3))
@@ -153,10 +156,46 @@ def test_the_same_work_and_seed_give_the_same_partition_and_bound():
 
 
 def test_the_status_of_a_partition():
-    assert partition(small_problem(5, 8), 3, "anytime", {"time_limit": 60}).status == "optimal"
+    assert partition(small_problem(5, 8), 3, "anytime", {"work": 1}).status == "optimal"
     assert partition(regal_like(1, 60), 4, "equal-split").status == "no better found"
-    # The clock may run out in the midst of an improver, or when all have had their turn.
-    assert partition(regal_like(1, 300), 8, "anytime", {"time_limit": 0.5}).status in ("time limit", "no better found")
+    assert partition(regal_like(1, 300), 8, "anytime", {"work": 0.5}).status == "time limit"
+
+
+@pytest.mark.parametrize(
+    "improver",
+    [Ideals, GeneticSearch, Formulas, Annealing, Semidefinite, Neighbours, Bottleneck, BottleneckGuess, ExactProgram],
+)
+def test_an_improver_tells_that_its_budget_was_too_small(improver):
+    state = PartitionState(regal_like(1, 60), 4, threads=1)
+    assert improve(state, [Turn(improver(), 1.0)], Budget(1e-4)) == "time limit"
+
+
+def test_an_improver_that_came_to_its_end_says_so():
+    state = PartitionState(regal_like(1, 60), 4, threads=1)
+    for improver in (Formulas(), Annealing(1000)):
+        assert improve(state, [Turn(improver, 1.0)], Budget(10.0)) == "no better found"
+
+
+def test_little_work_lists_as_many_ideals_as_it_pays_for_and_leaves_the_rest_to_others():
+    problem = regal_like(1, 60)
+    state, budget = PartitionState(problem, 4), Budget(0.01)
+    improve(state, [Turn(Ideals(), 1.0)], budget)
+    assert 0.01 <= budget.spent <= 0.011  # not what 20,000 ideals take
+    start = problem.bottleneck(PartitionState(problem, 4).stage_of)
+    assert partition(problem, 4, "anytime", {"work": 0.1}).cost < start
+
+
+def test_a_fault_of_the_bound_is_told_when_the_search_is_interrupted(monkeypatch):
+    def fail(self, state, budget):
+        raise SchedulerError("a fault of the bound")
+
+    def interrupted(doing, done, total):
+        if doing == "annealing":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Semidefinite, "step", fail)
+    with pytest.raises(SchedulerError, match="a fault of the bound"):
+        partition(regal_like(1, 60), 4, "anytime", {"time_limit": 5, "threads": 2}, progress=interrupted)
 
 
 @pytest.mark.parametrize("what", ["genetic search over orders", "annealing"])
@@ -195,7 +234,7 @@ def test_what_highs_prints_by_itself_is_not_on_standard_output():
     assert "Highs" in done.stderr, "nothing was printed: another program is needed to test it"
 
 
-def test_a_portfolio_keeps_its_time_limit_on_a_large_graph():
+def test_anytime_keeps_its_time_limit_on_a_large_graph():
     found = partition(regal_like(1, 2000), 32, "anytime", {"time_limit": 1.0})
     assert found.bound > 0
     assert found.seconds < 30  # on a busy machine; without a look at the clock inside of its parts it takes minutes
@@ -221,6 +260,9 @@ def test_what_is_wrong_is_named():
         partition(problem, 2, "best")
     with pytest.raises(InputError, match="has no option 'speed'"):
         partition(problem, 2, "slicegraph", {"speed": 1})
+    for options in ({"work": "inf"}, {"time_limit": "inf"}):
+        with pytest.raises(InputError, match="is infinite; give a finite work"):
+            partition(problem, 2, "anytime", options)
     with pytest.raises(InputError, match="stages is 0"):
         partition(problem, 0)
     with pytest.raises(GraphError, match="cycle"):

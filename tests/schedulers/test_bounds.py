@@ -9,10 +9,10 @@ from tvm_sched.problem import Costs, Problem
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, regions
 from tvm_sched.schedule.bounds.device_work import device_work_bound
+from tvm_sched.schedule.bounds.heads_and_tails import Side, between_ends, device_weights
 from tvm_sched.schedule.bounds.neighbours import Beside, together_or_apart
 from tvm_sched.schedule.bounds.ramp import before, behind
 from tvm_sched.schedule.bounds.relaxation import Relaxation
-from tvm_sched.schedule.bounds.windows import Side, between_ends, device_weights
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 from tvm_sched.testing.hios import LayeredGraph, random_layered

@@ -41,6 +41,21 @@ def test_an_answer_that_breaks_a_rule_is_the_schedulers_fault():
         solve(random_problem(0), "forgetful")
 
 
+def test_a_method_goes_before_an_old_name_of_another(recwarn):
+    @register("exact")
+    def exact(problem, options):
+        """A plug-in's."""
+
+    assert get("exact").function is exact
+    assert not [warning for warning in recwarn if issubclass(warning.category, DeprecationWarning)]
+
+
+@pytest.mark.parametrize("options", [get("heft").options(), get("single").options(), 3])
+def test_options_of_another_method_are_refused(options):
+    with pytest.raises(InputError, match=r"options of scheduler 'anytime' are a \w+; a mapping or AnytimeOptions is"):
+        solve(random_problem(0), "anytime", options)
+
+
 def test_an_answer_that_is_no_schedule():
     @register("mute")
     def mute(problem, options):

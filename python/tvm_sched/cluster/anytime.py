@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
 
-from ..anytime import Budget, Incumbent, Turn, improve
 from ..errors import InputError
 from .bound import Future, MixProgram
 from .registry import ALLOCATORS, register
@@ -54,44 +52,6 @@ def _seen(state: ClusterState) -> dict[str, float]:
     return {name: state.asked[name] + _PRIOR / len(state.services) for name in state.services}
 
 
-class AllocationState(Incumbent[Embedding]):
-    """The best place for a service so far; costs are what it takes from the future, in services.
-
-    Parameters
-    ----------
-    state : ClusterState
-    service : Service
-    demand : dict of str to float
-        As `AnytimeOptions.demand`.
-    """
-
-    def __init__(self, state: ClusterState, service: Service, demand: dict[str, float]) -> None:
-        super().__init__()
-        self.state, self.service, self.demand = state, service, demand
-
-
-class CheapestMix:
-    """The cheapest mix of GPUs by the duals of the linear program, for which there are circuits."""
-
-    name = "cheapest mix"
-
-    def step(self, state: AllocationState, budget: Budget) -> bool:
-        """All mixes in turn until one can be embedded."""
-        search, free = state.state.search, state.state
-        mixes = search.mixes(state.service)
-        fitting = np.flatnonzero((mixes.gpus <= free.kind_gpus).all(axis=1))
-        if not fitting.size:
-            return False
-        known = future(free, state.demand)
-        worth, share = known.worth[state.service.name][fitting], known.shares[state.service.name][fitting]
-        rank = np.lexsort((mixes.gpus[fitting].sum(axis=1), -share, np.round(worth / _EQUAL)))
-        order = fitting[rank]
-        found = search.embed(search.chain(state.service), mixes.gpus[order], free.gpus, free.fibres)
-        if found is not None:
-            state.offer(found[1], float(worth[rank][found[0]]))
-        return False
-
-
 @register("anytime", options=AnytimeOptions)
 def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> Embedding | None:
     """The mix that costs the future least, by the duals of a linear program over mixes and the demand.
@@ -104,9 +64,16 @@ def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> E
 
     A service that will not fit if the demand is to be met still gets the cheapest mix for which there is room.
     """
-    found = AllocationState(state, service, options.demand)
-    status = improve(found, [Turn(CheapestMix())], Budget())
-    return found.best and replace(found.best, status=status)
+    search = state.search
+    mixes = search.mixes(service)
+    fitting = np.flatnonzero((mixes.gpus <= state.kind_gpus).all(axis=1))
+    if not fitting.size:
+        return None
+    known = future(state, options.demand)
+    worth, share = known.worth[service.name][fitting], known.shares[service.name][fitting]
+    order = fitting[np.lexsort((mixes.gpus[fitting].sum(axis=1), -share, np.round(worth / _EQUAL)))]
+    found = search.embed(search.chain(service), mixes.gpus[order], state.gpus, state.fibres)
+    return None if found is None else found[1]
 
 
 ALLOCATORS.alias("cluster-exact", "anytime")

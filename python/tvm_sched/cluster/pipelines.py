@@ -42,7 +42,7 @@ def segments(graph: OpGraph) -> tuple[Segment, ...]:
     """A model cut wherever a single activation is all that goes on.
 
     So the segments are a chain, and any run of them can be a stage. Operators stand in the graph's topological order. A
-    model's inputs and parameters come from outside to whoever reads them, and cross nothing.
+    model's inputs and parameters come from outside to the operators that read them, and cross nothing.
     """
     index = graph.index
     position = {o: p for p, o in enumerate(index.order)}

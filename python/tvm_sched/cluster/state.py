@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..anytime import final_status
 from ..errors import InputError, SchedulerError
 from .cluster import Cluster
 from .placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
@@ -133,7 +134,7 @@ class ClusterState:
             embedding.latency_ns,
             allocator,
             seconds,
-            embedding.status,
+            final_status(embedding.status, False),
         )
 
     def hold(self, placement: ServicePlacement) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
@@ -78,11 +77,9 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
     status = improve(state, first_turns(counted), budget.part(FIRST_SHARE * budget.work))
     if stages > 1 and status != "interrupted" and not state.proved:
         beside = not counted and state.threads > 1
-        status = (
-            _beside(state, turns(counted, beside, options.moves), budget)
-            if beside
-            else improve(state, turns(counted, beside, options.moves), budget)
-        )
+        searches = turns(counted, beside, options.moves)
+        later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
+        status = status if later == "no better found" else later  # the first ones may have been cut off
     return Partition(state.stage_of, state.bound, state.bound_name, status=status)
 
 
@@ -112,13 +109,17 @@ def turns(counted: bool, beside: bool, moves: int) -> list[Turn[PartitionState]]
 def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], budget: Budget) -> Status:
     """Let the semidefinite bound work on one thread while the other improvers take their turns."""
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(Semidefinite().step, state, Budget(math.inf, budget.deadline))
+        own = Budget(deadline=budget.deadline)
+        running = pool.submit(Semidefinite().step, state, own)
         try:
             status = improve(state, searches, budget)
             if status != "interrupted":
-                running.result()
+                wait([running])
         except KeyboardInterrupt:
             status = "interrupted"
         finally:
             state.ended = True
-    return status
+        running.result()  # a fault of the bound is a fault, interrupted or not
+    if status == "interrupted" or state.proved:
+        return status
+    return "time limit" if own.too_small else status

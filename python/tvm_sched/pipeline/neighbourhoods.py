@@ -44,26 +44,32 @@ def improve_neighbours(
     *,
     solver: str = "highs",
     seconds: float = 10.0,
-) -> Integers:
+) -> tuple[Integers, bool]:
     """Cut the dearest stage anew together with its neighbours, until that helps no more; never makes it dearer.
 
     A large neighbourhood search around one partition. Each program has a sixth of the time at most, so the answer
     depends on the machine where that is short. Peak memory is not in the programs: what they find is priced.
+
+    Returns
+    -------
+    (array of int, bool)
+        The stage of each node, and whether the last programs, which did not help, were all solved to the end.
     """
     end = time.monotonic() + seconds
     best, cost = stage_of, problem.bottleneck(stage_of)
-    improved = True
+    improved = whole = True
     while improved:
-        improved = False
+        improved, whole = False, True
         for group in _groups(problem, best, stages):
             left = end - time.monotonic()
             if left <= 0:
-                return best
-            candidate = _cut_anew(problem, best, group, solver, min(left, seconds / 6), cost)
+                return best, False
+            candidate, proved = _cut_anew(problem, best, group, solver, min(left, seconds / 6), cost)
+            whole &= proved
             if candidate is not None and (found := problem.bottleneck(candidate)) < cost:
                 best, cost, improved = candidate, found, True
                 break
-    return best
+    return best, whole
 
 
 def _groups(problem: PartitionProblem, stage_of: Integers, stages: int) -> list[range]:
@@ -76,14 +82,14 @@ def _groups(problem: PartitionProblem, stage_of: Integers, stages: int) -> list[
 
 def _cut_anew(
     problem: PartitionProblem, stage_of: Integers, group: range, solver: str, seconds: float, cutoff: float
-) -> Integers | None:
+) -> tuple[Integers | None, bool]:
     nodes = np.flatnonzero((stage_of >= group.start) & (stage_of < group.stop))
     hint = stage_of[nodes] - group.start
     result = exact_program(
         part_of(problem, nodes), len(group), solver=solver, seconds=seconds, hint=hint, cutoff=cutoff
     )
     if result.stage_of is None:
-        return None
+        return None, result.proved
     candidate = stage_of.copy()
     candidate[nodes] = result.stage_of + group.start
-    return candidate
+    return candidate, result.proved

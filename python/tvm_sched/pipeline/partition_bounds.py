@@ -38,6 +38,7 @@ class Formulas:
 
             def stop() -> bool:
                 budget.spend(flow)
+                budget.too_small |= budget.over
                 return budget.over
 
             state.raise_bound(node_bound(state.problem, stop) * (1 - 1e-9), "node")
@@ -71,6 +72,7 @@ class Semidefinite:
             order=problem.kahn(-state.stage_of),
         )
         budget.spend(budget.left)
+        budget.too_small = not stopped(state)()  # iterations have no end but the proof
         return False
 
 
@@ -84,6 +86,7 @@ class Bottleneck:
         if can_write(state, 3, budget):
             with budget.clocked():
                 found = bottleneck_bound(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
+            budget.too_small = not found.proved
             state.raise_bound(found.bound, self.name)
         return False
 
@@ -105,12 +108,13 @@ class BottleneckGuess:
                     seconds=budget.seconds,
                     stop=lambda: state.proved or time.monotonic() > end,
                 )
+            budget.too_small = not found.proved
             state.raise_bound(found.bound, self.name)
         return False
 
 
 class ExactProgram:
-    """The paper's exact program from the best partition and bound, with a range of stages for each node (`windows`)."""
+    """The paper's exact program from the best partition and bound, with a range of stages for each node (`stage_ranges`)."""
 
     name = "exact program"
 
@@ -133,13 +137,17 @@ class ExactProgram:
                 cutoff=state.cost,
                 least=state.bound,
             )
+        budget.too_small = not result.proved
         state.offer_partition(result.stage_of)
         state.raise_bound(result.bound, "exact")
         return False
 
 
 def can_write(state: PartitionState, blocks: int, budget: Budget) -> bool:
-    """Whether a program of this many blocks leaves time to solve it."""
+    """Whether a program of this many blocks leaves time to solve it; a budget that it would be too late for is too small."""
     readers = sum(len(tensor.readers) for tensor in state.problem.tensors)
     entries = (state.problem.size + readers) * blocks
-    return entries <= LARGE_PROGRAM and entries * WRITING_SECONDS < budget.seconds
+    if entries > LARGE_PROGRAM:
+        return False
+    budget.too_small = entries * WRITING_SECONDS >= budget.seconds
+    return not budget.too_small

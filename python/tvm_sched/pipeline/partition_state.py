@@ -17,11 +17,14 @@ from .slicegraph import cores, cut
 FEW_IDEALS = 20_000
 """Ideals up to which the program over them is run: a fraction of a second."""
 
-IDEALS_PER_SECOND = 100_000
-"""Ideals that the program over them looks at in a second, roughly, on one core of a server."""
+IDEALS_PER_SECOND = 500_000
+"""Ideals that are listed in a second, roughly, on one core of a server; most graphs have too many, as the list shows."""
 
 LARGE_POPULATION = 100_000
 """Nodes in all orders of a generation of the genetic search, of which there are 10 to 100."""
+
+MOST_GENERATIONS = 100
+"""Of the genetic search."""
 
 ORDERED_NODES_PER_SECOND = 2_000_000
 """Nodes of orders that the genetic search cuts in a second, roughly, on one core of a server."""
@@ -76,15 +79,16 @@ class Ideals:
     name = "ideals"
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """All of it."""
-        count, stopped, found = state.problem.ideals(
-            state.stages, most=FEW_IDEALS, limit=state.cost, seconds=_until(budget)
-        )
+        """All of it, where the graph has no more ideals than the budget can list."""
+        most = min(FEW_IDEALS, int(budget.left * IDEALS_PER_SECOND))
+        count, late, found = state.problem.ideals(state.stages, most=most, limit=state.cost, seconds=_until(budget))
         budget.spend(count / IDEALS_PER_SECOND)
-        if count <= FEW_IDEALS and not stopped:
+        if count <= most and not late:
             state.offer_partition(found)
             if state.problem.fits_anywhere:
                 state.raise_bound(state.cost, "ideals")
+        else:
+            budget.too_small = late or most < FEW_IDEALS
         return False
 
 
@@ -100,7 +104,7 @@ class GeneticSearch:
         # The clock is looked at between generations, so these must not take long.
         population = max(10, min(100, LARGE_POPULATION // max(problem.size, 1)))
         each = population * problem.size / ORDERED_NODES_PER_SECOND
-        generations = int(np.clip(budget.left / max(each, 1e-9), 1, 100))
+        generations = int(np.clip(budget.left / max(each, 1e-9), 1, MOST_GENERATIONS))
         order = problem.evolve(
             state.stages,
             population=population,
@@ -110,6 +114,7 @@ class GeneticSearch:
             seconds=_until(budget),
         )
         budget.spend(generations * each)
+        budget.too_small = generations < MOST_GENERATIONS or budget.late
         _, ends = problem.slice(order, state.stages, state.cost)
         if ends:
             state.offer_partition(problem.stages_of(order, ends))
@@ -129,6 +134,7 @@ class Annealing:
         report_progress("annealing", 2, 4)
         start, turn = state.stage_of, self._turn
         moves = min(self._most_moves, int(budget.left * MOVES_PER_SECOND / (RUNS * (TURNS - turn))))
+        budget.too_small |= moves < self._most_moves
         if moves < 1:
             return False
 
@@ -140,6 +146,7 @@ class Annealing:
             for stage_of in pool.map(anneal, range(RUNS)):
                 state.offer_partition(stage_of)
         budget.spend(RUNS * moves / MOVES_PER_SECOND)
+        budget.too_small |= budget.late
         self._turn += 1
         return self._turn < TURNS
 
@@ -152,9 +159,10 @@ class Neighbours:
     def step(self, state: PartitionState, budget: Budget) -> bool:
         """Until it helps no more."""
         with budget.clocked():
-            found = improve_neighbours(
+            found, whole = improve_neighbours(
                 state.problem, state.stage_of, state.stages, solver=state.solver, seconds=budget.seconds
             )
+        budget.too_small = not whole
         state.offer_partition(found)
         return False
 

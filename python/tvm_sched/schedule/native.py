@@ -46,9 +46,6 @@ class NativePartialSchedule(tvm_ffi.Object):
 
     if TYPE_CHECKING:
 
-        def copy(self) -> NativePartialSchedule:
-            """An independent copy."""
-
         def append(self, kind: int, item: int, source: int, device: int) -> int:
             """Append an event; its end in nanoseconds."""
 
@@ -166,7 +163,7 @@ class NativeProblem(tvm_ffi.Object):
         def order_launches(self, method: int, demand: Array, memory_bound: Array, order: Array) -> None:
             """Fill a launch order by the operators' demands."""
 
-        def construct(self, choices: Array, choice: Array, memory_scale: float, backfill: bool) -> tuple[Any, int]:
+        def construct(self, choices: Array, choice: Array, memory_scale: float) -> tuple[Any, int]:
             """List scheduling: a sequence and its latency in nanoseconds.
 
             ``choices``: rows of direct, then 0 or 1 for each device; ``choice``: the row of each operator.

@@ -79,7 +79,7 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
     return best.index.to_schedule(problem, certificate=status)
 
 
-def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) -> list[tuple[Priced, _Plan]]:
+def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) -> list[tuple[Priced, _LoadingPlan]]:
     """All plans without optional direct reads that fit, the fastest first.
 
     Raises
@@ -101,7 +101,7 @@ def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) ->
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _LoadingPlan:
     """How each layer's tensors come to the one device that computes.
 
     Attributes
@@ -125,9 +125,8 @@ class _Plan:
         for o in index.order:
             direct = o in self.direct
             if direct:
-                own = waiting.get(HOST, deque())
-                bus = problem.route(HOST, d).channels
-                while own and max(state.channel_free[c] for c in bus) < self._due(state, o):
+                own, due = waiting.get(HOST, deque()), self._due(state, o)
+                while own and self._bus_free(state) < due:
                     self._bring(state, own.popleft())
             for t in state.needs(o, d, direct):
                 queue = waiting[self.through.get(t, HOST)]
@@ -145,9 +144,14 @@ class _Plan:
         return queues
 
     def _due(self, state: PartialSchedule, o: int) -> int:
-        """When an operator could start but for its host tensors."""
-        made = [state.at(t, self.device) for t in self.problem.graph.index.inputs[o]]
-        return max(state.device_free[self.device], *(when or 0 for when in made))
+        """When an operator could start but for its host tensors, which the loads before it do not change."""
+        index = self.problem.graph.index
+        made = [state.at(t, self.device) or 0 for t in index.inputs[o] if index.producer[t] >= 0]
+        return max([state.device_free[self.device], *made])
+
+    def _bus_free(self, state: PartialSchedule) -> int:
+        free = state.channel_free
+        return max(free[c] for c in self.problem.route(HOST, self.device).channels)
 
     def _bring(self, state: PartialSchedule, t: int) -> None:
         neighbour = self.through.get(t)
@@ -162,13 +166,13 @@ def _needed(problem: Problem, direct: frozenset[int]) -> list[int]:
     return list(dict.fromkeys(t for o in index.order if o not in direct for t in index.host_inputs[o]))
 
 
-def _ways(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_Plan]:
+def _ways(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_LoadingPlan]:
     """Plans without optional direct access: straight, and through one neighbour on each of 1, 2, ... other buses."""
     costs = problem.costs
     loaded, direct = costs.operator_ns[:, d] != FORBIDDEN, costs.direct_ns[:, d] != FORBIDDEN
     if not (loaded | direct).all():
         return
-    straight = _Plan(problem, d, frozenset((~loaded).nonzero()[0].tolist()), {})
+    straight = _LoadingPlan(problem, d, frozenset((~loaded).nonzero()[0].tolist()), {})
     yield straight
     neighbours = _neighbours(problem, d) if options.parallel_transmission else []
     for count in range(1, len(neighbours) + 1):
@@ -184,7 +188,7 @@ def _neighbours(problem: Problem, d: int) -> list[int]:
     return list(on_bus.values())
 
 
-def _cut(problem: Problem, plan: _Plan, neighbours: list[int]) -> dict[int, int]:
+def _cut(problem: Problem, plan: _LoadingPlan, neighbours: list[int]) -> dict[int, int]:
     """Through which neighbour each tensor comes: stretches of the order of use, their bytes as the ways' bandwidths."""
     speeds = [problem.route(HOST, plan.device).bandwidth]
     speeds += [min(problem.route(HOST, s).bandwidth, problem.route(s, plan.device).bandwidth) for s in neighbours]
@@ -200,7 +204,7 @@ def _cut(problem: Problem, plan: _Plan, neighbours: list[int]) -> dict[int, int]
     return through
 
 
-def _choose_direct(plan: _Plan, number: int, count: int) -> PartialSchedule:
+def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedule:
     """Let layers read directly where a kernel waits for its parameters and the run ends no later for it."""
     index, d = plan.problem.graph.index, plan.device
     direct_ns, loaded_ns = plan.problem.costs.direct_ns[:, d].tolist(), plan.problem.costs.operator_ns[:, d].tolist()

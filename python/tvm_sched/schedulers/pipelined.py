@@ -8,7 +8,8 @@ from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule.simulator import price
-from .common.eviction import shortfall, with_eviction
+from .common.eviction import with_eviction
+from .common.native import shortfalls
 from .registry import register
 
 
@@ -46,11 +47,12 @@ def pipelined(problem: Problem, options: PipelinedOptions) -> Schedule:
         index = in_order_of_use(problem, d)
         if options.evict:
             index = with_eviction(problem, index)
-        short = shortfall(problem, index)[d]
+        times = price(problem, index)
+        short = shortfalls(problem, times)[d]
         if short > 0:
             refusals.append((short, f"{device.name!r} is short of {short} bytes of memory"))
         else:
-            answers.append((price(problem, index).latency_ns, d, index))
+            answers.append((times.latency_ns, d, index))
     if not answers:
         raise InfeasibleError(f"no single device can run the model: {min(refusals)[1]}")
     return min(answers, key=lambda answer: answer[:2])[2].to_schedule(problem)

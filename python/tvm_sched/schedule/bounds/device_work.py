@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from .heads_and_tails import Side, between_ends, device_weights
 from .ramp import before, behind
 from .relaxation import Relaxation
-from .windows import Side, between_ends, device_weights
 
 
 def device_work_bound(relaxation: Relaxation) -> float:

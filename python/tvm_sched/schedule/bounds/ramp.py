@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from .heads_and_tails import Side
 from .neighbours import Beside, together_or_apart
 from .relaxation import Relaxation
-from .windows import Side
 
 Array = npt.NDArray[np.float64]
 

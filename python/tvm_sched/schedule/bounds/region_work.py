@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ...problem import Problem
 from .dominators import joins
+from .heads_and_tails import Side, between_ends, device_weights, several_in_turn
 from .regions import Span
-from .windows import Side, between_ends, device_weights, several_in_turn
 
 Array = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ..common.events import schedule_index
-from ..common.native import Effort, anneal, anneal_several, fit
+from ..common.native import Effort, anneal_several, fit
 from ..common.search import Improvement
 from .blocks import BlockSearch
 from .state import ScheduleState, Start
@@ -44,20 +44,21 @@ class Annealing:
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """All of the budget: annealing that is cut off while it is hot is worth nothing."""
+        starts = self._starts(state)
+        if not starts:
+            return False
         seconds = budget.left
         budget.spend(seconds)
         effort = Effort.of(state.problem, seconds, budget.deadline, state.seed, state.goal, self._stage)
         with suppress(InfeasibleError):
-            state.offer_index(fit(state.problem, self._annealed(state, effort)))
+            state.offer_index(fit(state.problem, anneal_several(state.problem, starts, effort)))
         return True
 
-    def _annealed(self, state: ScheduleState, effort: Effort) -> ScheduleIndex:
+    def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
+        """The best alone for stages; otherwise schedules without evictions, of which there may be none."""
         if self._stage > 1 and state.best is not None:
-            return anneal(state.problem, state.best, effort)
-        starts = [schedule_index(start.sequence) for start in state.diverse_starts(STARTS)]
-        if not starts:
-            raise InfeasibleError("there is no schedule without evictions to start from")
-        return anneal_several(state.problem, starts, effort)
+            return [state.best]
+        return [schedule_index(start.sequence) for start in state.diverse_starts(STARTS)]
 
 
 class Blocks:

@@ -1,6 +1,6 @@
 """Many list schedules of one problem, each with other rules of where operators may go: starts for a search.
 
-A list schedule decides without looking ahead. So the portfolio varies what it cannot see: whether direct host access pays
+A list schedule decides without looking ahead. So the rules vary what it cannot see: whether direct host access pays
 when a bus has to be kept busy, whether devices that are far from the others are worth using, and for which parts of the
 model. A transformer's parts follow each other, so a part is a range of the operators by the parameters that lie before it.
 """
@@ -115,7 +115,7 @@ def _deal(position: list[float], rounds: int, pattern: list[tuple[float, int]]) 
 
 
 def starts(problem: Problem, searches: Searches, memory_scale: float = 1.0) -> Iterator[tuple[Array, Rule]]:
-    """The portfolio's schedules as sequences, each with the rule that made it.
+    """The schedules by all rules as sequences, each with the rule that made it.
 
     As many as a limit on the work allows, at least the first few; those that do not fit into ``memory_scale`` of the memory
     are left out.

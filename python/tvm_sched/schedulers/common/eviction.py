@@ -7,21 +7,16 @@ from dataclasses import replace
 from ...problem import Problem
 from ...schedule import ScheduleIndex
 from ...schedule.simulator import price
-
-
-def shortfall(problem: Problem, index: ScheduleIndex) -> list[int]:
-    """Bytes by which each device's memory is too small for a schedule; 0 or less where it suffices."""
-    peak = price(problem, index).peak_memory.tolist()
-    return [held - device.memory for held, device in zip(peak, problem.topology.devices, strict=True)]
+from .native import shortfalls
 
 
 def with_eviction(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
     """The schedule with the parameters evicted from those devices that are too small for it, and from no other.
 
-    Times stay as they are, and memory can still be short: see `shortfall`. Evicted parameters are loaded anew in every
+    Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded anew in every
     run, so a device with room for all keeps them.
     """
-    short = shortfall(problem, index)
+    short = shortfalls(problem, price(problem, index))
     tensors, kept = problem.graph.tensors, set(problem.graph.index.graph_outputs)
     evicted = {
         (t, d)

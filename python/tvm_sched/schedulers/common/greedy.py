@@ -21,12 +21,6 @@ def priorities(problem: Problem) -> list[int]:
     return rank
 
 
-def tails(problem: Problem) -> list[int]:
-    """Least time between the end of each operator and the end of the run, in nanoseconds."""
-    rank, successors = priorities(problem), problem.graph.index.successors
-    return [max((rank[s] for s in successors[o]), default=0) for o in range(len(rank))]
-
-
 def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[int], frugal: bool = False) -> None:
     """Append ``operators`` to ``state``: the free one of highest rank first, where and how it ends first.
 

@@ -11,10 +11,8 @@ from ...schedule import Schedule, ScheduleIndex
 from ...schedule.simulator import price
 from .events import Event, Run
 from .greedy import list_schedule, priorities
+from .native import SCALES, shortfall
 from .partial import PartialSchedule
-
-SCALES = (1.0, 0.9, 0.75, 0.6)
-"""Shares of the memory with which it is tried: what is held at which time is known only afterwards."""
 
 LIMITLESS = 1e6
 """Share of the memory with which nothing is refused before it is priced."""
@@ -38,9 +36,7 @@ class Priced:
     def of(problem: Problem, index: ScheduleIndex) -> Priced:
         """Price a schedule with the simulator."""
         times = price(problem, index)
-        peaks = zip(times.peak_memory, problem.topology.devices, strict=True)
-        short, device = max((int(peak) - d.memory, d.name) for peak, d in peaks)
-        return Priced(index, times.latency_ns, short, device)
+        return Priced(index, times.latency_ns, *shortfall(problem, times))
 
 
 def merged(problem: Problem, events: Sequence[Event]) -> Priced:

@@ -68,7 +68,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dominators : int
         Dominators in a submodel.
     operators : int
-        Most operators in a submodel; a larger region between two dominators is cut in windows of its topological order.
+        Most operators in a submodel; a larger region between two dominators is cut in consecutive pieces of its order.
     time_limit : float
         Seconds of the solver for one submodel, by the clock.
     node_limit : int

@@ -23,7 +23,8 @@ TOO_MANY = -1
 """Number of states that stands for more than allowed."""
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
-"""Shares of the memory with which a schedule is repaired that holds too much."""
+"""Shares of the memory with which a schedule that must fit is tried, or repaired: what is held at which time is known only
+afterwards."""
 
 
 class Speed(NamedTuple):
@@ -208,7 +209,13 @@ def _place(state: PartialSchedule, runs: Sequence[Run]) -> bool:
     return state.fits()
 
 
+def shortfalls(problem: Problem, times: Times) -> list[int]:
+    """Bytes by which each device's memory is too small; 0 or less where it suffices."""
+    devices = problem.topology.devices
+    return [int(peak) - device.memory for peak, device in zip(times.peak_memory, devices, strict=True)]
+
+
 def shortfall(problem: Problem, times: Times) -> tuple[int, str]:
     """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
-    devices = problem.topology.devices
-    return max((int(p) - d.memory, d.name) for p, d in zip(times.peak_memory, devices, strict=True))
+    names = (device.name for device in problem.topology.devices)
+    return max(zip(shortfalls(problem, times), names, strict=True))

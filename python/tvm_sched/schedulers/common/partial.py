@@ -43,12 +43,6 @@ class PartialSchedule:
         self.problem = problem
         self._native: NativePartialSchedule = compiled(problem).partial_schedule(memory_scale)
 
-    def clone(self) -> PartialSchedule:
-        """An independent copy."""
-        twin = PartialSchedule.__new__(PartialSchedule)
-        twin.problem, twin._native = self.problem, self._native.copy()
-        return twin
-
     @property
     def latency(self) -> int:
         """End of the last kernel so far, in nanoseconds."""

@@ -38,9 +38,11 @@ class Searches:
         self._native = compiled(problem)
 
     def construct(
-        self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0, backfill: bool = True
+        self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0
     ) -> tuple[Array, int] | None:
         """List scheduling: the operator of highest rank first, where it ends first.
+
+        Loads may take gaps that earlier decisions left on a bus.
 
         Parameters
         ----------
@@ -49,8 +51,6 @@ class Searches:
             Position in ``choices`` for each operator.
         memory_scale : float
             Share of each device's memory that may be used.
-        backfill : bool
-            Loads may take gaps that earlier decisions left on a bus.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class Searches:
         devices = len(self.problem.topology.devices)
         rows = [[c.direct, *(d in c.devices for d in range(devices))] for c in choices]
         found, latency = self._native.construct(
-            np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale, backfill
+            np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale
         )
         sequence = _rows(found)
         return (sequence, int(latency)) if len(sequence) else None

@@ -119,7 +119,7 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24) -> list[li
         Dominators in a submodel, as in SortingHat (its default is 1). 0 puts regions together up to ``operators``: in a
         chain every operator is a dominator, and one operator alone leaves nothing to decide.
     operators : int
-        Most operators of a submodel; a larger region is cut into windows of its topological order.
+        Most operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
     """
     chain = dominator_chain(problem)
     region = submodel_of(problem, chain)
@@ -140,7 +140,7 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24) -> list[li
 
 
 def _depth_first_order(problem: Problem) -> list[int]:
-    """A topological order that finishes a branch before it begins the next, so that windows cut few tensors."""
+    """A topological order that finishes a branch before it begins the next, so that pieces cut few tensors."""
     index = problem.graph.index
     waiting = [len(before) for before in index.predecessors]
     stack = [o for o in reversed(index.order) if waiting[o] == 0]

@@ -21,7 +21,7 @@ ROUNDS, EVALUATIONS = 50, 10_000
 
 
 @dataclass(frozen=True)
-class Placement:
+class SolvedPlacement:
     """Where the operators of an instance run.
 
     Attributes
@@ -46,7 +46,7 @@ def place(
     evaluations: int = EVALUATIONS,
     seed: int = 0,
     annealing: int = 0,
-) -> Placement:
+) -> SolvedPlacement:
     """The best placement that the heuristic and the solver find: latency minimisation of Tarnawski et al.
 
     Parameters
@@ -72,7 +72,7 @@ def place(
         raise InfeasibleError(
             "no placement was found: the operators that no CPU runs do not fit into the accelerators' memory"
         )
-    known = Placement(start, ends.latency, instance.critical_path, ends.latency <= instance.critical_path)
+    known = SolvedPlacement(start, ends.latency, instance.critical_path, ends.latency <= instance.critical_path)
     if effort is None or known.optimal:
         return known
     from ortools.math_opt.python import mathopt
@@ -87,8 +87,8 @@ def place(
     after = evaluate(instance, found)
     bound = max(known.bound, answer.bound * v.tick)
     if after is None or after.latency >= known.latency:
-        return Placement(start, known.latency, min(bound, known.latency), answer.optimal)
-    return Placement(found, after.latency, min(bound, after.latency), answer.optimal)
+        return SolvedPlacement(start, known.latency, min(bound, known.latency), answer.optimal)
+    return SolvedPlacement(found, after.latency, min(bound, after.latency), answer.optimal)
 
 
 def build(program: mathopt.Model, instance: Instance, latest: float) -> Variables:

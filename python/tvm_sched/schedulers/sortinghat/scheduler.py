@@ -8,8 +8,9 @@ from ...errors import InputError
 from ...problem import Problem
 from ...progress import report_progress
 from ...schedule import ENDED, INTERRUPTED, Schedule
-from ..common.merging import SCALES, ListedSchedule, merged
+from ..common.merging import ListedSchedule, merged
 from ..common.milp import Effort, ProgramOptions
+from ..common.native import SCALES
 from ..common.submodels import submodels_of
 from ..registry import register
 from .adjustments import Adjustments, Latencies

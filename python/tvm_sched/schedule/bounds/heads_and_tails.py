@@ -1,4 +1,4 @@
-"""What fills the time between a start and an end, however it is spread over the devices."""
+"""Work between heads and tails, the least times before and after each operator, however it is spread over the devices."""
 
 from __future__ import annotations
 
