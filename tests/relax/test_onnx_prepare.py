@@ -135,7 +135,7 @@ def test_a_condition_that_folding_alone_finds():
 
 
 def test_a_counter_that_never_ends_is_refused():
-    with pytest.raises(InputError, match="Loop .* runs [0-9]+ times, which unrolled are"):
+    with pytest.raises(InputError, match=r"Loop .* runs [0-9]+ times, which unrolled are"):
         prepare.prepare(parse(COUNTERS % "co = Less(zero, next)"), {"x": (2, 3)}, None, "m")
 
 

@@ -107,18 +107,19 @@ class PartialSchedule:
         return twin
 
     def _transits(self, device: int) -> list[int]:
-        """Neighbours through which a parameter may come: on other buses, two on each, joined without a bus."""
+        """Neighbours through which a parameter may come: two on each other bus, nearest for the largest tensor."""
         topology = self.problem.topology
         down = self._down[device]
         if down is None:
             return []
         buses = {c for route in self._down if route for c in route.channels}
-        fastest: dict[tuple[int, ...], list[tuple[float, int]]] = {}
+        largest = max(self.problem.graph.index.size, default=0)
+        fastest: dict[tuple[int, ...], list[tuple[int, int]]] = {}
         for s, other in enumerate(self._down):
             path = topology.route(s, device) if s != device else None
             if other is None or path is None or other.channels == down.channels or buses & set(path.channels):
                 continue
-            fastest.setdefault(other.channels, []).append((-path.bandwidth, s))
+            fastest.setdefault(other.channels, []).append((path.nanoseconds(largest), s))
         return [s for found in fastest.values() for _, s in sorted(found)[:2]]
 
     @property

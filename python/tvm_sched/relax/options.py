@@ -115,9 +115,9 @@ class CompileOptions:
         self._check_run()
         self._check_objective()
         _check_measure(self.measure, self.backend)
-        named = self.topology == MEASURED
+        given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
-        if named:
+        if given == MEASURED:
             object.__setattr__(self, "_chosen_here", self.topology)
 
     def _check_run(self) -> None:

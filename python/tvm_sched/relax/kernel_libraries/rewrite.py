@@ -9,7 +9,6 @@ import numpy as np
 import tvm
 from tvm import relax
 
-
 RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
 """Operators that leave the elements in their order."""
 

@@ -23,8 +23,8 @@ def unroll_loops(model: ir.Model) -> bool:
     """Unroll the loops of the main graph whose iterations are known, in place; loops inside them appear in it.
 
     A ``Loop`` whose condition follows from counters (`count_iterations`) is unrolled whole. One whose body computes the
-    condition otherwise is unrolled by one iteration a call: constant folding then says whether the next one is known. What is left of such a loop must not be run: it would count from 0
-    again (`check_control_flow` refuses it).
+    condition otherwise is unrolled by one iteration a call: constant folding then says whether the next one is known. What
+    is left of such a loop must not be run: it would count from 0 again (`check_control_flow` refuses it).
 
     Returns
     -------

@@ -194,18 +194,17 @@ def determinant(node: Node) -> relax.Expr:
 def gather(node: Node) -> relax.Expr:
     """Indices count from the end where they are negative; TVM's computes the size that is added from the tensor."""
     x, indices = node.input(0), node.input(1)
-    if (
-        isinstance(x, relax.ShapeExpr)
-        or isinstance(indices, relax.ShapeExpr)
-        or not isinstance(x.ty.shape, relax.ShapeExpr)
-    ):
+    if x is None or isinstance(x, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
+        return convert_upstream(node)
+    if not isinstance(x.ty.shape, relax.ShapeExpr):
         return convert_upstream(node)
     axis = int(node.attribute("axis", 0))
     size, known = x.ty.shape.values[axis], constant_of(indices)
     if not isinstance(size, tvm.tirx.IntImm) or (known is not None and constant_of(x) is not None):
         return convert_upstream(node)
     if known is not None:
-        counted = relax.const(np.where(known < 0, known + int(size), known).astype(known.dtype))
+        values = known.astype(np.int64)
+        counted = relax.const(np.where(values < 0, values + int(size), values).astype(known.dtype))
     else:
         from_end = relax.op.add(indices, relax.const(int(size), dtype_of(indices)))
         counted = node.emit(

@@ -64,8 +64,8 @@ def _check_classes(node: Node, classes: int, ids: set[int]) -> None:
     if classes < 2 or (classes == 2 and ids == {1}) or (classes > 2 and len(ids) == 1):
         raise node.unsupported(
             f"it has {classes} classes, and its leaves speak of the classes {sorted(ids)}: what it gives then differs "
-            "between ONNX Runtime and ONNX's reference; of two classes, its leaves may speak of both or of the first, of more "
-            "of at least two"
+            "between ONNX Runtime and ONNX's reference; of two classes, its leaves may speak of both or of the first, of "
+            "more of at least two"
         )
     allowed = classes if classes > 2 else 1 if ids == {0} else 0
     if base not in (0, allowed):
