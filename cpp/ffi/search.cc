@@ -57,10 +57,10 @@ ProblemObj::Tables ProblemObj::ListSchedule(int64_t method) const {
 
 ProblemObj::Tables ProblemObj::Hios(bool by_paths, int64_t window, const Function& progress) const {
   const search::TaskGraph& graph = Graph();
-  const search::Progress tell = ProgressOf(progress);
-  const auto device = by_paths ? MapLongestPaths(graph, tell) : MapByRecords(graph, tell);
+  const search::Progress report = ProgressOf(progress);
+  const auto device = by_paths ? MapLongestPaths(graph, report) : MapByRecords(graph, report);
   const search::Stages stages =
-      GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), tell);
+      GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), report);
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
   for (const auto& [on, stage] : InOrder(graph, problem_.concurrency, stages)) {

@@ -144,15 +144,15 @@ Nanoseconds PartialSchedule::FirstGap(int32_t route, Nanoseconds ready,
       start = after;
     }
   }
-  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
+  for (ChannelId c : channels) ready = std::max(ready, ReservedUntil(c));
   if (channels.size() == 1) return channel_[channels[0]].Earliest(ready, duration);
   for (ChannelId c : channels) ready = std::max(ready, channel_[c].free());
   return ready;
 }
 
-Nanoseconds PartialSchedule::PlannedUntil(ChannelId channel) const {
-  for (const auto& [planned, until] : planned_) {
-    if (planned == channel) return until;
+Nanoseconds PartialSchedule::ReservedUntil(ChannelId channel) const {
+  for (const auto& [reserved, until] : reserved_until_) {
+    if (reserved == channel) return until;
   }
   return {};
 }
@@ -233,9 +233,9 @@ PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bo
   return best;
 }
 
-void PartialSchedule::Place(const Plan& plan) {
-  for (const Event& move : plan.moves) Append(move);
-  Append(plan.run);
+void PartialSchedule::Place(const Extension& extension) {
+  for (const Event& move : extension.moves) Append(move);
+  Append(extension.run);
 }
 
 Nanoseconds PartialSchedule::Fetch(TensorId tensor, DeviceId device) {

@@ -49,8 +49,8 @@ class NativePartialSchedule(tvm_ffi.Object):
         def append(self, kind: int, item: int, source: int, device: int) -> int:
             """Append an event; its end in nanoseconds."""
 
-        def plan(self, operator: int, device: int, direct: bool) -> Any:
-            """The end, then tensor, source, device of each move; empty where there is no plan."""
+        def extension(self, operator: int, device: int, direct: bool) -> Any:
+            """The end, then tensor, source, device of each move; empty where there is none."""
 
         def can_move(self, tensor: int, source: int, device: int) -> bool:
             """Whether the tensor is at its source and not yet at its device."""

@@ -59,13 +59,13 @@ def merged(problem: Problem, events: Sequence[Event]) -> Priced:
             if (event.tensor, event.device) in needed and state.can_move(event):
                 state.append(event)
             continue
-        plan = state.plan(*event)
-        if plan is None:
+        extension = state.extension(*event)
+        if extension is None:
             names = problem.graph.operators[event.operator].name, problem.topology.devices[event.device].name
             raise InfeasibleError(
                 f"operator {names[0]!r} was placed on {names[1]!r}, where its inputs cannot be brought"
             )
-        state.place(plan)
+        state.place(extension)
     return Priced.of(problem, state.to_index())
 
 

@@ -75,8 +75,8 @@ def list_order(problem: Problem, method: int) -> ScheduleIndex:
 
 def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
     """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
-    tell = _teller("paths" if by_paths else "records")
-    return _index(_call(compiled(problem).hios, by_paths, window, progress=tell))
+    reporter = _reporter("paths" if by_paths else "records")
+    return _index(_call(compiled(problem).hios, by_paths, window, progress=reporter))
 
 
 class TooManyStates(NamedTuple):
@@ -89,7 +89,7 @@ class TooManyStates(NamedTuple):
 def ios(problem: Problem, device: int, limits: Sequence[int]) -> ScheduleIndex | TooManyStates:
     """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
     given = np.array(limits, dtype=np.int64)
-    tables = _call(compiled(problem).ios, device, given, progress=_teller("states"))
+    tables = _call(compiled(problem).ios, device, given, progress=_reporter("states"))
     operators, states, log2_states = given[:3].tolist()
     return TooManyStates(operators, log2_states) if states == TOO_MANY else _index(tables)
 
@@ -156,7 +156,7 @@ def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int
         raise
 
 
-def _teller(what: str) -> Callable[[int, int], None]:
+def _reporter(what: str) -> Callable[[int, int], None]:
     return lambda done, total: report_progress(what, done, total)
 
 
@@ -202,10 +202,10 @@ def _place(state: PartialSchedule, runs: Sequence[Run]) -> bool:
         if not state.needs(*run):
             state.append(run)
             continue
-        plan = state.plan(*run)
-        if plan is None:
+        extension = state.extension(*run)
+        if extension is None:
             return False
-        state.place(plan)
+        state.place(extension)
     return state.fits()
 
 
