@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 #include "events.h"
+#include "schedule.h"
 
 namespace tvm_sched {
 namespace {
@@ -38,6 +39,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("ends", &PartialScheduleObj::Ends)
       .def("latency_ns", &PartialScheduleObj::LatencyNs)
       .def("fits", &PartialScheduleObj::Fits)
+      .def("schedule", &PartialScheduleObj::Schedule)
       .def("transits", &PartialScheduleObj::Transits);
 }
 
@@ -134,6 +136,11 @@ ffi::Tensor PartialScheduleObj::Placed() const {
 ffi::Tensor PartialScheduleObj::Events() const { return TableOf(state_.events()); }
 ffi::Tensor PartialScheduleObj::Starts() const { return CountsOf(state_.starts()); }
 ffi::Tensor PartialScheduleObj::Ends() const { return CountsOf(state_.ends()); }
+
+ffi::ObjectRef PartialScheduleObj::Schedule() const {
+  return ffi::ObjectRef(
+      ffi::make_object<ScheduleObj>(problem_.as<ProblemObj>(), state_.Schedule()));
+}
 
 ffi::Tensor PartialScheduleObj::Transits(int64_t device) const {
   const search::Instance& instance = state_.instance();

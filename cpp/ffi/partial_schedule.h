@@ -44,6 +44,8 @@ class PartialScheduleObj : public tvm::ffi::Object {
   Tensor Ends() const;
   int64_t LatencyNs() const { return state_.latency().count; }
   bool Fits() const { return state_.Fits(); }
+  /*! \brief The schedule as a `ScheduleObj`, in the order of the events. */
+  tvm::ffi::ObjectRef Schedule() const;
   /*! \brief Neighbours through which parameters may come to a device. */
   Tensor Transits(int64_t device) const;
 

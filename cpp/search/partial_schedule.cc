@@ -313,19 +313,11 @@ Sequence PartialSchedule::SortedByStart() const {
   return sorted;
 }
 
-simulate::Schedule PartialSchedule::Schedule() const {
+simulate::Schedule ScheduleOf(const Sequence& sequence) {
   simulate::Schedule schedule;
-  auto staged = in_stage_.begin();
-  for (size_t i = 0; i < events_.size(); ++i) {
-    const Event& event = events_[i];
-    if (event.is_run()) {
+  for (const Event& event : sequence) {
+    if (event.is_run())
       schedule.placements.push_back({event.item, event.device, event.is_direct()});
-      if (staged != in_stage_.end() && staged->event == i) {
-        schedule.placements.back().stream = staged->stream;
-        schedule.placements.back().stage = staged->stage;
-        ++staged;
-      }
-    }
     if (event.is_direct()) {
       schedule.transfers.push_back(
           {simulate::TransferKind::kHostRead, event.item, kHost, event.device});
@@ -334,6 +326,22 @@ simulate::Schedule PartialSchedule::Schedule() const {
           {event.source == kHost ? simulate::TransferKind::kLoad : simulate::TransferKind::kCopy,
            event.item, event.source, event.device});
     }
+  }
+  return schedule;
+}
+
+simulate::Schedule PartialSchedule::Schedule() const {
+  simulate::Schedule schedule = ScheduleOf(events_);
+  auto staged = in_stage_.begin();
+  size_t position = 0;
+  for (size_t i = 0; i < events_.size() && staged != in_stage_.end(); ++i) {
+    if (!events_[i].is_run()) continue;
+    if (staged->event == i) {
+      schedule.placements[position].stream = staged->stream;
+      schedule.placements[position].stage = staged->stage;
+      ++staged;
+    }
+    ++position;
   }
   return schedule;
 }

@@ -37,6 +37,9 @@ struct Event {
 
 using Sequence = std::vector<Event>;
 
+/*! \brief The schedule whose launch order and channel order are those of the sequence. */
+simulate::Schedule ScheduleOf(const Sequence& sequence);
+
 /*! \brief What it takes to run one operator somewhere: the moves before it, and when it ends. */
 struct Extension {
   Nanoseconds end;

@@ -1,4 +1,4 @@
-"""The one package that imports TVM: import of models, passes, target and build. What is in it is imported when it is used."""
+"""The one package that imports TVM: import of models, passes, target and build, each imported when it is used."""
 
 from __future__ import annotations
 

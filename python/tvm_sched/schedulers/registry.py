@@ -13,11 +13,10 @@ from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress, report_to
 from ..registry import Method, Methods
-from ..schedule import Certificate, Schedule
+from ..schedule import Certificate, Schedule, ScheduleIndex
 from ..schedule._compiled import compiled
 from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
-from ..schedule.simulator import simulate
 from ..schedule.verifier import verify
 from .common.submodels import use_submodels
 
@@ -82,8 +81,7 @@ def solve(
     if not isinstance(schedule, Schedule):
         raise SchedulerError(f"scheduler {name!r} returned a {type(schedule).__name__}; a Schedule is expected")
     try:
-        schedule = msgspec.structs.replace(
-            schedule,
+        schedule = schedule.replace(
             scheduler=name,
             options=msgspec.to_builtins(chosen),
             seconds=seconds,
@@ -103,7 +101,7 @@ def certificate(problem: Problem, schedule: Schedule) -> Certificate:
     ScheduleError
         The schedule breaks a rule, or a lower bound is above its latency, which would be a fault of ours.
     """
-    latency, bound = simulate(problem, schedule).latency_ns, lower_bound(problem)
+    latency, bound = ScheduleIndex.of(problem, schedule).times.latency_ns, lower_bound(problem)
     if bound.ns > latency:
         raise ScheduleError(
             f"bound {bound.name!r} ({bound.ns} ns) exceeds a latency of {latency} ns: please report this"

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.problem import FORBIDDEN, HOST
-from tvm_sched.schedule.simulator import price
 from tvm_sched.schedulers import Move, PartialSchedule, Run
 from tvm_sched.testing import random_problem
 
@@ -63,7 +62,7 @@ def test_it_grows_as_the_reference_does(seed, operators, devices, memory, scale)
         assert state.ends[-1] == chosen.end
     same(problem, state, expected)
     if min(state.placed, default=0) >= 0:
-        times = price(problem, state.to_index())
+        times = state.to_index().times
         assert times.latency_ns == state.latency
 
 

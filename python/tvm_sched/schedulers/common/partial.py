@@ -14,7 +14,7 @@ from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
-from .events import DIRECT, MOVE, RUN, Array, Event, Move, Run, events_of, schedule_index
+from .events import DIRECT, MOVE, RUN, Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
     from ...schedule.native import NativePartialSchedule
@@ -166,7 +166,7 @@ class PartialSchedule:
 
     def to_index(self) -> ScheduleIndex:
         """The schedule in integers; transfers and placements in the order of the events."""
-        return schedule_index(self.sequence)
+        return ScheduleIndex.of_native(self.problem, self._native.schedule())
 
 
 def _numbers(row: Any) -> list[int]:
