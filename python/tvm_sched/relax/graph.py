@@ -207,7 +207,7 @@ class _Extractor:
 def _read_bytes(inputs: list[str], partial: dict[int, int]) -> dict[str, int] | msgspec.UnsetType:
     """By tensor, of those that a kernel reads in part as each argument that they are."""
     found: dict[str, int] = {}
-    for name in {inputs[position] for position in partial}:
+    for name in {inputs[position] for position in partial if position < len(inputs)}:  # others are results
         positions = [position for position, other in enumerate(inputs) if other == name]
         if len(positions) == 1:
             found[name] = partial[positions[0]]
