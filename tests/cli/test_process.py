@@ -27,9 +27,13 @@ def test_the_command_imports_nothing_heavy():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("package", ["tvm_sched.schedulers", "tvm_sched.pipeline"])
-def test_solvers_are_imported_where_they_are_used(package):
-    script = f"import sys, {package}; sys.exit(', '.join(m for m in ('ortools', 'tvm') if m in sys.modules) or None)"
+@pytest.mark.parametrize("package", ["schedulers", "pipeline", "cluster"])
+def test_solvers_and_frameworks_are_imported_where_they_are_used(package):
+    heavy = ("ortools", "torch", "tvm")
+    script = f"""
+import sys, tvm_sched.{package}
+from tvm_sched.{"schedule" if package == "schedulers" else package} import native
+sys.exit(', '.join(m for m in {heavy!r} if m in sys.modules) or None)"""
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
