@@ -57,10 +57,10 @@ __all__ = [
 
 def _register_errors() -> None:
     """Let our errors keep their class on their way through TVM's C++ pass manager; others become RuntimeError there."""
-    import tvm_ffi
-
     from .. import errors
+    from .._library import ffi
 
+    tvm_ffi = ffi()
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.TvmSchedError):
             tvm_ffi.register_error(f"tvm_sched.{name}", value)
