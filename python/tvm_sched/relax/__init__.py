@@ -60,6 +60,7 @@ def _register_errors() -> None:
     from .. import errors
     from .._library import ffi
 
+    tvm_ffi = ffi()
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.TvmSchedError):
             ffi().register_error(f"tvm_sched.{name}", value)

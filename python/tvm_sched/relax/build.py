@@ -24,6 +24,8 @@ from .export import EMBED_LIMIT, export
 from .importers import ImportedModel, load_model, open_model
 from .importers.constants import Constants
 from .importers.shapes import InputShapes, StaticShapes
+from .kernel_objects import static_kernels
+from .kernels import compile_kernels
 from .options import CompileOptions
 from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, decision_passes, problem_passes
@@ -172,7 +174,11 @@ def compile(
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
-        executor = make_executor(mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options)
+        # To run in this process, objects are linked together with the values that are embedded: fast for few of these.
+        compiler = static_kernels if not embed or _bytes(mods) <= EMBED_LIMIT else compile_kernels
+        executor = make_executor(
+            mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options, compiler=compiler
+        )
         mod = attach_executor(mods[0], [executor.module], executor.main)
         executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
