@@ -45,7 +45,6 @@ def compiled(x, weights, stride, padding, residual=False):
     return compile(b.get(), "cpu1", "single"), out
 
 
-
 @pytest.mark.parametrize("residual", [False, True], ids=["relu", "residual"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_values(case, residual, tmp_path):

@@ -60,10 +60,10 @@ def _register_errors() -> None:
     from .. import errors
     from .._library import ffi
 
-    tvm_ffi = ffi()
+    register = ffi().register_error
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.TvmSchedError):
-            ffi().register_error(f"tvm_sched.{name}", value)
+            register(f"tvm_sched.{name}", value)
 
 
 _register_errors()
