@@ -41,7 +41,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: fuzz test-tvm help demo docs test test-fast coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: fuzz test-tvm help demo docs test test-fast test-thorough coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -58,6 +58,9 @@ test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run the Python
 
 test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python test
 	$(PY) -m pytest -n $(JOBS) --dist loadgroup -m fast $(PYTEST_ARGS)
+
+test-thorough: export TVM_SCHED_THOROUGH := 1
+test-thorough: test ## Run all tests, and the larger networks and further cases that the others leave out
 
 # The C++ library is built once more, with counters; the Python tests run over that one.
 COUNTED := build/coverage

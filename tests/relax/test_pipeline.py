@@ -17,7 +17,6 @@ from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, get_graph, get_problem, get_schedule, passes, target
 from tvm_sched.runtime import ScheduledModule
 
-
 QUICK = {"work": 0.05}
 """For tests in which the schedule is not the point."""
 
