@@ -84,7 +84,7 @@ test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"
 	cmake -S . -B build -DTVM_SCHED_BUILD_TESTS=ON -DPython_EXECUTABLE=$(abspath $(PY)) >build/configure.log || { cat build/configure.log; exit 1; }
 	cmake --build build --target tvm_sched_tests
-	ctest --test-dir build --output-on-failure
+	ctest --test-dir build -j $(JOBS) --output-on-failure
 
 # Each sanitizer has a build folder of its own; nothing is written into the package. Two cores take about 5 minutes to build
 # both, the tests take seconds.
