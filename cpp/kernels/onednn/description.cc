@@ -8,7 +8,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 4;
+constexpr std::int64_t kVersion = 5;
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 
 std::vector<std::int64_t> Integers(const JsonCursor& list) {

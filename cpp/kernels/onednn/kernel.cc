@@ -102,7 +102,15 @@ void Kernel::Execute(const std::vector<void*>& data) {
     copy.reorder.execute(Stream(), given, copy.memory);
   }
   for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
-  if (scratchpad_size_ > 0) scratchpad_.set_data_handle(Scratchpad(scratchpad_size_));
+  // Both parts of the memory are aligned.
+  const std::size_t copied = windows_ ? (windows_->bytes() + 63) / 64 * 64 : 0;
+  auto* scratch = static_cast<std::byte*>(Scratchpad(copied + scratchpad_size_));
+  if (windows_) {
+    auto* rows = reinterpret_cast<float*>(scratch);
+    windows_->Copy(static_cast<const float*>(data[0]), rows, threads_);
+    arguments_.at(DNNL_ARG_SRC).set_data_handle(rows);
+  }
+  if (scratchpad_size_ > 0) scratchpad_.set_data_handle(scratch + copied);
   primitive_.execute(Stream(), arguments_);
   Stream().wait();
 }
@@ -133,7 +141,13 @@ void Kernel::Build() {
     return;
   }
   const Prepared prepared = onednn::Prepare(description_, Engine());
+  windows_ = prepared.windows;
   for (const Prepared::Binding& binding : prepared.bindings) {
+    if (windows_ && binding.operand == 0) {
+      arguments_.emplace(binding.execution_argument,
+                         dnnl::memory(binding.expected, Engine(), nullptr));
+      continue;
+    }
     const Operand& operand = description_.operands[binding.operand];
     const dnnl::memory::desc given = LayoutOf(operand);
     if (binding.expected != given) {

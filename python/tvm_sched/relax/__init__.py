@@ -1,4 +1,4 @@
-"""The room that imports TVM: import of models, passes, target and build. What is in it is imported when it is used."""
+"""The one package that imports TVM: import of models, passes, target and build, each imported when it is used."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def _register_errors() -> None:
     from .. import errors
     from .._library import ffi
 
-    tvm_ffi = ffi()
+    register = ffi().register_error
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.TvmSchedError):
-            tvm_ffi.register_error(f"tvm_sched.{name}", value)
+            register(f"tvm_sched.{name}", value)
 
 
 _register_errors()

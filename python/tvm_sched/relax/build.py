@@ -165,12 +165,12 @@ def compile(
     with compiling_for(chosen.processor, chosen.threads):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
-            tell = _numbered(progress or (lambda *_: None), position, len(combinations))
-            tell("importing", 0, 0)
+            report = _numbered(progress or (lambda *_: None), position, len(combinations))
+            report("importing", 0, 0)
             imported = source.import_with(static, frozen)
-            tell("lowering to kernels", 0, 0)
+            report("lowering to kernels", 0, 0)
             given = schedule if len(combinations) == 1 else None
-            mods.append(values.share(decide(imported, chosen, tell, schedule=given)))
+            mods.append(values.share(decide(imported, chosen, report, schedule=given)))
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)

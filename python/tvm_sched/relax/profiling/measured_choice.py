@@ -139,7 +139,7 @@ class _Choice:
             if found < held * (1 - MARGIN):
                 best = candidate
         notes = {"chosen": best.name, "cores": cores(), "margin": MARGIN, "measured": self.rows}
-        schedule = msgspec.structs.replace(best.schedule, notes={**best.schedule.notes, "measured": notes})
+        schedule = best.schedule.replace(notes={**best.schedule.notes, "measured": notes})
         return best.problem, schedule
 
     def _one_stream(self, problem: Problem) -> _Candidate:

@@ -82,11 +82,14 @@ class Claimer(Rewriter):
     def _product(self, call: Any, product: Product, chain: Chain, kernel: dict[str, Any]) -> Any:
         """The call of a kernel that has weights, with its bias and what follows."""
         weights = self.resolve(call.args[1])
+        source = weights
         if chain.scale is not None:
-            weights = self._folded(chain.scale, weights)
+            weights = self._folded(chain.scale, source)
+        if product.arrange is not None:
+            weights = self._folded(product.arrange(constant_value(weights)), source)
         arguments = [self.value(call.args[0]), self.value(weights)]
         if chain.bias is not None:
-            arguments.append(self._folded(chain.bias, weights))
+            arguments.append(self._folded(chain.bias, source))
         arguments += [self.value(post.operand) for post in chain.post if post.operand is not None]
         flops = product.flops + prod(shape_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
         steps = [*(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
