@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tvm_sched.cluster import Allocation
-from tvm_sched.cost_model.learned_model import LearnedModel
 from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.learned_model import LearnedModel
 from tvm_sched.cost_model.profile import Measurement, Profile, this_machine
 from tvm_sched.pipeline import PipelinePlan, load_manifest
 from tvm_sched.problem import Problem, load_topology
@@ -43,7 +43,9 @@ def check_json(path):
 def write_profile(path):
     """Latencies of 100 kernels, to learn from."""
     kernels = tuple(
-        Measurement(f"onednn.matmul|{1024 * n}|a float32[16,32];p float32[32,{n}]|float32[16,{n}]", f"m{n % 7}", n * 1e-7)
+        Measurement(
+            f"onednn.matmul|{1024 * n}|a float32[16,32];p float32[32,{n}]|float32[16,{n}]", f"m{n % 7}", n * 1e-7
+        )
         for n in range(8, 108)
     )
     Profile(this_machine(), properties(load_topology("cpu1").devices[0]), kernels).save(path)

@@ -47,7 +47,7 @@ EXPECTED = {
     "test_vm_build::test_vm_compile_unlowered_operator_error": "expects an error for a transposed convolution in NHWC, "
     "which TVM cannot lower and this package can",
 }
-"""Tests that may fail rerouted, by the beginning of their names, and why: what they expect is that TVM cannot do something."""
+"""Tests that may fail rerouted, by the beginning of their names, and why: they expect that TVM cannot do something."""
 Outcomes = dict[str, str]
 
 
