@@ -274,7 +274,7 @@ def _why(operation: str) -> str:
     if not operation:
         return "it is no call of a kernel, and it could not be inlined into main"
     if operation == "relax.call_tir_inplace":
-        return "it writes into one of its inputs, which a copy of on another device would miss; use R.call_tir"
+        return "it writes into one of its inputs, so that copies on other devices would keep old values; use R.call_tir"
     if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):
         return "memory is planned with the schedule; give the module as it is before TVM allocates (CallTIRRewrite)"
     operator = tvm.ir.Op.get(operation)
