@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import folder_beside
 
 _ALIGNMENT = 64
 _NAMES = {
@@ -33,6 +32,8 @@ def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.n
     ValueError
         If an array's data type has no name in the format; the message names the parameter.
     """
+    from ..files import folder_beside  # its parsers take 10 ms to import, which loading an artifact need not wait for
+
     order = sorted(parameters, key=lambda name: (parameters[name].nbytes % _ALIGNMENT != 0, name))
     target = Path(path)
     header = _header(order, parameters)
