@@ -9,17 +9,20 @@ from .merge import merge_graphs, merge_problems
 from .problem import Problem
 from .topology import HOST, Bus, Device, Link, Route, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
+from .variants import Alternative, Group, Variants, all_ways
 
 __all__ = [
     "FORBIDDEN",
     "HOST",
     "MEASURED",
+    "Alternative",
     "Bus",
     "Concurrency",
     "Costs",
     "DecoderConfig",
     "Device",
     "GraphIndex",
+    "Group",
     "Link",
     "OpGraph",
     "Operator",
@@ -29,6 +32,8 @@ __all__ = [
     "Tensor",
     "Topology",
     "Uncertainty",
+    "Variants",
+    "all_ways",
     "cpu_topology",
     "format_topology",
     "load_topology",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +15,12 @@ import numpy.typing as npt
 from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .concurrency import Concurrency
-from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty
+from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import OpGraph
 from .topology import HOST, Route, Topology
+from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 2
+FORMAT, VERSION = "tvm_sched.problem", 3
 
 
 class Problem:
@@ -28,15 +30,18 @@ class Problem:
     ----------
     graph, topology, costs
         ``costs`` has a row for each operator of the graph and a column for each device of the topology.
+    variants : Variants, optional
+        Groups of operators that can be computed in other ways than the graph's. What looks at ``graph`` alone schedules the
+        graph's own ways; a schedule that chooses others names them (`Schedule.choice`), and is one of `resolve`'s problem.
 
     Raises
     ------
     ProblemError
         Shapes that differ, an operator that can run nowhere, an operator whose tensors fit into no device, direct
-        host access faster than the bus that carries its bytes.
+        host access faster than the bus that carries its bytes, variants that do not fit the graph.
     """
 
-    def __init__(self, graph: OpGraph, topology: Topology, costs: Costs) -> None:
+    def __init__(self, graph: OpGraph, topology: Topology, costs: Costs, variants: Variants | None = None) -> None:
         shape = (len(graph.operators), len(topology.devices))
         if not graph.operators and costs.operator_ns.shape[0] == 0:  # no rows in a file, so no columns either
             costs = Costs(np.empty(shape, dtype=np.int64), source=costs.source)
@@ -49,6 +54,34 @@ class Problem:
         for o, operator in enumerate(graph.operators):
             self._check_operator(o, operator.name)
         self._check_total()
+        self.variants = variants if variants is not None and variants.groups else None
+        self._resolved: tuple[dict[str, str], Problem] | None = None
+        if self.variants is not None:
+            self.variants.check(graph, costs)
+            Problem(all_ways(graph, self.variants.groups), topology, concatenate_costs([costs, self.variants.costs]))
+
+    def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
+        """The problem without variants in which each group is computed as it is chosen.
+
+        Parameters
+        ----------
+        choice : mapping of str to str, optional
+            The way of each group, by name; a group that is not named is computed as in the graph.
+
+        Raises
+        ------
+        ProblemError
+            It names a group or a way that is not there.
+        """
+        wanted = dict(choice or {})
+        if self.variants is None:
+            if wanted:
+                raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
+            return self
+        if self._resolved is None or self._resolved[0] != wanted:
+            graph, costs = self.variants.choose(self.graph, self.costs, wanted)
+            self._resolved = wanted, Problem(graph, self.topology, costs)
+        return self._resolved[1]
 
     def _check_total(self) -> None:
         """No sum of times can leave 64 bits, whatever a schedule does."""
@@ -170,7 +203,9 @@ class Problem:
             "topology": msgspec.to_builtins(self.topology),
             "costs": self.costs.to_builtins(),
         }
-        version = VERSION if self.costs.uncertainty else 1  # older programs read what they can understand
+        if self.variants is not None:
+            body["variants"] = self.variants.to_builtins()
+        version = 3 if self.variants else 2 if self.costs.uncertainty else 1  # older programs read what they understand
         return encode_document(body, FORMAT, version)
 
     @staticmethod
@@ -178,12 +213,8 @@ class Problem:
         """Read and check a document; nothing is returned unless all of it is right."""
         body = convert(decode_document(text, FORMAT, VERSION, where), _ProblemBody, where)
         try:
-            said = body.costs
-            together = said.concurrency
-            concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
-            known = said.uncertainty.build() if said.uncertainty else None
-            costs = Costs(_matrix(said.operator_ns), _matrix(said.direct_ns), said.source, concurrency, known)
-            return Problem(body.graph, body.topology, costs)
+            variants = Variants(body.variants.groups, body.variants.costs.build()) if body.variants else None
+            return Problem(body.graph, body.topology, body.costs.build(), variants)
         except InputError as error:
             raise type(error)(f"{where}: {error}") from None
 
@@ -228,11 +259,24 @@ class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
     concurrency: _ConcurrencyBody | None = None
     uncertainty: _UncertaintyBody | None = None
 
+    def build(self) -> Costs:
+        """With arrays; raises `InputError` for what cannot be."""
+        together = self.concurrency
+        concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
+        known = self.uncertainty.build() if self.uncertainty else None
+        return Costs(_matrix(self.operator_ns), _matrix(self.direct_ns), self.source, concurrency, known)
+
+
+class _VariantsBody(msgspec.Struct, forbid_unknown_fields=True):
+    groups: list[Group]
+    costs: _CostsBody
+
 
 class _ProblemBody(msgspec.Struct, forbid_unknown_fields=True):
     graph: OpGraph
     topology: Topology
     costs: _CostsBody
+    variants: _VariantsBody | None = None
 
 
 def _matrix(rows: list[list[int | None]]) -> Any:

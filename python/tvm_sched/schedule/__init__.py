@@ -1,6 +1,7 @@
 """What an executor is told, and what is known of it: schedules, their verifier, simulator, bounds and timelines."""
 
 from .residency import Resident, moved_parameters, resident_parameters
+from .resolve import resolved, with_choice
 from .rules import RULES, Violation
 from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Schedule, ScheduleIndex, Transfer
 from .simulator import Times, memory_profile, price, simulate
@@ -25,7 +26,9 @@ __all__ = [
     "moved_parameters",
     "price",
     "resident_parameters",
+    "resolved",
     "simulate",
     "verify",
     "violations",
+    "with_choice",
 ]

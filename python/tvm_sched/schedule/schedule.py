@@ -149,6 +149,9 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certificate : Certificate or None
     notes : dict
         What else its maker says of it, for people: `anytime` says to what latency each improver came.
+    choice : dict of str to str
+        Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers are
+        then of the problem that `tvm_sched.schedule.resolved` makes.
     """
 
     problem: str
@@ -159,10 +162,14 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 0.0
     certificate: Certificate | None = None
     notes: dict[str, Any] = {}
+    choice: dict[str, str] = {}
 
     def to_json(self) -> bytes:
         """The schedule as a JSON document, see ``docs/formats/schedule.md``."""
-        return encode_document(self, FORMAT, VERSION)
+        body = msgspec.to_builtins(self)
+        if not self.choice:
+            del body["choice"]
+        return encode_document(body, FORMAT, VERSION)
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "schedule") -> Schedule:
@@ -216,7 +223,12 @@ class ScheduleIndex:
 
     @staticmethod
     def of(problem: Problem, schedule: Schedule) -> ScheduleIndex:
-        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks."""
+        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks.
+
+        A schedule that chooses among variants is `resolved` first.
+        """
+        if schedule.choice:
+            raise ScheduleError("the schedule chooses among variants; resolve problem and schedule first (`resolved`)")
         operators, tensors = problem.graph.index.operator_id, problem.graph.index.tensor_id
         devices = problem.topology.device_id
         kinds = {"load": 0, "copy": 1, "host_read": 2}

@@ -13,6 +13,7 @@ from ..errors import ScheduleError
 from ..problem import Problem
 from ._compiled import compiled, operator_bytes, placements_array, transfers_array
 from .residency import Resident, resident_parameters, when_warm
+from .resolve import resolved
 from .rules import describe
 from .schedule import Schedule, ScheduleIndex
 from .timeline import Event, Timeline
@@ -76,7 +77,7 @@ def _error(problem: Problem, index: ScheduleIndex) -> ScheduleError:
 def simulate(
     problem: Problem, schedule: Schedule, resident: Resident = 0.0, *, other_problem: bool = False
 ) -> Timeline:
-    """The timeline that a schedule has by ``docs/model.md``.
+    """The timeline that a schedule has by ``docs/model.md``; of a problem with variants, it is that of what was chosen.
 
     Parameters
     ----------
@@ -100,6 +101,7 @@ def simulate(
             f"the schedule was made for problem {schedule.problem!r}, and this is {problem.digest!r}; simulate(..., "
             "other_problem=True) prices it all the same"
         )
+    problem, schedule = resolved(problem, schedule)
     index = ScheduleIndex.of(problem, schedule)
     names = resident_parameters(problem, schedule, resident)
     if not names:
@@ -166,6 +168,7 @@ def memory_profile(problem: Problem, schedule: Schedule) -> list[list[tuple[int,
     ScheduleError
         As `simulate`.
     """
+    problem, schedule = resolved(problem, schedule)
     index = ScheduleIndex.of(problem, schedule)
     price(problem, index)  # says which rule is broken, with names
     rows = np.from_dlpack(compiled(problem).memory_profile(placements_array(index), transfers_array(index)))

@@ -12,6 +12,7 @@ from ..problem import Problem
 from ._compiled import compiled, placements_array, transfers_array
 from .contiguity import contiguity_violations
 from .residency import Resident, resident_parameters, when_warm
+from .resolve import resolved
 from .rules import RULES, Violation, describe
 from .schedule import Schedule, ScheduleIndex
 from .simulator import Times, price
@@ -65,6 +66,7 @@ def _find(
             f"rule 'problem': the schedule was made for problem {schedule.problem!r}, this is {problem.digest!r}",
         )
     try:
+        problem, schedule = resolved(problem, schedule)
         index = ScheduleIndex.of(problem, schedule)
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")
