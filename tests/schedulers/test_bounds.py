@@ -1,11 +1,13 @@
 """No bound is above the latency of any feasible schedule; some are worked out by hand."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_sched.problem import Costs, Problem
+from schedule import cases
+from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, regions
 from tvm_sched.schedule.bounds.device_work import device_work_bound
@@ -54,6 +56,23 @@ def test_no_bound_exceeds_the_optimum_where_copies_wait_for_nothing(seed, operat
     least = least_layered_latency(graph, devices)
     for bound in all_bounds(graph.problem(devices, concurrency=False)):
         assert bound.ns <= least, bound
+
+
+def test_of_a_table_that_is_read_directly_its_rows_cross():
+    """A lookup of 30 of 1000 bytes, then 50 ns of work on another parameter of 100 bytes: at a byte a nanosecond."""
+    lookup = Operator("lookup", "take", ("w table",), ("a",), read_bytes={"w table": 30})
+    work = Operator("work", "matmul", ("a", "w"), ("b",))
+    tensors = (Tensor("w table", 1000, "parameter"), Tensor("w", 100, "parameter"), Tensor("a", 1), Tensor("b", 1))
+    topology = cases.topology(cases.device("d", "bus"), buses=[cases.bus("bus")])
+    problem = cases.problem(OpGraph("case", (lookup, work), tensors, ("b",)), topology, [[10], [50]], [[35], [None]])
+    whole = cases.problem(
+        OpGraph("case", (msgspec.structs.replace(lookup, read_bytes=msgspec.UNSET), work), tensors, ("b",)),
+        topology,
+        [[10], [50]],
+    )
+    for each, latency in ((problem, 30 + 100 + 50), (whole, 1000 + 100 + 50)):
+        certificate = solve(each, "anytime", {"work": 0.1}).certificate
+        assert (certificate.latency_ns, certificate.status) == (latency, "optimal")
 
 
 @settings(max_examples=40, deadline=None)

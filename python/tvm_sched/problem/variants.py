@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 import rustworkx as rx
 
 from ..errors import ProblemError
@@ -90,53 +89,9 @@ class Variants:
         """Plain data for a problem file."""
         return {"groups": msgspec.to_builtins(self.groups), "costs": self.costs.to_builtins()}
 
-    def way_of(self, choice: Mapping[str, str]) -> list[int]:
-        """For each group the position in `Group.ways` that a choice names; the graph's where it names none.
-
-        Raises
-        ------
-        ProblemError
-            It names a group or a way that is not there.
-        """
-        known = {group.name: group for group in self.groups}
-        for name, way in choice.items():
-            if name not in known:
-                raise ProblemError(f"the choice names group {name!r}; {_listed(known)}")
-            if way not in known[name].ways:
-                raise ProblemError(f"the choice names {way!r} for group {name!r}, whose ways are {_listed(known[name].ways)}")
-        return [group.ways.index(choice.get(group.name, group.graph_way)) for group in self.groups]
-
     def choose(self, graph: OpGraph, costs: Costs, choice: Mapping[str, str]) -> tuple[OpGraph, Costs]:
-        """The graph and the costs in which each group is computed as it is chosen.
-
-        An alternative's operators stand in the place of the group's first operator. Tensors that nothing makes or reads any
-        more are left out.
-        """
-        first: dict[str, tuple[Alternative, int]] = {}
-        replaced: set[str] = set()
-        tensors: list[Tensor] = []
-        count = len(graph.operators)
-        for group, way in zip(self.groups, self.way_of(choice), strict=True):
-            for k, alternative in enumerate(group.alternatives, 1):
-                if k == way:
-                    first[group.operators[0]] = alternative, count
-                    replaced.update(group.operators)
-                    tensors += alternative.tensors
-                count += len(alternative.operators)
-        operators: list[Operator] = []
-        rows: list[int] = []
-        for o, operator in enumerate(graph.operators):
-            if operator.name in first:
-                alternative, begin = first[operator.name]
-                operators += alternative.operators
-                rows += range(begin, begin + len(alternative.operators))
-            elif operator.name not in replaced:
-                operators.append(operator)
-                rows.append(o)
-        used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(graph.outputs)
-        gone = {n for o in graph.operators if o.name in replaced for n in (*o.inputs, *o.outputs)} - used
-        kept = tuple(tensor for tensor in graph.tensors if tensor.name not in gone)
-        chosen = OpGraph(graph.name, tuple(operators), (*kept, *tensors), graph.outputs)
+        """The graph and the costs in which each group is computed as it is chosen (`choose_graph`)."""
+        chosen, rows = choose_graph(graph, self.groups, choice)
         return chosen, concatenate_costs([costs, self.costs]).rows(rows)
 
     def check(self, graph: OpGraph, costs: Costs) -> None:
@@ -171,6 +126,62 @@ class Variants:
     __hash__ = None  # type: ignore[assignment]
 
 
+def choose_graph(
+    graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, str]
+) -> tuple[OpGraph, list[int]]:
+    """The graph in which each group is computed as it is chosen, as in the graph where it is not named.
+
+    An alternative's operators stand in the place of the group's first operator. Activations and parameters that nothing
+    makes or reads any more are left out.
+
+    Returns
+    -------
+    (OpGraph, list of int)
+        For each operator its position in `all_ways`.
+
+    Raises
+    ------
+    ProblemError
+        The choice names a group or a way that is not there.
+    """
+    first: dict[str, tuple[Alternative, int]] = {}
+    replaced: set[str] = set()
+    tensors: list[Tensor] = []
+    count = len(graph.operators)
+    for group, way in zip(groups, _ways(groups, choice), strict=True):
+        for k, alternative in enumerate(group.alternatives, 1):
+            if k == way:
+                first[group.operators[0]] = alternative, count
+                replaced.update(group.operators)
+                tensors += alternative.tensors
+            count += len(alternative.operators)
+    operators: list[Operator] = []
+    rows: list[int] = []
+    for o, operator in enumerate(graph.operators):
+        if operator.name in first:
+            alternative, begin = first[operator.name]
+            operators += alternative.operators
+            rows += range(begin, begin + len(alternative.operators))
+        elif operator.name not in replaced:
+            operators.append(operator)
+            rows.append(o)
+    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(graph.outputs)
+    gone = {n for o in graph.operators if o.name in replaced for n in (*o.inputs, *o.outputs)} - used
+    kept = tuple(tensor for tensor in graph.tensors if tensor.name not in gone or tensor.kind == "input")
+    return OpGraph(graph.name, tuple(operators), (*kept, *tensors), graph.outputs), rows
+
+
+def _ways(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
+    """For each group the position in `Group.ways` that a choice names."""
+    known = {group.name: group for group in groups}
+    for name, way in choice.items():
+        if name not in known:
+            raise ProblemError(f"the choice names group {name!r}; {_listed(known)}")
+        if way not in known[name].ways:
+            raise ProblemError(f"the choice names {way!r} for group {name!r}, of whose ways {_listed(known[name].ways)}")
+    return [group.ways.index(choice.get(group.name, group.graph_way)) for group in groups]
+
+
 def all_ways(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
     """One graph of the operators of all ways, the graph's first, then the alternatives' in order: what cost models look at.
 
@@ -187,7 +198,8 @@ def all_ways(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
             for operator in alternative.operators:
                 inputs = tuple(made.get(n, n) for n in operator.inputs)
                 outputs = tuple(made.get(n, n) for n in operator.outputs)
-                operators.append(msgspec.structs.replace(operator, inputs=inputs, outputs=outputs))
+                parts = operator.read_bytes and {made.get(n, n): size for n, size in operator.read_bytes.items()}
+                operators.append(msgspec.structs.replace(operator, inputs=inputs, outputs=outputs, read_bytes=parts))
     return OpGraph(graph.name, tuple(operators), tuple(tensors), graph.outputs)
 
 

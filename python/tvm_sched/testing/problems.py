@@ -69,7 +69,7 @@ def _random_costs(random: Random, graph: OpGraph, topology: Topology, longest_ns
     index = graph.index
     for o in range(shape[0]):
         work = 1 if random.random() < 0.05 else random.randint(1, longest_ns)
-        host_bytes = sum(index.size[t] for t in index.host_inputs[o])
+        host_bytes = sum(index.host_bytes[o])
         for d in range(shape[1]):
             route = topology.route(HOST, d)
             read = route.nanoseconds(host_bytes) if route and index.host_inputs[o] else 0

@@ -173,7 +173,8 @@ class _Maker:
         made = {name for each in operators for name in each.outputs}
         others = {name for j, each in enumerate(operators) if j != k for name in each.inputs}
         host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
-        mine = [name for name in host if (name in own or name in self.alone) and name not in others]
+        partly = set(operator.read_bytes or ())  # a direct read of it brings less than its size
+        mine = [name for name in host if (name in own or name in self.alone) and name not in others | partly]
         reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
         given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
         return _Operator(
@@ -181,7 +182,7 @@ class _Maker:
             self.costs.direct_ns[row],
             tuple(reads),
             max((tensors[name].size for name in mine), default=-1),
-            frozenset(host) - set(mine),
+            frozenset(host) - set(mine) - partly,
             max(given, default=-1),
         )
 
