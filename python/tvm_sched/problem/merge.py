@@ -88,7 +88,6 @@ def _prefixed(graph: OpGraph, name: str) -> OpGraph:
 
 def _prefixed_group(group: Group, name: str) -> Group:
     replace = msgspec.structs.replace
-<<<<<<< HEAD
     alternatives = tuple(
         replace(
             each, operators=_prefixed_operators(each.operators, name), tensors=_prefixed_tensors(each.tensors, name)
@@ -114,16 +113,3 @@ def _prefixed_operators(given: Sequence[Operator], name: str) -> tuple[Operator,
 
 def _prefixed_tensors(given: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
     return tuple(msgspec.structs.replace(tensor, name=f"{name}/{tensor.name}") for tensor in given)
-=======
-
-    def names(given: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(f"{name}/{each}" for each in given)
-
-    def renamed(o: Operator) -> Operator:
-        parts = o.read_bytes and {f"{name}/{tensor}": size for tensor, size in o.read_bytes.items()}
-        return replace(o, name=f"{name}/{o.name}", inputs=names(o.inputs), outputs=names(o.outputs), read_bytes=parts)
-
-    operators = tuple(renamed(o) for o in graph.operators)
-    tensors = tuple(replace(tensor, name=f"{name}/{tensor.name}") for tensor in graph.tensors)
-    return OpGraph(name, operators, tensors, names(graph.outputs))
->>>>>>> main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -287,3 +287,22 @@ def _matrix(rows: list[list[int | None]]) -> Any:
     if any(value is not None and value > FORBIDDEN for row in rows for value in row):
         raise ProblemError(f"a latency in the costs is above {FORBIDDEN} ns, the most that 64 bits hold")
     return np.array([[FORBIDDEN if value is None else value for value in row] for row in rows], dtype=np.int64)
+
+
+def problem_of(
+    graph: OpGraph, groups: Sequence[Group], topology: Topology, cost_model: Callable[[OpGraph, Topology], Costs]
+) -> Problem:
+    """The problem of a graph and its groups, with latencies by a cost model.
+
+    Groups are left out where the costs know operators together, or where an alternative fits into no device.
+    """
+    if not groups:
+        return Problem(graph, topology, cost_model(graph, topology))
+    costs, variants = Variants.split(groups, len(graph.operators), cost_model(all_ways(graph, groups), topology))
+    if costs.concurrency is not None:
+        return Problem(graph, topology, costs)
+    plain = Problem(graph, topology, costs)
+    try:
+        return Problem(graph, topology, costs, variants)
+    except ProblemError:  # the graph's own way is there
+        return plain

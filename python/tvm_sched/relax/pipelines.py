@@ -81,13 +81,19 @@ def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOpt
     return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
 
 
+def offers_variants(options: CompileOptions) -> bool:
+    """Whether kernels are offered in several ways: where a schedule chooses, and more than one device can gain by it."""
+    several = len(options.topology.devices) > 1
+    return options.variants and several and options.objective == "latency" and not options.measuring
+
+
 def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
     """The passes up to a scheduling problem."""
     cost_model = options.cost_model
     if options.measuring and cost_model is None and len(options.topology.devices) == 1:
         cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
     return [
-        LowerToKernels(device_kind="cuda" if options.backend == "cuda" else "cpu"),
+        LowerToKernels(device_kind="cuda" if options.backend == "cuda" else "cpu", variants=offers_variants(options)),
         EstimateLatencies(options.topology, cost_model, progress),
     ]
 

@@ -13,6 +13,7 @@ from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_const
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
 from ..tail import tail_operators
+from ..variants import offer_variants
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
 from .split_tail import split_tail
@@ -43,6 +44,8 @@ class LowerToKernels:
         Whether kernels get loops that suit a CPU (`tvm_sched.relax.kernels`); without it they are TVM's default.
     device_kind : {"cpu", "cuda"}
         What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
+    variants : bool
+        Whether ``main`` holds other ways to compute fused kernels, too (`tvm_sched.relax.variants`), of which `Place` chooses.
 
     Raises
     ------
@@ -56,8 +59,10 @@ class LowerToKernels:
         schedule: bool = True,
         libraries: Sequence[str] | None = None,
         device_kind: str = "cpu",
+        variants: bool = False,
     ) -> None:
         self.fold = fold
+        self.variants = variants
         self.device_kind = device_kind
         self.libraries = libraries
         self.schedule = schedule
@@ -78,7 +83,7 @@ class LowerToKernels:
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             mod, claimed = _claim(mod, libraries, names)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
-            mod = _lower(mod)
+            mod = _lower(mod, self.variants)
         mod, constants = _lift(mod, names)
         del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
@@ -117,9 +122,9 @@ def _claim(mod: tvm.IRModule, libraries: Sequence[str], names: Names) -> tuple[t
     return mod, claimed
 
 
-def _lower(mod: tvm.IRModule) -> tvm.IRModule:
+def _lower(mod: tvm.IRModule, variants: bool) -> tvm.IRModule:
     transform = relax.transform
-    return tvm.transform.Sequential(
+    fused = tvm.transform.Sequential(
         [
             relax.backend.DispatchSampling(),
             relax.backend.DispatchSortScan(),
@@ -127,11 +132,15 @@ def _lower(mod: tvm.IRModule) -> tvm.IRModule:
             transform.AnnotateTIROpPattern(),
             transform.FoldConstant(),
             transform.FuseOps(),
+        ]
+    )(mod)
+    return tvm.transform.Sequential(
+        [
             transform.FuseTIR(),
             transform.CanonicalizeBindings(),
             transform.DeadCodeElimination(),
         ]
-    )(mod)
+    )(offer_variants(fused) if variants else fused)
 
 
 def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
