@@ -29,6 +29,7 @@ from .inputs import (
     TimelineFile,
     TopologyName,
     TraceFile,
+    Variants,
     check_outputs,
     scheduler_options,
 )
@@ -90,6 +91,7 @@ def compile_model(
     ] = None,
     streams: Streams = None,
     launch_order: LaunchOrder = None,
+    variants: Variants = True,
     graph: Graph = None,
     resident: Resident = None,
     instances: Instances = None,
@@ -126,7 +128,7 @@ def compile_model(
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
-        launch_order=launch_order, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
+        launch_order=launch_order, variants=variants, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work

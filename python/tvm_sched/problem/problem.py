@@ -55,7 +55,7 @@ class Problem:
             self._check_operator(o, operator.name)
         self._check_total()
         self.variants = variants if variants is not None and variants.groups else None
-        self._resolved: tuple[dict[str, str], Problem] | None = None
+        self._resolved: tuple[dict[str, str], Problem] | None = None  # the last choice
         if self.variants is not None:
             self.variants.check(graph, costs)
             Problem(all_ways(graph, self.variants.groups), topology, concatenate_costs([costs, self.variants.costs]))
@@ -80,7 +80,10 @@ class Problem:
             return self
         if self._resolved is None or self._resolved[0] != wanted:
             graph, costs = self.variants.choose(self.graph, self.costs, wanted)
-            self._resolved = wanted, Problem(graph, self.topology, costs)
+            resolved = Problem.__new__(Problem)  # its operators were checked when this problem was made
+            resolved.graph, resolved.topology, resolved.costs = graph, self.topology, costs
+            resolved.variants, resolved._resolved = None, None
+            self._resolved = wanted, resolved
         return self._resolved[1]
 
     def _check_total(self) -> None:

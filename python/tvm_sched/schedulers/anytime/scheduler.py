@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from ...anytime import Budget, Turn, budget_of, improve
@@ -84,7 +86,9 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     budget = options.budget()
     if problem.variants is None:
         return _search(problem, options, budget)
-    choices = choose(problem, budget.part(SHARE * budget.work), options.seed)
+    choosing = budget.part(SHARE * budget.work)
+    choosing.deadline = min(budget.deadline, time.monotonic() + SHARE * budget.seconds)
+    choices = choose(problem, choosing, options.seed)
     found: list[Schedule] = []
     refusals: list[InfeasibleError] = []
     for k, choice in enumerate(choices):

@@ -17,6 +17,9 @@ from .rules import rules
 SHARE = 0.2
 """Part of the work for choosing."""
 
+MOST_FAILED = 40
+"""Changes in a row that gain nothing, after which choosing ends."""
+
 RULES = 3
 """Rules by which each choice is list-scheduled."""
 
@@ -56,10 +59,9 @@ def choose(problem: Problem, budget: Budget, seed: int) -> list[Choice]:
     search = ChoiceSearch(problem, prices.of, seed)
     while not budget.over and search.step():
         pass
-    tried = 0
-    while not budget.over and tried < 20 * len(prices.known):
-        search.vary()
-        tried += 1
+    failed = 0
+    while not budget.over and failed < MOST_FAILED:
+        failed = 0 if search.vary() else failed + 1
     graph = prices.of({})
     if not search.best:
         return [{}]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from random import Random
 
+from ...errors import InfeasibleError
 from ...problem import Problem
+from ...schedule import Schedule, simulate, with_choice
 
 Choice = dict[str, str]
 Price = Callable[[Choice], float]
@@ -71,3 +74,36 @@ class ChoiceSearch:
             self.best, self.cost = choice, cost
             return True
         return False
+
+
+def over_variants(problem: Problem, method: Callable[[Problem], Schedule]) -> Schedule:
+    """The schedule of a quick method with the ways that it is fastest with, class after class of like groups.
+
+    Raises
+    ------
+    InfeasibleError
+        As the method, where it finds nothing for any of the choices that were tried.
+    """
+    if problem.variants is None:
+        return method(problem)
+    found: list[tuple[int, Schedule]] = []
+    refusals: list[InfeasibleError] = []
+
+    def price(choice: Choice) -> float:
+        resolved = problem.resolve(choice)
+        try:
+            schedule = method(resolved)
+        except InfeasibleError as error:
+            refusals.append(error)
+            return math.inf
+        latency = simulate(resolved, schedule).latency_ns
+        if not found or latency < found[-1][0]:
+            found.append((latency, with_choice(problem, schedule, choice)))
+        return latency
+
+    search = ChoiceSearch(problem, price)
+    while search.step():
+        pass
+    if not found:
+        raise refusals[0]
+    return found[-1][1]
