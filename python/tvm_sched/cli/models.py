@@ -95,8 +95,8 @@ def load_problem(
     for path in sources:
         config = configs.get(path)
         if config is not None:
-            graph_of = partial(_decoder_graph, out, config, next(sizes), options)
-            problems.append(_on_machine(out, path, topology, graph_of, costs))
+            graph_of = partial(_decoder_graph, out, config, next(sizes), options.phase)
+            problems.append(_on_machine(out, path, topology, graph_of, costs, options.variants))
             continue
         given = one_shape(parse_shapes(options.input_shape), "a problem has one")
         if path in named and options.shape:
@@ -120,30 +120,31 @@ def _check_options(options: ModelOptions, sources: Sequence[Path], named: Sequen
 
 
 def _decoder_graph(
-    out: Output, config: DecoderConfig, shape: tuple[int, int], options: ModelOptions
+    out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str, machine: Topology
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     with out.step(f"Making {config.name}"):
         from ..relax.decoders import decoder_variants
+        from ..relax.variants import pieces_for
 
-        graph, groups = decoder_variants(config, *shape, phase=options.phase)
-        return graph, groups if options.variants else ()
+        return decoder_variants(config, *shape, phase=phase, pieces=pieces_for(machine))
 
 
 def _on_machine(
     out: Output,
     path: Path,
     topology: str | None,
-    graph_of: Callable[[], tuple[OpGraph, tuple[Group, ...]]],
+    graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
     costs: str | None,
+    variants: bool,
 ) -> Problem:
     from ..cost_model import default_cost_model, get_cost_model
     from ..problem import problem_of
 
     machine = _machine_for(path, topology)
     cost_model = get_cost_model(costs or default_cost_model(machine))
-    graph, groups = graph_of()
+    graph, groups = graph_of(machine)
     with model_warnings(out):
-        return problem_of(graph, groups if len(machine.devices) > 1 else (), machine, cost_model)
+        return problem_of(graph, groups if variants and len(machine.devices) > 1 else (), machine, cost_model)
 
 
 def _machine_for(path: Path, topology: str | None) -> Topology:

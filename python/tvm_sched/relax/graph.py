@@ -25,6 +25,21 @@ from .ways import Member, WayCollector, as_choice, members
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a parameter: from ``begin`` up to ``end`` along an axis."""
+
+    parameter: str
+    axis: int
+    begin: int
+    end: int
+
+    def of(self, value: Any) -> Any:
+        """That part of the parameter's value."""
+        whole = value.numpy()
+        return tvm.runtime.tensor(whole.take(range(self.begin, self.end), self.axis))
+
+
+@dataclass(frozen=True)
 class Extraction:
     """An operator graph and what the rest of the compiler has to know of it.
 
@@ -43,6 +58,8 @@ class Extraction:
         Operators that can be computed in other ways.
     alternative_calls : tuple of KernelCall
         One for each operator of their alternatives.
+    parts : dict of str to Part
+        Tensors that are parts of parameters.
     """
 
     graph: OpGraph
@@ -52,6 +69,7 @@ class Extraction:
     result: Any
     groups: tuple[Group, ...] = ()
     alternative_calls: tuple[KernelCall, ...] = ()
+    parts: dict[str, Part] = field(default_factory=dict)
 
     def resolve(self, choice: Mapping[str, str]) -> Extraction:
         """The extraction without groups in which each is computed as it is chosen; as in the graph where it is not named."""
@@ -59,7 +77,9 @@ class Extraction:
         every = [*self.calls, *self.alternative_calls]
         kept = {tensor.name for tensor in graph.tensors}
         parameters = {name: variable for name, variable in self.parameters.items() if name in kept}
-        return Extraction(graph, [every[row] for row in rows], self.arguments, parameters, self.result)
+        parts = {name: part for name, part in self.parts.items() if name in kept}
+        calls = [every[row] for row in rows]
+        return Extraction(graph, calls, self.arguments, parameters, self.result, parts=parts)
 
     def all_ways(self) -> Extraction:
         """The operators of all ways at once (`tvm_sched.problem.all_ways`): what kernels are measured with."""
@@ -68,7 +88,7 @@ class Extraction:
             replace(call, inputs=operator.inputs, outputs=operator.outputs)
             for call, operator in zip((*self.calls, *self.alternative_calls), graph.operators, strict=True)
         ]
-        return Extraction(graph, calls, self.arguments, self.parameters, self.result)
+        return Extraction(graph, calls, self.arguments, self.parameters, self.result, parts=self.parts)
 
 
 def extract(mod: tvm.IRModule) -> Extraction:
@@ -111,6 +131,7 @@ class _Extractor:
     flops: dict[str, int] = field(default_factory=dict)
     read_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
     members: dict[relax.Var, Member] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
     member: Member | None = None  # of the binding at which this is
     ways: WayCollector = field(default_factory=WayCollector)
 
@@ -136,7 +157,7 @@ class _Extractor:
         name = plain(self.mod.attrs[NAME]) if self.mod.attrs and NAME in self.mod.attrs else "model"
         graph = OpGraph(name, tuple(self.operators), tuple(self.tensors.values()), flat)
         groups, calls = self.ways.finish()
-        return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls)
+        return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts)
 
     def _argument(self, variable: relax.Var, ty: Any, name: str, parameter: bool, way: tuple[int, ...]) -> Any:
         if isinstance(ty, relax.TupleType):
@@ -190,6 +211,8 @@ class _Extractor:
             )
         if operation == "relax.call_dps_packed":
             return self._operator(call, _symbol(call.args[0]), call.args[1], where, external=True, packed=False)
+        if operation == "relax.strided_slice" and self.member is not None:
+            return self._part(call, where)
         if operation == "relax.call_pure_packed":
             arguments = relax.Tuple(list(call.args[1:]))
             return self._operator(call, _symbol(call.args[0]), arguments, where, external=True, packed=True)
@@ -225,6 +248,16 @@ class _Extractor:
             self.operators.append(operator)
             self.calls.append(call)
         return result
+
+    def _part(self, call: relax.Call, where: str) -> str:
+        """The part of a parameter that a way reads."""
+        whole = self._value(call.args[0], where)
+        axis, begin, end = (int(call.args[k].fields[0]) for k in (1, 2, 3))
+        name = self._unique_tensor(f"{whole}/{axis}/{begin}:{end}")
+        self._add_tensor(name, call.ty, "parameter", where)
+        self.parameters[name] = self.parameters[whole]
+        self.parts[name] = Part(whole, axis, begin, end)
+        return name
 
     def _maker(self, member: Member) -> str:
         """The operator of the graph that makes what a way makes; it names the group."""

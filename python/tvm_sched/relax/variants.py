@@ -1,7 +1,8 @@
-"""Other ways to compute fused kernels: what is fused to a kernel's end kept apart, where it waits for another kernel.
+"""Other ways to compute fused kernels: their ends apart, and products in pieces.
 
 `offer_variants` puts them into ``main`` beside the fused kernels, joined by calls of `ways.CALL`, which stand for one of
-their arguments; `tvm_sched.relax.graph` reads them as groups of a problem with variants, and takes the kernels of what was chosen.
+their arguments; `tvm_sched.relax.graph` reads them as groups of a problem with variants, and takes the kernels of what was
+chosen.
 """
 
 from __future__ import annotations
@@ -14,30 +15,44 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..problem import Topology
 from .kernel_libraries.rewrite import Rewriter
+from .products import Product, as_product, concatenation
 from .ways import CALL
 
-FUSED, APART = "fused", "apart"
+WHOLE, FUSED, APART, COLUMNS = "whole", "fused", "apart", "columns"
 
 _HEAVY = 4
 """TVM's pattern of kernels to which elementwise ones are fused: products, convolutions, reductions with a loop of their own."""
 
 
-def offer_variants(mod: tvm.IRModule) -> tvm.IRModule:
-    """Offer for fused kernels the way in which their tails are apart.
+def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool = False) -> tvm.IRModule:
+    """Offer other ways to compute the kernels of ``main``.
 
-    A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that another heavy kernel
-    makes, and that kernel need not come before the heavy operation (a gate of a Llama's feed-forward network, the sum of two
-    convolutions), fusing makes the heavy operation wait for it. Apart, the *head* is all of the kernel that does not need
-    that activation, and the *tail* the rest.
+    *Tails apart.* A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that another
+    heavy kernel makes, and that kernel need not come before the heavy operation (a gate of a Llama's feed-forward network, the
+    sum of two convolutions), fusing makes the heavy operation wait for it. Apart, the *head* is all of the kernel that does not
+    need that activation, and the *tail* the rest.
+
+    *Columns.* A product with a matrix of weights is computed in pieces, each of which makes some of the columns and needs only
+    those of the weights; a last kernel puts them together and does what was fused to the product.
 
     Parameters
     ----------
     mod : tvm.IRModule
         As ``FuseOps`` leaves it: ``main`` calls PrimFuncs and functions of the attribute ``Primitive``.
+    pieces : sequence of int
+        Numbers of pieces to offer, of those that divide the columns.
+    unbound : bool
+        Whether weights without values are cut, too: for scheduling alone, since nothing can cut what each call brings.
     """
-    offers = _Offers(mod)
-    return offers.run() if offers.splits else mod
+    offers = _Offers(mod, pieces, unbound)
+    return offers.run() if offers.splits or offers.products else mod
+
+
+def pieces_for(topology: Topology) -> tuple[int, ...]:
+    """Into how many pieces products are offered on a machine: two, twice as many, ... as many as devices at most."""
+    return tuple(n for n in (2, 4, 8) if n <= len(topology.devices))
 
 
 @dataclass(frozen=True)
@@ -49,13 +64,28 @@ class _Split:
     joint: relax.Var
 
 
-class _Offers(Rewriter):
-    """Goes through ``main`` and joins fused calls with their alternatives."""
+@dataclass(frozen=True)
+class _Pieces:
+    """A product with its operands in ``main``, what was fused to it, and the variable that stands for the product there."""
 
-    def __init__(self, mod: tvm.IRModule) -> None:
+    product: Product
+    first: relax.Expr
+    weights: relax.Expr
+    epilogue: tuple[relax.VarBinding, ...]
+    joint: relax.Var
+    counts: tuple[int, ...]
+
+
+class _Offers(Rewriter):
+    """Goes through ``main`` and joins calls with their alternatives."""
+
+    def __init__(self, mod: tvm.IRModule, pieces: Sequence[int], unbound: bool) -> None:
         super().__init__(mod.clone())  # functions join it
         self.splits: dict[relax.Var, _Split] = {}
-        self._made: dict[tuple[Any, ...], Any] = {}
+        self.products: dict[relax.Var, _Pieces] = {}
+        self._pieces, self._unbound = pieces, unbound
+        self._made: dict[Any, Any] = {}
+        self._known: dict[Any, Product | None] = {}
         body = self.function.body
         if not isinstance(body, relax.SeqExpr):
             return
@@ -66,6 +96,8 @@ class _Offers(Rewriter):
             needed = _union(before.get(variable, 0) for variable in used)
             if (split := self._split(binding.value, before, heavy)) is not None:
                 self.splits[binding.var] = split
+            if pieces and (found := self._product(binding)) is not None:
+                self.products[binding.var] = found
             before[binding.var] = needed | 1 << position
             heavy |= self._is_heavy(binding.value) << position
 
@@ -93,17 +125,84 @@ class _Offers(Rewriter):
         late = {p for p, a in given.items() if p not in core and before.get(a, 0) & ~early & heavy}
         return _cut(function, needs, late, found.var) if late else None
 
+    def _product(self, binding: relax.VarBinding) -> _Pieces | None:
+        """A call of a product with weights, alone or fused with what follows it."""
+        value, joint, epilogue, given = binding.value, binding.var, [], {}
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
+            function = self.mod[value.op]
+            found = _heavy_binding(self.mod, function)
+            if found is None or not isinstance(binding.var.ty, relax.TensorType):
+                return None
+            given = dict(zip(function.params, value.args, strict=True))
+            epilogue = [b for b in _kernel_calls(function) or [] if not b.var.same_as(found.var)]
+            value, joint = found.value, found.var
+        name = value.op.name if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) else ""
+        if name != "relax.call_tir" or len(value.args) != 2 or len(value.args[1].fields) != 2:
+            return None
+        first, weights = (given.get(a, a) if isinstance(a, relax.Var) else a for a in value.args[1].fields)
+        constant = isinstance(weights, tvm.ir.GenericConst)
+        placeholder = self._unbound and any(weights.same_as(v) for v in self.function.params)
+        if not (constant or placeholder) or not isinstance(first, relax.Var):
+            return None
+        product = self._as_product(value.args[0], first, weights)
+        counts = tuple(n for n in self._pieces if product and product.columns % n == 0)
+        return _Pieces(product, first, weights, tuple(epilogue), joint, counts) if product and counts else None
+
+    def _as_product(self, kernel: tvm.ir.GlobalVar, first: relax.Expr, weights: relax.Expr) -> Product | None:
+        if kernel not in self._known:
+            self._known[kernel] = as_product(self.mod[kernel], first, weights)
+        return self._known[kernel]
+
     def visit(self, variable: Any, value: Any) -> Any:
-        """A fused call, its head and tail, and the choice between them."""
-        split = self.splits.get(variable)
-        if split is None:
+        """A call, its alternatives, and the choice between them."""
+        split, pieces = self.splits.get(variable), self.products.get(variable)
+        if split is None and pieces is None:
             return super().visit(variable, value)
         fused = self.emit(self.rebuild(value))
+        ways = {FUSED if isinstance(value.op, tvm.ir.GlobalVar) else WHOLE: fused}
+        if split is not None:
+            given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
+            given[split.joint] = self._call(split.head, split.joint, given)
+            ways[APART] = self._call(split.tail, split.tail[-1].var, given)
+        for count in pieces.counts if pieces else ():
+            ways[f"{COLUMNS}/{count}"] = self._in_pieces(pieces, count, value)
+        names = [tvm.ir.StringImm(name) for name in ways]
+        return self.emit(relax.op.call_pure_packed(CALL, *ways.values(), *names, ty_args=fused.ty))
+
+    def _in_pieces(self, pieces: _Pieces, count: int, value: relax.Call) -> Any:
+        """The product in pieces, put together, and what was fused to it."""
+        product, width = pieces.product, pieces.product.columns // count
+        kernel = self._kernel("NT_matmul" if product.transposed else "matmul", product.kernel(count), (str(product), count))
+        shape = [int(extent) for extent in pieces.joint.ty.shape.values]
+        part = relax.TensorType([*shape[:-1], width], str(pieces.joint.ty.dtype.dtype))
+        first, weights = self.value(pieces.first), self.value(pieces.weights)
+        made = []
+        for k in range(count):
+            cut = relax.op.strided_slice(weights, [product.axis], [k * width], [(k + 1) * width])
+            made.append(self.emit(relax.call_tir(kernel, [first, self.emit(cut)], part)))
+        join = self._kernel("concatenate", concatenation([part] * count), (str(part), count))
+        together = relax.call_tir(join, made, pieces.joint.ty)
+        if not pieces.epilogue:
+            return self.emit(together)
         given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
-        given[split.joint] = self._call(split.head, split.joint, given)
-        apart = self._call(split.tail, split.tail[-1].var, given)
-        ways = [fused, apart, tvm.ir.StringImm(FUSED), tvm.ir.StringImm(APART)]
-        return self.emit(relax.op.call_pure_packed(CALL, *ways, ty_args=fused.ty))
+        inner = [relax.Var(f"piece{k}", part) for k in range(count)]
+        joined = relax.VarBinding(pieces.joint, _typed(relax.call_tir(join, inner, pieces.joint.ty), pieces.joint.ty))
+        given |= dict(zip(inner, made, strict=True))
+        return self._call([joined, *pieces.epilogue], pieces.epilogue[-1].var, given)
+
+    def _kernel(self, name: str, function: tvm.tirx.PrimFunc, key: Any) -> tvm.ir.GlobalVar:
+        """A kernel of the module, which has each of them once."""
+        if key not in self._made:
+            self._made[key] = self._add(name, function)
+        return self._made[key]
+
+    def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
+        variable = tvm.ir.GlobalVar(relax.BlockBuilder(self.mod).get_unique_name(name))
+        while variable.name_hint in {v.name_hint for v in self.mod.get_global_vars()}:
+            variable = tvm.ir.GlobalVar(f"{variable.name_hint}_1")
+        relax.expr._update_type(variable, function.ty)
+        self.mod.update_func(variable, function)
+        return variable
 
     def _call(self, bindings: Sequence[relax.VarBinding], result: relax.Var, given: dict[Any, Any]) -> Any:
         """The call of some bindings of a fused function: of their kernel, or of a function that fuses several."""
@@ -118,12 +217,13 @@ class _Offers(Rewriter):
         key = tvm_ffi.structural_hash(function, map_free_vars=True)
         if key not in self._made:
             kernels = [str(b.value.args[0].name_hint) for b in bindings]
-            name = relax.BlockBuilder(self.mod).get_unique_name("_".join(["fused", *kernels]))
-            variable = tvm.ir.GlobalVar(name)
-            relax.expr._update_type(variable, function.ty)
-            self.mod.update_func(variable, function)
-            self._made[key] = variable
+            self._made[key] = self._add("_".join(["fused", *kernels]), function)
         return self.emit(relax.Call(self._made[key], [given[v] for v in params]))
+
+
+def _typed(call: relax.Call, ty: Any) -> relax.Call:
+    relax.expr._update_type(call, ty)
+    return call
 
 
 def _function(bindings: Sequence[relax.VarBinding], result: relax.Var, params: Sequence[relax.Var]) -> relax.Function:

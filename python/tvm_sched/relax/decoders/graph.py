@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax
 
@@ -63,10 +65,21 @@ def decoder_graph(
 
 
 def decoder_variants(
-    config: DecoderConfig, batch: int, tokens: int, *, phase: str = "full", dtype: str = "float32"
+    config: DecoderConfig,
+    batch: int,
+    tokens: int,
+    *,
+    phase: str = "full",
+    dtype: str = "float32",
+    pieces: Sequence[int] = (),
 ) -> tuple[OpGraph, tuple[Group, ...]]:
-    """`decoder_graph`, and the groups of its operators that can be computed in other ways."""
-    lower = tvm.transform.Sequential([LowerToKernels(schedule=False, libraries=(), variants=True)])
+    """`decoder_graph`, and the groups of its operators that can be computed in other ways.
+
+    Products may be cut into any of so many ``pieces``.
+    """
+    lower = tvm.transform.Sequential(
+        [LowerToKernels(schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True)]
+    )
     found = extract_variants(lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype)))
     return found.graph, found.groups
 

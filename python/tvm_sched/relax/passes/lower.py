@@ -46,6 +46,10 @@ class LowerToKernels:
         What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
     variants : bool
         Whether ``main`` holds other ways to compute fused kernels, too (`tvm_sched.relax.variants`), of which `Place` chooses.
+    pieces : sequence of int
+        Numbers of pieces into which products with weights may be cut then.
+    unbound : bool
+        Whether weights without values may be cut: for scheduling alone.
 
     Raises
     ------
@@ -60,9 +64,13 @@ class LowerToKernels:
         libraries: Sequence[str] | None = None,
         device_kind: str = "cpu",
         variants: bool = False,
+        pieces: Sequence[int] = (),
+        unbound: bool = False,
     ) -> None:
         self.fold = fold
         self.variants = variants
+        self.pieces = tuple(pieces)
+        self.unbound = unbound
         self.device_kind = device_kind
         self.libraries = libraries
         self.schedule = schedule
@@ -83,13 +91,31 @@ class LowerToKernels:
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             mod, claimed = _claim(mod, libraries, names)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
-            mod = _lower(mod, self.variants)
+            mod = self._lower(mod)
         mod, constants = _lift(mod, names)
         del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
+
+
+    def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
+        transform = relax.transform
+        fused = tvm.transform.Sequential(
+            [
+                relax.backend.DispatchSampling(),
+                relax.backend.DispatchSortScan(),
+                transform.LegalizeOps(),
+                transform.AnnotateTIROpPattern(),
+                transform.FoldConstant(),
+                transform.FuseOps(),
+            ]
+        )(mod)
+        if self.variants:
+            fused = offer_variants(fused, self.pieces, self.unbound)
+        last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
+        return tvm.transform.Sequential(last)(fused)
 
 
 def _tell_tail(mod: tvm.IRModule) -> None:
@@ -120,27 +146,6 @@ def _claim(mod: tvm.IRModule, libraries: Sequence[str], names: Names) -> tuple[t
         mod = get_library(name).claim(mod, kernels, names)
         claimed.append(kernels)
     return mod, claimed
-
-
-def _lower(mod: tvm.IRModule, variants: bool) -> tvm.IRModule:
-    transform = relax.transform
-    fused = tvm.transform.Sequential(
-        [
-            relax.backend.DispatchSampling(),
-            relax.backend.DispatchSortScan(),
-            transform.LegalizeOps(),
-            transform.AnnotateTIROpPattern(),
-            transform.FoldConstant(),
-            transform.FuseOps(),
-        ]
-    )(mod)
-    return tvm.transform.Sequential(
-        [
-            transform.FuseTIR(),
-            transform.CanonicalizeBindings(),
-            transform.DeadCodeElimination(),
-        ]
-    )(offer_variants(fused) if variants else fused)
 
 
 def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:

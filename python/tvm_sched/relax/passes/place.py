@@ -14,7 +14,8 @@ from ...problem import Problem
 from ...schedule import Schedule, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
-from ..attributes import CHOICE, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
+from ..attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
+from ..graph import extract
 from ..options import SCHEDULER
 
 
@@ -76,8 +77,22 @@ def _leave(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRMod
     if problem.variants is None:
         return leave(mod, SCHEDULE, schedule)
     chosen, without = resolved(problem, schedule)
-    mod = mod.with_attr(CHOICE, json.dumps(schedule.choice))
+    without = msgspec.structs.replace(without, notes=without.notes | ({"choice": schedule.choice} if schedule.choice else {}))
+    mod = _with_parts(mod.with_attr(CHOICE, json.dumps(schedule.choice)))
     return leave(leave(mod, PROBLEM, chosen), SCHEDULE, without)
+
+
+def _with_parts(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the values of the parts of parameters that its kernels read."""
+    parts = extract(mod).parts
+    values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
+    for part in parts.values():
+        if part.parameter not in values:
+            raise InputError(
+                f"the schedule cuts parameter {part.parameter!r}, which has no value; bind it, or compile without variants"
+            )
+    cut = {name: part.of(values[part.parameter]) for name, part in parts.items()}
+    return mod.with_attr(PARAMETERS, {**values, **cut}) if cut else mod
 
 
 def _of_problem(schedule: Schedule, problem: Problem) -> Schedule:

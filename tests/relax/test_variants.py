@@ -1,0 +1,124 @@
+"""Kernels in several ways: where they are offered, what a schedule makes of them, and that the values stay the same."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tvm_sched.problem import problem_of
+from tvm_sched.cost_model import get_cost_model
+from tvm_sched.problem import load_topology
+from tvm_sched.problem.decoder_config import DecoderConfig
+from tvm_sched.relax import compile, make_problem
+from tvm_sched.relax.attributes import get_problem, get_schedule
+from tvm_sched.relax.decoders import decoder_variants
+from tvm_sched.relax.graph import extract, extract_variants
+from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
+from tvm_sched.relax.pipelines import build_rest
+from tvm_sched.schedule import verify, with_choice
+from tvm_sched.schedulers import solve
+
+SIZE = 32
+
+
+def weights(seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((SIZE, SIZE)).astype("float32") for _ in range(2)]
+
+
+def gated_module():
+    """``tanh(x @ w0) * (x @ w1)``: two products of one input, of which fusion makes one wait for the other."""
+    first, second = weights()
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((SIZE, SIZE), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            up = builder.emit(relax.op.matmul(x, relax.const(first)))
+            gate = builder.emit(relax.op.tanh(builder.emit(relax.op.matmul(x, relax.const(second)))))
+            result = builder.emit_output(relax.op.multiply(gate, up))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def expected(x):
+    first, second = weights()
+    return np.tanh(x @ second) * (x @ first)
+
+
+def forced(problem, way):
+    """A schedule in which each group is computed so."""
+    choice = {group.name: way for group in problem.variants.groups}
+    return with_choice(problem, solve(problem.resolve(choice), "heft"), choice)
+
+
+def test_the_end_of_a_fused_kernel_that_waits_for_another_product_is_offered_apart():
+    lowered = LowerToKernels(libraries=(), variants=True)(gated_module())
+    found = extract_variants(lowered)
+    (group,) = found.groups
+    (apart,) = group.alternatives
+    assert group.ways == ("fused", "apart")
+    heads = [operator.kind for operator in apart.operators]
+    assert len(heads) == 2 and heads[0].startswith("matmul") and not heads[1].startswith("matmul")
+    assert extract(lowered).graph == found.graph
+    assert extract(LowerToKernels(libraries=())(gated_module())).graph == found.graph
+    resolved = found.resolve({group.name: "apart"})
+    assert [call.operator for call in resolved.calls] == [operator.name for operator in resolved.graph.operators]
+
+
+def test_a_sum_with_what_the_product_needs_is_not_offered():
+    """The residual comes before the product anyway."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((SIZE, SIZE), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            first = builder.emit(relax.op.matmul(x, relax.const(weights()[0])))
+            second = builder.emit(relax.op.matmul(first, relax.const(weights()[1])))
+            result = builder.emit_output(relax.op.add(second, first))
+        builder.emit_func_output(result)
+    assert not extract_variants(LowerToKernels(libraries=(), variants=True)(builder.get())).groups
+
+
+def test_a_decoder_offers_its_gates():
+    config = DecoderConfig("tiny", hidden=32, layers=2, heads=4, key_heads=4, intermediate=64, vocab=50, norm="rms",
+                           gated=True, bias=False)  # fmt: skip
+    graph, groups = decoder_variants(config, 1, 5)
+    assert len(groups) == 2
+    problem = problem_of(graph, groups, load_topology("p4d"), get_cost_model("roofline"))
+    assert len(problem.resolve({group.name: "apart" for group in groups}).graph.operators) == len(graph.operators) + 2
+
+
+@pytest.mark.parametrize("way", ["fused", "apart"])
+def test_emulated_gpus_compute_the_same_whatever_is_chosen(way):
+    problem = make_problem(gated_module(), "v100-server")
+    made = compile(gated_module(), "v100-server", backend="emulated", schedule=forced(problem, way))
+    names = [operator.name for operator in made.problem.graph.operators]
+    assert (len(names) == 3) == (way == "apart")
+    verify(made.problem, made.schedule)
+    kernels = {step["function"] for step in made.module.plans()[0]["steps"] if step["kind"] == "kernel"}
+    assert len(kernels) == len(names)
+    x = np.random.default_rng(1).standard_normal((SIZE, SIZE)).astype("float32")
+    np.testing.assert_allclose(made.run(x), expected(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["fused", "apart"])
+def test_cores_compute_the_same_whatever_is_chosen(way):
+    passes = [LowerToKernels(libraries=(), variants=True), EstimateLatencies("cpu2", "roofline")]
+    mod = tvm.transform.Sequential(passes)(gated_module())
+    mod = Place(schedule=forced(get_problem(mod), way))(mod)
+    assert get_schedule(mod).problem == get_problem(mod).digest
+    executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
+    x = np.random.default_rng(1).standard_normal((SIZE, SIZE)).astype("float32")
+    result = relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_allclose(result, expected(x), rtol=1e-4, atol=1e-4)
+
+
+def test_variants_can_be_left_out():
+    assert make_problem(gated_module(), "v100-server", variants=False).variants is None
+    assert make_problem(gated_module(), "v100-server").variants is not None
+
+
+def test_emulated_gpus_have_the_graph_of_gpus():
+    """No calls of this CPU's kernel libraries."""
+    kinds = {operator.kind for operator in make_problem(gated_module(), "v100-server").graph.operators}
+    assert not any("onednn" in kind for kind in kinds)
+    assert not make_problem(gated_module(), "cpu2", cost_model="roofline").variants
