@@ -5,11 +5,11 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.problem import problem_of
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.problem import load_topology
+from tvm_sched.errors import InputError
+from tvm_sched.problem import load_topology, problem_of
 from tvm_sched.problem.decoder_config import DecoderConfig
-from tvm_sched.relax import compile, make_problem
+from tvm_sched.relax import compile, make_problem, products
 from tvm_sched.relax.attributes import get_problem, get_schedule
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.graph import extract, extract_variants
@@ -45,9 +45,15 @@ def expected(x):
     return np.tanh(x @ second) * (x @ first)
 
 
+@pytest.fixture
+def small_products(monkeypatch):
+    """Products of any size are worth cutting."""
+    monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
+
+
 def forced(problem, way):
-    """A schedule in which each group is computed so."""
-    choice = {group.name: way for group in problem.variants.groups}
+    """A schedule in which each group that can be is computed so."""
+    choice = {group.name: way for group in problem.variants.groups if way in group.ways}
     return with_choice(problem, solve(problem.resolve(choice), "heft"), choice)
 
 
@@ -79,30 +85,41 @@ def test_a_sum_with_what_the_product_needs_is_not_offered():
 
 
 def test_a_decoder_offers_its_gates():
-    config = DecoderConfig("tiny", hidden=32, layers=2, heads=4, key_heads=4, intermediate=64, vocab=50, norm="rms",
-                           gated=True, bias=False)  # fmt: skip
+    config = DecoderConfig(name="tiny", layers=2, hidden=32, heads=4, vocab=50, intermediate=64)
     graph, groups = decoder_variants(config, 1, 5)
     assert len(groups) == 2
     problem = problem_of(graph, groups, load_topology("p4d"), get_cost_model("roofline"))
     assert len(problem.resolve({group.name: "apart" for group in groups}).graph.operators) == len(graph.operators) + 2
 
 
-@pytest.mark.parametrize("way", ["fused", "apart"])
-def test_emulated_gpus_compute_the_same_whatever_is_chosen(way):
+KERNELS = {"fused": 2, "apart": 3, "columns/2": 6, "columns/4": 10}
+"""Kernels of the gated module: of the columns of two products, of which one has the other's end fused to it."""
+
+
+@pytest.mark.parametrize("way", ["apart", "columns/4"])
+def test_emulated_gpus_compute_the_same_whatever_is_chosen(way, small_products):
     problem = make_problem(gated_module(), "v100-server")
     made = compile(gated_module(), "v100-server", backend="emulated", schedule=forced(problem, way))
-    names = [operator.name for operator in made.problem.graph.operators]
-    assert (len(names) == 3) == (way == "apart")
+    assert len(made.problem.graph.operators) == KERNELS[way]
     verify(made.problem, made.schedule)
-    kernels = {step["function"] for step in made.module.plans()[0]["steps"] if step["kind"] == "kernel"}
-    assert len(kernels) == len(names)
+    steps = [step for step in made.module.plans()[0]["steps"] if step["kind"] == "kernel"]
+    assert [step["name"] for step in steps] == [p.operator for p in made.schedule.placements]
     x = np.random.default_rng(1).standard_normal((SIZE, SIZE)).astype("float32")
     np.testing.assert_allclose(made.run(x), expected(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("way", ["fused", "apart"])
-def test_cores_compute_the_same_whatever_is_chosen(way):
-    passes = [LowerToKernels(libraries=(), variants=True), EstimateLatencies("cpu2", "roofline")]
+def test_each_device_loads_its_columns_alone(small_products):
+    """The parameters of a product in pieces are parts, which have the size of their columns; the whole is not in the plan."""
+    problem = make_problem(gated_module(), "v100-server")
+    made = compile(gated_module(), "v100-server", backend="emulated", schedule=forced(problem, "columns/4"))
+    specs = made.module.plans()[0]["parameters"]
+    assert len(specs) == 8
+    assert {tuple(spec["shape"]) for spec in specs} == {(SIZE, SIZE // 4)}
+
+
+@pytest.mark.parametrize("way", ["apart", "columns/2"])
+def test_cores_compute_the_same_whatever_is_chosen(way, small_products):
+    passes = [LowerToKernels(libraries=(), variants=True, pieces=(2, 4)), EstimateLatencies("cpu2", "roofline")]
     mod = tvm.transform.Sequential(passes)(gated_module())
     mod = Place(schedule=forced(get_problem(mod), way))(mod)
     assert get_schedule(mod).problem == get_problem(mod).digest
@@ -110,6 +127,46 @@ def test_cores_compute_the_same_whatever_is_chosen(way):
     x = np.random.default_rng(1).standard_normal((SIZE, SIZE)).astype("float32")
     result = relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
     np.testing.assert_allclose(result, expected(x), rtol=1e-4, atol=1e-4)
+
+
+def test_only_the_kernels_that_were_chosen_are_compiled(small_products):
+    made = {
+        way: compile(gated_module(), "v100-server", backend="emulated", schedule=forced(problem, way))
+        for problem in [make_problem(gated_module(), "v100-server")]
+        for way in ("fused", "columns/4")
+    }
+    names = {
+        way: {step["function"] for step in each.module.plans()[0]["steps"] if step["kind"] == "kernel"}
+        for way, each in made.items()
+    }
+    for way, other in (("fused", "columns/4"), ("columns/4", "fused")):
+        for name in names[way] - names[other]:
+            assert made[way].executable.mod.get_function(name, True) is not None
+            assert made[other].executable.mod.get_function(name, True) is None
+
+
+def test_weights_without_values_are_cut_for_scheduling_alone(small_products):
+    """A weight that each call brings stays whole, unless nothing is to be compiled."""
+    builder = relax.BlockBuilder()
+    x, weights_ = (relax.Var(name, relax.TensorType((SIZE, SIZE), "float32")) for name in ("x", "w"))
+    with builder.function("main", [x, weights_], {"num_input": 1}):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.matmul(x, weights_))
+        builder.emit_func_output(result)
+    lower = {unbound: LowerToKernels(libraries=(), variants=True, pieces=(2,), unbound=unbound) for unbound in (0, 1)}
+    assert not extract_variants(lower[0](builder.get())).groups
+    mod = EstimateLatencies("v100-server", "roofline")(lower[1](builder.get()))
+    with pytest.raises(InputError, match="cuts parameter 'w', which has no value"):
+        Place(schedule=forced(get_problem(mod), "columns/2"))(mod)
+
+
+def test_what_is_no_product_is_not_cut(small_products):
+    """A kernel that TVM would not make of a product of these operands."""
+    lowered = LowerToKernels(libraries=(), schedule=False)(gated_module())
+    (kernel,) = (f for v, f in lowered.functions_items() if "tanh" in v.name_hint)
+    operand = relax.Var("x", relax.TensorType((SIZE, SIZE), "float32"))
+    assert products.as_product(kernel, operand, operand) is None
+    assert products.as_product(products.Product(True, operand.ty, operand.ty).kernel(), operand, operand).transposed
 
 
 def test_variants_can_be_left_out():

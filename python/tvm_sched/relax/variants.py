@@ -7,7 +7,7 @@ chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +172,8 @@ class _Offers(Rewriter):
     def _in_pieces(self, pieces: _Pieces, count: int, value: relax.Call) -> Any:
         """The product in pieces, put together, and what was fused to it."""
         product, width = pieces.product, pieces.product.columns // count
-        kernel = self._kernel("NT_matmul" if product.transposed else "matmul", product.kernel(count), (str(product), count))
+        name = "NT_matmul" if product.transposed else "matmul"
+        kernel = self._kernel(name, lambda: product.kernel(count), (str(product), count))
         shape = [int(extent) for extent in pieces.joint.ty.shape.values]
         part = relax.TensorType([*shape[:-1], width], str(pieces.joint.ty.dtype.dtype))
         first, weights = self.value(pieces.first), self.value(pieces.weights)
@@ -180,7 +181,7 @@ class _Offers(Rewriter):
         for k in range(count):
             cut = relax.op.strided_slice(weights, [product.axis], [k * width], [(k + 1) * width])
             made.append(self.emit(relax.call_tir(kernel, [first, self.emit(cut)], part)))
-        join = self._kernel("concatenate", concatenation([part] * count), (str(part), count))
+        join = self._kernel("concatenate", lambda: concatenation([part] * count), (str(part), count))
         together = relax.call_tir(join, made, pieces.joint.ty)
         if not pieces.epilogue:
             return self.emit(together)
@@ -190,16 +191,18 @@ class _Offers(Rewriter):
         given |= dict(zip(inner, made, strict=True))
         return self._call([joined, *pieces.epilogue], pieces.epilogue[-1].var, given)
 
-    def _kernel(self, name: str, function: tvm.tirx.PrimFunc, key: Any) -> tvm.ir.GlobalVar:
-        """A kernel of the module, which has each of them once."""
+    def _kernel(self, name: str, make: Callable[[], tvm.tirx.PrimFunc], key: Any) -> tvm.ir.GlobalVar:
+        """A kernel of the module, which is made once."""
         if key not in self._made:
-            self._made[key] = self._add(name, function)
+            self._made[key] = self._add(name, make())
         return self._made[key]
 
     def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
-        variable = tvm.ir.GlobalVar(relax.BlockBuilder(self.mod).get_unique_name(name))
-        while variable.name_hint in {v.name_hint for v in self.mod.get_global_vars()}:
-            variable = tvm.ir.GlobalVar(f"{variable.name_hint}_1")
+        taken, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
+        while unique in taken:
+            count += 1
+            unique = f"{name}{count}"
+        variable = tvm.ir.GlobalVar(unique)
         relax.expr._update_type(variable, function.ty)
         self.mod.update_func(variable, function)
         return variable
