@@ -4,8 +4,8 @@ import numpy as np
 from tvm import relax
 from tvm.script import tirx as T  # noqa: N812
 
-from tvm_sched.problem import HOST, Problem, load_topology
-from tvm_sched.relax import get_graph, passes
+from tvm_sched.problem import HOST, load_topology
+from tvm_sched.relax import get_graph, get_problem, passes
 from tvm_sched.relax.read_bytes import count_read_bytes
 
 
@@ -62,7 +62,7 @@ def test_loops_that_depend_on_data_say_nothing():
 def test_direct_access_to_a_table_costs_its_rows():
     mod = module(lambda b, rows, w: relax.op.take(w, rows, axis=0, mode="fast"), (100_000, 1024))
     made = passes.EstimateLatencies(load_topology("v100-server"), "roofline")(passes.LowerToKernels(libraries=())(mod))
-    problem = Problem.from_json(str(made.attrs["tvm_sched.problem"]))
+    problem = get_problem(made)
     assert problem.host_bytes(0) == 3 * 8 + 3 * 1024 * 4
     row = problem.route(HOST, 0).nanoseconds(problem.host_bytes(0))
     assert np.all(problem.costs.direct_ns[0] < problem.load_ns(problem.graph.index.tensor_id["w0"], 0) / 100)

@@ -302,7 +302,7 @@ class _Extractor:
 def _read_bytes(inputs: list[str], partial: dict[int, int]) -> dict[str, int] | msgspec.UnsetType:
     """By tensor, of those that a kernel reads in part as each argument that they are."""
     found: dict[str, int] = {}
-    for name in {inputs[position] for position in partial}:
+    for name in {inputs[position] for position in partial if position < len(inputs)}:  # others are results
         positions = [position for position, other in enumerate(inputs) if other == name]
         if len(positions) == 1:
             found[name] = partial[positions[0]]
@@ -369,7 +369,7 @@ def _why(operation: str) -> str:
     if not operation:
         return "it is no call of a kernel, and it could not be inlined into main"
     if operation == "relax.call_tir_inplace":
-        return "it writes into one of its inputs, which a copy of on another device would miss; use R.call_tir"
+        return "it writes into one of its inputs, so that copies on other devices would keep old values; use R.call_tir"
     if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):
         return "memory is planned with the schedule; give the module as it is before TVM allocates (CallTIRRewrite)"
     operator = tvm.ir.Op.get(operation)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ..errors import ProblemError, ScheduleError
 from ..problem import Problem
 from .schedule import Schedule
@@ -27,7 +25,7 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     except ProblemError as error:
         raise ScheduleError(str(error)) from None
     digest = chosen.digest if schedule.problem == problem.digest else schedule.problem
-    return chosen, msgspec.structs.replace(schedule, problem=digest, choice={})
+    return chosen, schedule.replace(problem=digest, choice={})
 
 
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:
@@ -35,4 +33,4 @@ def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) ->
     assert problem.variants is not None
     first = {group.name: group.graph_way for group in problem.variants.groups}
     named = {group: way for group, way in choice.items() if way != first[group]}
-    return msgspec.structs.replace(schedule, problem=problem.digest, choice=named)
+    return schedule.replace(problem=problem.digest, choice=named)

@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from ..problem import FORBIDDEN, HOST, Costs, OpGraph, Problem, Topology
-from ..schedule.schedule import ScheduleIndex
-from ..schedule.simulator import price
+from ..schedule.indexed import ScheduleIndex
 from .graphs import random_graph
 from .schedules import random_schedule
 from .topologies import Style, random_topology
@@ -52,7 +51,7 @@ def random_problem(
     memory = memory or random.choice(["generous", "generous", "tight"])
     problem = Problem(graph, topology, costs)
     if memory == "tight":
-        used = price(problem, ScheduleIndex.of(problem, random_schedule(problem, random.randrange(2**32)))).peak_memory
+        used = ScheduleIndex.of(problem, random_schedule(problem, random.randrange(2**32))).times.peak_memory
         slack = random.choice([1.0, 1.0, 1.3])
         room = [max(1, int(peak * slack)) for peak in used.tolist()]
         members = [msgspec.structs.replace(d, memory=m) for d, m in zip(topology.devices, room, strict=True)]

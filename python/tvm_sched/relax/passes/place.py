@@ -77,7 +77,7 @@ def _leave(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRMod
     if problem.variants is None:
         return leave(mod, SCHEDULE, schedule)
     chosen, without = resolved(problem, schedule)
-    without = msgspec.structs.replace(without, notes=without.notes | ({"choice": schedule.choice} if schedule.choice else {}))
+    without = without.replace(notes=without.notes | ({"choice": schedule.choice} if schedule.choice else {}))
     mod = _with_parts(mod.with_attr(CHOICE, json.dumps(schedule.choice)))
     return leave(leave(mod, PROBLEM, chosen), SCHEDULE, without)
 

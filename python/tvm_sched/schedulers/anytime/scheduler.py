@@ -85,7 +85,7 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     """
     budget = options.budget()
     if problem.variants is None:
-        return _search(problem, options, budget)
+        return _search(problem, options, budget)[0]
     choosing = budget.part(SHARE * budget.work)
     choosing.deadline = min(budget.deadline, time.monotonic() + SHARE * budget.seconds)
     choices = choose(problem, choosing, options.seed)
@@ -94,27 +94,29 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     for k, choice in enumerate(choices):
         part = budget.part(budget.left / (len(choices) - k))
         try:
-            schedule = _search(problem.resolve(choice), options, part, bound_of=problem)
+            schedule, done = _search(problem.resolve(choice), options, part, bound_of=problem)
         except InfeasibleError as error:
             refusals.append(error)
             continue
         found.append(with_choice(problem, schedule, choice))
-        if _ended(schedule) in ("interrupted", "optimal"):
+        if done:
             break
     if not found:
         raise refusals[0]
     return min(found, key=lambda schedule: simulate(problem, schedule).latency_ns)
 
 
-def _ended(schedule: Schedule) -> str:
-    return schedule.certificate.status if schedule.certificate else ""
+def _search(
+    problem: Problem, options: AnytimeOptions, budget: Budget, bound_of: Problem | None = None
+) -> tuple[Schedule, bool]:
+    """The search on a problem without variants, and whether no other is of use: it is proved, or was interrupted.
 
-
-def _search(problem: Problem, options: AnytimeOptions, budget: Budget, bound_of: Problem | None = None) -> Schedule:
-    """The search on a problem without variants; ``bound_of`` is that whose bound holds, with more ways."""
+    ``bound_of`` is the problem whose bound holds, with more ways.
+    """
     state = ScheduleState(problem, options.seed)
     status = improve(state, turns(problem, options, budget.work, bound_of), budget)
-    return msgspec.structs.replace(state.answer(), certificate=Certificate.unchecked("optimal" if state.proved else status))
+    schedule = state.answer().replace(certificate=Certificate.unchecked(status))
+    return schedule, state.proved or status == "interrupted"
 
 
 SCHEDULERS.alias("auto", "anytime")
