@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from variant_cases import CHOICE, gated
 from tvm_sched.errors import InputError, ProblemError
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor, Variants, all_ways, merge_problems, problem_of
 from tvm_sched.testing import random_problem, random_variants
+from variant_cases import CHOICE, gated
 
 
 def test_a_choice_puts_operators_tensors_and_costs_in_the_place_of_the_groups():
@@ -111,7 +111,7 @@ def test_groups_that_wait_for_each_other_are_refused():
 
 @pytest.mark.parametrize("choice", [{"gone": "apart"}, {"gate": "gone"}])
 def test_a_choice_of_what_is_not_there_is_refused(choice):
-    with pytest.raises(InputError, match="'gone'.*there are '"):
+    with pytest.raises(InputError, match=r"'gone'.*there are '"):
         gated().resolve(choice)
 
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers.exhaustive import TooLarge, least_latency
-from variant_cases import CHOICE, gated
 from tvm_sched.errors import ScheduleError
 from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.bounds.variants import without_variants
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule, random_variants
+from variant_cases import CHOICE, gated
 
 
 def by_hand() -> Schedule:
@@ -28,7 +28,8 @@ def test_a_schedule_is_priced_and_verified_with_what_it_chooses():
     verify(problem, schedule)
     assert simulate(problem, schedule).latency_ns == 115
     without, inner = resolved(problem, schedule)
-    assert inner.problem == without.digest and not inner.choice
+    assert inner.problem == without.digest
+    assert not inner.choice
     assert simulate(without, inner).latency_ns == 115
     assert with_choice(problem, inner, schedule.choice) == schedule
 

@@ -68,9 +68,8 @@ def compare(
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
     apart = [[source] for source in sources] if each else [sources]
-    problems = [
-        load_problem(out, group, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs) for group in apart
-    ]
+    given = ModelOptions(input_shape, shape, constant, phase, variants)
+    problems = [load_problem(out, group, topology, given, costs) for group in apart]
     with workers_of(ray):
         answers = _solve_all(out, [(made, name, options[name]) for made in problems for name in names])
     told, complete = [], True

@@ -129,8 +129,8 @@ def compile_model(
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
-        launch_order=launch_order, variants=variants, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
-        parameters="external" if parameters == "file" else parameters,
+        launch_order=launch_order, variants=variants, graph=graph, resident=resident, instances=instances,
+        processor=processor, threads=threads, parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}

@@ -54,7 +54,9 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         names = [self.graph_way, *(alternative.name for alternative in self.alternatives)]
         if not self.operators or not self.alternatives:
-            raise ProblemError(f"group {self.name!r} has no operators or no alternatives; it needs one of each at least")
+            raise ProblemError(
+                f"group {self.name!r} has no operators or no alternatives; it needs one of each at least"
+            )
         if len(set(names)) < len(names) or not all(names):
             raise ProblemError(f"the ways of group {self.name!r} are {names}; each has a name of its own")
 
@@ -126,9 +128,7 @@ class Variants:
     __hash__ = None  # type: ignore[assignment]
 
 
-def choose_graph(
-    graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, str]
-) -> tuple[OpGraph, list[int]]:
+def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, str]) -> tuple[OpGraph, list[int]]:
     """The graph in which each group is computed as it is chosen, as in the graph where it is not named.
 
     An alternative's operators stand in the place of the group's first operator. Activations and parameters that nothing
@@ -178,7 +178,9 @@ def _ways(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
         if name not in known:
             raise ProblemError(f"the choice names group {name!r}; {_listed(known)}")
         if way not in known[name].ways:
-            raise ProblemError(f"the choice names {way!r} for group {name!r}, of whose ways {_listed(known[name].ways)}")
+            raise ProblemError(
+                f"the choice names {way!r} for group {name!r}, of whose ways {_listed(known[name].ways)}"
+            )
     return [group.ways.index(choice.get(group.name, group.graph_way)) for group in groups]
 
 
@@ -238,7 +240,9 @@ def _check_interfaces(graph: OpGraph, group: Group) -> None:
         if missing := outputs - written:
             raise ProblemError(f"{where} does not make {sorted(missing)}, which operators outside of the group read")
         if spurious := written - outputs - own:
-            raise ProblemError(f"{where} makes {sorted(spurious)}, which is neither its own nor read outside of the group")
+            raise ProblemError(
+                f"{where} makes {sorted(spurious)}, which is neither its own nor read outside of the group"
+            )
         for operator in alternative.operators:
             for name in operator.inputs:
                 if name not in names | own | outputs:
@@ -250,4 +254,6 @@ def _check_interfaces(graph: OpGraph, group: Group) -> None:
 
 def _listed(names: Iterable[str]) -> str:
     names = list(names)
-    return f"there are {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}" if names else "there are none"
+    return (
+        f"there are {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}" if names else "there are none"
+    )

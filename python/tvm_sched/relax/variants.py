@@ -23,19 +23,20 @@ from .ways import CALL
 WHOLE, FUSED, APART, COLUMNS = "whole", "fused", "apart", "columns"
 
 _HEAVY = 4
-"""TVM's pattern of kernels to which elementwise ones are fused: products, convolutions, reductions with a loop of their own."""
+"""TVM's pattern of kernels to which elementwise ones are fused: products, convolutions, reductions with a loop of their
+own."""
 
 
 def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool = False) -> tvm.IRModule:
     """Offer other ways to compute the kernels of ``main``.
 
-    *Tails apart.* A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that another
-    heavy kernel makes, and that kernel need not come before the heavy operation (a gate of a Llama's feed-forward network, the
-    sum of two convolutions), fusing makes the heavy operation wait for it. Apart, the *head* is all of the kernel that does not
-    need that activation, and the *tail* the rest.
+    *Tails apart.* A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that
+    another heavy kernel makes, and that kernel need not come before the heavy operation (a gate of a Llama's
+    feed-forward network, the sum of two convolutions), fusing makes the heavy operation wait for it. Apart, the *head*
+    is all of the kernel that does not need that activation, and the *tail* the rest.
 
-    *Columns.* A product with a matrix of weights is computed in pieces, each of which makes some of the columns and needs only
-    those of the weights; a last kernel puts them together and does what was fused to the product.
+    *Columns.* A product with a matrix of weights is computed in pieces, each of which makes some of the columns and
+    needs only those of the weights; a last kernel puts them together and does what was fused to the product.
 
     Parameters
     ----------
@@ -164,8 +165,8 @@ class _Offers(Rewriter):
             given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
             given[split.joint] = self._call(split.head, split.joint, given)
             ways[APART] = self._call(split.tail, split.tail[-1].var, given)
-        for count in pieces.counts if pieces else ():
-            ways[f"{COLUMNS}/{count}"] = self._in_pieces(pieces, count, value)
+        if pieces is not None:
+            ways |= {f"{COLUMNS}/{count}": self._in_pieces(pieces, count, value) for count in pieces.counts}
         names = [tvm.ir.StringImm(name) for name in ways]
         return self.emit(relax.op.call_pure_packed(CALL, *ways.values(), *names, ty_args=fused.ty))
 

@@ -18,8 +18,8 @@ def heft(problem: Problem, options: NoOptions) -> Schedule:
 
     Topcuoglu, Hariri and Wu, *Performance-effective and low-complexity task scheduling for heterogeneous computing* (IEEE
     TPDS 13, 2002). Ranks are of mean times, as there. What is added: loads of parameters and copies take their turns on
-    buses and links, also in gaps, and direct host access is tried beside loading. O(tensors read x devices x gaps). Of variants
-    it takes those with which its schedule is fastest, tried class after class of like groups.
+    buses and links, also in gaps, and direct host access is tried beside loading. O(tensors read x devices x gaps). Of
+    variants it takes those with which its schedule is fastest, tried class after class of like groups.
 
     Raises
     ------

@@ -30,14 +30,16 @@ def random_variants(problem: Problem, seed: int, groups: int = 2) -> Problem:
 def _group(random: Random, graph: OpGraph, operator: Operator) -> Group:
     kinds = {tensor.name: tensor for tensor in graph.tensors}
     index = graph.index
-    used = [n for n in operator.outputs if index.consumers[index.tensor_id[n]] or n in graph.outputs] or operator.outputs[:0]
+    used = [
+        n for n in operator.outputs if index.consumers[index.tensor_id[n]] or n in graph.outputs
+    ] or operator.outputs[:0]
     alternatives = []
-    for k in random.sample(["chain", 1, 2, 3, 4], random.choice([1, 2, 3])):
-        label = str(k) if k == "chain" else f"heads/{k}"
+    for k in random.sample(range(5), random.choice([1, 2, 3])):
+        label = f"heads/{k}" if k else "chain"
         where = f"{operator.name}/{label}"
         own: list[Tensor] = []
         heads: list[Operator] = []
-        count = 2 if k == "chain" else int(k)
+        count = k or 2
         late = [name for name in operator.inputs if random.random() < 0.3]
         for i in range(count):
             inputs = []
@@ -48,11 +50,11 @@ def _group(random: Random, graph: OpGraph, operator: Operator) -> Group:
                     own.append(Tensor(inputs[-1], -(-tensor.size // count), "parameter"))
                 elif name not in late:
                     inputs.append(name)
-            if k == "chain" and i:
+            if not k and i:
                 inputs.append(heads[-1].outputs[0])
             own.append(Tensor(f"{where}/{i}:0", random.randint(0, 2000)))
             heads.append(Operator(f"{where}/{i}", "head", tuple(inputs), (own[-1].name,), operator.flops // count))
-        read = heads[-1:] if k == "chain" else heads
+        read = heads if k else heads[-1:]
         tail = Operator(f"{where}/tail", "tail", (*(o.outputs[0] for o in read), *late), tuple(used))
         alternatives.append(Alternative(label, (*heads, tail), tuple(own)))
     return Group(f"group of {operator.name}", (operator.name,), tuple(alternatives))

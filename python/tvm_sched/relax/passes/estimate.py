@@ -21,7 +21,8 @@ from ..profiling.other_load import OtherLoad
 class EstimateLatencies:
     """Make the scheduling problem: operator graph, topology and the latency of each operator on each device.
 
-    Reads ``main``, lowered to kernels, with all ways in which they can be computed; leaves the problem as a JSON document in the attribute ``tvm_sched.problem``.
+    Reads ``main``, lowered to kernels, with all ways in which they can be computed; leaves the problem as a JSON
+    document in the attribute ``tvm_sched.problem``.
 
     Parameters
     ----------

@@ -45,7 +45,8 @@ class LowerToKernels:
     device_kind : {"cpu", "cuda"}
         What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
     variants : bool
-        Whether ``main`` holds other ways to compute fused kernels, too (`tvm_sched.relax.variants`), of which `Place` chooses.
+        Whether ``main`` holds other ways to compute fused kernels, too (`tvm_sched.relax.variants`), of which `Place`
+        chooses.
     pieces : sequence of int
         Numbers of pieces into which products with weights may be cut then.
     unbound : bool
@@ -98,7 +99,6 @@ class LowerToKernels:
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
-
 
     def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
         transform = relax.transform

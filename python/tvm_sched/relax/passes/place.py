@@ -24,8 +24,9 @@ class Place:
     """Choose the device of each operator, how each parameter gets there, and the order of everything.
 
     Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
-    submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the ways that
-    the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these ways alone.
+    submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the
+    ways that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these ways
+    alone.
 
     Parameters
     ----------

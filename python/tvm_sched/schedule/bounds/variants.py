@@ -3,23 +3,24 @@
 Notes
 -----
 Of each group the ways have one of two forms here: one operator, or *heads*, which read nothing that the group makes, and a
-*tail*, which reads them and makes all that others read. Let ``n`` be the most heads of any way. The group becomes ``n`` heads
-and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of ``k`` heads, the
-tail to the tail, and all of them to the operator of a way of one. Take any schedule of any choice, and let each operator of it
-do what belongs to it, one after another on its own device, the heads first. That is a schedule of the relaxed problem, and it
-ends no later, because
+*tail*, which reads them and makes all that others read. Let ``n`` be the most heads of any way. The group becomes ``n``
+heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
+``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Take any schedule of any choice, and
+let each operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule
+of the relaxed problem, and it ends no later, because
 
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
 - *inputs*: a head or tail reads only activations that all operators read to which it belongs;
-- *activations*: the copies of what heads make take no longer, over each route, than that of the one tensor in whose place they
-  stand; within one operator there are none. Where that cannot be, the tail reads the first head only;
-- *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the operator to
-  which it belongs has for itself alone: all those parts together occupy each bus no longer than that tensor, and no longer than
-  a direct read of it. With one head it also reads host tensors that others read too, if all ways do. Where that cannot be, it
-  reads none.
+- *activations*: the copies of what heads make take no longer, over each route, than that of the one tensor in whose
+  place they stand; within one operator there are none. Where that cannot be, the tail reads the first head only;
+- *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the
+  operator to which it belongs has for itself alone: all those parts together occupy each bus no longer than that
+  tensor, and no longer than a direct read of it. With one head it also reads host tensors that others read too, if all
+  ways do. Where that cannot be, it reads none.
 
 What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while any
-operator that makes that ends. Memory is not limited, which no bound looks at, nor at how host tensors get from device to device.
+operator that makes that ends. Memory is not limited, which no bound looks at, nor at how host tensors get from device
+to device.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def without_variants(problem: Problem) -> Problem:
             operators.append(operator)
             normal.append(problem.costs.operator_ns[o])
             direct.append(problem.costs.direct_ns[o])
-    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(problem.graph.outputs)
+    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(
+        problem.graph.outputs
+    )
     kept = tuple(tensor for tensor in tensors.values() if tensor.name in used)
     graph = OpGraph(problem.graph.name, tuple(operators), kept, problem.graph.outputs)
     shape = (len(operators), len(problem.topology.devices))
@@ -80,8 +83,11 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Operator:
-    """An operator of a way: its times by device, the activations that it reads from outside of the group, its largest host
-    tensor that nobody else reads, other host tensors that it reads, the largest activation that it gives to the tail."""
+    """An operator of a way.
+
+    Its times by device, the activations that it reads from outside of the group, its largest host tensor that nobody else
+    reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
+    """
 
     normal: Array
     direct: Array
@@ -189,7 +195,9 @@ class _Maker:
     def _joined(self, group: Group, ways: Sequence[_Way], needed: Sequence[str]) -> _Part | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
         count = max(len(way.heads) for way in ways)
-        places = [[way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)]
+        places = [
+            [way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)
+        ]
         shares = [[_share(way, i, count) for way in ways] for i in range(count)]
         heads = [_head(row, share) for row, share in zip(places, shares, strict=True)]
         name = group.operators[0]
@@ -202,7 +210,9 @@ class _Maker:
             if not hosts:
                 normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
             joined = all(size >= 0 for size in sizes)
-            made = Tensor(f"{name}/head{i}", sizes[i] if joined else min((p.gives for p in row if p.gives >= 0), default=0))
+            made = Tensor(
+                f"{name}/head{i}", sizes[i] if joined else min((p.gives for p in row if p.gives >= 0), default=0)
+            )
             feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if way.heads)
             if feeds and (joined or i == 0):
                 given.append(made.name)
@@ -241,7 +251,8 @@ class _Maker:
     def _readable(self, size: int, direct: Array) -> bool:
         """Whether so many bytes can be read directly in the given times."""
         return all(
-            direct[d] == FORBIDDEN or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
+            direct[d] == FORBIDDEN
+            or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
             for d in range(len(direct))
         )
 
@@ -251,7 +262,9 @@ class _Maker:
             return 0
         return _largest(
             min(size // count for size, count in wholes),
-            lambda s: all(count * r.nanoseconds(s) <= r.nanoseconds(size) for size, count in wholes if count > 1 for r in routes),
+            lambda s: all(
+                count * r.nanoseconds(s) <= r.nanoseconds(size) for size, count in wholes if count > 1 for r in routes
+            ),
         )
 
     @property
@@ -315,4 +328,6 @@ def _tail(ways: Sequence[_Way], part: _Part) -> Array | None:
 
 def _modes(part: _Part) -> list[Array]:
     """Times of the heads while an operator reads directly: those without host tensors take their normal times."""
-    return [np.where(direct == FORBIDDEN, normal, direct) for normal, direct in zip(part.normal, part.direct, strict=True)]
+    return [
+        np.where(direct == FORBIDDEN, normal, direct) for normal, direct in zip(part.normal, part.direct, strict=True)
+    ]

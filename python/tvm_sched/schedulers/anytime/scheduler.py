@@ -75,8 +75,9 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     blocks of operators and local search over events each have a share of the work; where the costs know operators
     together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
 
-    Of a problem with variants, list scheduling chooses among the ways first (`tvm_sched.schedulers.anytime.variants`), with a
-    fifth of the work; the rest goes on with what it chose, and with the graph's own ways where these are nearly as fast.
+    Of a problem with variants, list scheduling chooses among the ways first (`tvm_sched.schedulers.anytime.variants`),
+    with a fifth of the work; the rest goes on with what it chose, and with the graph's own ways where these are nearly
+    as fast.
 
     Raises
     ------

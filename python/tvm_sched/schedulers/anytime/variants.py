@@ -1,4 +1,4 @@
-"""`anytime` on problems with variants: list scheduling chooses among the ways, then the search goes on with what it chose."""
+"""`anytime` on problems with variants: list scheduling chooses among the ways, and the search goes on with that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ OPERATORS_PER_SECOND = 40_000
 """Operators of which problems are made in a second, roughly, on one core of a server."""
 
 RIVAL = 1.05
-"""The graph's own ways are searched too where list scheduling finds them at most so many times as slow as the best choice."""
+"""The graph's own ways are searched too where list scheduling finds them at most so many times as slow as the best
+choice."""
 
 
 @dataclass

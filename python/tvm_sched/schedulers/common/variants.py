@@ -56,7 +56,7 @@ class ChoiceSearch:
         begin = self._random.randrange(len(names))
         length = self._random.choice((1, 2, 4, len(names)))
         way = self._random.choice(self._ways[names[0]])
-        return self._try({name: way for name in names[begin : begin + length]})
+        return self._try(dict.fromkeys(names[begin : begin + length], way))
 
     def _by_class(self) -> Iterator[bool]:
         for names in self._classes:
