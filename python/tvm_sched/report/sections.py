@@ -52,11 +52,11 @@ def summary_table(views: Sequence[View]) -> str:
     first: dict[str, int] = {}
     longest: dict[str, int] = {}
     for view in views:
-        longest[view.problem.digest] = max(longest.get(view.problem.digest, 1), view.predicted.latency_ns)
+        longest[view.posed.digest] = max(longest.get(view.posed.digest, 1), view.predicted.latency_ns)
     rows = []
     for n, view in enumerate(views):
         latency, certificate = view.predicted.latency_ns, view.schedule.certificate
-        base = first.setdefault(view.problem.digest, latency)
+        base = first.setdefault(view.posed.digest, latency)
         rows.append(
             [
                 f'<a href="#entry-{n}" data-entry="{n}">{escape(view.title)}</a>',
@@ -68,7 +68,7 @@ def summary_table(views: Sequence[View]) -> str:
                 escape(certificate.bound) if certificate else NONE,
                 f"{base / latency:.2f}×" if latency else NONE,
                 format_time(view.schedule.seconds) if view.schedule.seconds else NONE,
-                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[view.problem.digest]),
+                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[view.posed.digest]),
             ]
         )
     return table(head, rows, "summary", numbers=2)
@@ -78,7 +78,7 @@ def most_telling(views: Sequence[View]) -> int:
     """The entry to open first: the one with the largest speed-up over the first of its problem."""
     first: dict[str, int] = {}
     latencies = [max(view.predicted.latency_ns, 1) for view in views]
-    speedups = [first.setdefault(v.problem.digest, ns) / ns for v, ns in zip(views, latencies, strict=True)]
+    speedups = [first.setdefault(v.posed.digest, ns) / ns for v, ns in zip(views, latencies, strict=True)]
     return speedups.index(max(speedups))
 
 
