@@ -12,7 +12,7 @@ from ..schedule import Schedule, Timeline
 from ..schedule.simulator import simulate
 from .chart_data import chart_data
 from .page import require_plotly, write_page
-from .sections import entry_section, most_telling, summary_table
+from .sections import View, entry_section, most_telling, summary_table
 
 
 class Entry(NamedTuple):
@@ -33,16 +33,6 @@ class Entry(NamedTuple):
     schedule: Schedule
     timelines: Sequence[Timeline] = ()
     problem: Problem | None = None
-
-
-class View(NamedTuple):
-    """An entry with all that is drawn: its problem, the simulated timeline, and the others."""
-
-    title: str
-    schedule: Schedule
-    problem: Problem
-    predicted: Timeline
-    others: tuple[Timeline, ...]
 
 
 def write_report(
