@@ -12,7 +12,7 @@ from ..schedule import Schedule, Timeline, resolved
 from ..schedule.simulator import simulate
 from .chart_data import chart_data
 from .page import require_plotly, write_page
-from .sections import entry_section, most_telling, summary_table
+from .sections import View, entry_section, most_telling, summary_table
 
 
 class Entry(NamedTuple):
@@ -33,20 +33,6 @@ class Entry(NamedTuple):
     schedule: Schedule
     timelines: Sequence[Timeline] = ()
     problem: Problem | None = None
-
-
-class View(NamedTuple):
-    """An entry with all that is drawn: its problem, the simulated timeline, and the others.
-
-    Of a problem with variants, ``problem`` and ``schedule`` are what was chosen; ``posed`` is the problem that was posed.
-    """
-
-    title: str
-    schedule: Schedule
-    problem: Problem
-    predicted: Timeline
-    others: tuple[Timeline, ...]
-    posed: Problem
 
 
 def write_report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,10 +16,21 @@ from .drawing import topology_svg
 from .figures import device_of_lane, lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
 
-if TYPE_CHECKING:
-    from .html import View
-
 NONE = '<span class="none">–</span>'
+
+
+class View(NamedTuple):
+    """An entry with all that is drawn: its problem, the simulated timeline, and the others.
+
+    Of a problem with variants, ``problem`` and ``schedule`` are what was chosen; ``posed`` is the problem that was posed.
+    """
+
+    title: str
+    schedule: Schedule
+    problem: Problem
+    predicted: Timeline
+    others: tuple[Timeline, ...]
+    posed: Problem
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:

@@ -184,7 +184,7 @@ class ScheduleIndex:
     def violations(self, limit: int) -> list[Violation]:
         """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
         rows = self._asked(lambda: self.native.violations(limit))
-        return [describe(self.problem, self, row) for row in rows]
+        return [describe(self.problem, self.placements, self.transfers, row) for row in rows]
 
     def holdings(self) -> Array:
         """Rows of tensor, device, begin, end: what lies where, from when to when, in nanoseconds."""
