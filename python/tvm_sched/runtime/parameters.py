@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..files import folder_beside
 
 _ALIGNMENT = 64
 _MARK = "tvm_sched.content"
@@ -42,6 +41,8 @@ def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.n
     ValueError
         If an array's data type has no name in the format; the message names the parameter.
     """
+    from ..files import folder_beside  # its parsers take 10 ms to import, which loading an artifact need not wait for
+
     order = sorted(parameters, key=lambda name: (parameters[name].nbytes % _ALIGNMENT != 0, name))
     target = Path(path)
     header, mark = _header(order, parameters)
