@@ -1,7 +1,8 @@
 """Random torch modules exported, compiled here and compared with torch: right, refused, wrong.
 
-``python benchmarks/torch_fuzz.py --count 500 --seed 0`` ends with status 1 where a module is wrong or the compiler fails with
-another error than its own; the first is printed shrunk with ``--shrink``. Tolerances: `tvm_sched.testing.torch_modules`.
+``python benchmarks/torch_fuzz.py --count 500 --seed 0`` ends with status 1 where a module is wrong or the compiler fails
+with another error than its own; the first is printed shrunk with ``--shrink``.
+Tolerances: `tvm_sched.testing.torch_modules`.
 """
 
 from __future__ import annotations

@@ -23,22 +23,37 @@ def shape(b: ModuleBuilder, draw: Draw) -> None:
     if x is None:
         return
     rank = x.rank
-    forms = [f"{x.name}.reshape(-1)", f"{x.name}.unsqueeze({draw(st.integers(-rank - 1, rank))})", f"{x.name}.squeeze()",
-             f"{x.name}.flatten()", f"{x.name}.expand({draw(st.sampled_from([2, 1]))}, {', '.join(['-1'] * rank)})"]  # fmt: skip
+    forms = [
+        f"{x.name}.reshape(-1)",
+        f"{x.name}.unsqueeze({draw(st.integers(-rank - 1, rank))})",
+        f"{x.name}.squeeze()",
+        f"{x.name}.flatten()",
+        f"{x.name}.expand({draw(st.sampled_from([2, 1]))}, {', '.join(['-1'] * rank)})",
+    ]
     if rank:
         axis = _axis(draw, rank)
         order = tuple(draw(st.permutations(range(rank))))
         size = x.shape[axis]
-        forms += [f"{x.name}.permute({order})", f"{x.name}.transpose({axis}, {_axis(draw, rank)})",
-                  f"{x.name}.squeeze({axis})", f"{x.name}.flip({axis})", f"{x.name}.roll({draw(st.integers(-3, 3))}, {axis})",
-                  f"{x.name}.repeat({', '.join(str(draw(st.integers(1, 2))) for _ in range(rank))})",
-                  f"{x.name}.repeat_interleave(2, dim={axis})", f"{x.name}.permute({order}).contiguous().view(-1)",
-                  f"{x.name}.flatten({draw(st.integers(0, rank - 1))})", f"torch.movedim({x.name}, {axis}, 0)",
-                  f"{x.name}.unfold({axis}, {max(1, size // 2)}, 1)", f"torch.rot90({x.name})",
-                  f"F.pad({x.name}, ({draw(st.integers(0, 2))}, {draw(st.integers(-1, 2))}), value=1)",
-                  f"F.pad({x.name}, (1, 1), mode='{draw(st.sampled_from(['reflect', 'replicate', 'circular']))}')",
-                  f"torch.tril({x.name}, {draw(st.integers(-1, 1))})", f"torch.triu({x.name}, {draw(st.integers(-1, 1))})",
-                  f"torch.diagonal({x.name}, {draw(st.integers(-1, 1))})", f"torch.atleast_3d({x.name})"]  # fmt: skip
+        forms += [
+            f"{x.name}.permute({order})",
+            f"{x.name}.transpose({axis}, {_axis(draw, rank)})",
+            f"{x.name}.squeeze({axis})",
+            f"{x.name}.flip({axis})",
+            f"{x.name}.roll({draw(st.integers(-3, 3))}, {axis})",
+            f"{x.name}.repeat({', '.join(str(draw(st.integers(1, 2))) for _ in range(rank))})",
+            f"{x.name}.repeat_interleave(2, dim={axis})",
+            f"{x.name}.permute({order}).contiguous().view(-1)",
+            f"{x.name}.flatten({draw(st.integers(0, rank - 1))})",
+            f"torch.movedim({x.name}, {axis}, 0)",
+            f"{x.name}.unfold({axis}, {max(1, size // 2)}, 1)",
+            f"torch.rot90({x.name})",
+            f"F.pad({x.name}, ({draw(st.integers(0, 2))}, {draw(st.integers(-1, 2))}), value=1)",
+            f"F.pad({x.name}, (1, 1), mode='{draw(st.sampled_from(['reflect', 'replicate', 'circular']))}')",
+            f"torch.tril({x.name}, {draw(st.integers(-1, 1))})",
+            f"torch.triu({x.name}, {draw(st.integers(-1, 1))})",
+            f"torch.diagonal({x.name}, {draw(st.integers(-1, 1))})",
+            f"torch.atleast_3d({x.name})",
+        ]
         if size % 2 == 0 and size:
             forms.append(f"{x.name}.unflatten({axis}, (2, {size // 2}))")
     b.emit(draw(st.sampled_from(forms)), [x], exact=True)
@@ -67,10 +82,17 @@ def pieces(b: ModuleBuilder, draw: Draw) -> None:
     axis = _axis(draw, x.rank)
     size = x.shape[axis]
     cut = draw(st.integers(0, size))
-    form = draw(st.sampled_from([f"torch.split({x.name}, {draw(st.integers(1, size))}, {axis})", f"{x.name}.unbind({axis})",
-                                 f"torch.split({x.name}, [{cut}, {size - cut}], {axis})",
-                                 f"torch.chunk({x.name}, {draw(st.integers(1, 3))}, {axis})",
-                                 f"torch.tensor_split({x.name}, 2, {axis})"]))  # fmt: skip
+    form = draw(
+        st.sampled_from(
+            [
+                f"torch.split({x.name}, {draw(st.integers(1, size))}, {axis})",
+                f"{x.name}.unbind({axis})",
+                f"torch.split({x.name}, [{cut}, {size - cut}], {axis})",
+                f"torch.chunk({x.name}, {draw(st.integers(1, 3))}, {axis})",
+                f"torch.tensor_split({x.name}, 2, {axis})",
+            ]
+        )
+    )
     b.emit_all(form, [x], exact=True)
 
 
@@ -111,12 +133,36 @@ def gather(b: ModuleBuilder, draw: Draw) -> None:
         return
     axis = _axis(draw, x.rank)
     size, name = x.shape[axis], x.name
-    form = draw(st.sampled_from(["gather", "index_select", "take", "take_along_dim", "scatter", "scatter_add", "index_put",
-                                 "embedding", "one_hot", "index_add", "scatter_value", "select_scatter", "slice_scatter",
-                                 "masked_scatter", "index_fill", "scatter_reduce", "bucketize", "bincount"]))  # fmt: skip
+    form = draw(
+        st.sampled_from(
+            [
+                "gather",
+                "index_select",
+                "take",
+                "take_along_dim",
+                "scatter",
+                "scatter_add",
+                "index_put",
+                "embedding",
+                "one_hot",
+                "index_add",
+                "scatter_value",
+                "select_scatter",
+                "slice_scatter",
+                "masked_scatter",
+                "index_fill",
+                "scatter_reduce",
+                "bucketize",
+                "bincount",
+            ]
+        )
+    )
     if form in ("select_scatter", "slice_scatter"):
-        text = f"{name}.select_scatter({name}.select({axis}, 0), {axis}, {size - 1})" if form == "select_scatter" else (
-            f"{name}.slice_scatter({name}.narrow({axis}, 0, 1) * 2, {axis}, {size - 1}, {size})")  # fmt: skip
+        text = (
+            f"{name}.select_scatter({name}.select({axis}, 0), {axis}, {size - 1})"
+            if form == "select_scatter"
+            else (f"{name}.slice_scatter({name}.narrow({axis}, 0, 1) * 2, {axis}, {size - 1}, {size})")
+        )
         b.emit(text, [x], exact=True)
         return
     if form == "bucketize":
@@ -162,13 +208,29 @@ def creation(b: ModuleBuilder, draw: Draw) -> None:
     if x is None:
         return
     size = x.shape[0] if x.rank else 2
-    text = draw(st.sampled_from([
-        f"torch.arange({size})", f"torch.arange(0, {size}, 0.5)", f"torch.zeros_like({x.name})", f"torch.ones_like({x.name})",
-        f"torch.full_like({x.name}, 3)", f"torch.eye({size})", f"torch.linspace(-1, 1, {size})", f"{x.name}.new_zeros({size}, 2)",
-        f"torch.full(({size},), 2.5)", "torch.tensor([1, 2, 3])", "torch.tensor(0.25)", f"torch.ones({size}, dtype=torch.bool)",
-        f"{x.name}.new_full(({size},), 2)", f"torch.meshgrid(torch.arange({size}), torch.arange(3), indexing='ij')[0]",
-        f"torch.zeros({size}, dtype=torch.int32)", f"torch.tril_indices({size}, 3)", f"torch.ones({size}, {size}).tril().bool()",
-    ]))  # fmt: skip
+    text = draw(
+        st.sampled_from(
+            [
+                f"torch.arange({size})",
+                f"torch.arange(0, {size}, 0.5)",
+                f"torch.zeros_like({x.name})",
+                f"torch.ones_like({x.name})",
+                f"torch.full_like({x.name}, 3)",
+                f"torch.eye({size})",
+                f"torch.linspace(-1, 1, {size})",
+                f"{x.name}.new_zeros({size}, 2)",
+                f"torch.full(({size},), 2.5)",
+                "torch.tensor([1, 2, 3])",
+                "torch.tensor(0.25)",
+                f"torch.ones({size}, dtype=torch.bool)",
+                f"{x.name}.new_full(({size},), 2)",
+                f"torch.meshgrid(torch.arange({size}), torch.arange(3), indexing='ij')[0]",
+                f"torch.zeros({size}, dtype=torch.int32)",
+                f"torch.tril_indices({size}, 3)",
+                f"torch.ones({size}, {size}).tril().bool()",
+            ]
+        )
+    )
     b.emit(text, [], exact="linspace" not in text)
 
 

@@ -66,7 +66,7 @@ def _as_tensor(value: npt.NDArray[np.generic]) -> tvm.runtime.Tensor:
         return tvm.runtime.tensor(value)
     memory = (ctypes.c_byte * value.nbytes).from_address(value.ctypes.data)
     memory.owner = value  # type: ignore[attr-defined]
-    return tvm.runtime.from_dlpack(np.frombuffer(memory, value.dtype.type).reshape(value.shape))
+    return tvm.runtime.from_dlpack(np.frombuffer(memoryview(memory), value.dtype.type).reshape(value.shape))
 
 
 def number_of_inputs(function: relax.Function) -> int:

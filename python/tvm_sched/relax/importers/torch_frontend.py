@@ -75,8 +75,7 @@ class _Importer(ExportedProgramImporter):
 
 def _unsupported(node: Any, why: str) -> UnsupportedOperator:
     name = getattr(node.target, "__name__", str(node.target))
-    source, index = (node.args[0], node.args[1]) if name == "getitem" else (None, None)
-    of = f", output {index} of {source.target.__name__}" if hasattr(source, "target") else ""
+    of = f", output {node.args[1]} of {node.args[0].target.__name__}" if name == "getitem" else ""
     return UnsupportedOperator(f"operator {name} (node {node.name!r}{of}): {why}")
 
 

@@ -140,10 +140,7 @@ def _taps(name: str, size: int, length: int, scale: float, corners: bool) -> tup
         moved = at + 0.5 if "exact" in name else at
         chosen = np.floor((moved * np.float32(scale)).astype("float32")).astype("int64")
         return np.minimum(chosen, size - 1)[:, None], np.ones((length, 1))
-    if corners:
-        places = at * ((size - 1) / (length - 1) if length > 1 else 0.0)
-    else:
-        places = (at + 0.5) * scale - 0.5
+    places = at * ((size - 1) / (length - 1) if length > 1 else 0.0) if corners else (at + 0.5) * scale - 0.5
     if "cubic" in name:
         indices = np.floor(places).astype("int64")[:, None] + np.arange(-1, 3)
         return np.clip(indices, 0, size - 1), cubic(indices - places[:, None], -0.75)

@@ -199,8 +199,16 @@ def fill(call: Call) -> relax.Expr:
     return number if not call.shape else call.emit(relax.op.full(call.shape, number, call.dtype))
 
 
-@converter("arange.start_step", "arange.default", "arange.start", "linspace.default", "eye.default", "eye.m", "tril_indices.default",
-           "triu_indices.default")  # fmt: skip
+@converter(
+    "arange.start_step",
+    "arange.default",
+    "arange.start",
+    "linspace.default",
+    "eye.default",
+    "eye.m",
+    "tril_indices.default",
+    "triu_indices.default",
+)
 def computed(call: Call) -> relax.Expr:
     """Tensors that depend on numbers alone: torch computes them; long ones are computed when the model runs."""
     import torch

@@ -1,5 +1,6 @@
-"""Operators of torch.export programs on single elements: operands promoted as torch does, where TVM's frontend takes the
-type of the first, and the arguments that it leaves out.
+"""Operators of torch.export programs on single elements.
+
+Operands are promoted as torch does, where TVM's frontend takes the type of the first, and no argument is left out.
 """
 
 from __future__ import annotations
