@@ -2,9 +2,9 @@
 
 Importers write them on wider types, less their zero points: ``conv2d(astype(x) - zero, weights)``. The kernel reads ``x``
 itself; the sums are the same, whatever zero points there are. Where a model dequantises before it convolves
-(``conv2d((astype(x) - zero) * scale, weights)``, ONNX's QDQ form), weights that are integers times a scale for each output are
-taken apart, and the scales multiply the sums. What follows (bias, scales, rounding) is elementwise and left to the compiler,
-which fuses it into one step. Only for processors with AVX512-VNNI, AVX-VNNI or AMX: on others oneDNN's sums
+(``conv2d((astype(x) - zero) * scale, weights)``, ONNX's QDQ form), weights that are integers times a scale for each output
+are taken apart, and the scales multiply the sums. What follows (bias, scales, rounding) is elementwise and left to the
+compiler, which fuses it into one step. Only for processors with AVX512-VNNI, AVX-VNNI or AMX: on others oneDNN's sums
 saturate, and the wider types compute.
 """
 
