@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
 
 from relax import cases
 from tvm_sched.errors import InputError
@@ -84,6 +85,15 @@ def test_constants_must_be_lifted_first():
     mod, _ = cases.constants_only()
     with pytest.raises(InputError, match="run LowerToKernels"):
         extract(mod)
+
+
+def test_what_gives_no_tensor_is_named():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 4), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.shape_of(x)))
+    with pytest.raises(InputError, match=r"R\.shape_of gives no tensor"):
+        extract(builder.get())
 
 
 def test_operators_that_are_not_lowered_are_named():

@@ -216,6 +216,10 @@ class _Extractor:
         if operation == "relax.call_pure_packed":
             arguments = relax.Tuple(list(call.args[1:]))
             return self._operator(call, _symbol(call.args[0]), arguments, where, external=True, packed=True)
+        if not isinstance(call.ty, (relax.TensorType, relax.TupleType)):
+            raise InputError(
+                f"{where}: {describe(call)} gives no tensor ({call.ty}), and kernels take and give tensors only"
+            )
         raise InputError(f"{where}: {describe(call)} cannot be scheduled: {_why(operation)}")
 
     def _operator(
