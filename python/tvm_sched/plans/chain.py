@@ -69,6 +69,7 @@ class Chain:
         time_ns = np.zeros((len(model.units), len(machine.places)), dtype=np.int64)
         for phase in model.phases:
             latencies = machine.latencies(phase.timed, costs)
+            latencies[list(phase.free)] = 0
             problems.append(Problem(phase.graph, planned, Costs(latencies, source=costs)))
             for u, members in enumerate(phase.members):
                 time_ns[u] += phase.repeats * problems[-1].costs.operator_ns[list(members)].sum(axis=0)

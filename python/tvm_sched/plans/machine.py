@@ -67,13 +67,20 @@ class Machine:
     topology : Topology
         As the user gave it.
     places : tuple of Place
+    staged : bool
+        Activations go from GPU to GPU through host memory, as the runtime has no other way.
     """
 
     topology: Topology
     places: tuple[Place, ...]
+    staged: bool = False
 
     def route(self, a: int, b: int) -> Route:
         """How activations get from one place to another; raises `InputError` where nothing joins them."""
+        source, target = (_host_route(self.topology, self.places[p]) for p in (a, b))
+        if self.staged and source is not None and target is not None:
+            speed = 1 / (1 / source.bandwidth + 1 / target.bandwidth)
+            return Route((), speed, source.latency + target.latency)
         return _route(self.topology, self.places[a], self.places[b])
 
     @cached_property

@@ -28,6 +28,8 @@ class Phase:
         Operators of each unit.
     repeats : int
         How often the phase runs in what is priced.
+    free : frozenset of int
+        Operators that take no time.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Phase:
     timed: OpGraph
     members: tuple[tuple[int, ...], ...]
     repeats: int = 1
+    free: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class UnitModel:
         phases = tuple(
             Phase(
                 phase.name, phase.graph, phase.timed,
-                tuple(tuple(chain.from_iterable(phase.members[u] for u in group)) for group in groups), phase.repeats,
+                tuple(tuple(chain.from_iterable(phase.members[u] for u in group)) for group in groups), phase.repeats, phase.free,
             )
             for phase in self.phases
         )  # fmt: skip

@@ -24,6 +24,8 @@ class OperatorModel:
         What the file holds, for those who write plans.
     names : tuple of str
         What the file calls each operator of the graph.
+    free : frozenset of int
+        Operators that move no bytes.
     """
 
     kind: str
@@ -31,9 +33,10 @@ class OperatorModel:
     graph: OpGraph
     loaded: Any = field(repr=False)
     names: tuple[str, ...]
+    free: frozenset[int] = frozenset()
 
     def units(self) -> UnitModel:
         """Each operator is a unit; all run once."""
         members = tuple((o,) for o in range(len(self.graph.operators)))
-        phase = Phase("run", self.graph, self.graph, members)
+        phase = Phase("run", self.graph, self.graph, members, free=self.free)
         return UnitModel(self.graph.name, self.names, (phase,))

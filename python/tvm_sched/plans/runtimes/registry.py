@@ -14,6 +14,8 @@ RUNTIMES: Registry[type[Runtime]] = Registry(
             ("accelerate", "accelerate", "Accelerate"),
             ("vllm", "vllm", "Vllm"),
             ("llama.cpp", "llama_cpp", "LlamaCpp"),
+            ("onnxruntime", "onnx_runtime", "OnnxRuntime"),
+            ("openvino", "openvino", "OpenVino"),
             ("torch", "torch", "Torch"),
         )
     },

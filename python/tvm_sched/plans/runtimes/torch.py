@@ -72,11 +72,11 @@ class Torch(Runtime):
         """A Python module with a function ``place``."""
         made = self.settings(request, split)
         if "modules" in made:
-            return {self.file: _with_table("_modules_script.py", "MODULES", made["modules"])}
-        return {self.file: _with_table("_program_script.py", "RUNS", made["runs"])}
+            return {self.file: with_table("_modules_script.py", "MODULES", made["modules"])}
+        return {self.file: with_table("_program_script.py", "RUNS", made["runs"])}
 
 
-def _with_table(template: str, name: str, table: dict[str, str]) -> str:
+def with_table(template: str, name: str, table: dict[str, str]) -> str:
     """A template whose empty table is filled."""
     text = (_TEMPLATES / template).read_text()
     rows = "".join(f"    {key!r}: {value!r},\n" for key, value in table.items())
