@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 
@@ -35,6 +36,7 @@ class Serving:
     cache_copied: bool = False
 
 
+@lru_cache(maxsize=16)
 def language_model(architecture: Architecture, workload: Workload, serving: Serving | None = None) -> UnitModel:
     """The units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
 

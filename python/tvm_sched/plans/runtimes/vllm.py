@@ -39,12 +39,21 @@ class Vllm(Runtime):
         return int(device.memory * self.utilisation) - overhead
 
     def cases(self, request: Request) -> list[Case]:
-        """Each number of GPUs to a stage that divides the heads, and each number of stages."""
-        return [
-            self._case(request, groups, stages)
+        """Each number of GPUs to a stage that divides the heads, and each number of stages, where there is memory enough."""
+        ways = [
+            (groups, stages)
             for groups in self._groupings(request)
             for stages in range(1, min(len(groups), request.architecture.config.layers) + 1)
         ]
+        possible = [way for way in ways if self._may_fit(request, *way)]
+        return [self._case(request, *way) for way in possible or ways[-1:]]
+
+    def _may_fit(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> bool:
+        """Whether weights and cache alone have room in all."""
+        tensors = self.language_model(request).phases[0].graph.tensors
+        needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
+        rooms = sorted((len(group) * min(self.room(request, device) for device in group) for group in groups), reverse=True)
+        return sum(rooms[:stages]) >= needed
 
     def _case(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> Case:
         """Stages of the groups given; a group is as large as its least GPU, and each GPU has all activations."""
