@@ -41,7 +41,7 @@ def time_of(chain, placement):
     return total + sum(chain.hop_ns[u, placement[u - 1], p] for u, p in enumerate(placement) if u and placement[u - 1] != p)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_no_cut_is_better_and_none_is_below_the_bound(data):
     memory = data.draw(st.lists(st.integers(120_000, 500_000), min_size=2, max_size=3))
@@ -54,7 +54,7 @@ def test_no_cut_is_better_and_none_is_below_the_bound(data):
         return
     assert chain.fits(found)
     assert time_of(chain, found) == pytest.approx(min(time_of(chain, placement) for placement in good), rel=1e-9)
-    assert lower_bound(chain) <= min(price(chain, placement).total_ns for placement in good)
+    assert lower_bound(chain) <= min(time_of(chain, placement) for placement in good)
 
 
 @settings(max_examples=15, deadline=None)

@@ -207,7 +207,12 @@ def _peaks(phase: Phase) -> Integers:
 
 def _hops(model: UnitModel, machine: Machine) -> tuple[Floats, Floats]:
     units, places = len(model.units), len(machine.places)
-    routes = {(p, q): machine.route(p, q) for p in range(places) for q in range(places) if p != q}
+    head, each = np.zeros((2, places, places))
+    for p in range(places):
+        for q in range(places):
+            if p != q:
+                way = machine.route(p, q)
+                head[p, q], each[p, q] = way.latency * 1e9, 1e9 / way.bandwidth
     every, least = np.zeros((2, units + 1, places, places))
     for phase in model.phases:
         index = phase.graph.index
@@ -219,9 +224,8 @@ def _hops(model: UnitModel, machine: Machine) -> tuple[Floats, Floats]:
             made, last = unit[producer], max(readers)
             if last == made:
                 continue
-            for (p, q), way in routes.items():
-                ns = phase.repeats * way.nanoseconds(index.size[t])
-                every[made + 1 : last + 1, p, q] += ns
-                if made + 1 in readers:
-                    least[made + 1, p, q] += ns
+            ns = phase.repeats * np.ceil(head + index.size[t] * each)
+            every[made + 1 : last + 1] += ns
+            if made + 1 in readers:
+                least[made + 1] += ns
     return every, least

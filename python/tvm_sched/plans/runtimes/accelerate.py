@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from ...problem import HOST, Device
 from ..chain import Chain, Placement
 from ..language import Serving, by_layer
@@ -39,8 +41,11 @@ class Accelerate(Runtime):
         plain = Case(Chain.of(model, self._machine(request, devices), request.costs))
         if plain.best() is not None:
             return [plain]
-        offloading = [case for case in (self._offloading(request, plain, devices[m:]) for m in range(len(devices))) if case]
-        return [plain, *offloading]
+        # accelerate's main device is the first in use; of equal ones the first leaves the most others.
+        alike = [msgspec.structs.replace(device, name="x", bus="") for device in devices]
+        mains = [m for m in range(len(devices)) if alike[m] not in alike[:m]]
+        found = [self._offloading(request, plain, devices[m:]) for m in mains]
+        return [plain, *(case for case in found if case)]
 
     def _machine(self, request: Request, devices: Sequence[Device]) -> Machine:
         return Machine(request.topology, tuple(device_place(d, self.room(request, d)) for d in devices))
@@ -48,17 +53,35 @@ class Accelerate(Runtime):
     def _offloading(self, request: Request, plain: Case, devices: Sequence[Device]) -> Case | None:
         """The least number of offloaded layers that fits, computed on the first device: accelerate's main one."""
         whole = self._with_offload(request, plain, devices)
-        units = len(plain.chain.model.units)
-        most = int(plain.chain.weight.max() + plain.chain.cache.max())
-        total = int((plain.chain.weight + plain.chain.cache).sum())
-        least = max(1, (total - sum(max(self.room(request, d), 0) for d in devices)) // max(most, 1))
-        sizes = sorted({int(weight) for weight in plain.chain.weight})
-        for count in range(min(least, units), units + 1):
-            for largest in sizes:  # of the modules that are brought; verified, since a larger one may be among them
-                case = self._limited(whole, count, largest)
-                placement = case.best()
-                if placement is not None and whole.chain.fits(placement) and 0 in placement:
-                    return case
+        chain = plain.chain
+        units = len(chain.model.units)
+        room = sum(max(self.room(request, device) - int(chain.peak.min()), 0) for device in devices)
+        missing = int((chain.weight + chain.cache).sum()) - room
+        known: dict[int, Case | None] = {}
+
+        def with_count(count: int) -> Case | None:
+            if count not in known:
+                known[count] = self._fitting(whole, count)
+            return known[count]
+
+        low = max(0, missing // int((chain.weight + chain.cache).max()) - 1)
+        step = 1
+        while low + step < units and with_count(low + step) is None:
+            low, step = low + step, 2 * step
+        high = min(low + step, units)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if with_count(middle) else (middle, high)
+        return with_count(high)
+
+    def _fitting(self, whole: Case, count: int) -> Case | None:
+        """The case with at most ``count`` offloaded layers, where it has a cut that fits and uses the main device."""
+        for largest in sorted({int(weight) for weight in whole.chain.weight}):
+            # Of the modules that are brought; verified, since a larger one may be among them.
+            case = self._limited(whole, count, largest)
+            placement = case.best()
+            if placement is not None and whole.chain.fits(placement) and 0 in placement:
+                return case
         return None
 
     def _with_offload(self, request: Request, plain: Case, devices: Sequence[Device]) -> Case:
