@@ -328,7 +328,7 @@ def test_what_does_not_fit_is_told_what_would():
     assert re.search(r"no context fits\. no batch fits with context 8192\. (\d) GPUs like 'gpu0'", str(raised.value))
     with pytest.raises(InfeasibleError) as raised:
         plan("llama-2-13b", machine(40e9), "vllm", context=4096, batch=64)
-    found = re.search(r"context that fits with batch 64 is (\d+)\. the largest batch with context 4096 is (\d+)", str(raised.value))
+    found = re.search(r"context that fits on the GPUs with batch 64 is (\d+)\. the largest batch with context 4096 is (\d+)", str(raised.value))
     context, batch = int(found.group(1)), int(found.group(2))
     assert plan("llama-2-13b", machine(40e9), "vllm", context=context, batch=64).ours.fits
     assert plan("llama-2-13b", machine(40e9), "vllm", context=4096, batch=batch).ours.fits

@@ -87,6 +87,8 @@ def plan(
     more = _limits(model, topology, runtime, workload, shapes, costs, own) if limits else []
     for sentence in more:
         out.show(sentence)
+    if not made.on_gpus and not limits:
+        out.say("not all of it is on GPUs, which costs time; --limits says what would fit there")
     out.result(_about(made, more, written))
 
 
@@ -154,6 +156,7 @@ def _about(made: RuntimePlan, limits: list[str], written: list[Path]) -> dict[st
     return {
         "runtime": made.runtime, "model": made.model, "topology": made.topology, "costs": made.costs, "measure": made.measure,
         "ours": row(made.ours), "defaults": [row(each) for each in made.defaults], "lower_bound_ns": made.lower_bound_ns,
-        "bound": made.bound, "gap": made.gap, "settings": made.settings, "notes": list(made.notes), "limits": limits,
+        "bound": made.bound, "gap": made.gap, "on_gpus": made.on_gpus,
+        "settings": made.settings, "notes": list(made.notes), "limits": limits,
         "files": [str(path) for path in written],
     }  # fmt: skip

@@ -18,8 +18,8 @@ MOST_GPUS = 64
 
 
 def fits(runtime: Runtime, request: Request) -> bool:
-    """Whether the model fits in some way that the runtime can be set up."""
-    return any(case.best() is not None for case in runtime.cases(request))
+    """Whether the model fits on the GPUs in some way that the runtime can be set up."""
+    return any(case.best() is not None for case in runtime.on_gpus(request))
 
 
 def largest(runtime: Runtime, request: Request, field: str, most: int) -> int:
@@ -115,7 +115,7 @@ def advice(runtime: Runtime, request: Request) -> list[str]:
     found = []
     if isinstance(request.source, Architecture):
         context = largest(runtime, request, "context", request.source.positions or 1 << 17)
-        found.append(f"the longest context that fits with batch {request.workload.batch} is {context}" if context else "no context fits")
+        found.append(f"the longest context that fits on the GPUs with batch {request.workload.batch} is {context}" if context else "no context fits")
         batch = largest(runtime, request, "batch", 4096)
         found.append(f"the largest batch with context {request.workload.context} is {batch}" if batch else f"no batch fits with context {request.workload.context}")
     few = smallest_set(runtime, request)

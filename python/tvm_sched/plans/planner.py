@@ -64,6 +64,8 @@ class RuntimePlan:
         The plan's files, the main one first.
     notes : tuple of str
         What the runtime cannot express of a schedule, and figures that were assumed.
+    on_gpus : bool
+        Whether all of it, but for an embedding, is on GPUs.
     """
 
     runtime: str
@@ -78,6 +80,7 @@ class RuntimePlan:
     settings: dict[str, Any]
     files: dict[str, bytes] = field(repr=False)
     notes: tuple[str, ...] = ()
+    on_gpus: bool = True
 
     @property
     def gap(self) -> float:
@@ -217,7 +220,17 @@ def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
         _row(ours, priced), tuple(_row(split, each) for split, each in rows), bound_ns,
         "linear program over units and places",
         runtime.settings(request, ours), _encoded(runtime.write(request, ours)), _notes(runtime, request),
+        _all_on_gpus(ours),
     )  # fmt: skip
+
+
+def _all_on_gpus(split: Split) -> bool:
+    places = split.case.chain.machine.places
+    units = split.case.chain.model.units
+    return all(
+        places[p].load is None and (places[p].device.kind != "cpu" or unit == "embed")
+        for unit, p in zip(units, split.placement, strict=True)
+    )
 
 
 def _bounded(cases: list[Case], defaults: list[Split]) -> list[Case]:

@@ -38,6 +38,7 @@ class Planned(Result, frozen=True):
     lower_bound_ns: int
     bound: str
     gap: float
+    on_gpus: bool
     settings: dict[str, Any]
     notes: list[str]
     limits: list[str]

@@ -36,9 +36,8 @@ class Accelerate(Runtime):
 
     def cases(self, request: Request) -> list[Case]:
         """All on GPUs; where that does not fit, offloaded to the CPU and the disk as few layers as suffice."""
-        model = by_layer(self.language_model(request))
         devices = self.gpus(request)
-        plain = Case(Chain.of(model, self._machine(request, devices), request.costs))
+        plain = self.on_gpus(request)[0]
         if plain.best() is not None:
             return [plain]
         # accelerate's main device is the first in use; of equal ones the first leaves the most others.
@@ -46,6 +45,11 @@ class Accelerate(Runtime):
         mains = [m for m in range(len(devices)) if alike[m] not in alike[:m]]
         found = [self._offloading(request, plain, devices[m:]) for m in mains]
         return [plain, *(case for case in found if case)]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """Without offload."""
+        model = by_layer(self.language_model(request))
+        return [Case(Chain.of(model, self._machine(request, self.gpus(request)), request.costs))]
 
     def _machine(self, request: Request, devices: Sequence[Device]) -> Machine:
         return Machine(request.topology, tuple(device_place(d, self.room(request, d)) for d in devices))

@@ -141,6 +141,10 @@ class Runtime:
         """Ways to set it up; the first is the one that memory limits are explained by."""
         raise NotImplementedError
 
+    def on_gpus(self, request: Request) -> list[Case]:
+        """The ways in which all is on GPUs, but for what never is: what is asked when it is said what would fit."""
+        return self.cases(request)
+
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
         """What it does when nobody tells it."""
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..chain import Chain, Placement, segments
@@ -36,10 +37,17 @@ class LlamaCpp(Runtime):
 
     def cases(self, request: Request) -> list[Case]:
         """The host first, with the embedding and the layers that are on no GPU, then GPUs in any order."""
-        devices = self.gpus(request)
-        places = [host_place(request.topology, "CPU", first=True)]
-        places += [device_place(device, self.room(request, device)) for device in devices]
-        return [Case(Chain.of(self.language_model(request), Machine(request.topology, tuple(places)), request.costs))]
+        return [self._case(request, None)]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """With nothing but the embedding on the host."""
+        return [self._case(request, 1)]
+
+    def _case(self, request: Request, most_on_host: int | None) -> Case:
+        host = replace(host_place(request.topology, "CPU", first=True), most_units=most_on_host)
+        gpus = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
+        machine = Machine(request.topology, (host, *gpus))
+        return Case(Chain.of(self.language_model(request), machine, request.costs))
 
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
         """All layers split by free memory; and with as many layers on GPUs as fit, which people find by trial."""

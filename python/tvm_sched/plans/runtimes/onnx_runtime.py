@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chain import Chain, Placement, segments
-from ..machine import Machine, device_place, host_place
+from ..machine import Machine, Place, device_place, host_place
 from ..onnx_parts import annotated, parts_of
 from .base import GB, Case, Request, Runtime, Split
 
@@ -34,9 +34,11 @@ class OnnxRuntime(Runtime):
 
     def cases(self, request: Request) -> list[Case]:
         """GPUs in any order, and the CPU."""
-        places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
-        places.append(host_place(request.topology))
-        return [Case(Chain.of(request.operators.units(), Machine(request.topology, tuple(places), staged=True), request.costs))]
+        return [operator_case(self, request, [host_place(request.topology)])]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """Without the CPU."""
+        return [operator_case(self, request, [])]
 
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
         """All nodes on the first GPU; where its memory does not suffice, as many as its capacity-aware partitioning takes."""
@@ -71,6 +73,13 @@ class OnnxRuntime(Runtime):
                 models[run["model"]] = part
         script = (Path(__file__).parent / "_onnxruntime_script.py").read_text()
         return {self.file: json.dumps(made, indent=2) + "\n", "run_onnxruntime.py": script, **models}
+
+
+def operator_case(runtime: Runtime, request: Request, more: Sequence[Place]) -> Case:
+    """Operators on GPUs in any order, and on what else there is; activations pass through host memory."""
+    places = [device_place(device, runtime.room(request, device)) for device in runtime.gpus(request)]
+    machine = Machine(request.topology, (*places, *more), staged=True)
+    return Case(Chain.of(request.operators.units(), machine, request.costs))
 
 
 def _session(used: set[str]) -> dict[str, Any]:

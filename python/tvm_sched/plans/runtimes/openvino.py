@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..chain import Chain
-from ..machine import Machine, device_place, host_place
+from ..machine import host_place
 from .base import GB, Case, Request, Runtime, Split
+from .onnx_runtime import operator_case
 from .torch import with_table
 
 
@@ -28,9 +28,11 @@ class OpenVino(Runtime):
 
     def cases(self, request: Request) -> list[Case]:
         """GPUs in any order, and the CPU."""
-        places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
-        places.append(host_place(request.topology))
-        return [Case(Chain.of(request.operators.units(), Machine(request.topology, tuple(places), staged=True), request.costs))]
+        return [operator_case(self, request, [host_place(request.topology)])]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """Without the CPU."""
+        return [operator_case(self, request, [])]
 
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
         """All that it can on the first device of the list, whatever its memory; or everything on the CPU."""

@@ -9,7 +9,7 @@ from typing import Any
 from ..architecture import Architecture
 from ..chain import Chain, segments
 from ..language import Serving, by_layer
-from ..machine import Machine, device_place, host_place
+from ..machine import Machine, Place, device_place, host_place
 from ..model import UnitModel
 from .accelerate import modules_of
 from .base import GB, Case, Request, Runtime, Split
@@ -36,14 +36,16 @@ class Torch(Runtime):
 
     def cases(self, request: Request) -> list[Case]:
         """GPUs in any order; the CPU, too, where they do not suffice."""
-        devices = self.gpus(request)
-        model = self._model(request)
-        places = [device_place(device, self.room(request, device)) for device in devices]
-        plain = Case(Chain.of(model, Machine(request.topology, tuple(places)), request.costs))
-        if plain.best() is not None:
-            return [plain]
-        places.append(host_place(request.topology))
-        return [Case(Chain.of(model, Machine(request.topology, tuple(places)), request.costs))]
+        plain = self.on_gpus(request)[0]
+        return [plain] if plain.best() is not None else [self._case(request, [host_place(request.topology)])]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """Without the CPU."""
+        return [self._case(request, [])]
+
+    def _case(self, request: Request, more: list[Place]) -> Case:
+        places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
+        return Case(Chain.of(self._model(request), Machine(request.topology, (*places, *more)), request.costs))
 
     def _model(self, request: Request) -> UnitModel:
         if isinstance(request.source, Architecture):
