@@ -1,4 +1,4 @@
-"""Plans for accelerate, vLLM, llama.cpp and PyTorch beside the runtimes' own splits: language models of 7B to 70B parameters.
+"""Plans for accelerate, vLLM, llama.cpp and PyTorch beside the runtimes' own splits: models of 7B to 70B parameters.
 
 Each case is a model, a machine with equal or unequal GPUs, and a workload with its keys and values. All splits are priced by
 the simulator on data sheets' rates; nothing here ran on a GPU.
@@ -16,14 +16,15 @@ from pathlib import Path
 from _common import circumstances
 
 from tvm_sched.errors import InfeasibleError
-from tvm_sched.plans import RuntimePlan, Workload, export_plan, get_runtime
+from tvm_sched.plans import RuntimePlan, Workload, get_runtime
 from tvm_sched.plans.planner import make_plan, open_source
 from tvm_sched.plans.runtimes import Request
 from tvm_sched.problem import Topology, load_topology, parse_topology
 from tvm_sched.report.units import format_ns
 
-# Data sheets: RTX 4090 (1008 GB/s; 82.6 and 165.2 TFLOP/s), RTX 3090 (936 GB/s; 35.6 and 71 TFLOP/s), RTX 3060 (360 GB/s; 12.7
-# and 25.4 TFLOP/s), half precision with sums in single precision. PCIe 4.0 x16, and x8 for the last card; no peer access.
+# Data sheets: RTX 4090 (1008 GB/s; 82.6 and 165.2 TFLOP/s), RTX 3090 (936 GB/s; 35.6 and 71 TFLOP/s), RTX 3060
+# (360 GB/s; 12.7 and 25.4 TFLOP/s), half precision with sums in single precision. PCIe 4.0 x16, and x8 for the last
+# card; no peer access.
 CARDS = """
 format = "tvm_sched.topology"
 version = 1
@@ -62,8 +63,9 @@ bus = "pcie2"
 """
 
 QWEN_32B = {
-    "model_type": "qwen2", "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64, "num_attention_heads": 40,
-    "num_key_value_heads": 8, "vocab_size": 152064, "max_position_embeddings": 32768, "tie_word_embeddings": False,
+    "model_type": "qwen2", "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64,
+    "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 152064, "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
 }  # fmt: skip
 """config.json of Qwen/Qwen2.5-32B, as far as it says the shapes."""
 
@@ -127,10 +129,14 @@ def rows(settings: tuple[Setting, ...], folder: Path) -> Iterator[list[str]]:
             except InfeasibleError as error:
                 yield [case, runtime, "", "does not fit", "", "", ". ".join(str(error).split(". ")[1:])]
                 continue
-            own = "; ".join(f"{row.label}: {format_ns(row.total_ns) if row.fits else 'does not fit'}" for row in made.defaults)
+            own = "; ".join(
+                f"{row.label}: {format_ns(row.total_ns) if row.fits else 'does not fit'}" for row in made.defaults
+            )
             usable = [row.total_ns for row in made.defaults if row.fits]
             better = f"{min(usable) / made.ours.total_ns:.2f}" if usable else "-"
-            memory = ", ".join(f"{name} {size / made.ours.limit[name]:.0%}" for name, size in made.ours.held.items() if size)
+            memory = ", ".join(
+                f"{name} {size / made.ours.limit[name]:.0%}" for name, size in made.ours.held.items() if size
+            )
             yield [case, runtime, own, format_ns(made.ours.total_ns), better, f"{made.gap:.1%}", memory]
 
 
@@ -143,11 +149,12 @@ def page(lines: list[list[str]]) -> str:
         "# Plans for other runtimes",
         "",
         circumstances()[0],
-        "Latencies are of the roofline model on rates of data sheets, priced by the simulator; **nothing here ran on a GPU**.",
-        "A case is model, format of weights, context x batch, machine. The time is that of all prompts and of 128 new tokens for",
-        "each sequence (vLLM: with all stages busy). \"Times faster\" is against the runtime's best split of its own that fits; gap",
-        "is how far ours can be from the best split, proved. `cards` are an RTX 4090, an RTX 3090 and an RTX 3060 without peer",
-        "access. How sizes are counted: [plans for other runtimes](../tasks/plan_for_runtimes.md).",
+        "Latencies are of the roofline model on data sheets' rates, priced by the simulator; **nothing here ran on a GPU**.",
+        "A case is model, format of weights, context x batch, machine. The time is that of all prompts and of 128 new",
+        'tokens for each sequence (vLLM: with all stages busy). "Times faster" is against the runtime\'s best split of its',
+        "own that fits; gap is how far ours can be from the best split, proved. `cards` are an RTX 4090, an RTX 3090 and an",
+        "RTX 3060 without peer access. A prompt is computed whole by transformers (accelerate, torch), which takes room for",
+        "activations. How sizes are counted: [plans for other runtimes](../tasks/plan_for_runtimes.md).",
         "",
         f"| {' | '.join(HEAD)} |",
         f"|{'---|' * len(HEAD)}",

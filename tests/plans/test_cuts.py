@@ -38,7 +38,9 @@ def every_cut(chain):
 
 def time_of(chain, placement):
     total = sum(int(chain.time_ns[u, p]) for u, p in enumerate(placement))
-    return total + sum(chain.hop_ns[u, placement[u - 1], p] for u, p in enumerate(placement) if u and placement[u - 1] != p)
+    return total + sum(
+        chain.hop_ns[u, placement[u - 1], p] for u, p in enumerate(placement) if u and placement[u - 1] != p
+    )
 
 
 @settings(max_examples=15, deadline=None)

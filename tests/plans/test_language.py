@@ -89,8 +89,8 @@ def test_wrong_configurations_are_refused(tmp_path):
     with pytest.raises(InputError, match="model_type is 'mamba'; allowed are llama"):
         read_architecture(config_file(tmp_path, model_type="mamba"))
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match="not a config.json"):
+    with pytest.raises(InputError, match=r"not a config\.json"):
         read_architecture(tmp_path)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(InputError, match="without config.json"):
+    with pytest.raises(InputError, match=r"without config\.json"):
         read_architecture(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,7 +27,10 @@ def build(path, nodes, inputs, outputs, weights=()):
         return [helper.make_tensor_value_info(name, 1, shape) for name, shape in named.items()]
 
     rng = np.random.default_rng(0)
-    tensors = [onnx.numpy_helper.from_array(rng.normal(size=shape, scale=0.1).astype("float32"), name) for name, shape in dict(weights).items()]
+    tensors = [
+        onnx.numpy_helper.from_array(rng.normal(size=shape, scale=0.1).astype("float32"), name)
+        for name, shape in dict(weights).items()
+    ]
     graph = helper.make_graph(nodes, "g", values(inputs), values(outputs), tensors)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
     return path
@@ -43,7 +47,9 @@ def towers(tmp_path):
         nodes.append(node("Relu", [f"y{i}"], [f"x{i + 1}"]))
     nodes.append(node("Add", ["x8", "x1"], ["sum"]))
     nodes.append(node("Softmax", ["sum"], ["out"]))
-    return build(tmp_path / "towers.onnx", nodes, {"x0": ["batch", 256]}, {"out": ["batch", 256], "x4": ["batch", 256]}, weights)
+    return build(
+        tmp_path / "towers.onnx", nodes, {"x0": ["batch", 256]}, {"out": ["batch", 256], "x4": ["batch", 256]}, weights
+    )
 
 
 def expected(path, inputs):
@@ -96,7 +102,9 @@ def test_annotations_are_read_by_onnx_runtime(towers, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     wanted = expected(towers, ROWS)
     path = tmp_path / "plan.json"
-    made = export_plan(towers, machine(5.6 * MB, bandwidth=400e9), "onnxruntime", path, shapes={"batch": 1024}, overhead=0)
+    made = export_plan(
+        towers, machine(5.6 * MB, bandwidth=400e9), "onnxruntime", path, shapes={"batch": 1024}, overhead=0
+    )
     assert {run["device"] for run in made.settings["runs"]} == {"cpu", "cuda:0"}
     document = json.loads(path.read_text())
     annotated = onnx.load(tmp_path / document["model"])
@@ -107,7 +115,9 @@ def test_annotations_are_read_by_onnx_runtime(towers, tmp_path):
     # The CPU stands for the GPU here: each rule is one that ONNX Runtime maps to a provider it has.
     options = runtime.SessionOptions()
     rules = document["session_options"]["session.layer_assignment_settings"]
-    options.add_session_config_entry("session.layer_assignment_settings", rules.replace("cuda(", "CPUExecutionProvider("))
+    options.add_session_config_entry(
+        "session.layer_assignment_settings", rules.replace("cuda(", "CPUExecutionProvider(")
+    )
     session = runtime.InferenceSession(str(tmp_path / document["model"]), options, providers=["CPUExecutionProvider"])
     for value, name in zip(session.run(None, ROWS), [v.name for v in session.get_outputs()], strict=True):
         np.testing.assert_array_equal(value, wanted[name])
@@ -143,7 +153,9 @@ def test_openvino_compiles_the_affinities(towers, tmp_path):
 def test_captured_values_of_subgraphs_are_read(tmp_path):
     helper = onnx.helper
     branch = [
-        helper.make_graph([helper.make_node(kind, ["a", "w"], ["r"])], kind, [], [helper.make_tensor_value_info("r", 1, [4, 4])])
+        helper.make_graph(
+            [helper.make_node(kind, ["a", "w"], ["r"])], kind, [], [helper.make_tensor_value_info("r", 1, [4, 4])]
+        )
         for kind in ("Add", "Mul")
     ]
     nodes = [
@@ -178,7 +190,7 @@ def test_wrong_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         export_plan(path, machine(1e9), "openvino")
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(InputError, match="not an ONNX file|without nodes"):
+    with pytest.raises(InputError, match=r"not an ONNX file|without nodes"):
         export_plan(path, machine(1e9), "openvino")
     node = onnx.helper.make_node
     build(path, [node("NonZero", ["x"], ["i"]), node("Cast", ["i"], ["out"], to=1)], {"x": [4]}, {"out": [1, 4]})
@@ -190,14 +202,16 @@ def test_what_does_not_fit_anywhere(towers):
     import msgspec
 
     topology = msgspec.structs.replace(machine(4.6 * MB), host_memory=int(0.4 * MB))
-    with pytest.raises(InfeasibleError, match=r"weights 2\.00 MiB.* GPUs like 'gpu0' .*would do"):
+    with pytest.raises(InfeasibleError, match=r"weights 2 MiB.* GPUs like 'gpu0' .*would do"):
         export_plan(towers, topology, "onnxruntime", shapes={"batch": 1024}, overhead=0)
 
 
 def test_runs_are_in_order_and_cover_all_nodes(towers):
-    made = export_plan(towers, machine(5.6 * MB, 5.7 * MB, bandwidth=400e9), "onnxruntime", shapes={"batch": 1024}, overhead=0)
+    made = export_plan(
+        towers, machine(5.6 * MB, 5.7 * MB, bandwidth=400e9), "onnxruntime", shapes={"batch": 1024}, overhead=0
+    )
     ends = [run["nodes"] for run in made.settings["runs"]]
     assert ends[0][0] == 0
     assert ends[-1][1] == 18
-    assert all(a[1] == b[0] for a, b in zip(ends, ends[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(ends))
     assert segments((0, 0, 1)) == [(0, 0, 2), (1, 2, 3)]

@@ -24,7 +24,7 @@ def plan(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="Language model (a preset such as llama-3-70b, a config.json or a folder of Hugging Face; no weights needed), "
+            help="Language model (a name such as llama-3-70b, a config.json, a folder of Hugging Face; no weights needed), "
             ".onnx for onnxruntime and openvino, .pt2 for torch.",
         ),
     ],
@@ -34,28 +34,37 @@ def plan(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the plan; models and scripts that belong to it beside it."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the plan; models and scripts that belong to it beside it."
+        ),
     ] = None,
     context: Annotated[
-        int | None, typer.Option("--context", metavar="N", help="Tokens of a sequence, new ones included. Default: 4096.")
+        int | None,
+        typer.Option("--context", metavar="N", help="Tokens of a sequence, new ones included. Default: 4096."),
     ] = None,
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Sequences at once. Default: 1.")] = None,
     new_tokens: Annotated[
-        int | None, typer.Option("--new-tokens", metavar="N", help="Of the context, those generated. Default: 128 at most.")
+        int | None,
+        typer.Option("--new-tokens", metavar="N", help="Of the context, those generated. Default: 128 at most."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="NAME", help="Weights: fp16 (default), bf16, fp32, int8, int4, q4_0, ...")
+        str | None,
+        typer.Option("--dtype", metavar="NAME", help="Weights: fp16 (default), bf16, fp32, int8, int4, q4_0, ..."),
     ] = None,
     cache_dtype: Annotated[
         str | None, typer.Option("--cache-dtype", metavar="NAME", help="Keys and values: fp16, bf16, fp8, q8_0, ...")
     ] = None,
     overhead: Annotated[
         str | None,
-        typer.Option("--overhead", metavar="BYTES", help="Memory of each GPU that the runtime takes itself, such as '1 GB'."),
+        typer.Option(
+            "--overhead", metavar="BYTES", help="Memory of each GPU that the runtime takes itself, such as '1 GB'."
+        ),
     ] = None,
     input_shape: InputShapes = None,
     costs: CostsName = None,
-    limits: Annotated[bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")] = False,
+    limits: Annotated[
+        bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")
+    ] = False,
 ) -> None:
     """Split a model over a machine's GPUs for another runtime, and compare that with what it does by itself.
 
@@ -151,10 +160,17 @@ def _memory(row: Row, place: str) -> str:
 def _about(made: RuntimePlan, limits: list[str], written: list[Path]) -> dict[str, Any]:
     def row(each: Row) -> dict[str, Any]:
         devices = [{"device": name, "bytes": size, "limit": each.limit[name]} for name, size in each.held.items()]
-        return {"split": each.label, "total_ns": each.total_ns, "phase_ns": each.phase_ns, "fits": each.fits, "memory": devices}
+        return {
+            "split": each.label,
+            "total_ns": each.total_ns,
+            "phase_ns": each.phase_ns,
+            "fits": each.fits,
+            "memory": devices,
+        }
 
     return {
-        "runtime": made.runtime, "model": made.model, "topology": made.topology, "costs": made.costs, "measure": made.measure,
+        "runtime": made.runtime, "model": made.model, "topology": made.topology, "costs": made.costs,
+        "measure": made.measure,
         "ours": row(made.ours), "defaults": [row(each) for each in made.defaults], "lower_bound_ns": made.lower_bound_ns,
         "bound": made.bound, "gap": made.gap, "on_gpus": made.on_gpus,
         "settings": made.settings, "notes": list(made.notes), "limits": limits,

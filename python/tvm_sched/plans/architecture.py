@@ -1,4 +1,4 @@
-"""Language models by their configuration: the presets, and ``config.json`` of Hugging Face's Llama, Mistral, Qwen and GPT-2."""
+"""Language models by their configuration: presets, and ``config.json`` of Llama, Mistral, Qwen and GPT-2."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
             raise InputError(f"{text}: a folder without config.json; a folder of Hugging Face has one")
     elif not path.is_file():
         config = PRESETS.get(text)
-        return None if config is None else Architecture(config, "gpt2" if config.joint_qkv else "llama", config.positions)
+        return (
+            None if config is None else Architecture(config, "gpt2" if config.joint_qkv else "llama", config.positions)
+        )
     if path.name != "config.json" and not is_config(path):
         return None
     try:

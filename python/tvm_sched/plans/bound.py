@@ -19,9 +19,9 @@ def lower_bound(chain: Chain, micro_batches: int = 1) -> int:
 
     Let x(u, p) be the part of unit u at place p. The parts of a unit add up to 1. A place that has any of the units whose
     activations take π or more can hold no more of their weights and cache than its memory less π; this for several π. Units
-    run one after another, so that the time is at least the sum of t(u, p) x(u, p); and with several micro-batches at least as
-    many times the time at any place. Copies count for nothing, and parameters that two units share for one of them, so that a
-    placement's true values satisfy the program.
+    run one after another, so that the time is at least the sum of t(u, p) x(u, p); and with several micro-batches at least
+    as many times the time at any place. Copies count for nothing, and parameters that two units share for one of them, so
+    that a placement's true values satisfy the program.
 
     Returns
     -------

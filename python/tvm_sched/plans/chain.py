@@ -92,7 +92,9 @@ class Chain:
     @cached_property
     def sums(self) -> tuple[Integers, Integers]:
         """Prefix sums of times, shape (units + 1, places), and of weights and cache, shape (units + 1,)."""
-        time_ns = np.concatenate([np.zeros((1, self.time_ns.shape[1]), dtype=np.int64), np.cumsum(self.time_ns, axis=0)])
+        time_ns = np.concatenate(
+            [np.zeros((1, self.time_ns.shape[1]), dtype=np.int64), np.cumsum(self.time_ns, axis=0)]
+        )
         held = np.concatenate([[0], np.cumsum(self.weight + self.cache)])
         return time_ns, held
 

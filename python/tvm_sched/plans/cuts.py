@@ -87,8 +87,8 @@ class Cutter:
         states = int(np.prod([count + 1 for count in self.counts]))
         if states > MOST_STATES:
             raise InputError(
-                f"the machine has {len(chain.machine.places)} places for units of {len(self.kinds)} kinds, too many to try all "
-                "of their orders; give a topology with fewer devices, or with equal ones"
+                f"the machine has {len(chain.machine.places)} places of {len(self.kinds)} kinds, too many to try all "
+                "their orders; give a topology with fewer devices, or with equal ones"
             )
         self.first = [kind[0] for kind in self.kinds]
         times, _ = chain.sums
@@ -131,7 +131,11 @@ class Cutter:
                 if not np.isfinite(values).any():
                     continue
                 done[state, k], came[state, k] = values, (at, last)
-                if limits.stages in (0, used) and (best is None or values[units] < best[0]) and np.isfinite(values[units]):
+                if (
+                    limits.stages in (0, used)
+                    and (best is None or values[units] < best[0])
+                    and np.isfinite(values[units])
+                ):
                     best = float(values[units]), (state, k)
         return None if best is None else (best[0], self._placement(best[1], came))
 
@@ -145,7 +149,7 @@ class Cutter:
         cost: list[Floats],
         done: dict[tuple[tuple[int, ...], int], Floats],
     ) -> tuple[Floats, list[int], list[int]]:
-        """Least time to have the first units done with these places, a run of kind ``k`` last; from where, after which kind."""
+        """Least time until units are done with these places, kind ``k`` last; where its run begins, the kind before."""
         units = len(self.chain.model.units)
         before = tuple(n - (kind == k) for kind, n in enumerate(state))
         if sum(before) == 0:

@@ -8,13 +8,20 @@ from dataclasses import replace
 import msgspec
 
 from ..problem import Bus, Device, Topology
-from ..report.units import format_bytes
 from .architecture import Architecture
 from .machine import gpus
 from .runtimes import Case, Request, Runtime
 
 MOST_GPUS = 64
 """Numbers of GPUs that are tried."""
+
+
+def size_of(count: float) -> str:
+    """Bytes in the binary unit that fits, as memory is sold."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
 
 
 def fits(runtime: Runtime, request: Request) -> bool:
@@ -27,7 +34,12 @@ def largest(runtime: Runtime, request: Request, field: str, most: int) -> int:
     least = 2 if field == "context" else 1
 
     def good(value: int) -> bool:
-        changed = {field: value, "new_tokens": min(request.workload.new_tokens, value - 1) if field == "context" else request.workload.new_tokens}
+        changed = {
+            field: value,
+            "new_tokens": min(request.workload.new_tokens, value - 1)
+            if field == "context"
+            else request.workload.new_tokens,
+        }
         return fits(runtime, replace(request, workload=msgspec.structs.replace(request.workload, **changed)))
 
     return _last(good, least, most)
@@ -98,14 +110,14 @@ def _several(topology: Topology, device: Device, count: int) -> Topology:
 def what_fits(runtime: Runtime, request: Request, case: Case) -> str:
     """Why a model does not fit, and what would, in a sentence each."""
     chain = case.chain
-    needed = [f"weights {format_bytes(int(chain.weight.sum()))}"]
+    needed = [f"weights {size_of(int(chain.weight.sum()))}"]
     if chain.cache.any():
-        needed.append(f"keys and values {format_bytes(int(chain.cache.sum()))}")
-    needed.append(f"activations {format_bytes(int(chain.peak.max()))} on each device")
+        needed.append(f"keys and values {size_of(int(chain.cache.sum()))}")
+    needed.append(f"activations {size_of(int(chain.peak.max()))} on each device")
     have = sum(max(runtime.room(request, device), 0) for device in gpus(request.topology))
     said = [
         f"the model does not fit on {request.topology.name} for {runtime.name}: it needs {', '.join(needed)}; the GPUs have "
-        f"{format_bytes(have)} in all to use"
+        f"{size_of(have)} in all to use"
     ]
     return ". ".join([*said, *advice(runtime, request)])
 
@@ -115,14 +127,22 @@ def advice(runtime: Runtime, request: Request) -> list[str]:
     found = []
     if isinstance(request.source, Architecture):
         context = largest(runtime, request, "context", request.source.positions or 1 << 17)
-        found.append(f"the longest context that fits on the GPUs with batch {request.workload.batch} is {context}" if context else "no context fits")
+        found.append(
+            f"the longest context that fits on the GPUs with batch {request.workload.batch} is {context}"
+            if context
+            else "no context fits"
+        )
         batch = largest(runtime, request, "batch", 4096)
-        found.append(f"the largest batch with context {request.workload.context} is {batch}" if batch else f"no batch fits with context {request.workload.context}")
+        found.append(
+            f"the largest batch with context {request.workload.context} is {batch}"
+            if batch
+            else f"no batch fits with context {request.workload.context}"
+        )
     few = smallest_set(runtime, request)
     if few is not None:
         found.append(f"{len(few)} of its GPUs suffice: {', '.join(few)}")
     elif (more := fewest_gpus(runtime, request)) is not None:
-        found.append(f"{more[0]} GPUs like {more[1].name!r} ({format_bytes(more[1].memory)}) would do")
+        found.append(f"{more[0]} GPUs like {more[1].name!r} ({size_of(more[1].memory)}) would do")
     else:
         found.append(f"not even {MOST_GPUS} GPUs like its largest one would do")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -106,8 +107,8 @@ class _Writer:
         self._activation("tokens", 8 * self.shape.tokens, kind="input")
         self._unit(self._embed)
         for i in range(config.layers):
-            self._unit(lambda i=i: self._attention(i))  # type: ignore[misc]
-            self._unit(lambda i=i: self._feed_forward(i))  # type: ignore[misc]
+            self._unit(self._attention, i)
+            self._unit(self._feed_forward, i)
         self._unit(self._head)
         tensors = tuple(self.tensors.values())
         graph = OpGraph(f"{config.name} {self.name}", tuple(self.operators), tensors, ("logits",))
@@ -117,9 +118,9 @@ class _Writer:
         moves = OpGraph(graph.name, (embed, *self.operators[1:]), tuple(timed), ("logits",))
         return Phase(self.name, graph, moves, tuple(self.members), repeats)
 
-    def _unit(self, write: object) -> None:
+    def _unit(self, write: Callable[..., None], *which: int) -> None:
         before = len(self.operators)
-        write()  # type: ignore[operator]
+        write(*which)
         self.members.append(tuple(range(before, len(self.operators))))
 
     @property
@@ -159,11 +160,14 @@ class _Writer:
         x = f"x.{2 * i}"
         made = [self._activation(f"{i}.queries", tokens * queries * self._bytes)]
         made.append(self._activation(f"{i}.keys_values", tokens * 2 * keys * self._bytes))
-        self._add(f"{i}.qkv", [x, self._parameter(f"{i}.qkv.weights", weights)], made, 2 * tokens * config.hidden * (queries + 2 * keys))
-        cached = self.workload.cache.size(2 * config.key_heads, config.head_width)
-        cache = self._parameter(
-            f"{CACHE}{i}", cached * self.context * self.workload.batch, cached * self.shape.read
+        self._add(
+            f"{i}.qkv",
+            [x, self._parameter(f"{i}.qkv.weights", weights)],
+            made,
+            2 * tokens * config.hidden * (queries + 2 * keys),
         )
+        cached = self.workload.cache.size(2 * config.key_heads, config.head_width)
+        cache = self._parameter(f"{CACHE}{i}", cached * self.context * self.workload.batch, cached * self.shape.read)
         mixed = [self._activation(f"{i}.mixed", tokens * queries * self._bytes)]
         if self.serving.cache_copied:
             mixed.append(self._activation(f"{i}.new_cache", cached * self.context * self.shape.sequences))
@@ -184,8 +188,15 @@ class _Writer:
         inner = self._activation(f"{i}.inner", tokens * wide * self._bytes)
         up = self._parameter(f"{i}.up.weights", self._matrix(wide, config.hidden) + norm + bias * wide)
         self._add(f"{i}.up", [x, up], [inner], 2 * tokens * config.hidden * wide)
-        down = self._parameter(f"{i}.down.weights", self._matrix(config.hidden, config.intermediate) + bias * config.hidden)
-        self._add(f"{i}.down", [inner, x, down], [self._hidden(f"x.{2 * i + 2}")], 2 * tokens * config.hidden * config.intermediate)
+        down = self._parameter(
+            f"{i}.down.weights", self._matrix(config.hidden, config.intermediate) + bias * config.hidden
+        )
+        self._add(
+            f"{i}.down",
+            [inner, x, down],
+            [self._hidden(f"x.{2 * i + 2}")],
+            2 * tokens * config.hidden * config.intermediate,
+        )
 
     def _head(self) -> None:
         config, rows = self.architecture.config, self.shape.sequences

@@ -136,7 +136,9 @@ def gpus(topology: Topology) -> tuple[Device, ...]:
 
 def device_place(device: Device, memory: float) -> Place:
     """A device of the topology as a place with that much memory to use."""
-    return Place(device.name, (device.name,), msgspec.structs.replace(device, memory=max(int(memory), 1)), device.memory)
+    return Place(
+        device.name, (device.name,), msgspec.structs.replace(device, memory=max(int(memory), 1)), device.memory
+    )
 
 
 def host_place(topology: Topology, name: str = "cpu", first: bool = False) -> Place:
@@ -201,7 +203,9 @@ def _between(topology: Topology, a: str, b: str) -> Route:
     if way is None:
         if topology.devices[source].shares_host_memory and topology.devices[target].shares_host_memory:
             return Route((), _NEAR, 0.0)
-        raise InputError(f"nothing joins devices {a!r} and {b!r} of topology {topology.name!r}: give them a bus or a link")
+        raise InputError(
+            f"nothing joins devices {a!r} and {b!r} of topology {topology.name!r}: give them a bus or a link"
+        )
     return way
 
 

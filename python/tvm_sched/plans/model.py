@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from ..problem import OpGraph
@@ -22,8 +22,8 @@ class Phase:
     graph : OpGraph
         With the sizes that tensors have in memory.
     timed : OpGraph
-        The same operators and tensors, with the bytes that an operator moves: of a table it reads some rows, of the cache the
-        part of the sequences that it works on.
+        The same operators and tensors, with the bytes that an operator moves: of a table it reads some rows, of the cache
+        the part of the sequences that it works on.
     members : tuple of tuple of int
         Operators of each unit.
     repeats : int
@@ -60,10 +60,7 @@ class UnitModel:
         """Neighbouring units together: ``groups`` are units of this model in order, ``names`` what they become."""
         assert [u for group in groups for u in group] == list(range(len(self.units)))
         phases = tuple(
-            Phase(
-                phase.name, phase.graph, phase.timed,
-                tuple(tuple(chain.from_iterable(phase.members[u] for u in group)) for group in groups), phase.repeats, phase.free,
-            )
+            replace(phase, members=tuple(tuple(chain.from_iterable(phase.members[u] for u in g)) for g in groups))
             for phase in self.phases
-        )  # fmt: skip
+        )
         return UnitModel(self.name, tuple(names), phases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import InputError
 from .operators import OperatorModel
@@ -17,7 +18,10 @@ def annotated(source: OperatorModel, runs: Sequence[tuple[str, int, int]]) -> by
     model = _copy(source)
     for device, first, last in runs:
         for node in model.graph.node[first:last]:
-            entry = next((prop for prop in node.metadata_props if prop.key == ANNOTATION), None) or node.metadata_props.add()
+            entry = (
+                next((prop for prop in node.metadata_props if prop.key == ANNOTATION), None)
+                or node.metadata_props.add()
+            )
             entry.key, entry.value = ANNOTATION, f"tvm_sched.{device}"
     return _bytes(model, source)
 
@@ -53,16 +57,17 @@ def parts_of(source: OperatorModel, runs: Sequence[tuple[int, int]]) -> list[byt
     return parts
 
 
-def _copy(source: OperatorModel) -> object:
+def _copy(source: OperatorModel) -> Any:
     model = type(source.loaded)()
     model.CopyFrom(source.loaded)
     return model
 
 
-def _bytes(model: object, source: OperatorModel) -> bytes:
-    size = model.ByteSize()  # type: ignore[attr-defined]
+def _bytes(model: Any, source: OperatorModel) -> bytes:
+    size = model.ByteSize()
     if size > _MOST:
         raise InputError(
-            f"{source.path}: a part of it has {size} bytes, more than an ONNX file holds; save the model with external data first"
+            f"{source.path}: a part of it has {size} bytes, more than an ONNX file holds; save the model with external "
+            "data first"
         )
-    return bytes(model.SerializeToString())  # type: ignore[attr-defined]
+    return bytes(model.SerializeToString())

@@ -76,16 +76,18 @@ def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
                 continue
             symbol = dim.dim_param or f"dimension {number}"
             if symbol not in shapes:
+                example = f"{symbol}=1" if dim.dim_param else f"{value.name}:{','.join('1' for _ in dims)}"
                 raise InputError(
-                    f"{path}: {symbol!r} of input {value.name!r} is open; give its size, e.g. --input-shape {dim.dim_param or value.name + ':1,...'}"
-                    + ("=1" if dim.dim_param else "")
+                    f"{path}: {symbol!r} of input {value.name!r} is open; give its size, e.g. --input-shape {example}"
                 )
             used.add(symbol)
             dim.dim_value = int(shapes[symbol])
     unknown = sorted(set(shapes) - used)
     if unknown:
         names = [value.name for value in inputs]
-        raise InputError(f"{path}: there is no input or open dimension {unknown[0]!r}; the inputs are {', '.join(names)}")
+        raise InputError(
+            f"{path}: there is no input or open dimension {unknown[0]!r}; the inputs are {', '.join(names)}"
+        )
     del model.graph.value_info[:]
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
@@ -125,9 +127,10 @@ class _Reader:
             if node.op_type in FREE:
                 free.add(number)
             operators.append(Operator(name, node.op_type, tuple(read), tuple(outputs), self._flops(node)))
+        external = any(tensor.data_location for tensor in self.weights.values())
         returned = tuple(value.name for value in self.model.graph.output if value.name in tensors)
         graph = OpGraph(self.path.stem, tuple(operators), tuple(tensors.values()), returned)
-        return OperatorModel("onnx", self.path, graph, self.model, tuple(names), frozenset(free))
+        return OperatorModel("onnx", self.path, graph, self.model, tuple(names), frozenset(free), external)
 
     def _captured(self, node: Any) -> list[str]:
         """Values of this graph that a node's subgraphs read."""
@@ -184,6 +187,9 @@ class _Reader:
         return elements
 
 
-_SIZES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 8: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 14: 8, 15: 16, 16: 2, 17: 1, 18: 1, 19: 1, 20: 1}  # fmt: skip
+_SIZES = {
+    1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 8: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 14: 8, 15: 16,
+    16: 2, 17: 1, 18: 1, 19: 1, 20: 1,
+}  # fmt: skip
 """Bytes of an element by ONNX's number of its type (onnx.TensorProto.DataType)."""
 _HALF_BYTES = (21, 22, 23)

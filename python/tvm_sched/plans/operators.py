@@ -26,6 +26,8 @@ class OperatorModel:
         What the file calls each operator of the graph.
     free : frozenset of int
         Operators that move no bytes.
+    external : bool
+        Whether weights lie in files beside the model's.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class OperatorModel:
     loaded: Any = field(repr=False)
     names: tuple[str, ...]
     free: frozenset[int] = frozenset()
+    external: bool = False
 
     def units(self) -> UnitModel:
         """Each operator is a unit; all run once."""

@@ -1,4 +1,4 @@
-"""From a model, a machine and a runtime's name to a plan: searched, bounded, priced beside what the runtime does by itself."""
+"""From a model, a machine and a runtime to a plan: searched, bounded, and priced beside the runtime's own split."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .operators import OperatorModel
 from .pricing import Priced
 from .runtimes import Case, Request, Runtime, Split, get_runtime
 from .workload import Workload
+
 
 @dataclass(frozen=True)
 class Row:
@@ -149,13 +150,26 @@ def export_plan(
         raise InputError(f"overhead is {overhead} bytes; 0 or more is allowed")
     source = open_source(model, chosen, shapes)
     if isinstance(source, OperatorModel) and workload:
-        raise InputError(f"{os.fspath(model)}: context, batch and number formats are of language models; this is a graph of operators")
+        raise InputError(
+            f"{os.fspath(model)}: context, batch and number formats are of language models; this is a graph of operators"
+        )
     if isinstance(source, Architecture) and shapes:
         raise InputError(f"{os.fspath(model)}: shapes are of ONNX files; a language model has a context and a batch")
+    if output is not None and isinstance(source, OperatorModel) and source.external:
+        _check_beside(Path(model), Path(output))
     plan = make_plan(chosen, Request(source, machine, wanted, costs, overhead))
     if output is not None:
         plan.save(output)
     return plan
+
+
+def _check_beside(model: Path, output: Path) -> None:
+    """Models that a plan has refer to the weights' file by its place beside them."""
+    if model.resolve().parent != output.resolve().parent:
+        raise InputError(
+            f"{model}: its weights lie in a file of their own, which the plan's models refer to; write the plan beside the "
+            f"model, e.g. {model.parent / output.name}"
+        )
 
 
 def _workload(given: Mapping[str, Any]) -> Workload:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ..problem import HOST, Problem
 from ..schedule import Schedule
+from ..schedule.residency import moved_parameters, when_warm
 from ..schedule.schedule import ScheduleIndex
 from ..schedule.simulator import price as price_index
-from ..schedule.residency import moved_parameters, when_warm
 from .chain import Chain, Placement, segments
 from .cuts import stage_times
 from .model import Phase
@@ -47,7 +47,7 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> Priced:
         phase_ns[phase.name] = latency
         total += phase.repeats * latency
         for p, place in enumerate(chain.machine.places):
-            if place.load is None and not place.device.kind == "cpu":
+            if place.load is None and place.device.kind != "cpu":
                 held[p] = max(held[p], peak[p])
     if micro_batches > 1:
         total = max(total, micro_batches * max(stage_times(chain, placement)))

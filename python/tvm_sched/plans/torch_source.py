@@ -36,7 +36,9 @@ def program_graph(program: Any, path: Path) -> OperatorModel:
     """The nodes of a program as operators, in their order."""
     module = program.module()
     tensors: dict[str, Tensor] = {}
-    operators, names, free = [], [], set()
+    operators: list[Operator] = []
+    names: list[str] = []
+    free: set[int] = set()
     made: dict[str, tuple[str, ...]] = {}
     returned: tuple[str, ...] = ()
     for node in module.graph.nodes:
@@ -89,7 +91,9 @@ def _tensors(value: Any) -> list[Any]:
 
 def _tensor(name: str, value: Any, kind: Any, path: Path) -> Tensor:
     if not all(isinstance(size, int) for size in value.shape):
-        raise InputError(f"{path}: {name!r} has the open shape {list(value.shape)}; export the program with fixed shapes")
+        raise InputError(
+            f"{path}: {name!r} has the open shape {list(value.shape)}; export the program with fixed shapes"
+        )
     dtype = str(value.dtype).removeprefix("torch.")
     known = dtype in ("float32", "float16", "bfloat16", "float64", "int64", "int32", "bool")
     return Tensor(name, value.numel() * value.element_size(), kind, dtype=dtype if known else "")

@@ -119,7 +119,9 @@ def _open_llama(name: str, layers: int, hidden: int, intermediate: int) -> Decod
     )
 
 
-def _llama(name: str, layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, **more: Any) -> DecoderConfig:
+def _llama(
+    name: str, layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, **more: Any
+) -> DecoderConfig:
     return DecoderConfig(
         name=name, layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, intermediate=intermediate,
         **{"vocab": 32000, **more},
@@ -146,7 +148,8 @@ PRESETS = MappingProxyType(
         )
     }
 )
-"""Published models by name, from their ``config.json`` on Hugging Face (openai-community, openlm-research, meta-llama, mistralai)."""
+"""Published models by name, from their ``config.json`` on Hugging Face: openai-community, openlm-research, meta-llama,
+mistralai."""
 
 
 class _HuggingFace(msgspec.Struct):

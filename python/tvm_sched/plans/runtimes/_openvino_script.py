@@ -14,7 +14,7 @@ AFFINITY: dict[str, str] = {}
 def set_affinities(model: Any, devices: Mapping[str, str] | None = None) -> list[str]:
     """Set the affinity of every operator, and return the devices in the order of their first one.
 
-    An operator that the plan does not name (a constant, a step of a node that OpenVINO took apart) goes where what reads it is.
+    An operator that the plan does not name (a constant, a step of a node that OpenVINO took apart) goes to its reader.
     """
     table = {name: (devices or {}).get(device, device) for name, device in AFFINITY.items()}
     chosen: dict[str, str] = {}

@@ -155,9 +155,9 @@ def modules_of(request: Request, unit: str) -> Iterator[str]:
 def automatic_map(request: Request, chain: Chain, free: Sequence[int]) -> Placement:
     """What transformers' ``device_map="auto"`` comes to: `get_balanced_memory` and `infer_auto_device_map`.
 
-    Each GPU but the last gets an equal part of the weights, and 1.25 times the largest layer; modules go in order to the first
-    device with room, where the first GPU and the CPU keep room for the largest layer that is still to come. Norm and last
-    layer are modules of their own there; where they part, the unit is counted where the last layer is.
+    Each GPU but the last gets an equal part of the weights, and 1.25 times the largest layer; modules go in order to the
+    first device with room, where the first GPU and the CPU keep room for the largest layer to come. Norm and last layer
+    are modules of their own there; where they part, the unit is counted where the last layer is.
     """
     weights = [int(w) for w in chain.weight]
     config = request.architecture.config
@@ -165,7 +165,7 @@ def automatic_map(request: Request, chain: Chain, free: Sequence[int]) -> Placem
     norm *= 2 if config.norm == "layer" else 1
     head = 0 if config.tied else weights[-1] - norm
     modules = [*weights[:-1], norm, head]
-    limits = _balanced(free, sum(modules), max(modules)) + [chain.machine.places[-2].total]
+    limits = [*_balanced(free, sum(modules), max(modules)), chain.machine.places[-2].total]
     used = [0] * len(limits)
     device, found = 0, []
     for m, size in enumerate(modules):
@@ -179,7 +179,7 @@ def automatic_map(request: Request, chain: Chain, free: Sequence[int]) -> Placem
         found.append(device)
     # Tied modules stay together, where the table is.
     found[-1] = found[0] if config.tied else found[-1]
-    return tuple([*found[:-2], found[-1]])
+    return (*found[:-2], found[-1])
 
 
 def _balanced(free: Sequence[int], total: int, largest: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a runtime says of itself, for the planner: where it can put what, what it does by itself, and how a plan is written."""
+"""What a runtime says of itself, for the planner: where it can put what, its own split, and how a plan is written."""
 
 from __future__ import annotations
 
@@ -125,11 +125,13 @@ class Runtime:
         found = gpus(request.topology)
         if not found:
             raise InputError(
-                f"topology {request.topology.name!r} has no GPU, so there is nothing to split for {self.name}; give one with "
-                "devices of kind 'cuda' (`tvm-sched topology list`)"
+                f"topology {request.topology.name!r} has no GPU, so there is nothing to split for {self.name}; give one "
+                "with devices of kind 'cuda' (`tvm-sched topology list`)"
             )
         if all(self.room(request, device) <= 0 for device in found):
-            raise InputError(f"an overhead of {request.overhead} bytes leaves no memory on any GPU of {request.topology.name!r}")
+            raise InputError(
+                f"an overhead of {request.overhead} bytes leaves no memory on any GPU of {request.topology.name!r}"
+            )
         return found
 
     def language_model(self, request: Request, micro_batches: int = 1) -> UnitModel:

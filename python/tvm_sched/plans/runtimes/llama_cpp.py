@@ -21,8 +21,8 @@ class LlamaCpp(Runtime):
     name = "llama.cpp"
     title = "llama.cpp"
     tried = (
-        "llama.cpp build 11549 (xllamacpp 2026.10.11549): its parser takes the patterns, and `--tensor-split` is computed as its "
-        "`load_tensors` does; blocks as in gguf 0.19.0"
+        "llama.cpp build 11549 (xllamacpp 2026.10.11549): its parser takes the patterns, and `--tensor-split` is "
+        "computed as its `load_tensors` does; blocks as in gguf 0.19.0"
     )
     cannot = (
         "the order in which weights are loaded",
@@ -97,15 +97,25 @@ class LlamaCpp(Runtime):
         if made["override_tensor"]:
             options.append(f"--override-tensor '{','.join(made['override_tensor'])}'")
         # Each of the sequences has this context, and what is planned here is not to be fitted anew.
-        options += [f"-c {workload.context * workload.batch}", f"-np {workload.batch}", "-ub 512", "-fa on", "--fit off"]
+        options += [
+            f"-c {workload.context * workload.batch}",
+            f"-np {workload.batch}",
+            "-ub 512",
+            "-fa on",
+            "--fit off",
+        ]
         if workload.cache.name in ("q8_0", "q4_0"):
             options.append(f"-ctk {workload.cache.name} -ctv {workload.cache.name}")
-        lines = ["#!/bin/sh", "# Planned by tvm-sched. Usage: sh llama.sh -m MODEL.gguf", f'exec llama-server {" ".join(options)} "$@"']
+        lines = [
+            "#!/bin/sh",
+            "# Planned by tvm-sched. Usage: sh llama.sh -m MODEL.gguf",
+            f'exec llama-server {" ".join(options)} "$@"',
+        ]
         return {self.file: "\n".join(lines) + "\n"}
 
 
 def by_free_memory(layers: int, count: int, free: Sequence[int]) -> Placement:
-    """llama.cpp's own split (`llama_model::load_tensors`): the last ``count`` of the layers, the output being one, on GPUs."""
+    """llama.cpp's own split (`llama_model::load_tensors`): the last ``count`` layers, the output among them, on GPUs."""
     first = layers + 1 - count
     sums = [sum(free[: d + 1]) / sum(free) for d in range(len(free))]
 

@@ -41,7 +41,7 @@ class OnnxRuntime(Runtime):
         return [operator_case(self, request, [])]
 
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
-        """All nodes on the first GPU; where its memory does not suffice, as many as its capacity-aware partitioning takes."""
+        """All nodes on the first GPU; where its memory is too small, as many as capacity-aware partitioning takes."""
         case = cases[0]
         every = Split("all nodes on one GPU", case, (0,) * len(case.chain.model.units))
         if case.chain.fits(every.placement):
@@ -56,20 +56,28 @@ class OnnxRuntime(Runtime):
             {"device": "cpu" if places[p].name not in numbers else f"cuda:{numbers[places[p].name]}", "nodes": [a, b]}
             for p, a, b in segments(split.placement)
         ]
-        used = {run["device"] for run in runs} - {"cpu"}
+        used = {str(run["device"]) for run in runs} - {"cpu"}
         if len(used) <= 1:
             return {"runs": runs, "model": f"{request.operators.path.stem}.annotated.onnx", **_session(used)}
         names = [f"{request.operators.path.stem}.part{n}.onnx" for n in range(len(runs))]
-        return {"runs": [{**run, "model": name, **_providers(str(run["device"]))} for run, name in zip(runs, names, strict=True)]}
+        return {
+            "runs": [
+                {**run, "model": name, **_providers(str(run["device"]))} for run, name in zip(runs, names, strict=True)
+            ]
+        }
 
     def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
         """A JSON document with what a session is to be given, the models, and a script that runs them."""
         made = self.settings(request, split)
         models: dict[str, str | bytes] = {}
         if "model" in made:
-            models[made["model"]] = annotated(request.operators, [(run["device"].split(":")[0], *run["nodes"]) for run in made["runs"]])
+            models[made["model"]] = annotated(
+                request.operators, [(run["device"].split(":")[0], *run["nodes"]) for run in made["runs"]]
+            )
         else:
-            for run, part in zip(made["runs"], parts_of(request.operators, [tuple(run["nodes"]) for run in made["runs"]]), strict=True):
+            for run, part in zip(
+                made["runs"], parts_of(request.operators, [tuple(run["nodes"]) for run in made["runs"]]), strict=True
+            ):
                 models[run["model"]] = part
         script = (Path(__file__).parent / "_onnxruntime_script.py").read_text()
         return {self.file: json.dumps(made, indent=2) + "\n", "run_onnxruntime.py": script, **models}
@@ -83,21 +91,29 @@ def operator_case(runtime: Runtime, request: Request, more: Sequence[Place]) -> 
 
 
 def _session(used: set[str]) -> dict[str, Any]:
-    rules = [f"{'cuda' if device != 'cpu' else 'cpu'}(=tvm_sched.{device.split(':')[0]})" for device in sorted(used | {"cpu"}, reverse=True)]
+    rules = [
+        f"{'cuda' if device != 'cpu' else 'cpu'}(=tvm_sched.{device.split(':')[0]})"
+        for device in sorted(used | {"cpu"}, reverse=True)
+    ]
     device = next(iter(used), "cpu")
-    return {"session_options": {"session.layer_assignment_settings": "; ".join(sorted(rules, reverse=True))}, **_providers(device)}
+    return {
+        "session_options": {"session.layer_assignment_settings": "; ".join(sorted(rules, reverse=True))},
+        **_providers(device),
+    }
 
 
 def _providers(device: str) -> dict[str, Any]:
     if device == "cpu":
         return {"providers": [["CPUExecutionProvider", {}]]}
-    return {"providers": [["CUDAExecutionProvider", {"device_id": device.partition(":")[2]}], ["CPUExecutionProvider", {}]]}
+    return {
+        "providers": [["CUDAExecutionProvider", {"device_id": device.partition(":")[2]}], ["CPUExecutionProvider", {}]]
+    }
 
 
 def greedily(chain: Chain) -> Placement:
     """Nodes in order on the GPU until the next would exceed the limit by ONNX Runtime's estimate; all others on the CPU.
 
-    The estimate is the bytes of a node's initializers and outputs, times `MULTIPLIER` (docs of its capacity-aware partitioning).
+    The estimate is the bytes of a node's initializers and outputs, times `MULTIPLIER` (its capacity-aware partitioning).
     """
     phase = chain.model.phases[0]
     index, tensors = phase.graph.index, phase.graph.tensors

@@ -16,7 +16,9 @@ class OpenVino(Runtime):
 
     name = "openvino"
     title = "OpenVINO"
-    tried = "openvino 2026.4.1 on the CPU: affinities are set, the model is compiled for HETERO and gives the same results"
+    tried = (
+        "openvino 2026.4.1 on the CPU: affinities are set, the model is compiled for HETERO and gives the same results"
+    )
     cannot = (
         "the order in which weights are loaded, and reads from host memory by a kernel",
         "streams and order: HETERO runs its subgraphs one after another",
@@ -51,7 +53,9 @@ class OpenVino(Runtime):
         device = [names.get(place.name, "CPU") for place in places]
         graph = request.operators.graph
         table = {
-            operator.outputs[0]: device[p] for operator, p in zip(graph.operators, split.placement, strict=True) if operator.outputs
+            operator.outputs[0]: device[p]
+            for operator, p in zip(graph.operators, split.placement, strict=True)
+            if operator.outputs
         }
         return {"affinity": table}
 

@@ -1,4 +1,4 @@
-"""PyTorch: a script that puts the parts of a model on devices, and copies activations between them on streams of their own."""
+"""PyTorch: a script that puts the parts of a model on devices, with copies between them on streams of their own."""
 
 from __future__ import annotations
 
@@ -67,7 +67,13 @@ class Torch(Runtime):
         device = [numbers.get(place.name, "cpu") for place in places]
         units = split.case.chain.model.units
         if isinstance(request.source, Architecture):
-            return {"modules": {name: device[p] for unit, p in zip(units, split.placement, strict=True) for name in modules_of(request, unit)}}
+            return {
+                "modules": {
+                    name: device[p]
+                    for unit, p in zip(units, split.placement, strict=True)
+                    for name in modules_of(request, unit)
+                }
+            }
         return {"runs": {units[a]: device[p] for p, a, _ in segments(split.placement)}}
 
     def write(self, request: Request, split: Split) -> dict[str, str | bytes]:

@@ -52,7 +52,9 @@ class Vllm(Runtime):
         """Whether weights and cache alone have room in all."""
         tensors = self.language_model(request).phases[0].graph.tensors
         needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
-        rooms = sorted((len(group) * min(self.room(request, device) for device in group) for group in groups), reverse=True)
+        rooms = sorted(
+            (len(group) * min(self.room(request, device) for device in group) for group in groups), reverse=True
+        )
         return sum(rooms[:stages]) >= needed
 
     def _case(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> Case:
@@ -146,7 +148,7 @@ class Vllm(Runtime):
 
 
 def even_layers(layers: int, stages: int) -> list[int]:
-    """vLLM's own split: equal numbers, what is left over to the stages before the last one, from behind."""
+    """What vLLM does by itself: equal numbers, what is left over to the stages before the last one, from behind."""
     counts = [layers // stages] * stages
     for stage in range(layers % stages):
         counts[-2 - stage] += 1
