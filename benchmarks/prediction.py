@@ -1,9 +1,12 @@
 """How well latencies on this machine's cores are predicted: by model, and for each kernel above 50 us.
 
 *Compiled*: what the artifact says of itself (its kernels were measured when it was compiled) against runs in a process of
-its own, kernels traced in some of them. *Graph only*: the kernels of each model predicted from those of all other models
-that the database of measurements holds, as for a graph without kernels. Networks, artifacts and cache are those of
-`cpu_latency` (``--prepare`` there compiles them ahead).
+its own, kernels traced in some of them. With ``--anew`` both happen within the same minute, so that a drift of the machine's
+speed between them counts little; then there is nothing to predict kernels from, and *graph only* is left out.
+
+*Graph only*: the kernels of each model predicted from those of all other models that the database of measurements holds, as
+for a graph without kernels. Networks, artifacts and cache are those of `cpu_latency` (``--prepare`` there compiles them
+ahead).
 """
 
 from __future__ import annotations
@@ -59,6 +62,15 @@ def measure(folder: Path, file: str, seconds: float, least: bool) -> dict[str, A
     kernels = [[name, predicted[name], typical(times)] for name, times in found.items()]
     info = module.info()["plans"][0]
     return {"predicted": info["latency_ns"] / 1e9, "measured": typical(latencies), "kernels": kernels}
+
+
+def forget(bench: Bench, case: Any) -> None:
+    """Remove a network's artifact and the measurements of all kernels, so that compiling it measures them."""
+    from tvm_sched.cost_model.database import Database
+
+    for file in bench.folder(case).glob("cpu1-*"):
+        file.unlink()
+    Database().clear()
 
 
 def rows_of(name: str, found: dict[str, Any]) -> list[Row]:
@@ -143,6 +155,7 @@ def main() -> None:
     made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one compilation")
     made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
+    made.add_argument("--anew", action="store_true", help="measure and compile each network anew, just before it runs")
     made.add_argument("--any-version", action="store_true", help="take artifacts of whatever version of the sources")
     made.add_argument("--least", action="store_true", help="the least of the runs, not the median: on a busy machine")
     made.add_argument("--measure", nargs=2, metavar=("FOLDER", "FILE"), help="one artifact only; used by itself")
@@ -154,6 +167,8 @@ def main() -> None:
     bench = Bench(args.cache, args.threads, seconds, 1, args.limit, "" if args.any_version else fingerprint())
     rows: list[Row] = []
     for case in chosen_cases(args):
+        if args.anew:
+            forget(bench, case)
         cell = bench.prepare(case, [METHOD])[METHOD]
         if "failed" in cell:
             print(f"{case.name}: left out, {cell['failed']}", flush=True)
@@ -168,7 +183,7 @@ def main() -> None:
         print("; ".join(f"{row.case}: {row.figure:.3g} {row.unit}" for row in new), flush=True)
         rows += new
     os.environ["TVM_SCHED_NUM_THREADS"] = str(args.threads)
-    rows += graph_only(args.threads)
+    rows += [] if args.anew else graph_only(args.threads)
     report(f"Prediction on {args.threads} threads of this machine", [*summary(rows), *rows], args.json, args.markdown)
 
 

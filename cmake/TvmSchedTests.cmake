@@ -22,7 +22,8 @@ set_target_properties(tvm_sched_tests PROPERTIES
 add_test(NAME tvm_sched_tests COMMAND tvm_sched_tests)
 
 # A CUDA driver without a GPU, which the tests of that backend open in place of NVIDIA's.
-add_library(tvm_sched_fake_cuda SHARED ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/fake_cuda/fake_cuda.cc)
+file(GLOB TVM_SCHED_FAKE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/fake_cuda/*.cc)
+add_library(tvm_sched_fake_cuda SHARED ${TVM_SCHED_FAKE_CUDA_SOURCES})
 target_link_libraries(tvm_sched_fake_cuda PRIVATE Threads::Threads)
 target_compile_options(tvm_sched_fake_cuda PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
 if(TVM_SCHED_SANITIZE)

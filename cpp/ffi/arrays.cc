@@ -49,43 +49,4 @@ template std::span<double> Elements(const char*, const ffi::TensorView&, size_t)
 template ffi::Tensor NewTensor<int64_t>(std::initializer_list<int64_t>);
 template ffi::Tensor NewTensor<double>(std::initializer_list<int64_t>);
 
-simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
-  const std::span<int64_t> p = Elements("placements", placements),
-                           x = Elements("transfers", transfers);
-  TVM_FFI_CHECK(p.size() % 5 == 0 && x.size() % 5 == 0, ValueError)
-      << "placements has 5 rows (operator, device, direct, stream, stage), transfers has 5 (kind, "
-         "item, source, device, evict)";
-  const size_t np = p.size() / 5, nx = x.size() / 5;
-  simulate::Schedule schedule;
-  schedule.placements.resize(np);
-  schedule.transfers.resize(nx);
-  for (size_t i = 0; i < np; ++i) {
-    schedule.placements[i] = {static_cast<int32_t>(p[i]), static_cast<int32_t>(p[np + i]),
-                              p[2 * np + i] != 0, static_cast<int32_t>(p[3 * np + i]),
-                              static_cast<int32_t>(p[4 * np + i])};
-  }
-  for (size_t i = 0; i < nx; ++i) {
-    schedule.transfers[i] = {static_cast<simulate::TransferKind>(x[i]),
-                             static_cast<int32_t>(x[nx + i]), static_cast<int32_t>(x[2 * nx + i]),
-                             static_cast<int32_t>(x[3 * nx + i]), x[4 * nx + i] != 0};
-  }
-  return schedule;
-}
-
-ffi::Array<ffi::Tensor> TablesOf(const simulate::Schedule& schedule) {
-  ffi::Tensor placements = NewTensor({std::ssize(schedule.placements), 5});
-  auto* row = static_cast<int64_t*>(placements.data_ptr());
-  for (const simulate::Placement& p : schedule.placements) {
-    for (int64_t value : {p.op, p.device, int32_t{p.direct}, p.stream, p.stage}) *row++ = value;
-  }
-  ffi::Tensor transfers = NewTensor({std::ssize(schedule.transfers), 5});
-  row = static_cast<int64_t*>(transfers.data_ptr());
-  for (const simulate::Transfer& x : schedule.transfers) {
-    for (int64_t value :
-         {static_cast<int32_t>(x.kind), x.item, x.source, x.device, int32_t{x.evict}})
-      *row++ = value;
-  }
-  return {placements, transfers};
-}
-
 }  // namespace tvm_sched

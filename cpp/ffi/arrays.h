@@ -9,8 +9,6 @@
 #include <initializer_list>
 #include <span>
 
-#include "simulate/schedule.h"
-
 namespace tvm_sched {
 
 /*! \brief The elements of a contiguous tensor on the host: int64_t or double. */
@@ -32,14 +30,6 @@ tvm::ffi::Tensor NewRow(const Values& values) {
   std::copy(values.begin(), values.end(), static_cast<T*>(row.data_ptr()));
   return row;
 }
-
-/*! \brief Rows of operator, device, direct, stream, stage; rows of kind, item, source, device,
- * evict. */
-simulate::Schedule ScheduleOf(const tvm::ffi::TensorView& placements,
-                              const tvm::ffi::TensorView& transfers);
-
-/*! \brief The inverse of ScheduleOf, row by row: tables of placements x 5 and transfers x 5. */
-tvm::ffi::Array<tvm::ffi::Tensor> TablesOf(const simulate::Schedule& schedule);
 
 }  // namespace tvm_sched
 

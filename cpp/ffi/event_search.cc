@@ -38,8 +38,6 @@ ffi::Tensor TableOf(const Sequence& sequence) {
   return table;
 }
 
-namespace {
-
 Sequence SequenceOf(const search::Instance& instance, const ffi::TensorView& rows) {
   const std::span<int64_t> elements = Elements("sequence", rows);
   TVM_FFI_CHECK(elements.size() % 4 == 0, ValueError)
@@ -51,6 +49,8 @@ Sequence SequenceOf(const search::Instance& instance, const ffi::TensorView& row
   }
   return sequence;
 }
+
+namespace {
 
 /*! \brief Rows of direct (0 or 1), then 0 or 1 for each device. */
 std::vector<search::Choice> ChoicesOf(const search::Instance& instance,

@@ -15,6 +15,9 @@ int32_t IndexBelow(const char* what, int64_t index, int64_t least, size_t limit)
 search::Event EventOf(const search::Instance& instance, int64_t kind, int64_t item, int64_t source,
                       int64_t device);
 
+/*! \brief The events of a table of rows. */
+search::Sequence SequenceOf(const search::Instance& instance, const tvm::ffi::TensorView& rows);
+
 /*! \brief A row for each event. */
 tvm::ffi::Tensor TableOf(const search::Sequence& sequence);
 

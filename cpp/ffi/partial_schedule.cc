@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 #include "events.h"
+#include "schedule.h"
 
 namespace tvm_sched {
 namespace {
@@ -25,7 +26,7 @@ ffi::Tensor CountsOf(const Quantities& quantities) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   ffi::reflection::ObjectDef<PartialScheduleObj>(ffi::reflection::init(false))
       .def("append", &PartialScheduleObj::Append)
-      .def("plan", &PartialScheduleObj::MakePlan)
+      .def("extension", &PartialScheduleObj::FindExtension)
       .def("can_move", &PartialScheduleObj::CanMove)
       .def("shortfall", &PartialScheduleObj::Shortfall)
       .def("at", &PartialScheduleObj::At)
@@ -38,6 +39,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("ends", &PartialScheduleObj::Ends)
       .def("latency_ns", &PartialScheduleObj::LatencyNs)
       .def("fits", &PartialScheduleObj::Fits)
+      .def("schedule", &PartialScheduleObj::Schedule)
       .def("transits", &PartialScheduleObj::Transits);
 }
 
@@ -71,12 +73,12 @@ int64_t PartialScheduleObj::Append(int64_t kind, int64_t item, int64_t source, i
   return state_.Append(event).count;
 }
 
-ffi::Tensor PartialScheduleObj::MakePlan(int64_t op, int64_t device, bool direct) {
+ffi::Tensor PartialScheduleObj::FindExtension(int64_t op, int64_t device, bool direct) {
   const Event run = EventOf(state_.instance(), direct ? 1 : 0, op, kHost, device);
   std::vector<int64_t> row;
-  if (state_.MakePlan(run.item, run.device, direct, &plan_)) {
-    row.push_back(plan_.end.count);
-    for (const Event& move : plan_.moves) {
+  if (state_.FindExtension(run.item, run.device, direct, &extension_)) {
+    row.push_back(extension_.end.count);
+    for (const Event& move : extension_.moves) {
       row.insert(row.end(), {move.item, move.source, move.device});
     }
   }
@@ -90,12 +92,12 @@ bool PartialScheduleObj::CanMove(int64_t tensor, int64_t source, int64_t device)
 
 int64_t PartialScheduleObj::Shortfall(int64_t op, int64_t device, bool direct) {
   const Event run = EventOf(state_.instance(), direct ? 1 : 0, op, kHost, device);
-  search::Plan plan{{}, {}, run};
+  search::Extension extension{{}, {}, run};
   for (simulate::TensorId t : state_.instance().problem.inputs[run.item]) {
     if (state_.Reads(run, t) && state_.At(t, run.device) == kNever)
-      plan.moves.push_back(Event::Move(t, kHost, run.device));
+      extension.moves.push_back(Event::Move(t, kHost, run.device));
   }
-  return state_.Shortfall(plan);
+  return state_.Shortfall(extension);
 }
 
 int64_t PartialScheduleObj::At(int64_t tensor, int64_t device) const {
@@ -134,6 +136,11 @@ ffi::Tensor PartialScheduleObj::Placed() const {
 ffi::Tensor PartialScheduleObj::Events() const { return TableOf(state_.events()); }
 ffi::Tensor PartialScheduleObj::Starts() const { return CountsOf(state_.starts()); }
 ffi::Tensor PartialScheduleObj::Ends() const { return CountsOf(state_.ends()); }
+
+ffi::ObjectRef PartialScheduleObj::Schedule() const {
+  return ffi::ObjectRef(
+      ffi::make_object<ScheduleObj>(problem_.as<ProblemObj>(), state_.Schedule()));
+}
 
 ffi::Tensor PartialScheduleObj::Transits(int64_t device) const {
   const search::Instance& instance = state_.instance();

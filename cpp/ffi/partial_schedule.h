@@ -20,8 +20,9 @@ class PartialScheduleObj : public tvm::ffi::Object {
   // ---- growing; events are kind (run, direct run, move), item, source, device
 
   int64_t Append(int64_t kind, int64_t item, int64_t source, int64_t device);
-  /*! \brief The end, then tensor, source, device of each move; empty where there is no plan. */
-  Tensor MakePlan(int64_t op, int64_t device, bool direct);
+  /*! \brief The end, then tensor, source, device of each move; empty where there is no extension.
+   */
+  Tensor FindExtension(int64_t op, int64_t device, bool direct);
   /*! \brief Whether the tensor is at its source and not yet at its device. */
   bool CanMove(int64_t tensor, int64_t source, int64_t device) const;
   /*! \brief Bytes that the device lacks for an operator whose host tensors are loaded. */
@@ -43,6 +44,8 @@ class PartialScheduleObj : public tvm::ffi::Object {
   Tensor Ends() const;
   int64_t LatencyNs() const { return state_.latency().count; }
   bool Fits() const { return state_.Fits(); }
+  /*! \brief The schedule as a `ScheduleObj`, in the order of the events. */
+  tvm::ffi::ObjectRef Schedule() const;
   /*! \brief Neighbours through which parameters may come to a device. */
   Tensor Transits(int64_t device) const;
 
@@ -53,7 +56,7 @@ class PartialScheduleObj : public tvm::ffi::Object {
  private:
   const tvm::ffi::ObjectRef problem_;  // keeps what the state looks at
   search::PartialSchedule state_;
-  search::Plan plan_;
+  search::Extension extension_;
 };
 
 }  // namespace tvm_sched

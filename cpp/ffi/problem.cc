@@ -7,6 +7,7 @@
 
 #include "arrays.h"
 #include "partial_schedule.h"
+#include "schedule.h"
 
 namespace tvm_sched {
 namespace {
@@ -145,11 +146,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_static(
           "make",
           [](const Arrays& arrays) { return ffi::ObjectRef(ffi::make_object<ProblemObj>(arrays)); })
-      .def("simulate", &ProblemObj::Simulate)
-      .def("violations", &ProblemObj::Violations)
-      .def("count_threads", &ProblemObj::CountThreads)
-      .def("holdings", &ProblemObj::Holdings)
-      .def("memory_profile", &ProblemObj::MemoryProfile)
+      .def("schedule",
+           [](const ProblemObj* problem, ffi::TensorView placements, ffi::TensorView transfers) {
+             return ffi::ObjectRef(ffi::make_object<ScheduleObj>(problem, placements, transfers));
+           })
+      .def("schedule_of_sequence",
+           [](const ProblemObj* problem, ffi::TensorView sequence) {
+             return ffi::ObjectRef(ffi::make_object<ScheduleObj>(problem, sequence));
+           })
       .def("list_schedule", &ProblemObj::ListSchedule)
       .def("hios", &ProblemObj::Hios)
       .def("ios", &ProblemObj::Ios)

@@ -11,68 +11,45 @@
 #include "search/list_schedule.h"
 #include "search/local_search.h"
 #include "search/task_graph.h"
-#include "simulate/memory.h"
 #include "simulate/problem.h"
+#include "simulate/schedule.h"
 
 namespace tvm_sched {
 
 /*!
- * \brief A problem: the simulator prices its schedules, the searches look for better ones.
+ * \brief A problem, for which searches find schedules.
  *
  * Python's half is `NativeProblem` in python/tvm_sched/schedule/native.py, with the same names.
  *
- * Schedules are two tables: placements with the rows operator, device, direct, stream, stage;
- * transfers with the rows kind, item, source, device, evict (`ScheduleOf`). Searches return them
- * row by row (`TablesOf`), or an empty array where they find none. `progress` is called with parts
+ * Searches return a `ScheduleObj`, or nothing where they find none. `progress` is called with parts
  * done and parts in all.
  */
 class ProblemObj : public tvm::ffi::Object {
  public:
   using TensorView = tvm::ffi::TensorView;
-  using Tables = tvm::ffi::Array<tvm::ffi::Tensor>;
+  /*! \brief A `ScheduleObj`. */
+  using Found = tvm::ffi::Optional<tvm::ffi::ObjectRef>;
   using Function = tvm::ffi::Function;
 
   /*! \brief From arrays by name, as `ProblemOf` in problem.cc reads them. */
   explicit ProblemObj(const tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>& arrays);
 
-  // ---- prices: simulate.cc
-
-  /*! \brief Fills `times` (starts, then ends) and `peak` (by device); returns the latency in
-   * nanoseconds. */
-  int64_t Simulate(TensorView placements, TensorView transfers, TensorView times,
-                   TensorView peak) const;
-
-  /*! \brief A list for each broken rule: rule, operator, tensor, device, other, then the events of
-   * a cycle. */
-  tvm::ffi::Array<tvm::ffi::Array<int64_t>> Violations(TensorView placements, TensorView transfers,
-                                                       int64_t limit) const;
-
-  /*! \brief Fills `threads`, by placement: those that compute it where its device has threads, else
-   * 0. */
-  void CountThreads(TensorView placements, TensorView threads) const;
-
-  /*! \brief Rows of tensor, device, begin, end: what lies where, from when to when. */
-  tvm::ffi::Tensor Holdings(TensorView placements, TensorView transfers) const;
-
-  /*! \brief Rows of device, time, bytes held from then on; by device, then by time. */
-  tvm::ffi::Tensor MemoryProfile(TensorView placements, TensorView transfers) const;
-
   // ---- construction of schedules, streams and launch orders: search.cc
 
-  Tables ListSchedule(int64_t method) const;
+  Found ListSchedule(int64_t method) const;
 
   /*! \brief `by_paths`: HIOS-LP, else HIOS-MR; a window below 2 leaves operators by themselves. */
-  Tables Hios(bool by_paths, int64_t window, const Function& progress) const;
+  Found Hios(bool by_paths, int64_t window, const Function& progress) const;
 
   /*! \brief `limits`: groups, operators of a group, operators of a block, states; afterwards it
    * holds the largest block's operators and states and, where these are too many, the power of two
    * that is about as many. */
-  Tables Ios(int64_t device, TensorView limits, const Function& progress) const;
+  Found Ios(int64_t device, TensorView limits, const Function& progress) const;
 
   /*! \brief `sequence`: rows of operator, device, whether it starts with the one before it, in
    * topological order; `effort`: operators to time, seed, goal, most operators of a stage.
    * `progress` returns the part of the time limit that is over. */
-  Tables Anneal(TensorView sequence, TensorView effort, const Function& progress) const;
+  Found Anneal(TensorView sequence, TensorView effort, const Function& progress) const;
 
   /*! \brief `launches`: rows of operators, devices, streams, in launch order and topological; the
    * third is filled in. */
@@ -100,9 +77,10 @@ class ProblemObj : public tvm::ffi::Object {
  private:
   friend class LocalSearchObj;
   friend class PartialScheduleObj;
+  friend class ScheduleObj;
 
-  std::vector<simulate::Holding> HoldingsOf(const TensorView& placements,
-                                            const TensorView& transfers) const;
+  /*! \brief The schedule as an object, where it has all operators. */
+  Found Complete(simulate::Schedule schedule) const;
   const search::TaskGraph& Graph() const;
   const search::Instance& EventInstance() const;
 

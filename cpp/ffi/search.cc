@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "problem.h"
+#include "schedule.h"
 #include "search/annealing.h"
 #include "search/heft.h"
 #include "search/hios.h"
@@ -39,40 +40,40 @@ search::Launches LaunchesOf(const simulate::Problem& problem, std::span<const in
   return launches;
 }
 
-ProblemObj::Tables Answer(const simulate::Problem& problem, const simulate::Schedule& schedule) {
-  if (schedule.placements.size() < problem.operators()) return {};
-  return TablesOf(schedule);
-}
-
 search::Progress ProgressOf(const ffi::Function& progress) {
   return [progress](int64_t done, int64_t total) { progress(done, total); };
 }
 
 }  // namespace
 
-ProblemObj::Tables ProblemObj::ListSchedule(int64_t method) const {
-  return Answer(problem_, search::ListSchedule(EventInstance(), Graph(),
-                                               static_cast<search::ListMethod>(method)));
+ProblemObj::Found ProblemObj::Complete(simulate::Schedule schedule) const {
+  if (schedule.placements.size() < problem_.operators()) return std::nullopt;
+  return ffi::ObjectRef(ffi::make_object<ScheduleObj>(this, std::move(schedule)));
 }
 
-ProblemObj::Tables ProblemObj::Hios(bool by_paths, int64_t window, const Function& progress) const {
+ProblemObj::Found ProblemObj::ListSchedule(int64_t method) const {
+  return Complete(
+      search::ListSchedule(EventInstance(), Graph(), static_cast<search::ListMethod>(method)));
+}
+
+ProblemObj::Found ProblemObj::Hios(bool by_paths, int64_t window, const Function& progress) const {
   const search::TaskGraph& graph = Graph();
-  const search::Progress tell = ProgressOf(progress);
-  const auto device = by_paths ? MapLongestPaths(graph, tell) : MapByRecords(graph, tell);
+  const search::Progress report = ProgressOf(progress);
+  const auto device = by_paths ? MapLongestPaths(graph, report) : MapByRecords(graph, report);
   const search::Stages stages =
-      GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), tell);
+      GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), report);
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
   for (const auto& [on, stage] : InOrder(graph, problem_.concurrency, stages)) {
     std::vector<int32_t> streams(stage.size());
     for (size_t i = 0; i < streams.size(); ++i) streams[i] = static_cast<int32_t>(i);
-    if (placed.PlaceStage(stage, streams, on, ++number) == simulate::kNever) return {};
+    if (placed.PlaceStage(stage, streams, on, ++number) == simulate::kNever) return std::nullopt;
   }
-  return Answer(problem_, placed.Schedule());
+  return Complete(placed.Schedule());
 }
 
-ProblemObj::Tables ProblemObj::Ios(int64_t device, TensorView limits,
-                                   const Function& progress) const {
+ProblemObj::Found ProblemObj::Ios(int64_t device, TensorView limits,
+                                  const Function& progress) const {
   const std::span<int64_t> given = Elements("limits", limits, 4);
   const search::TaskGraph& graph = Graph();
   const auto on = static_cast<simulate::DeviceId>(device);
@@ -87,13 +88,14 @@ ProblemObj::Tables ProblemObj::Ios(int64_t device, TensorView limits,
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
   for (const search::GroupedStage& stage : answer.stages) {
-    if (placed.PlaceStage(stage.ops, stage.group, on, ++number) == simulate::kNever) return {};
+    if (placed.PlaceStage(stage.ops, stage.group, on, ++number) == simulate::kNever)
+      return std::nullopt;
   }
-  return Answer(problem_, placed.Schedule());
+  return Complete(placed.Schedule());
 }
 
-ProblemObj::Tables ProblemObj::Anneal(TensorView sequence, TensorView effort,
-                                      const Function& progress) const {
+ProblemObj::Found ProblemObj::Anneal(TensorView sequence, TensorView effort,
+                                     const Function& progress) const {
   const std::span<int64_t> rows = Elements("sequence", sequence, 3 * problem_.operators());
   const std::span<int64_t> given = Elements("effort", effort, 4);
   search::StageSequence start;
@@ -109,8 +111,8 @@ ProblemObj::Tables ProblemObj::Anneal(TensorView sequence, TensorView effort,
       {given[0], static_cast<uint64_t>(given[1]), given[2], static_cast<int>(given[3])},
       [&](int64_t done, int64_t total) { return progress(done, total).cast<double>(); });
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
-  if (!search::Append(best, &placed)) return {};
-  return Answer(problem_, placed.Schedule());
+  if (!search::Append(best, &placed)) return std::nullopt;
+  return Complete(placed.Schedule());
 }
 
 void ProblemObj::AllocateStreams(int64_t method, TensorView launches) const {

@@ -11,11 +11,12 @@
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief The plan in either mode that ends first; false where the operator cannot run there. */
-bool BestPlan(PartialSchedule* state, OperatorId op, DeviceId device, Plan* best) {
-  Plan direct;
-  const bool loaded = state->MakePlan(op, device, false, best);
-  if (!state->MakePlan(op, device, true, &direct)) return loaded;
+/*! \brief The extension in either mode that ends first; false where the operator cannot run there.
+ */
+bool BestExtension(PartialSchedule* state, OperatorId op, DeviceId device, Extension* best) {
+  Extension direct;
+  const bool loaded = state->FindExtension(op, device, false, best);
+  if (!state->FindExtension(op, device, true, &direct)) return loaded;
   if (!loaded || direct.end < best->end) std::swap(*best, direct);
   return true;
 }
@@ -62,14 +63,14 @@ simulate::Schedule ListSchedule(const Instance& instance, const TaskGraph& graph
   while (!free.empty()) {
     const OperatorId op = -free.top().second;
     free.pop();
-    Plan plan, best;
+    Extension extension, best;
     double least = std::numeric_limits<double>::infinity();
     for (size_t d = 0; d < graph.devices(); ++d) {
-      if (!BestPlan(&state, op, static_cast<DeviceId>(d), &plan)) continue;
-      const double value = static_cast<double>(plan.end.count) + (peft ? table(op, d) : 0);
+      if (!BestExtension(&state, op, static_cast<DeviceId>(d), &extension)) continue;
+      const double value = static_cast<double>(extension.end.count) + (peft ? table(op, d) : 0);
       if (value >= least) continue;
       least = value;
-      std::swap(best, plan);
+      std::swap(best, extension);
     }
     if (least == std::numeric_limits<double>::infinity()) return {};
     state.Place(best);

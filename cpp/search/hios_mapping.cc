@@ -1,4 +1,4 @@
-// HIOS's two ways to spread operators over devices (Kundu and Shu, "HIOS", Algorithms 1 and 3).
+// HIOS's two ways to distribute operators over devices (Kundu and Shu, "HIOS", Algorithms 1 and 3).
 #include <algorithm>
 
 #include "hios.h"

@@ -11,19 +11,20 @@
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief The plan that ends first, with the fewest moves among those; false where there is none.
+/*! \brief The extension that ends first, with the fewest moves among those; false where there is
+ * none.
  */
-bool BestPlan(PartialSchedule* state, OperatorId op, const Choice& choice, Plan* best) {
-  Plan plan;
+bool BestExtension(PartialSchedule* state, OperatorId op, const Choice& choice, Extension* best) {
+  Extension extension;
   bool found = false;
   for (size_t d = 0; d < state->instance().devices(); ++d) {
     if (!choice.device[d]) continue;
     for (bool direct : {false, true}) {
       if (direct && !choice.direct) continue;
-      if (!state->MakePlan(op, static_cast<DeviceId>(d), direct, &plan)) continue;
-      if (!found ||
-          std::tuple(plan.end, plan.moves.size()) < std::tuple(best->end, best->moves.size())) {
-        std::swap(*best, plan);
+      if (!state->FindExtension(op, static_cast<DeviceId>(d), direct, &extension)) continue;
+      if (!found || std::tuple(extension.end, extension.moves.size()) <
+                        std::tuple(best->end, best->moves.size())) {
+        std::swap(*best, extension);
         found = true;
       }
     }
@@ -209,14 +210,15 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
     waiting[o] = instance.predecessors[o].size();
     if (waiting[o] == 0) free.emplace(instance.rank[o], -static_cast<OperatorId>(o));
   }
-  Plan plan;
+  Extension extension;
   while (!free.empty()) {
     const OperatorId op = -free.top().second;
     free.pop();
-    if (!BestPlan(state, op, choices[choice[op]], &plan) && !BestPlan(state, op, anywhere, &plan)) {
+    if (!BestExtension(state, op, choices[choice[op]], &extension) &&
+        !BestExtension(state, op, anywhere, &extension)) {
       return false;
     }
-    state->Place(plan);
+    state->Place(extension);
     for (OperatorId s : instance.successors[op]) {
       if (--waiting[s] == 0) free.emplace(instance.rank[s], -s);
     }

@@ -144,15 +144,15 @@ Nanoseconds PartialSchedule::FirstGap(int32_t route, Nanoseconds ready,
       start = after;
     }
   }
-  for (ChannelId c : channels) ready = std::max(ready, PlannedUntil(c));
+  for (ChannelId c : channels) ready = std::max(ready, ReservedUntil(c));
   if (channels.size() == 1) return channel_[channels[0]].Earliest(ready, duration);
   for (ChannelId c : channels) ready = std::max(ready, channel_[c].free());
   return ready;
 }
 
-Nanoseconds PartialSchedule::PlannedUntil(ChannelId channel) const {
-  for (const auto& [planned, until] : planned_) {
-    if (planned == channel) return until;
+Nanoseconds PartialSchedule::ReservedUntil(ChannelId channel) const {
+  for (const auto& [reserved, until] : reserved_until_) {
+    if (reserved == channel) return until;
   }
   return {};
 }
@@ -233,9 +233,9 @@ PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bo
   return best;
 }
 
-void PartialSchedule::Place(const Plan& plan) {
-  for (const Event& move : plan.moves) Append(move);
-  Append(plan.run);
+void PartialSchedule::Place(const Extension& extension) {
+  for (const Event& move : extension.moves) Append(move);
+  Append(extension.run);
 }
 
 Nanoseconds PartialSchedule::Fetch(TensorId tensor, DeviceId device) {
@@ -313,19 +313,11 @@ Sequence PartialSchedule::SortedByStart() const {
   return sorted;
 }
 
-simulate::Schedule PartialSchedule::Schedule() const {
+simulate::Schedule ScheduleOf(const Sequence& sequence) {
   simulate::Schedule schedule;
-  auto staged = in_stage_.begin();
-  for (size_t i = 0; i < events_.size(); ++i) {
-    const Event& event = events_[i];
-    if (event.is_run()) {
+  for (const Event& event : sequence) {
+    if (event.is_run())
       schedule.placements.push_back({event.item, event.device, event.is_direct()});
-      if (staged != in_stage_.end() && staged->event == i) {
-        schedule.placements.back().stream = staged->stream;
-        schedule.placements.back().stage = staged->stage;
-        ++staged;
-      }
-    }
     if (event.is_direct()) {
       schedule.transfers.push_back(
           {simulate::TransferKind::kHostRead, event.item, kHost, event.device});
@@ -334,6 +326,22 @@ simulate::Schedule PartialSchedule::Schedule() const {
           {event.source == kHost ? simulate::TransferKind::kLoad : simulate::TransferKind::kCopy,
            event.item, event.source, event.device});
     }
+  }
+  return schedule;
+}
+
+simulate::Schedule PartialSchedule::Schedule() const {
+  simulate::Schedule schedule = ScheduleOf(events_);
+  auto staged = in_stage_.begin();
+  size_t position = 0;
+  for (size_t i = 0; i < events_.size() && staged != in_stage_.end(); ++i) {
+    if (!events_[i].is_run()) continue;
+    if (staged->event == i) {
+      schedule.placements[position].stream = staged->stream;
+      schedule.placements[position].stage = staged->stage;
+      ++staged;
+    }
+    ++position;
   }
   return schedule;
 }

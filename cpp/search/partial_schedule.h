@@ -37,8 +37,11 @@ struct Event {
 
 using Sequence = std::vector<Event>;
 
+/*! \brief The schedule whose launch order and channel order are those of the sequence. */
+simulate::Schedule ScheduleOf(const Sequence& sequence);
+
 /*! \brief What it takes to run one operator somewhere: the moves before it, and when it ends. */
-struct Plan {
+struct Extension {
   Nanoseconds end;
   Sequence moves;
   Event run;
@@ -107,10 +110,10 @@ class PartialSchedule {
   Nanoseconds Append(const Event& event);
   /*! \brief The earliest end of an operator there, each missing tensor on its fastest way; false
    * where that is impossible or memory does not suffice. */
-  bool MakePlan(OperatorId op, DeviceId device, bool direct, Plan* plan);
+  bool FindExtension(OperatorId op, DeviceId device, bool direct, Extension* extension);
   /*! \brief The moves that bring a tensor there first; false where there is no way. */
   bool FastestWay(TensorId tensor, DeviceId device, Sequence* moves);
-  void Place(const Plan& plan);
+  void Place(const Extension& extension);
   /*! \brief Places an operator, with direct host access only where it cannot run otherwise; its
    * end, or kNever where it or one of its tensors cannot get there. */
   Nanoseconds Place(OperatorId op, DeviceId device);
@@ -121,8 +124,8 @@ class PartialSchedule {
 
   /*! \brief Whether every device has room for what was brought to it, by the order of events. */
   bool Fits() const;
-  /*! \brief Bytes that the device lacks most of for a plan's events; 0 or less: none. */
-  int64_t Shortfall(const Plan& plan);
+  /*! \brief Bytes that the device lacks most of for an extension's events; 0 or less: none. */
+  int64_t Shortfall(const Extension& extension);
 
   /*! \brief The events in the order of their starts, which is the order on every channel. */
   Sequence SortedByStart() const;
@@ -188,22 +191,22 @@ class PartialSchedule {
   Way FindAnyWay(TensorId tensor, DeviceId device, bool transits) const;
   /*! \brief From host memory or the first of the devices. */
   Way FindPlainWay(TensorId tensor, DeviceId device) const;
-  bool TryPlan(const Event& run, bool transits, Plan* plan);
-  /*! \brief Keeps the channels of a plan's move for the rest of the plan. */
+  bool TryExtension(const Event& run, bool transits, Extension* extension);
+  /*! \brief Keeps the channels of an extension's move for the rest of the extension. */
   void Reserve(int32_t route, Nanoseconds start, Nanoseconds end);
-  void EndPlan();
+  void EndExtension();
   /*! \brief When a run whose tensors are there at `ready` can begin, its turn on the bus included.
    */
   Nanoseconds FirstRun(Event run, Nanoseconds ready, Nanoseconds duration) const;
-  /*! \brief When a transfer that may begin at `ready` can begin, what is planned included. */
+  /*! \brief When a transfer that may begin at `ready` can begin, what is reserved included. */
   Nanoseconds FirstStart(int32_t route, Nanoseconds ready, Nanoseconds duration) const {
-    if (growth_.insertion != Growth::Insertion::kNone || !planned_.empty())
+    if (growth_.insertion != Growth::Insertion::kNone || !reserved_until_.empty())
       return FirstGap(route, ready, duration);
     for (ChannelId c : problem_->route_channels[route]) ready = std::max(ready, channel_[c].free());
     return ready;
   }
   Nanoseconds FirstGap(int32_t route, Nanoseconds ready, Nanoseconds duration) const;
-  Nanoseconds PlannedUntil(ChannelId channel) const;
+  Nanoseconds ReservedUntil(ChannelId channel) const;
   void Occupy(int32_t route, Nanoseconds start, Nanoseconds end) {
     for (ChannelId c : problem_->route_channels[route]) channel_[c].Occupy(start, end);
   }
@@ -223,9 +226,9 @@ class PartialSchedule {
   std::vector<DeviceId> placed_;
   std::vector<int32_t> readers_left_;
   std::vector<int64_t> parameters_, live_, peak_;
-  /*! \brief What the plan in the making occupies: channels and until when; with full insertion the
-   * intervals, which their channels have. */
-  std::vector<std::pair<ChannelId, Nanoseconds>> planned_;
+  /*! \brief What the extension in the making occupies: channels and until when; with full insertion
+   * the intervals, which their channels have. */
+  std::vector<std::pair<ChannelId, Nanoseconds>> reserved_until_;
   std::vector<std::tuple<int32_t, Nanoseconds, Nanoseconds>> reserved_;
   std::vector<std::pair<DeviceId, std::pair<int64_t, int64_t>>> brought_;
 };

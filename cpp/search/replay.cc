@@ -52,7 +52,7 @@ bool Replay::PlayMove(const Event& move, PartialSchedule* state) {
 bool Replay::Play(const Sequence& sequence, Nanoseconds limit, PartialSchedule* state) {
   state->Clear();
   FindNeeds(sequence, *state);
-  Plan plan;
+  Extension extension;
   for (const Event& event : sequence) {
     if (!event.is_run()) {
       if (!PlayMove(event, state)) return false;
@@ -65,8 +65,9 @@ bool Replay::Play(const Sequence& sequence, Nanoseconds limit, PartialSchedule* 
     if (complete) {
       state->Append(event);
     } else {
-      if (!state->MakePlan(event.item, event.device, event.is_direct(), &plan)) return false;
-      state->Place(plan);
+      if (!state->FindExtension(event.item, event.device, event.is_direct(), &extension))
+        return false;
+      state->Place(extension);
     }
     if (state->ends().back() + instance_.tail[event.item] > limit) return false;
   }

@@ -240,10 +240,3 @@ def _part(budget: Budget, share: float, shares: Iterable[float]) -> Budget:
         return Budget(deadline=budget.deadline)
     total = sum(each for each in shares if not math.isinf(each))
     return budget.part(budget.left * share / total if total else 0.0)
-
-
-def final_status(claimed: str, proved: bool) -> Status:
-    """The status of a checked answer: ``optimal`` if its bound proves that, else what the method said."""
-    if proved:
-        return "optimal"
-    return claimed if claimed in ("time limit", "interrupted") else "no better found"  # type: ignore[return-value]

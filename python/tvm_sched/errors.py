@@ -6,7 +6,6 @@ errors mean that the work itself failed (status 1).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -80,5 +79,7 @@ _LIKENESS = 0.5
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'this' or 'that'?"`` of known names that are like one that is not; empty where none is."""
+    import difflib  # an artifact is loaded without
+
     close = difflib.get_close_matches(name.lower(), list(known), cutoff=_LIKENESS)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from .caching import caches_used
 from .errors import InputError
 from .files import cache_directory
 
@@ -155,16 +156,14 @@ class FileCache:
 
 
 def compiled_models() -> FileCache | None:
-    """The cache of what `tvm-sched compile` made; None where ``TVM_SCHED_NO_CACHE`` is set.
+    """The cache of what `tvm-sched compile` made; None where caches are not used.
 
     Raises
     ------
     InputError
         ``TVM_SCHED_CACHE_LIMIT`` is no size.
     """
-    if os.environ.get("TVM_SCHED_NO_CACHE", "0") not in ("", "0"):
-        return None
-    return compiled_cache()
+    return compiled_cache() if caches_used() else None
 
 
 def compiled_cache() -> FileCache:

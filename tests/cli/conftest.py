@@ -79,9 +79,19 @@ def problem_file(problem, tmp_path):
     return tmp_path / "problem.json"
 
 
+@pytest.fixture(scope="session")
+def schedule_text(problem, tmp_path_factory):
+    """The file of a schedule, as the command writes it."""
+    folder = tmp_path_factory.mktemp("schedule")
+    problem.save(folder / "problem.json")
+    result = run_command("schedule", folder / "problem.json", "--option", "work=0.1", "-o", folder / "schedule.json")
+    assert result.status == 0, (result.stderr, result.exception)
+    return (folder / "schedule.json").read_text()
+
+
 @pytest.fixture
-def schedule_file(run, problem_file, tmp_path):
-    run("schedule", problem_file, "--scheduler", "anytime", "--time-limit", 5, "-o", tmp_path / "schedule.json")
+def schedule_file(schedule_text, tmp_path):
+    (tmp_path / "schedule.json").write_text(schedule_text)
     return tmp_path / "schedule.json"
 
 

@@ -140,7 +140,9 @@ def test_show_clear_and_path(run, model_file, tmp_path):
     assert run("cache", "path", "--json").json == {"path": str(tmp_path / "cache")}
     database = tmp_path / "cache" / "measurements.sqlite"
     database.write_bytes(b"")
-    assert run("cache", "clear", "--json").json == {"compiled_removed": 1, "measurements_removed": False}
+    assert shown["kernels"] > 0
+    removed = {"compiled_removed": 1, "kernels_removed": shown["kernels"], "measurements_removed": False}
+    assert run("cache", "clear", "--json").json == removed
     assert json.loads(run("cache", "clear", "--measurements", "--json").stdout)["measurements_removed"]
     assert not database.exists()
     assert run("cache", "show", "--json").json["compiled"] == []

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tvm_sched import __version__
@@ -27,9 +28,13 @@ def test_the_command_imports_nothing_heavy():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("package", ["tvm_sched.schedulers", "tvm_sched.pipeline"])
-def test_solvers_are_imported_where_they_are_used(package):
-    script = f"import sys, {package}; sys.exit(', '.join(m for m in ('ortools', 'tvm') if m in sys.modules) or None)"
+@pytest.mark.parametrize("package", ["schedulers", "pipeline", "cluster"])
+def test_solvers_and_frameworks_are_imported_where_they_are_used(package):
+    heavy = ("ortools", "torch", "tvm")
+    script = f"""
+import sys, tvm_sched.{package}
+from tvm_sched.{"schedule" if package == "schedulers" else package} import native
+sys.exit(', '.join(m for m in {heavy!r} if m in sys.modules) or None)"""
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
@@ -47,9 +52,9 @@ def test_every_command_teaches_by_example(run, command):
     assert "--json" in shown
 
 
-def interrupted(tmp_path, word, work=1000):
+def interrupted(tmp_path, word, operators, work=1000):
     """What is left of a schedule that was interrupted when its progress spoke of ``word``."""
-    random_problem(1, operators=600, devices=4, memory="generous").save(tmp_path / "p.json")
+    random_problem(1, operators, devices=4, memory="generous").save(tmp_path / "p.json")
     options = ["--time-limit", 1000, "--option", f"work={work}", "-o", tmp_path / "s.json"]
     process = subprocess.Popen(
         [*PROGRAM, "schedule", tmp_path / "p.json", *map(str, options)], stderr=subprocess.PIPE, text=True
@@ -64,7 +69,7 @@ def interrupted(tmp_path, word, work=1000):
 
 
 def test_ctrl_c_before_there_is_a_schedule(tmp_path):
-    process, rest = interrupted(tmp_path, "Scheduling")
+    process, rest = interrupted(tmp_path, "Scheduling", operators=600)
     if process.returncode == 0:
         pytest.skip("the first schedule was there before the signal")
     assert process.returncode == 130
@@ -74,7 +79,7 @@ def test_ctrl_c_before_there_is_a_schedule(tmp_path):
 
 @pytest.mark.parametrize(("word", "work"), [("annealing", 1000), ("local search", 10)])
 def test_ctrl_c_while_a_search_works_gives_the_best_schedule_so_far(tmp_path, word, work):
-    process, _ = interrupted(tmp_path, word, work)
+    process, _ = interrupted(tmp_path, word, 150, work)
     assert process.returncode == 0
     assert Schedule.load(tmp_path / "s.json").certificate.latency_ns > 0
 
@@ -96,3 +101,16 @@ def test_without_the_compiler(tmp_path):
     assert result.returncode == 2
     assert "error: TVM_USE_RUNTIME_LIB=1 loads TVM without its compiler" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_nothing_follows_the_line_of_an_error(tmp_path):
+    """TVM warns, in C++, of a module left half built: when it is destroyed, which is after the error."""
+    onnx = pytest.importorskip("onnx")
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 8]) for name in "xy")
+    weight = onnx.numpy_helper.from_array(np.zeros((4, 4), "float32"), "w")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    path = tmp_path / "wrong.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [weight])), path)
+    result = call("schedule", path, "-t", "cpu1", "-s", "single", "--costs", "roofline")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("error: ")

@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +33,26 @@ def test_index():
     assert index.consumers == [[1], [0, 2], [0], []]
     assert index.host_inputs == [(), (0,), ()]
     assert index.graph_outputs == (3,)
+
+
+def test_an_operator_may_read_a_part_of_a_tensor():
+    lookup = msgspec.structs.replace(A, read_bytes={"x": 1})
+    index = chain(lookup, B, C).index
+    assert index.host_bytes == [(1,), (), ()]
+    assert chain(A, B, C).index.host_bytes == [(4,), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"w": 1}, "read_bytes names 'w', which is none of its inputs"),
+        ({"x": -1}, "reads -1 bytes of 'x'; 0 or more"),
+        ({"x": 5}, "reads 5 bytes of 'x', which has 4"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused(parts, message):
+    with pytest.raises(GraphError, match=message):
+        chain(Operator("A", "k", ("x",), ("a",), read_bytes=parts), B, C)
 
 
 def test_empty_graph():

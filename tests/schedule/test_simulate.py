@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from schedule.reference import reference_run
 from strategies import scheduled_problems
 from tvm_sched.errors import ScheduleError
-from tvm_sched.schedule import ScheduleIndex, memory_profile, price, simulate
+from tvm_sched.schedule import ScheduleIndex, memory_profile, simulate
 from tvm_sched.testing import random_problem, random_schedule
 
 
@@ -16,7 +16,7 @@ from tvm_sched.testing import random_problem, random_schedule
 @given(scheduled_problems(max_operators=14, max_devices=5))
 def test_agrees_with_the_reference(pair):
     problem, schedule = pair
-    times = price(problem, ScheduleIndex.of(problem, schedule))
+    times = ScheduleIndex.of(problem, schedule).times
     expected = reference_run(problem, schedule)
     kernels = [expected.kernels[p.operator] for p in schedule.placements]
     transfers = [expected.transfers[x] for x in range(len(schedule.transfers))]
@@ -56,7 +56,7 @@ def test_profile_peaks_where_the_price_says(pair):
     problem, schedule = pair
     profile = memory_profile(problem, schedule)
     peaks = [max((held for _, held in levels), default=0) for levels in profile]
-    assert peaks == price(problem, ScheduleIndex.of(problem, schedule)).peak_memory.tolist()
+    assert peaks == ScheduleIndex.of(problem, schedule).times.peak_memory.tolist()
     for levels in profile:
         assert [time for time, _ in levels] == sorted({time for time, _ in levels})
 
@@ -71,9 +71,9 @@ def test_generators_repeat():
 def test_an_index_out_of_range_is_an_error():
     problem = random_problem(3, 5, 2)
     index = ScheduleIndex.of(problem, random_schedule(problem, 0))
-    index.operator[0] = 99
+    index.placements[0, 0] = 99
     with pytest.raises(ScheduleError, match="operator 99 is not one of the 5"):
-        price(problem, index)
+        _ = index.times
 
 
 def test_no_operators():

@@ -28,7 +28,7 @@ Event = Run | Move
 
 
 @dataclass
-class Plan:
+class Extension:
     """What it takes to run one operator somewhere: the moves before it, and when it would end."""
 
     end: int
@@ -167,17 +167,17 @@ class PartialSchedule:
         """Whether every device has room for what was brought to it; by the order of events, like `room`."""
         return all(p + k <= m for p, k, m in zip(self._parameters, self._peak, self._memory, strict=True))
 
-    def plan(self, operator: int, device: int, direct: bool) -> Plan | None:
+    def extension(self, operator: int, device: int, direct: bool) -> Extension | None:
         """The earliest end of ``operator`` there, with each missing tensor on its fastest way; None where impossible.
 
         Where a neighbour lacks the memory to pass parameters on, they are loaded straight away.
         """
-        plan = self._plan(operator, device, direct, self._transit[device])
-        if plan is not None and self._shortfall(plan.moves, plan.run) > 0 and self._transit[device]:
-            plan = self._plan(operator, device, direct, [])
-        return plan if plan is not None and self._shortfall(plan.moves, plan.run) <= 0 else None
+        extension = self._extension(operator, device, direct, self._transit[device])
+        if extension is not None and self._shortfall(extension.moves, extension.run) > 0 and self._transit[device]:
+            extension = self._extension(operator, device, direct, [])
+        return extension if extension is not None and self._shortfall(extension.moves, extension.run) <= 0 else None
 
-    def _plan(self, operator: int, device: int, direct: bool, transits: list[int]) -> Plan | None:
+    def _extension(self, operator: int, device: int, direct: bool, transits: list[int]) -> Extension | None:
         ns = self._ns[direct][operator][device]
         if ns == FORBIDDEN:
             return None
@@ -197,7 +197,7 @@ class PartialSchedule:
         if direct and (route := self._down[device]) is not None:
             ready = max(ready, *(channel.get(c, self.channel_free[c]) for c in route.channels))
         run = Run(operator, device, direct)
-        return Plan(ready + ns, moves, run)
+        return Extension(ready + ns, moves, run)
 
     def _fastest_way(
         self, t: int, device: int, channel: dict[int, int], transits: list[int]
@@ -257,11 +257,11 @@ class PartialSchedule:
             short = max(short, self._parameters[d] + parameters.get(d, 0) + peak - self._memory[d])
         return short
 
-    def place(self, plan: Plan) -> None:
-        """Append a plan's events."""
-        for move in plan.moves:
+    def place(self, extension: Extension) -> None:
+        """Append an extension's events."""
+        for move in extension.moves:
             self.append(move)
-        self.append(plan.run)
+        self.append(extension.run)
 
     def append(self, event: Event) -> int:
         """Append one event whose inputs are there; returns its end."""

@@ -212,7 +212,7 @@ def test_what_schedulers_believe_is_what_the_simulator_says(seed, operators, dev
     problem = random_problem(seed, operators, devices, memory="generous")
     state = PartialSchedule(problem)
     list_schedule(state, range(operators), priorities(problem))
-    assert simulate(problem, state.to_index().to_schedule(problem)).latency_ns == state.latency
+    assert simulate(problem, state.to_index().to_schedule()).latency_ns == state.latency
 
 
 @pytest.mark.parametrize("name", ["quick methods", "list scheduling", "annealing", "local search"])

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "kernels/onednn/description.h"
 #include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/packed.h"
+#include "kernels/onednn/windows.h"
 
 namespace tvm_sched::onednn {
 
@@ -30,7 +32,8 @@ struct Prepared {
         expected;  // by the primitive; an argument of another layout is laid out anew
   };
   std::vector<Binding> bindings;
-  std::string implementation;  // oneDNN's name of it, "ref:any" for one that is not optimised
+  std::optional<Windows> windows;  // what the first argument is copied into
+  std::string implementation;      // oneDNN's name of it, "ref:any" for one that is not optimised
 };
 
 /// Make the primitive. Throws dnnl::error where oneDNN has none for the description.
@@ -80,6 +83,7 @@ class Kernel {
   std::unique_ptr<OwnKernel> own_;  // instead of a primitive
   dnnl::primitive primitive_;
   std::mutex mutex_;
+  std::optional<Windows> windows_;
   std::size_t scratchpad_size_ = 0;
   dnnl::memory scratchpad_;
   std::unordered_map<int, dnnl::memory> arguments_;

@@ -16,8 +16,21 @@ using Bindings = std::vector<Prepared::Binding>;
 
 constexpr auto kInference = dnnl::prop_kind::forward_inference;
 
+memory::data_type TypeOf(const Operand& operand) {
+  switch (operand.type) {
+    case DataType::kFloat32:
+      return memory::data_type::f32;
+    case DataType::kInt32:
+      return memory::data_type::s32;
+    case DataType::kInt8:
+      return memory::data_type::s8;
+    default:
+      return memory::data_type::u8;
+  }
+}
+
 memory::desc Any(const Operand& operand) {
-  return memory::desc(operand.dims, memory::data_type::f32, memory::format_tag::any);
+  return memory::desc(operand.dims, TypeOf(operand), memory::format_tag::any);
 }
 
 /// A matrix is read as it lies unless it is a parameter, which is laid out anew once.
@@ -29,6 +42,7 @@ dnnl::primitive_attr Attributes(const Description& description) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_post_ops(PostOperations(description));
+  if (description.source_zero != 0) attributes.set_zero_points_mask(DNNL_ARG_SRC, 0);
   return attributes;
 }
 
@@ -44,7 +58,8 @@ Prepared WithWeights(const Description& description, const PrimitiveDesc& found,
   bindings.push_back(
       {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()});
   for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {primitive, found.scratchpad_desc(), std::move(bindings), found.impl_info_str()};
+  return {primitive, found.scratchpad_desc(), std::move(bindings), std::nullopt,
+          found.impl_info_str()};
 }
 
 Prepared Convolution(const Description& d, const dnnl::engine& engine) {
@@ -74,6 +89,16 @@ Prepared Matmul(const Description& d, const dnnl::engine& engine) {
   return WithWeights(d, found, dnnl::matmul(found));
 }
 
+/// A convolution over one dimension as a product of its windows.
+Prepared LineConvolution(const Description& d, const dnnl::engine& engine) {
+  const Windows windows(d);
+  Description product = d;
+  product.operands[0] = {{windows.rows(), windows.columns()}, {windows.columns(), 1}};
+  Prepared prepared = Matmul(product, engine);
+  prepared.windows = windows;
+  return prepared;
+}
+
 /// A source and a result.
 template <typename PrimitiveDesc>
 Prepared Plain(const Description& description, const PrimitiveDesc& found,
@@ -82,7 +107,8 @@ Prepared Plain(const Description& description, const PrimitiveDesc& found,
       {DNNL_ARG_SRC, 0, found.src_desc()},
       {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()}};
   for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {primitive, found.scratchpad_desc(), std::move(bindings), found.impl_info_str()};
+  return {primitive, found.scratchpad_desc(), std::move(bindings), std::nullopt,
+          found.impl_info_str()};
 }
 
 Prepared Pooling(const Description& d, const dnnl::engine& engine) {
@@ -132,13 +158,14 @@ Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::concat::primitive_desc found(engine, LayoutOf(d.result()), d.axis, sources,
                                            attributes);
-  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings), found.impl_info_str()};
+  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings), std::nullopt,
+          found.impl_info_str()};
 }
 
 }  // namespace
 
 memory::desc LayoutOf(const Operand& operand) {
-  return memory::desc(operand.dims, memory::data_type::f32, operand.strides);
+  return memory::desc(operand.dims, TypeOf(operand), operand.strides);
 }
 
 Prepared Prepare(const Description& description, const dnnl::engine& engine) {
@@ -146,6 +173,7 @@ Prepared Prepare(const Description& description, const dnnl::engine& engine) {
   static const std::map<std::string, Maker> makers{{"convolution", Convolution},
                                                    {"deconvolution", Deconvolution},
                                                    {"matmul", Matmul},
+                                                   {"line_convolution", LineConvolution},
                                                    {"pooling", Pooling},
                                                    {"local_response_normalization", LocalResponse},
                                                    {"layer_normalization", LayerNormalization},

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ..blob_cache import choice_cache, kernel_cache
 from ..file_cache import compiled_cache
 from ..files import cache_directory
 from .output import Output
@@ -20,13 +21,15 @@ app = typer.Typer(
 
 @command(app, "show", ("tvm-sched cache show", "tvm-sched cache show --json"))
 def show(out: Output) -> None:
-    """List compiled models and measurements that are kept, the last used first."""
+    """List compiled models, and how many kernels and measurements are kept."""
     from ..cost_model.database import Database
     from ..report.tables import table
     from ..report.units import format_bytes
 
     cache = compiled_cache()
     entries = cache.entries()
+    kernels, choices = kernel_cache(), choice_cache()
+    (kernel_count, kernel_bytes), (choice_count, choice_bytes) = kernels.contents(), choices.contents()
     database = Database()
     size = database.size()
     rows = [
@@ -42,6 +45,8 @@ def show(out: Output) -> None:
             ("what", "size", "limit"),
             [
                 (f"{len(entries)} compiled models", format_bytes(used), format_bytes(cache.limit)),
+                (f"{kernel_count:,} compiled kernels", format_bytes(kernel_bytes), format_bytes(kernels.limit)),
+                (f"{choice_count:,} measured choices", format_bytes(choice_bytes), format_bytes(choices.limit)),
                 ("measured kernels", format_bytes(size), f"{database.entries:,} kernels"),
             ],
         ),
@@ -55,6 +60,10 @@ def show(out: Output) -> None:
             "compiled": models,
             "compiled_bytes": used,
             "limit_bytes": cache.limit,
+            "kernels": kernel_count,
+            "kernels_bytes": kernel_bytes,
+            "choices": choice_count,
+            "choices_bytes": choice_bytes,
             "measurements_bytes": size,
         }
     )
@@ -67,13 +76,17 @@ def clear(
         bool, typer.Option("--measurements", help="Also forget the measured times of kernels.")
     ] = False,
 ) -> None:
-    """Remove all compiled models that are kept."""
+    """Remove all compiled models and kernels that are kept, and the schedules that measuring chose."""
     from ..cost_model.database import Database
 
-    count = compiled_cache().clear()
+    count, kernels = compiled_cache().clear(), kernel_cache().contents()[0]
+    kernel_cache().clear()
+    choice_cache().clear()
     forgotten = measurements and Database().clear()
-    out.say(f"{count} compiled models removed{', measurements forgotten' if forgotten else ''}")
-    out.result({"compiled_removed": count, "measurements_removed": forgotten})
+    out.say(
+        f"{count} compiled models and {kernels} compiled kernels removed{', measurements forgotten' if forgotten else ''}"
+    )
+    out.result({"compiled_removed": count, "kernels_removed": kernels, "measurements_removed": forgotten})
 
 
 @command(app, "path", ("tvm-sched cache path",))

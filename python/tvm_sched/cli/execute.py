@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from ..caching import without_caches
 from ..errors import InputError
 from ..file_cache import compiled_models
 from .compile_cache import Made, compilation_key, keep, restore
@@ -131,8 +132,13 @@ def compile_model(
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
-    cache = None if no_cache else compiled_models()
-    with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
+    with (
+        without_caches(no_cache),
+        interruptible(out),
+        out.step(f"Compiling {model.name}") as step,
+        model_warnings(out),
+    ):
+        cache = compiled_models()
         key = compilation_key(model, asked | vars(chosen)) if cache else None
         made = restore(cache, key, output) if cache and key else None
         if made:

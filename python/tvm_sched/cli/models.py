@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -180,9 +182,25 @@ def _load_file(
 
 
 def packages_for(model: Path) -> AbstractContextManager[None]:
-    """Within it, tvm is imported without PyTorch, which takes seconds, where the model is nothing of PyTorch's."""
-    needed = model.is_dir() or model.suffix.lower() in (".pt2", ".py")
-    return nullcontext() if needed else without_torch()
+    """Within it, tvm is imported without PyTorch, which takes seconds, where the model is nothing of PyTorch's.
+
+    For such a model sympy is imported when it is first used: the package onnx_ir imports it for arithmetic on symbols in
+    shapes, which few models have.
+    """
+    if model.is_dir() or model.suffix.lower() in (".pt2", ".py"):
+        return nullcontext()
+    import_when_used("sympy")
+    return without_torch()
+
+
+def import_when_used(name: str) -> None:
+    """Let a package's own import be its first use; nothing where it is imported already, or is not installed."""
+    found = None if name in sys.modules else importlib.util.find_spec(name)
+    if found is None or found.loader is None:
+        return
+    found.loader = importlib.util.LazyLoader(found.loader)
+    sys.modules[name] = module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
 
 
 @contextmanager

@@ -236,7 +236,7 @@ def _show_uncertainty(out: Output, made: Problem, chosen: Schedule, samples: int
     levels = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
     found = {name: int(np.percentile(latencies, level)) for name, level in levels.items()}
     out.show(table(("latency", f"{samples} samples"), [(name, format_ns(ns)) for name, ns in found.items()]))
-    return {"spread_ns": found, "samples": samples, "seed": seed}
+    return {"percentiles_ns": found, "samples": samples, "seed": seed}
 
 
 def most_useful_of(made: Problem, chosen: Schedule) -> list[dict[str, Any]]:

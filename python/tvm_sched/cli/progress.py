@@ -19,7 +19,7 @@ class Step:
     """One long piece of work; call it with what is being done, how many parts are done and how many there are.
 
     Use it as a context manager around the work. It says nothing for the first two seconds, so that short work stays
-    quiet, and goes on telling the time also while nobody calls it. ``note`` is called with each text.
+    quiet, and goes on reporting the time also while nobody calls it. ``note`` is called with each text.
     """
 
     def __init__(self, console: Console, title: str, note: Callable[[str], None] = lambda text: None) -> None:
@@ -28,7 +28,7 @@ class Step:
         self._text = title
         self._over = threading.Event()
         self._bar: Progress | None = None
-        self._teller: threading.Thread | None = None
+        self._printer: threading.Thread | None = None
 
     def __enter__(self) -> Step:
         self.note(self.title)
@@ -40,8 +40,8 @@ class Step:
             self._task = self._bar.add_task(self.title, total=None)
             self._bar.start()
         else:
-            self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
-            self._teller.start()
+            self._printer = threading.Thread(target=self._print_lines, name="progress", daemon=True)
+            self._printer.start()
         return self
 
     def __call__(self, what: str, done: int, total: int) -> None:  # noqa: D102 - the class says it
@@ -51,7 +51,7 @@ class Step:
             self._bar.update(self._task, description=text, completed=done, total=total or None)
         self._text = f"{text} ({done} of {total})" if total else text
 
-    def _tell(self) -> None:
+    def _print_lines(self) -> None:
         """Print a plain line after two seconds, and then ever more seldom."""
         pause = PATIENCE
         while not self._over.wait(pause):
@@ -67,8 +67,8 @@ class Step:
         self._over.set()
         if self._bar:
             self._bar.stop()
-        if self._teller:
-            self._teller.join()
+        if self._printer:
+            self._printer.join()
         seconds = time.monotonic() - self._begin
         if kind is None and seconds >= PATIENCE:
             self._say(f"{self.title}: {seconds:.1f} s")

@@ -10,7 +10,6 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from ortools.math_opt.python import mathopt
 
 from ..errors import InputError, SchedulerError
 from .search import ClusterSearch, Integers
@@ -58,6 +57,8 @@ class MixProgram:
     """
 
     def __init__(self, search: ClusterSearch, services: Sequence[Service]) -> None:
+        from ortools.math_opt.python import mathopt
+
         self.search = search
         self.services = by_name(services)
         self.mixes = {name: search.mixes(service).gpus for name, service in self.services.items()}
@@ -142,6 +143,8 @@ class MixProgram:
         InputError
             The demand names an unknown service, or asks for none.
         """
+        from ortools.math_opt.python import mathopt
+
         unknown = demand.keys() - self.services.keys()
         if unknown or not sum(demand.values()) > 0:
             raise InputError(f"a demand gives some of {', '.join(self.services)} a probability; found {dict(demand)}")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from ..errors import InfeasibleError, InputError
+from ..certify import Found, certify
+from ..errors import InfeasibleError, InputError, ScheduleError
 from ..registry import Methods
 from .placement import ServicePlacement
 from .search import Embedding
 from .service import Request, Service
 from .state import ClusterState
+from .verifier import placement_violations
 
 AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
 """It leaves the state as it is; None says that it found no place."""
@@ -30,19 +31,25 @@ def try_place(
 ) -> ServicePlacement | None:
     """As `place`, but None where the allocator finds no place."""
     method = get(allocator)
-    allocator = method.name
-    chosen = method.read_options(options)
     service = state.service(request.service)
     if request.name in state.running or request.name in state.waiting:
         raise InputError(f"request {request.name!r} runs or waits already; release it first, or give another name")
+    given = method.read_options(options)
     state.asked[service.name] += 1
-    begin = time.perf_counter()
-    found = method.function(state, service, chosen)
-    seconds = time.perf_counter() - begin
-    if found is None:
-        return None
-    placement = state.draft(request, found, allocator, seconds)
-    state.hold(placement)
+
+    def price(found: Found[Embedding | None]) -> ServicePlacement | None:
+        if found.answer is None:
+            return None
+        return state.draft(request, found.answer, found.method, found.seconds)
+
+    def verify(placement: ServicePlacement | None) -> None:
+        for violation in placement_violations(state.cluster, service, placement) if placement else ():
+            raise ScheduleError(violation.message)
+
+    kinds = (Embedding, type(None))
+    placement = certify(method, given, kinds, lambda function, chosen: function(state, service, chosen), price, verify)
+    if placement:
+        state.hold(placement)
     return placement
 
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..anytime import final_status
-from ..errors import InputError, SchedulerError
+from ..certify import ended
+from ..errors import InputError, ScheduleError
 from .cluster import Cluster
 from .placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
 from .search import ClusterSearch, Embedding
 from .service import Request, Service, by_name
-from .verifier import placement_violations, verify
+from .verifier import verify
 
 
 class ClusterState:
@@ -94,17 +94,13 @@ class ClusterState:
 
         Raises
         ------
-        SchedulerError
-            The embedding breaks a rule: a fault of the allocator.
+        ScheduleError
+            It takes more than is free.
         """
-        service = self.service(request.service)
         try:
-            placement = self._draft(request, service, embedding, allocator, seconds)
+            return self._draft(request, self.service(request.service), embedding, allocator, seconds)
         except IndexError:
-            raise SchedulerError(f"the answer of allocator {allocator!r} takes more than is free") from None
-        for violation in placement_violations(self.cluster, service, placement):
-            raise SchedulerError(f"the answer of allocator {allocator!r} breaks a rule: {violation.message}")
-        return placement
+            raise ScheduleError("it takes more than is free") from None
 
     def _draft(
         self, request: Request, service: Service, embedding: Embedding, allocator: str, seconds: float
@@ -134,7 +130,7 @@ class ClusterState:
             embedding.latency_ns,
             allocator,
             seconds,
-            final_status(embedding.status, False),
+            ended(embedding.status),
         )
 
     def hold(self, placement: ServicePlacement) -> None:

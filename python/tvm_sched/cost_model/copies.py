@@ -177,11 +177,11 @@ def measure_bandwidths(cupy: Any, ports: Mapping[int, tuple[str, str]], progress
     InputError
         The GPUs refuse, such as one whose memory is in use.
     """
-    tell = progress or (lambda *_: None)
+    report = progress or (lambda *_: None)
     alone, together, peers = {}, {}, []
     try:
         for done, (gpu, (address, port)) in enumerate(ports.items()):
-            tell(f"copies of GPU {address}", done, len(ports))
+            report(f"copies of GPU {address}", done, len(ports))
             with cupy.cuda.Device(gpu):
                 timer = CopyTimer(EventTimer(cupy))
                 alone[address] = LARGE / timer.host(LARGE, down=True)

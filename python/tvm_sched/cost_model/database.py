@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from ..errors import InputError
 from ..files import cache_directory
+from ..sqlite_file import SqliteFile
 from .profile import Machine, Measurement, Pair, minor
 
-T = TypeVar("T")
+_SCHEMA = (
+    "create table if not exists measurement "
+    "(machine text, device text, signature text, content blob, primary key (machine, device, signature))"
+)
 ENTRIES = 50_000
 """How many measurements a database keeps; one takes about 600 bytes."""
 
@@ -39,6 +39,7 @@ class Database:
     def __init__(self, path: str | os.PathLike[str] | None = None, entries: int = ENTRIES) -> None:
         self.entries = entries
         self.path = Path(path) if path is not None else cache_directory() / "measurements.sqlite"
+        self._file = SqliteFile(self.path, _SCHEMA, "the database of measurements", CostWarning)
 
     def read(self, machine: Machine, device: str) -> dict[str, Measurement]:
         """Measurements by their `Measurement.key`; empty where there are none."""
@@ -62,14 +63,11 @@ class Database:
 
     def size(self) -> int:
         """Bytes of the file; 0 where there is none."""
-        return self.path.stat().st_size if self.path.is_file() else 0
+        return self._file.size()
 
     def clear(self) -> bool:
         """Remove the file, and a damaged one that was put aside; returns whether there was one."""
-        found = self.path.is_file()
-        for ending in ("", "-journal", ".damaged"):
-            self.path.with_name(f"{self.path.name}{ending}").unlink(missing_ok=True)
-        return found
+        return self._file.clear()
 
     def forget(self, machine: Machine, device: str, signatures: Iterable[str]) -> None:
         """Remove measurements of kernels by their signatures, whatever computed these."""
@@ -78,13 +76,13 @@ class Database:
             "and (signature = ? or (signature >= ? and signature < ?))"
         )
         rows = [(_key(machine), device, text, f"{text}#", f"{text}$") for text in signatures]  # "$" follows "#"
-        self._use(lambda connection: connection.executemany(remove, rows))
+        self._file.use(lambda connection: connection.executemany(remove, rows))
 
     def _read(self, machine: Machine, device: str) -> dict[str, bytes]:
         query = "select signature, content from measurement where machine = ? and device = ?"
         if not self.path.is_file():
             return {}
-        return dict(self._use(lambda connection: connection.execute(query, (_key(machine), device)).fetchall()))
+        return dict(self._file.use(lambda connection: connection.execute(query, (_key(machine), device)).fetchall()))
 
     def _write(self, machine: Machine, device: str, documents: Mapping[str, bytes]) -> None:
         rows = [(_key(machine), device, name, content) for name, content in documents.items()]
@@ -96,46 +94,7 @@ class Database:
             connection.executemany("insert or replace into measurement values (?, ?, ?, ?)", rows)
             connection.execute(f"delete from measurement where rowid in ({oldest})", (self.entries,))
 
-        self._use(write)
-
-    def _use(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work on the open database in one transaction; a damaged one is put aside with a `CostWarning` and made anew."""
-        try:
-            try:
-                return self._open(work)
-            except sqlite3.DatabaseError as error:
-                if type(error) is not sqlite3.DatabaseError:  # not damaged, but locked, full, or forbidden
-                    raise
-                aside = self._put_aside()
-                warnings.warn(
-                    f"{self.path}: the database of measurements is damaged ({error}); it is {aside.name} now, and a new "
-                    "one is made",
-                    CostWarning,
-                    stacklevel=2,
-                )
-                return self._open(work)
-        except (OSError, sqlite3.Error) as error:
-            raise InputError(
-                f"{self.path}: the database of measurements cannot be used ({error}); remove the file, or name another "
-                "directory with TVM_SCHED_CACHE"
-            ) from None
-
-    def _open(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
-            connection.execute(
-                "create table if not exists measurement "
-                "(machine text, device text, signature text, content blob, primary key (machine, device, signature))"
-            )
-            return work(connection)
-
-    def _put_aside(self) -> Path:
-        """Rename the file, and remove the journal, which another database must not take for its own."""
-        aside = self.path.with_name(f"{self.path.name}.damaged")
-        with suppress(FileNotFoundError):  # another process did it
-            os.replace(self.path, aside)
-        self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
-        return aside
+        self._file.use(write)
 
 
 def _key(machine: Machine) -> str:

@@ -149,7 +149,7 @@ def costs_of(
     shared, far = np.zeros(shape), np.zeros(shape, bool)
     direct_ns = np.full(shape, FORBIDDEN, np.int64)
     index = graph.index
-    host = np.array([sum(index.size[t] for t in tensors) for tensors in index.host_inputs])
+    host = np.array([sum(read) for read in index.host_bytes])
     made: dict[Device, Prediction] = {}
     for d, device in enumerate(topology.devices):
         key = _without_name(device)

@@ -27,7 +27,8 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
     Times are rounded up to nanoseconds, so the second is never below ``host_read``. Direct host access is `FORBIDDEN`
     for operators that read no input or parameter, and on devices that share host memory and so need none.
 
-    The model knows no cache, no occupancy and no kernel's quality, and takes a gather for a read of its whole table.
+    The model knows no cache, no occupancy and no kernel's quality. Of a table a lookup reads the rows that it takes where
+    the graph says so (``read_bytes``), otherwise all of it.
 
     Returns
     -------
@@ -37,8 +38,8 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
     index = graph.index
     size = np.array(index.size, dtype=np.float64)
     flops = np.array([operator.flops for operator in graph.operators], dtype=np.float64)
-    host = _bytes(size, index.host_inputs)
-    other = _bytes(size, index.inputs) - host + _bytes(size, index.outputs)
+    host = np.array([sum(read) for read in index.host_bytes], dtype=np.float64)
+    other = _bytes(size, index.inputs) - _bytes(size, index.host_inputs) + _bytes(size, index.outputs)
     reads_host = np.array([bool(tensors) for tensors in index.host_inputs], dtype=bool)
     dtype, dtypes = _dtypes(graph)
     shape = (len(graph.operators), len(topology.devices))

@@ -129,14 +129,14 @@ def _of_kind(samples: Samples, kind: str) -> Samples:
 
 
 def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None, rounds: int) -> Part:
-    tell = progress or (lambda *_: None)
+    report = progress or (lambda *_: None)
     few = choose(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
     for n, (rest, held) in enumerate(folds(few, seed)):
-        tell(f"{kind}, held-out fold {n + 1}", n, steps)
+        report(f"{kind}, held-out fold {n + 1}", n, steps)
         known[held] = errors(fit(few.take(rest), kind, seed, rounds), few.take(held), known=True)
-    tell(f"{kind}, held-out devices", FOLDS, steps)
+    report(f"{kind}, held-out devices", FOLDS, steps)
     left_out = chips(few.devices)[few.device]
     names = np.unique(left_out)
     if len(names) > 1:
@@ -145,7 +145,7 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
             unknown[held] = errors(fit(few.take(~held), kind, seed, rounds), few.take(held), known=False)
     else:  # of other devices of this kind nothing is known: twice the error is a guess, and docs/cost_model.md says so
         unknown = 2 * known
-    tell(f"{kind}, all samples", FOLDS + 1, steps)
+    report(f"{kind}, all samples", FOLDS + 1, steps)
     chosen = choose(samples, seed, MOST_SAMPLES[kind])
     trees = fit(chosen, kind, seed, rounds)
     device = np.array([d.name for d in few.devices])[few.device]

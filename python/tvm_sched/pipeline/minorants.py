@@ -56,15 +56,15 @@ def total_transfers(problem: PartitionProblem, near: Floats) -> Minorant:
             constant += tensor.transfer
         if len(nodes) == 1:
             continue
-        spread = _spread(near[np.ix_(nodes, nodes)], not always)
-        constant += tensor.transfer * spread.constant
-        first, second = nodes[spread.pairs].T
-        np.add.at(matrix, (first, second), -0.5 * tensor.transfer * spread.weights)
+        minorant = _minorant(near[np.ix_(nodes, nodes)], not always)
+        constant += tensor.transfer * minorant.constant
+        first, second = nodes[minorant.pairs].T
+        np.add.at(matrix, (first, second), -0.5 * tensor.transfer * minorant.weights)
     return Minorant(constant, matrix + matrix.T)
 
 
 @dataclass(frozen=True)
-class _Spread:
+class _Minorant:
     """``constant`` less ``weights`` times the entries of ``pairs`` of members."""
 
     constant: float
@@ -72,7 +72,7 @@ class _Spread:
     weights: Floats
 
 
-def _spread(near: Floats, sent: bool) -> _Spread:
+def _minorant(near: Floats, sent: bool) -> _Minorant:
     """A linear lower bound of λ - 1, plus 1 for λ > 1 where ``sent``, where members are in λ stages.
 
     Members are taken in such an order that each shares stages with those before as little as may be. Some first ones
@@ -96,7 +96,7 @@ def _spread(near: Floats, sent: bool) -> _Spread:
     _, base, last, constant, weight = best
     later, earlier = np.tril_indices(last, -1)
     weights = np.where(later < base, weight, 1.0)
-    return _Spread(constant + last - base, np.stack([order[earlier], order[later]], axis=1), weights)
+    return _Minorant(constant + last - base, np.stack([order[earlier], order[later]], axis=1), weights)
 
 
 def _apart_first(near: Floats) -> tuple[Integers, Floats]:

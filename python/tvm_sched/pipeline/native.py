@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
-from .._library import load_library
+from .._library import load_library, without_torch
+
+with without_torch():  # which a plain import brings along where it is installed
+    import tvm_ffi
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

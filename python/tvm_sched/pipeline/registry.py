@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..anytime import Status, final_status
-from ..errors import InputError, SchedulerError
-from ..progress import Progress, report_to
+from ..anytime import Status
+from ..certify import Found, Proof, certify, final_status
+from ..errors import InputError, ScheduleError
+from ..progress import Progress
 from ..registry import Methods
 from .partition_problem import Integers, PartitionProblem
 from .programs import simple_bound
@@ -85,34 +85,30 @@ def partition(
     """
     if stages < 1:
         raise InputError(f"stages is {stages}; 1 or more are allowed")
-    method = get(name)
-    name = method.name
-    chosen = method.read_options(options)
-    begin = time.monotonic()
-    with report_to(progress):
-        found = method.function(problem, stages, chosen)
-    seconds = time.monotonic() - begin
-    _check(problem, stages, name, found)
-    cost = problem.bottleneck(found.stage_of)
-    simple = simple_bound(problem, stages)
-    if simple >= found.bound:
-        found = replace(found, bound=simple, bound_name="simple")
-    if found.bound > cost * (1 + 1e-9):
-        raise SchedulerError(
-            f"bound {found.bound_name!r} of partitioner {name!r}, {found.bound}, exceeds a cost of {cost}: "
-            "please report this"
-        )
-    # Above the cost it can be by the rounding of sums only, as was checked; so that a gap is never below 0.
-    bound = min(found.bound, cost)
-    status = final_status(found.status, bound >= cost * (1 - PROVED))
-    return replace(found, bound=bound, cost=cost, seconds=seconds, status=status)
+
+    def price(found: Found[Partition]) -> Partition:
+        _check(problem, stages, found.answer)
+        cost, bound, name = problem.bottleneck(found.answer.stage_of), found.answer.bound, found.answer.bound_name
+        simple = simple_bound(problem, stages)
+        if simple >= bound:
+            bound, name = simple, "simple"
+        status = final_status(found.answer.status, cost, Proof(bound, name, bound / (1 - PROVED), 1e-9))
+        # By the rounding of sums alone it can be above the cost; so that a gap is never below 0.
+        bound = min(bound, cost)
+        return replace(found.answer, bound=bound, bound_name=name, cost=cost, seconds=found.seconds, status=status)
+
+    return certify(
+        get(name),
+        options,
+        Partition,
+        lambda function, chosen: function(problem, stages, chosen),
+        price,
+        lambda partition: None,  # `_check` has
+        progress,
+    )
 
 
-def _check(problem: PartitionProblem, stages: int, name: str, found: Any) -> None:
-    if not isinstance(found, Partition):
-        raise SchedulerError(f"partitioner {name!r} returned a {type(found).__name__}; a Partition is expected")
+def _check(problem: PartitionProblem, stages: int, found: Partition) -> None:
     stage_of = np.asarray(found.stage_of)
     if stage_of.shape != (problem.size,) or not ((stage_of >= 0) & (stage_of < stages)).all():
-        raise SchedulerError(
-            f"the answer of partitioner {name!r} does not give each node a stage from 0 to {stages - 1}"
-        )
+        raise ScheduleError(f"it does not give each node a stage from 0 to {stages - 1}")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from ..anytime import final_status
-from ..errors import InfeasibleError, InputError, ScheduleError, SchedulerError
+from ..certify import Found, Proof, certify, final_status
+from ..errors import InfeasibleError, InputError
 from ..problem import Problem
 from ..progress import Progress
 from .devices import Candidate, DeviceSearch, Goal
 from .partition_problem import Integers, PartitionProblem
 from .plan import PipelineCertificate, PipelinePlan
-from .registry import PROVED, Partition, get, partition
+from .registry import PROVED, Partition, PartitionerFunction, get, partition
 from .relaxation import are_equal, relax
 from .verifier import verify
 
@@ -65,30 +65,35 @@ def plan_pipeline(
     InfeasibleError
         No plan was found that fits into memory and keeps the limit.
     """
-    method = get(partitioner)
-    partitioner, options = method.name, method.read_options(options)
     chosen = _devices(problem, devices)
     count = len(chosen) if stages == "auto" else stages
     if not 1 <= count <= len(chosen):
         raise InputError(f"stages is {count}; 1 to {len(chosen)} are allowed, one for each device")
     goal = _goal(latency_ceiling, throughput_floor)
-    begin = time.monotonic()
-    relaxed = relax(problem, chosen)
-    found = partition(relaxed, count, partitioner, options, progress)
-    candidate = _on_devices(problem, relaxed, found, chosen, count, goal, options, place)
-    plan = PipelinePlan(
-        problem=problem.digest,
-        stages=tuple(candidate.stages),
-        partitioner=partitioner,
-        options=_told(options),
-        seconds=time.monotonic() - begin,
-        certificate=_certificate(problem, found, candidate),
-    )
-    try:
-        verify(problem, plan)
-    except ScheduleError as error:
-        raise SchedulerError(f"the answer of partitioner {partitioner!r} breaks a rule: {error}") from error
-    return plan
+    method, relaxed = get(partitioner), relax(problem, chosen)
+
+    def run(_: PartitionerFunction, given: msgspec.Struct) -> _Planned:
+        found = partition(relaxed, count, method.name, given, progress)
+        return _Planned(found, _on_devices(problem, relaxed, found, chosen, count, goal, given, place))
+
+    def price(found: Found[_Planned]) -> PipelinePlan:
+        return PipelinePlan(
+            problem=problem.digest,
+            stages=tuple(found.answer.candidate.stages),
+            partitioner=found.method,
+            options=_shown(found.options),
+            seconds=found.seconds,
+            certificate=_certificate(found.answer),
+        )
+
+    return certify(method, options, _Planned, run, price, lambda plan: verify(problem, plan), progress)
+
+
+class _Planned(NamedTuple):
+    """A partition, and its stages on devices."""
+
+    partition: Partition
+    candidate: Candidate
 
 
 def _devices(problem: Problem, names: Sequence[str] | None) -> list[int]:
@@ -155,17 +160,14 @@ def _time_limit(options: msgspec.Struct) -> float:
     return math.inf if given is None else float(given)
 
 
-def _told(options: msgspec.Struct) -> dict[str, Any]:
-    told = msgspec.to_builtins(options)
-    return {key: None if value == math.inf else value for key, value in told.items()}
+def _shown(options: msgspec.Struct) -> dict[str, Any]:
+    shown = msgspec.to_builtins(options)
+    return {key: None if value == math.inf else value for key, value in shown.items()}
 
 
-def _certificate(problem: Problem, found: Partition, candidate: Candidate) -> PipelineCertificate:
+def _certificate(planned: _Planned) -> PipelineCertificate:
     """Costs are whole nanoseconds, so a bound may be rounded up; the solvers' tolerances are taken off before."""
+    found, cost = planned.partition, planned.candidate.cost_ns
     bound = math.ceil(found.bound * (1 - 1e-9))
-    if bound > candidate.cost_ns:
-        raise SchedulerError(
-            f"bound {found.bound_name!r} ({bound} ns) exceeds a cost of {candidate.cost_ns} ns: please report this"
-        )
-    proved = bound >= candidate.cost_ns * (1 - PROVED)
-    return PipelineCertificate(candidate.cost_ns, bound, found.bound_name, final_status(found.status, proved))
+    status = final_status(found.status, cost, Proof(bound, found.bound_name, bound / (1 - PROVED)))
+    return PipelineCertificate(cost, bound, found.bound_name, status)

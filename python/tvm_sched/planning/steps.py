@@ -9,7 +9,6 @@ from itertools import accumulate
 from ..errors import ScheduleError
 from ..problem import HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulator import price
 
 RESULTS = "results"
 """Queue of the copies that carry outputs out of devices that do not share host memory; no part of the model's time."""
@@ -54,7 +53,7 @@ class StepMaker:
         self.problem = problem
         self.schedule = schedule
         self.at = ScheduleIndex.of(problem, schedule)
-        self.times = price(problem, self.at)
+        self.times = self.at.times
         self.arrival: dict[BufferKey, Step] = {}
         self.kernels: list[Step] = []
         self.transfers: list[Step] = []
@@ -222,17 +221,17 @@ def overlapping_devices(problem: Problem, at: ScheduleIndex) -> set[int]:
     if together is None:
         return set()
     streams: dict[int, set[int]] = {}
-    for d, stream in zip(at.device, at.stream, strict=False):  # no streams are an empty list
+    for d, stream in zip(at.device, at.stream, strict=True):
         streams.setdefault(d, set()).add(stream)
     only_stages = {d for d, threads in enumerate(together.threads) if threads}
-    staged = {d for d, stage in zip(at.device, at.stage, strict=False) if stage}
+    staged = {d for d, stage in zip(at.device, at.stage, strict=True) if stage}
     return {d for d, found in streams.items() if len(found) > 1 and (d in staged or d not in only_stages)}
 
 
 def _stages(at: ScheduleIndex) -> list[list[int]]:
     """Placements of each stage, in launch order."""
     stages: dict[tuple[int, int], list[int]] = {}
-    for position, (d, stage) in enumerate(zip(at.device, at.stage, strict=False)):
+    for position, (d, stage) in enumerate(zip(at.device, at.stage, strict=True)):
         if stage:
             stages.setdefault((d, stage), []).append(position)
     return list(stages.values())

@@ -94,17 +94,6 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Width of a head."""
         return self.head_dim or self.hidden // self.heads
 
-    @property
-    def parameter_count(self) -> int:
-        """How many numbers the model's weights have."""
-        queries, keys = self.heads * self.head_width, self.key_heads * self.head_width
-        linear = [(self.hidden, queries), (self.hidden, keys), (self.hidden, keys), (queries, self.hidden)]
-        linear += [(self.hidden, self.intermediate)] * (2 if self.gated else 1) + [(self.intermediate, self.hidden)]
-        norm = self.hidden * (2 if self.norm == "layer" else 1)
-        block = sum(rows * columns + (columns if self.bias else 0) for rows, columns in linear) + 2 * norm
-        tables = self.vocab * self.hidden * (1 if self.tied else 2) + self.positions * self.hidden
-        return self.layers * block + norm + tables
-
 
 def _gpt2(name: str, layers: int, hidden: int, heads: int, vocab: int = 50257, positions: int = 1024) -> DecoderConfig:
     return DecoderConfig(

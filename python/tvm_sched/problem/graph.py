@@ -73,6 +73,9 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names of tensors; an input may stand twice.
     flops : int
         Floating-point operations.
+    read_bytes : dict of str to int, optional
+        Bytes read of inputs of which only a part is: the rows that a lookup takes from its table. Inputs that it does not
+        name are read whole.
     """
 
     name: str
@@ -80,10 +83,16 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     flops: int = 0
+    read_bytes: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not self.name:
             raise GraphError("an operator has an empty name")
+        for tensor, size in (self.read_bytes or {}).items():
+            if tensor not in self.inputs:
+                raise GraphError(f"operator {self.name!r}: read_bytes names {tensor!r}, which is none of its inputs")
+            if size < 0:
+                raise GraphError(f"operator {self.name!r} reads {size} bytes of {tensor!r}; 0 or more are allowed")
         if not 0 <= self.flops <= MOST_FLOPS:
             raise GraphError(
                 f"operator {self.name!r} has {self.flops} floating-point operations; 0 to {MOST_FLOPS} are allowed"
@@ -111,6 +120,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         _unique("operator", [operator.name for operator in self.operators])
         _unique("tensor", [tensor.name for tensor in self.tensors])
         known = {tensor.name: tensor.kind for tensor in self.tensors}
+        size_of = {tensor.name: tensor.size for tensor in self.tensors}
         made_by: dict[str, str] = {}
         for operator in self.operators:
             for name in (*operator.inputs, *operator.outputs):
@@ -122,6 +132,11 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
                 if name in made_by:
                     raise GraphError(f"tensor {name!r} is made by {made_by[name]!r} and again by {operator.name!r}")
                 made_by[name] = operator.name
+            for name, read in (operator.read_bytes or {}).items():
+                if read > size_of[name]:
+                    raise GraphError(
+                        f"operator {operator.name!r} reads {read} bytes of {name!r}, which has {size_of[name]}"
+                    )
         for name, kind in known.items():
             if kind == "activation" and name not in made_by:
                 raise GraphError(f"tensor {name!r} is an activation, but no operator makes it")
@@ -150,6 +165,8 @@ class GraphIndex:
         Operators that read tensor ``t``, in order.
     host_inputs : list of tuple of int
         Those of ``inputs[o]`` that lie in host memory at the start: graph inputs and parameters.
+    host_bytes : list of tuple of int
+        Bytes that operator ``o`` reads of each of ``host_inputs[o]``.
     predecessors, successors : list of list of int
         Operators next to operator ``o``, ascending, distinct.
     order : list of int
@@ -166,6 +183,7 @@ class GraphIndex:
     producer: list[int]
     consumers: list[list[int]]
     host_inputs: list[tuple[int, ...]]
+    host_bytes: list[tuple[int, ...]]
     predecessors: list[list[int]]
     successors: list[list[int]]
     order: list[int]
@@ -191,6 +209,11 @@ class GraphIndex:
                 successors[p].append(o)
             for t in read:
                 consumers[t].append(o)
+        host_inputs = [tuple(t for t in read if producer[t] < 0) for read in inputs]
+        host_bytes = [
+            tuple((operator.read_bytes or {}).get(graph.tensors[t].name, graph.tensors[t].size) for t in read)
+            for operator, read in zip(graph.operators, host_inputs, strict=True)
+        ]
         return GraphIndex(
             operator_id={operator.name: o for o, operator in enumerate(graph.operators)},
             tensor_id=tensor_id,
@@ -199,7 +222,8 @@ class GraphIndex:
             outputs=outputs,
             producer=producer,
             consumers=consumers,
-            host_inputs=[tuple(t for t in read if producer[t] < 0) for read in inputs],
+            host_inputs=host_inputs,
+            host_bytes=host_bytes,
             predecessors=predecessors,
             successors=successors,
             order=_topological_order(graph, predecessors, successors),

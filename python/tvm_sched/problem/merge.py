@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from .costs import Costs
-from .graph import OpGraph
+from .graph import Operator, OpGraph
 from .problem import Problem
 
 
@@ -85,8 +85,10 @@ def _prefixed(graph: OpGraph, name: str) -> OpGraph:
     def names(given: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"{name}/{each}" for each in given)
 
-    operators = tuple(
-        replace(o, name=f"{name}/{o.name}", inputs=names(o.inputs), outputs=names(o.outputs)) for o in graph.operators
-    )
+    def renamed(o: Operator) -> Operator:
+        parts = o.read_bytes and {f"{name}/{tensor}": size for tensor, size in o.read_bytes.items()}
+        return replace(o, name=f"{name}/{o.name}", inputs=names(o.inputs), outputs=names(o.outputs), read_bytes=parts)
+
+    operators = tuple(renamed(o) for o in graph.operators)
     tensors = tuple(replace(tensor, name=f"{name}/{tensor.name}") for tensor in graph.tensors)
     return OpGraph(name, operators, tensors, names(graph.outputs))

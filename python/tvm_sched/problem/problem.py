@@ -111,9 +111,8 @@ class Problem:
         return self.topology.devices[d].shares_host_memory
 
     def host_bytes(self, o: int) -> int:
-        """Bytes of the graph inputs and parameters that operator ``o`` reads."""
-        index = self.graph.index
-        return sum(index.size[t] for t in index.host_inputs[o])
+        """Bytes that operator ``o`` reads of graph inputs and parameters; of a table, those of the rows that it takes."""
+        return sum(self.graph.index.host_bytes[o])
 
     def host_read_ns(self, o: int, d: int) -> int:
         """Time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
@@ -170,7 +169,9 @@ class Problem:
             "topology": msgspec.to_builtins(self.topology),
             "costs": self.costs.to_builtins(),
         }
-        version = VERSION if self.costs.uncertainty else 1  # older programs read what they can understand
+        # Older programs read what they can understand.
+        newer = self.costs.uncertainty or any(operator.read_bytes for operator in self.graph.operators)
+        version = VERSION if newer else 1
         return encode_document(body, FORMAT, version)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The room that imports TVM: import of models, passes, target and build. What is in it is imported when it is used."""
+"""The one package that imports TVM: import of models, passes, target and build, each imported when it is used."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ __all__ = [
 
 def _register_errors() -> None:
     """Let our errors keep their class on their way through TVM's C++ pass manager; others become RuntimeError there."""
-    import tvm_ffi
-
     from .. import errors
+    from .._library import ffi
 
+    register = ffi().register_error
     for name, value in vars(errors).items():
         if isinstance(value, type) and issubclass(value, errors.TvmSchedError):
-            tvm_ffi.register_error(f"tvm_sched.{name}", value)
+            register(f"tvm_sched.{name}", value)
 
 
 _register_errors()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any, TypeVar
 
 import tvm
@@ -11,14 +10,15 @@ from ..errors import InputError
 from ..pipeline import PipelinePlan
 from ..problem import Problem
 from ..schedule import Schedule
+from .document import Document
 from .importers.model import PARAMETERS
 
 PROBLEM = "tvm_sched.problem"
-"""The problem as a JSON document (docs/formats/problem.md), left by EstimateLatencies."""
+"""The problem (docs/formats/problem.md), left by EstimateLatencies."""
 SCHEDULE = "tvm_sched.schedule"
-"""The schedule as a JSON document (docs/formats/schedule.md), left by Place and changed by the passes after it."""
+"""The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
 PIPELINE = "tvm_sched.pipeline"
-"""The pipeline plan as a JSON document (docs/formats/pipeline.md), left by PartitionPipeline."""
+"""The pipeline plan (docs/formats/pipeline.md), left by PartitionPipeline."""
 SUBMODELS = "tvm_sched.submodels"
 """A JSON list of lists of operators' names, left by SplitByDominators."""
 NAME = "tvm_sched.name"
@@ -41,15 +41,7 @@ __all__ = [
     "leave",
 ]
 
-_Document = TypeVar("_Document", Problem, Schedule, PipelinePlan)
-
-_objects: OrderedDict[str, Problem | Schedule | PipelinePlan] = OrderedDict()
-"""The objects of the last documents that were left or read, by their text.
-
-A module's attributes are documents, so that a module can be printed, compared and saved with them; but within a process each
-is encoded once and decoded never.
-"""
-_MOST_OBJECTS = 16
+_Kind = TypeVar("_Kind", Problem, Schedule, PipelinePlan)
 
 
 def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
@@ -66,25 +58,23 @@ def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
 
 
 def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:
-    """The module with a document as an attribute, for the passes after this one."""
-    text = value.to_json().decode()
-    _remember(text, value)
-    return mod.with_attr(key, text)
+    """The module with an object as an attribute, for the passes after this one; it is JSON where the module is saved."""
+    return mod.with_attr(key, Document.make(value, _encode))
 
 
-def _remember(text: str, value: Problem | Schedule | PipelinePlan) -> None:
-    _objects[text] = value
-    _objects.move_to_end(text)
-    while len(_objects) > _MOST_OBJECTS:
-        _objects.popitem(last=False)
+def _encode(value: Problem | Schedule | PipelinePlan) -> str:
+    return value.to_json().decode()
 
 
-def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Document]) -> _Document:
-    text = str(get_attribute(mod, key, left_by))
-    found = _objects.get(text)
+def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Kind]) -> _Kind:
+    """What `leave` left; or what a document says that was loaded with the module, or that somebody left as text."""
+    left = get_attribute(mod, key, left_by)
+    if not isinstance(left, Document):
+        return kind.from_json(str(left), f"module attribute {key}")
+    found = left.object()
     if not isinstance(found, kind):
-        found = kind.from_json(text, f"module attribute {key}")
-        _remember(text, found)
+        found = kind.from_json(str(left.text()), f"module attribute {key}")
+        left.set_object(found)
     return found
 
 

@@ -24,6 +24,8 @@ from .export import EMBED_LIMIT, export
 from .importers import ImportedModel, load_model, open_model
 from .importers.constants import Constants
 from .importers.shapes import InputShapes, StaticShapes
+from .kernel_objects import static_kernels
+from .kernels import compile_kernels
 from .options import CompileOptions
 from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, decision_passes, problem_passes
@@ -163,16 +165,20 @@ def compile(
     with compiling_for(chosen.processor, chosen.threads):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
-            tell = _numbered(progress or (lambda *_: None), position, len(combinations))
-            tell("importing", 0, 0)
+            report = _numbered(progress or (lambda *_: None), position, len(combinations))
+            report("importing", 0, 0)
             imported = source.import_with(static, frozen)
-            tell("lowering to kernels", 0, 0)
+            report("lowering to kernels", 0, 0)
             given = schedule if len(combinations) == 1 else None
-            mods.append(values.share(decide(imported, chosen, tell, schedule=given)))
+            mods.append(values.share(decide(imported, chosen, report, schedule=given)))
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
-        executor = make_executor(mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options)
+        # To run in this process, objects are linked together with the values that are embedded: fast for few of these.
+        compiler = static_kernels if not embed or _bytes(mods) <= EMBED_LIMIT else compile_kernels
+        executor = make_executor(
+            mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options, compiler=compiler
+        )
         mod = attach_executor(mods[0], [executor.module], executor.main)
         executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}

@@ -66,7 +66,7 @@ def _fits(store: Any, variable: Any, stores: list[Any]) -> bool:
             return intrinsic(expr) in ("", "if_then_else")
         if not isinstance(expr, tvm.ir.TensorLoad):
             return False
-        written = [other for other in stores if expr.source.data.same_as(other.buffer.data)]
+        written = [other for other in stores if expr.source.same_as(other.buffer)]
         if not all(tvm_ffi.structural_equal(expr.indices, other.indices) for other in written):
             return True
         return len(expr.indices) != 1 or not runs_along(expr.indices[0], variable)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import tvm
 from tvm import relax
 
@@ -17,6 +18,7 @@ from .attributes import NAME
 from .flops import count_flops
 from .importers.model import number_of_inputs
 from .kernel_libraries import kernel_flops
+from .read_bytes import count_read_bytes
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class _Extractor:
     parameters: dict[str, relax.Var] = field(default_factory=dict)
     names: Counter[str] = field(default_factory=Counter)
     flops: dict[str, int] = field(default_factory=dict)
+    read_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def run(self) -> Extraction:
         function = self.mod["main"]
@@ -165,7 +168,10 @@ class _Extractor:
         outputs = tuple(flatten(result if isinstance(result, tuple) else (result,)))
         if function not in self.flops:
             self.flops[function] = kernel_flops(self.mod, function) if external else count_flops(self.mod[function])
-        self.operators.append(Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0)))
+        if not external and function not in self.read_bytes:
+            self.read_bytes[function] = count_read_bytes(self.mod[function])
+        parts = _read_bytes(inputs, self.read_bytes.get(function, {}))
+        self.operators.append(Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0), parts))
         self.calls.append(KernelCall(name, function, external, packed, tuple(inputs), outputs))
         return result
 
@@ -196,6 +202,16 @@ class _Extractor:
             count += 1
             candidate = f"{name}.{count}"
         return candidate
+
+
+def _read_bytes(inputs: list[str], partial: dict[int, int]) -> dict[str, int] | msgspec.UnsetType:
+    """By tensor, of those that a kernel reads in part as each argument that they are."""
+    found: dict[str, int] = {}
+    for name in {inputs[position] for position in partial if position < len(inputs)}:  # others are results
+        positions = [position for position, other in enumerate(inputs) if other == name]
+        if len(positions) == 1:
+            found[name] = partial[positions[0]]
+    return dict(sorted(found.items())) or msgspec.UNSET
 
 
 def kernel_kind(function: str) -> str:
@@ -258,7 +274,7 @@ def _why(operation: str) -> str:
     if not operation:
         return "it is no call of a kernel, and it could not be inlined into main"
     if operation == "relax.call_tir_inplace":
-        return "it writes into one of its inputs, which a copy of on another device would miss; use R.call_tir"
+        return "it writes into one of its inputs, so that copies on other devices would keep old values; use R.call_tir"
     if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):
         return "memory is planned with the schedule; give the module as it is before TVM allocates (CallTIRRewrite)"
     operator = tvm.ir.Op.get(operation)

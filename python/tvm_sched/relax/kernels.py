@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
@@ -38,28 +37,13 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
 
 
 def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
-    """Compile kernels into one module.
-
-    The last module is kept: the same kernels are measured, and then become part of an artifact.
+    """Compile kernels into one module, which can run them and be exported.
 
     Parameters
     ----------
     functions : mapping of str to PrimFunc
         By the name under which the module will hold them.
     """
-    hashes = ((name, tvm_ffi.structural_hash(function, map_free_vars=True)) for name, function in functions.items())
-    key = str(host), tuple(sorted(hashes))
-    if key not in _latest:
-        module = _compile(functions, host)
-        _latest.clear()
-        _latest[key] = module
-    return _latest[key]
-
-
-_latest: dict[tuple[str, tuple[tuple[str, int], ...]], tvm.runtime.Module] = {}
-
-
-def _compile(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
     named = {name: function.with_attr("global_symbol", name) for name, function in functions.items()}
     target = host.with_host(host)
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)

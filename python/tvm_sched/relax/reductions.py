@@ -95,7 +95,7 @@ def _fits(each: _Sum, variable: Any, sums: list[_Sum]) -> bool:
     def wrong(expr: Any) -> bool:
         if not isinstance(expr, tvm.ir.TensorLoad):
             return False
-        if any(expr.source.same_as(buffer) or expr.source.data.same_as(buffer.data) for buffer in written):
+        if any(expr.source.same_as(buffer) for buffer in written):
             return True
         return len(expr.indices) != 1 or not runs_along(expr.indices[0], variable)
 

@@ -1,9 +1,10 @@
 """What an executor is told, and what is known of it: schedules, their verifier, simulator, bounds and timelines."""
 
+from .indexed import ScheduleIndex, Times
 from .residency import Resident, moved_parameters, resident_parameters
 from .rules import RULES, Violation
-from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Schedule, ScheduleIndex, Transfer
-from .simulator import Times, memory_profile, price, simulate
+from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Schedule, Transfer
+from .simulator import memory_profile, simulate
 from .timeline import Event, Timeline
 from .verifier import verify, violations
 
@@ -23,7 +24,6 @@ __all__ = [
     "Violation",
     "memory_profile",
     "moved_parameters",
-    "price",
     "resident_parameters",
     "simulate",
     "verify",

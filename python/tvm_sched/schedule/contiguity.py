@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ..problem import Problem
+from .indexed import ScheduleIndex
 from .rules import Violation
-from .schedule import Schedule, ScheduleIndex
+from .schedule import Schedule
 
 
 def contiguity_violations(

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
-from .._library import load_library
+from .._library import load_library, without_torch
 from ..problem import HOST, Problem, Route
+
+with without_torch():  # which a plain import brings along where it is installed
+    import tvm_ffi
 
 Array = npt.NDArray[np.int64]
 
@@ -49,8 +51,8 @@ class NativePartialSchedule(tvm_ffi.Object):
         def append(self, kind: int, item: int, source: int, device: int) -> int:
             """Append an event; its end in nanoseconds."""
 
-        def plan(self, operator: int, device: int, direct: bool) -> Any:
-            """The end, then tensor, source, device of each move; empty where there is no plan."""
+        def extension(self, operator: int, device: int, direct: bool) -> Any:
+            """The end, then tensor, source, device of each move; empty where there is none."""
 
         def can_move(self, tensor: int, source: int, device: int) -> bool:
             """Whether the tensor is at its source and not yet at its device."""
@@ -88,17 +90,53 @@ class NativePartialSchedule(tvm_ffi.Object):
         def fits(self) -> bool:
             """Whether every device has room for what was brought to it."""
 
+        def schedule(self) -> NativeSchedule:
+            """The schedule in the order of the events."""
+
         def transits(self, device: int) -> Any:
             """Neighbours through which parameters may come to a device."""
+
+
+@tvm_ffi.register_object("tvm_sched.Schedule")
+class NativeSchedule(tvm_ffi.Object):
+    """A schedule on its problem, simulated once: ``ScheduleObj`` in ``cpp/ffi/schedule.h``; see `ScheduleIndex`."""
+
+    if TYPE_CHECKING:
+
+        def placements(self) -> Any:
+            """Rows of operators, devices, direct, streams, stages."""
+
+        def transfers(self) -> Any:
+            """Rows of kinds, items, sources, devices, evict."""
+
+        def simulate(self, times: Array, peak: Array) -> int:
+            """Fill start and end of each event and the peak memory of each device; return the latency in nanoseconds.
+
+            Raises ``ValueError`` where a rule is broken.
+            """
+
+        def violations(self, limit: int) -> Sequence[Sequence[int]]:
+            """A list for each broken rule.
+
+            Position in `verify.RULES`, operator, tensor, device, other device, then the events of a cycle; -1 where a
+            field says nothing.
+            """
+
+        def holdings(self) -> Any:
+            """Rows of tensor, device, begin, end."""
+
+        def memory_profile(self) -> Any:
+            """Rows of device, time, bytes held."""
+
+        def threads(self) -> Any:
+            """By placement: how many threads compute it; 0 where its device has none."""
 
 
 @tvm_ffi.register_object("tvm_sched.Problem")
 class NativeProblem(tvm_ffi.Object):
     """A problem in C++: ``ProblemObj`` in ``cpp/ffi/problem.h``, whose methods these are.
 
-    Schedules are two tables of int64: placements with the rows operator, device, direct, stream, stage; transfers with the
-    rows kind, item, source, device, evict. Searches return them row by row, or an empty list where they find none;
-    ``progress(done, total)`` is called now and then.
+    Searches return None where they find no schedule; ``progress(done, total)`` is called now and then.
     """
 
     @staticmethod
@@ -112,42 +150,28 @@ class NativeProblem(tvm_ffi.Object):
         def make(arrays: dict[str, Any]) -> NativeProblem:
             """Make a problem from arrays by name."""
 
-        def simulate(self, placements: Array, transfers: Array, times: Array, peak: Array) -> int:
-            """Fill start and end of each event and the peak memory of each device; return the latency in nanoseconds.
+        def schedule(self, placements: Array, transfers: Array) -> NativeSchedule:
+            """A schedule from its two tables, see `ScheduleIndex`."""
 
-            Raises ``ValueError`` where a rule is broken.
-            """
+        def schedule_of_sequence(self, sequence: Array) -> NativeSchedule:
+            """A schedule from rows of kind, item, source, device."""
 
-        def violations(self, placements: Array, transfers: Array, limit: int) -> Sequence[Sequence[int]]:
-            """A list for each broken rule.
-
-            Position in `verify.RULES`, operator, tensor, device, other device, then the events of a cycle; -1 where a
-            field says nothing.
-            """
-
-        def count_threads(self, placements: Array, threads: Array) -> None:
-            """Fill for each placement how many threads compute it; 0 where its device has none."""
-
-        def holdings(self, placements: Array, transfers: Array) -> Any:
-            """Rows of tensor, device, begin, end."""
-
-        def memory_profile(self, placements: Array, transfers: Array) -> Any:
-            """Rows of device, time, bytes held."""
-
-        def list_schedule(self, method: int) -> Any:
+        def list_schedule(self, method: int) -> NativeSchedule | None:
             """HEFT or PEFT."""
 
-        def hios(self, by_paths: bool, window: int, progress: Callable[[int, int], None]) -> Any:
+        def hios(self, by_paths: bool, window: int, progress: Callable[[int, int], None]) -> NativeSchedule | None:
             """HIOS-LP, else HIOS-MR; a window below 2 leaves operators by themselves."""
 
-        def ios(self, device: int, limits: Array, progress: Callable[[int, int], None]) -> Any:
+        def ios(self, device: int, limits: Array, progress: Callable[[int, int], None]) -> NativeSchedule | None:
             """IOS within ``limits``: groups, operators of a group, operators of a block, states.
 
             Afterwards ``limits`` holds the largest block's operators and states and, where these are too many, the power of
             two that is about as many.
             """
 
-        def anneal(self, sequence: Array, effort: Array, progress: Callable[[int, int], float]) -> Any:
+        def anneal(
+            self, sequence: Array, effort: Array, progress: Callable[[int, int], float]
+        ) -> NativeSchedule | None:
             """Anneal from rows of operator, device, whether it starts with the one before it, in topological order.
 
             ``effort``: operators to time, seed, goal in nanoseconds, most operators of a stage. ``progress`` returns the

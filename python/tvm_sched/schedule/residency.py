@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TypeAlias
 
 from ..errors import InputError
 from ..problem import Problem
-from .schedule import Schedule, ScheduleIndex
+from .schedule import Schedule
 
 Resident: TypeAlias = "float | Collection[str]"
 """A part of the bytes of the parameters that a schedule moves, from 0 to 1, or names of parameters."""
-
-_RESIDENT = 3
-"""The simulator's kind of a transfer that need not be done."""
 
 
 def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
@@ -54,13 +50,3 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
             break
         chosen.append(name)
     return frozenset(chosen)
-
-
-def when_warm(problem: Problem, index: ScheduleIndex, names: frozenset[str]) -> ScheduleIndex:
-    """The schedule in which the transfers of some parameters need not be done."""
-    tensors = {problem.graph.index.tensor_id[name] for name in names}
-    kinds = [
-        _RESIDENT if kind != ScheduleIndex.HOST_READ and item in tensors else kind
-        for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True)
-    ]
-    return replace(index, transfer_kind=kinds)

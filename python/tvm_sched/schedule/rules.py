@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..problem import Problem
-from .schedule import ScheduleIndex
+
+if TYPE_CHECKING:
+    from .indexed import ScheduleIndex
 
 COMPILED_RULES = (
     "operator-missing",
@@ -56,7 +59,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Violation:
-    """The violation that a row of the C++ simulator stands for (``Violations`` in ``cpp/ffi/simulate.cc``)."""
+    """The violation that a row of the C++ simulator stands for (``Violations`` in ``cpp/ffi/schedule.cc``)."""
     rule, o, t, d, other = (int(value) for value in row[:5])
     name = COMPILED_RULES[rule]
     operator = problem.graph.operators[o].name if o >= 0 else ""
@@ -123,6 +126,6 @@ def _event(problem: Problem, index: ScheduleIndex, event: int) -> str:
     x = event - len(index.operator)
     target = devices[index.transfer_device[x]].name
     tensor = tensors[index.transfer_item[x]].name
-    if index.transfer_kind[x] == ScheduleIndex.LOAD:
+    if index.transfer_kind[x] == index.LOAD:
         return f"load of {tensor!r} into {target!r}"
     return f"copy of {tensor!r} from {devices[index.transfer_source[x]].name!r} to {target!r}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +10,6 @@ import msgspec
 from ..anytime import Status
 from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
-from ..problem import HOST, Problem
 
 FORMAT, VERSION = "tvm_sched.schedule", 1
 
@@ -133,7 +131,7 @@ ENDED, INTERRUPTED = Certificate.unchecked("no better found"), Certificate.unche
 """What a method hands to `solve` that came to its end by itself, or that Ctrl-C ended."""
 
 
-class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """A schedule of a problem.
 
     Parameters
@@ -160,6 +158,13 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certificate: Certificate | None = None
     notes: dict[str, Any] = {}
 
+    def replace(self, **changes: Any) -> Schedule:
+        """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""
+        changed = msgspec.structs.replace(self, **changes)
+        if not changes.keys() & {"placements", "transfers"}:
+            changed.__dict__.update(self.__dict__)
+        return changed
+
     def to_json(self) -> bytes:
         """The schedule as a JSON document, see ``docs/formats/schedule.md``."""
         return encode_document(self, FORMAT, VERSION)
@@ -177,92 +182,3 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def load(path: str | os.PathLike[str]) -> Schedule:
         """Read a schedule's JSON document, as `from_json` does."""
         return Schedule.from_json(read_bytes(path), os.fspath(path))
-
-
-@dataclass(frozen=True)
-class ScheduleIndex:
-    """A schedule in the integers of its problem: what simulator, verifier and emitter work on.
-
-    Attributes
-    ----------
-    operator, device, direct : list
-        For each placement in launch order: operator, device, whether with direct host access.
-    transfer_kind : list of int
-        For each transfer: 0 load, 1 copy, 2 host_read.
-    transfer_item : list of int
-        The tensor of a load or copy, the operator of a host_read.
-    transfer_source, transfer_device : list of int
-        Devices; the source of a load or host_read is `HOST`.
-    evicted : frozenset of (int, int)
-        Tensor and device of the loads and copies whose parameter leaves the device after its last reader.
-    stream, stage : list of int
-        For each placement; empty where all are 0.
-    """
-
-    operator: list[int]
-    device: list[int]
-    direct: list[bool]
-    transfer_kind: list[int]
-    transfer_item: list[int]
-    transfer_source: list[int]
-    transfer_device: list[int]
-    evicted: frozenset[tuple[int, int]] = frozenset()
-    stream: list[int] = field(default_factory=list)
-    stage: list[int] = field(default_factory=list)
-
-    LOAD = 0
-    COPY = 1
-    HOST_READ = 2
-
-    @staticmethod
-    def of(problem: Problem, schedule: Schedule) -> ScheduleIndex:
-        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks."""
-        operators, tensors = problem.graph.index.operator_id, problem.graph.index.tensor_id
-        devices = problem.topology.device_id
-        kinds = {"load": 0, "copy": 1, "host_read": 2}
-        try:
-            return ScheduleIndex(
-                operator=[operators[p.operator] for p in schedule.placements],
-                device=[devices[p.device] for p in schedule.placements],
-                direct=[p.direct_host_access for p in schedule.placements],
-                transfer_kind=[kinds[t.kind] for t in schedule.transfers],
-                transfer_item=[operators[t.operator] if t.operator else tensors[t.tensor] for t in schedule.transfers],
-                transfer_source=[devices[t.source] if t.source else HOST for t in schedule.transfers],
-                transfer_device=[devices[t.device] for t in schedule.transfers],
-                evicted=frozenset((tensors[t.tensor], devices[t.device]) for t in schedule.transfers if t.evict),
-                stream=_unless_zero([p.stream for p in schedule.placements]),
-                stage=_unless_zero([p.stage for p in schedule.placements]),
-            )
-        except KeyError as error:
-            name = error.args[0]
-            raise ScheduleError(
-                f"the schedule names {name!r}, which is no operator, tensor or device of problem {problem.digest} "
-                f"({problem.graph.name!r} on {problem.topology.name!r})"
-            ) from None
-
-    def to_schedule(self, problem: Problem, submodel: list[int] | None = None, **fields: Any) -> Schedule:
-        """The schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
-        operators, tensors, devices = problem.graph.operators, problem.graph.tensors, problem.topology.devices
-        none = [0] * len(self.operator)
-        placements = tuple(
-            Placement(operators[o].name, devices[d].name, stream, direct, submodel[o] if submodel else 0, stage)
-            for o, d, direct, stream, stage in zip(
-                self.operator, self.device, self.direct, self.stream or none, self.stage or none, strict=True
-            )
-        )
-        transfers = []
-        for kind, item, source, device in zip(
-            self.transfer_kind, self.transfer_item, self.transfer_source, self.transfer_device, strict=True
-        ):
-            to, evict = devices[device].name, (item, device) in self.evicted
-            if kind == self.LOAD:
-                transfers.append(Transfer("load", to, tensors[item].name, evict=evict))
-            elif kind == self.COPY:
-                transfers.append(Transfer("copy", to, tensors[item].name, devices[source].name, evict=evict))
-            else:
-                transfers.append(Transfer("host_read", to, operator=operators[item].name))
-        return Schedule(problem.digest, placements, tuple(transfers), **fields)
-
-
-def _unless_zero(numbers: list[int]) -> list[int]:
-    return numbers if any(numbers) else []

@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..problem import Problem
-from ._compiled import compiled, operator_bytes, placements_array, transfers_array
-from .residency import Resident, resident_parameters, when_warm
-from .rules import describe
-from .schedule import Schedule, ScheduleIndex
+from ._compiled import operator_bytes
+from .indexed import ScheduleIndex, Times
+from .residency import Resident, resident_parameters
+from .schedule import Schedule
 from .timeline import Event, Timeline
-
-Array = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Times:
-    """When each part of a schedule runs, in nanoseconds.
-
-    Attributes
-    ----------
-    start_ns, end_ns : array of int64
-        Of each placement, in the schedule's order: the kernel.
-    transfer_start_ns, transfer_end_ns : array of int64
-        Of each transfer, in the schedule's order; a host_read starts with its operator and ends with its bus time.
-    latency_ns : int
-        End of the last kernel.
-    peak_memory : array of int64
-        Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that.
-    """
-
-    start_ns: Array
-    end_ns: Array
-    transfer_start_ns: Array
-    transfer_end_ns: Array
-    latency_ns: int
-    peak_memory: Array
-
-
-def price(problem: Problem, index: ScheduleIndex) -> Times:
-    """Times and peak memory of a schedule in integers; for schedulers that price many.
-
-    Linear in operators, transfers and tensors read.
-
-    Raises
-    ------
-    ScheduleError
-        The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not judged.
-    """
-    native = compiled(problem)
-    placements, transfers = placements_array(index), transfers_array(index)
-    count = placements.shape[1]
-    times = np.empty((2, count + transfers.shape[1]), dtype=np.int64)
-    peak = np.empty(len(problem.topology.devices), dtype=np.int64)
-    try:
-        latency = native.simulate(placements, transfers, times, peak)
-    except ValueError:
-        raise _error(problem, index) from None
-    except (IndexError, OverflowError, RuntimeError) as error:  # an index or a sum that is out of range
-        raise ScheduleError(f"the schedule cannot be priced: {error}") from None
-    return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
-
-
-def _error(problem: Problem, index: ScheduleIndex) -> ScheduleError:
-    rows = compiled(problem).violations(placements_array(index), transfers_array(index), 1)
-    return ScheduleError(describe(problem, index, rows[0]).message)
 
 
 def simulate(
@@ -103,17 +45,16 @@ def simulate(
     index = ScheduleIndex.of(problem, schedule)
     names = resident_parameters(problem, schedule, resident)
     if not names:
-        return timeline(problem, schedule, price(problem, index), index)
-    times = price(problem, when_warm(problem, index, names))
-    full = timeline(problem, schedule, times, index)
+        return timeline(problem, schedule, index.times)
+    full = timeline(problem, schedule, index.when_warm(names).times)
     count = len(schedule.placements)
     moves = tuple(e for e in full.events[count:] if e.kind == "host_read" or e.name not in names)
     return msgspec.structs.replace(full, events=full.events[:count] + moves)
 
 
-def timeline(problem: Problem, schedule: Schedule, times: Times, index: ScheduleIndex | None = None) -> Timeline:
+def timeline(problem: Problem, schedule: Schedule, times: Times) -> Timeline:
     """The timeline of a schedule whose times are known."""
-    index = ScheduleIndex.of(problem, schedule) if index is None else index
+    index = ScheduleIndex.of(problem, schedule)
     starts = times.start_ns.tolist() + times.transfer_start_ns.tolist()
     ends = times.end_ns.tolist() + times.transfer_end_ns.tolist()
     kernels, transfers = _kernels(schedule, problem, index), _transfers(schedule, problem, index)
@@ -167,9 +108,8 @@ def memory_profile(problem: Problem, schedule: Schedule) -> list[list[tuple[int,
         As `simulate`.
     """
     index = ScheduleIndex.of(problem, schedule)
-    price(problem, index)  # says which rule is broken, with names
-    rows = np.from_dlpack(compiled(problem).memory_profile(placements_array(index), transfers_array(index)))
+    _ = index.times  # says which rule is broken, with names
     profile: list[list[tuple[int, int]]] = [[] for _ in problem.topology.devices]
-    for device, time, held in rows.tolist():
+    for device, time, held in index.memory_profile().tolist():
         profile[device].append((time, held))
     return profile

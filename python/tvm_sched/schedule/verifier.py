@@ -9,12 +9,11 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..problem import Problem
-from ._compiled import compiled, placements_array, transfers_array
 from .contiguity import contiguity_violations
-from .residency import Resident, resident_parameters, when_warm
-from .rules import RULES, Violation, describe
-from .schedule import Schedule, ScheduleIndex
-from .simulator import Times, price
+from .indexed import ScheduleIndex
+from .residency import Resident, resident_parameters
+from .rules import RULES, Violation
+from .schedule import Schedule
 
 __all__ = ["RULES", "Violation", "verify", "violations"]
 
@@ -70,20 +69,16 @@ def _find(
         yield Violation("problem", f"rule 'problem': {error}")
         return
     names = resident_parameters(problem, schedule, resident)
-    rows = compiled(problem).violations(placements_array(index), transfers_array(index), limit)
-    yield from (describe(problem, index, row) for row in rows)
+    broken = index.violations(limit)
+    yield from broken
     yield from _evictions(problem, index)
     if contiguous:
         yield from contiguity_violations(problem, schedule, index, int(contiguous))
-    if not rows:
-        times = price(problem, index)
-        yield from _memory(problem, index, times)
-        yield from _certificate(schedule, times)
+    if not broken:
+        yield from _memory(problem, index)
+        yield from _certificate(schedule, index.times.latency_ns)
         if names:
-            warm = when_warm(problem, index, names)
-            yield from _memory(
-                problem, warm, price(problem, warm), f" of a warm run with {len(names)} parameters there"
-            )
+            yield from _memory(problem, index.when_warm(names), f" of a warm run with {len(names)} parameters there")
 
 
 def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
@@ -98,14 +93,12 @@ def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
             yield Violation("evict", message, "", device)
 
 
-def _memory(problem: Problem, index: ScheduleIndex, times: Times, run: str = "") -> Iterator[Violation]:
+def _memory(problem: Problem, index: ScheduleIndex, run: str = "") -> Iterator[Violation]:
     """Rule 5: for each device that overflows, the first moment (of the ``run``, in words) at which it does."""
-    over = [d for d, device in enumerate(problem.topology.devices) if times.peak_memory[d] > device.memory]
+    over = [d for d, device in enumerate(problem.topology.devices) if index.times.peak_memory[d] > device.memory]
     if not over:
         return
-    arrays = placements_array(index), transfers_array(index)
-    profile = np.from_dlpack(compiled(problem).memory_profile(*arrays))
-    holdings = np.from_dlpack(compiled(problem).holdings(*arrays))
+    profile, holdings = index.memory_profile(), index.holdings()
     for d in over:
         device = problem.topology.devices[d]
         levels = profile[profile[:, 0] == d]
@@ -113,7 +106,7 @@ def _memory(problem: Problem, index: ScheduleIndex, times: Times, run: str = "")
         there = (holdings[:, 1] == d) & (holdings[:, 2] <= moment) & (holdings[:, 3] > moment)
         tensors = sorted(holdings[there, 0].tolist(), key=lambda t: -problem.graph.index.size[t])
         largest = ", ".join(f"{problem.graph.tensors[t].name!r} ({problem.graph.index.size[t]})" for t in tensors[:3])
-        operator = _running(problem, index, times, d, moment)
+        operator = _running(index, d, moment)
         during = f", while operator {operator!r} runs" if operator else ""
         message = (
             f"rule 'memory': device {device.name!r} holds {held} bytes at {moment} ns{run}{during}; "
@@ -123,22 +116,22 @@ def _memory(problem: Problem, index: ScheduleIndex, times: Times, run: str = "")
         yield Violation("memory", message, operator, device.name)
 
 
-def _running(problem: Problem, index: ScheduleIndex, times: Times, device: int, moment: int) -> str:
+def _running(index: ScheduleIndex, device: int, moment: int) -> str:
     """Operator that runs on a device at a moment; empty where none does."""
     for p, (o, d) in enumerate(zip(index.operator, index.device, strict=True)):
-        if d == device and times.start_ns[p] <= moment < times.end_ns[p]:
-            return problem.graph.operators[o].name
+        if d == device and index.times.start_ns[p] <= moment < index.times.end_ns[p]:
+            return index.problem.graph.operators[o].name
     return ""
 
 
-def _certificate(schedule: Schedule, times: Times) -> Iterator[Violation]:
+def _certificate(schedule: Schedule, latency_ns: int) -> Iterator[Violation]:
     certificate = schedule.certificate
     if certificate is None:
         return
-    if certificate.latency_ns != times.latency_ns:
+    if certificate.latency_ns != latency_ns:
         yield Violation(
             "certificate",
-            f"rule 'certificate': it says {certificate.latency_ns} ns, the simulation {times.latency_ns} ns",
+            f"rule 'certificate': it says {certificate.latency_ns} ns, the simulation {latency_ns} ns",
         )
     if not 0 <= certificate.lower_bound_ns <= certificate.latency_ns:
         yield Violation(

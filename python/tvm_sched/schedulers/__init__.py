@@ -4,15 +4,15 @@ from ..progress import report_progress
 from ..registry import NoOptions
 from . import anytime, deepplan, efficient_mip, heft, hios, ios, pipelined, single, sortinghat
 from .common.events import Move, Run
-from .common.partial import PartialSchedule, Plan
+from .common.partial import Extension, PartialSchedule
 from .registry import REFERENCES, get, names, register, solve
 
 __all__ = [
     "REFERENCES",
+    "Extension",
     "Move",
     "NoOptions",
     "PartialSchedule",
-    "Plan",
     "Run",
     "anytime",
     "deepplan",

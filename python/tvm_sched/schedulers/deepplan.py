@@ -71,12 +71,12 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
     if options.direct_host_access:
         for i, (_, plan) in enumerate(found[:CANDIDATES]):
             try:
-                priced = Priced.of(problem, _choose_direct(plan, i, min(len(found), CANDIDATES)).to_index())
+                priced = Priced.of(_choose_direct(plan, i, min(len(found), CANDIDATES)).to_index())
             except KeyboardInterrupt:
                 status = INTERRUPTED
                 break
             best = min(best, priced, key=lambda priced: (not priced.fits, priced.latency_ns))
-    return best.index.to_schedule(problem, certificate=status)
+    return best.index.to_schedule(certificate=status)
 
 
 def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) -> list[tuple[Priced, _LoadingPlan]]:
@@ -88,7 +88,7 @@ def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) ->
         There is none.
     """
     plans = [plan for d in devices for plan in _ways(problem, d, options)]
-    priced = [(Priced.of(problem, plan.run().to_index()), plan) for plan in plans]
+    priced = [(Priced.of(plan.run().to_index()), plan) for plan in plans]
     if not priced:
         raise InfeasibleError("no single device can run the model: each lacks a latency for some operator")
     found = [entry for entry in priced if entry[0].fits]

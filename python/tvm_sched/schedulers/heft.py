@@ -22,7 +22,7 @@ def heft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
     """
-    return native.fit(problem, native.list_order(problem, native.HEFT)).to_schedule(problem)
+    return native.fit(native.list_order(problem, native.HEFT)).to_schedule()
 
 
 @register("peft")
@@ -37,4 +37,4 @@ def peft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         As `heft`.
     """
-    return native.fit(problem, native.list_order(problem, native.PEFT)).to_schedule(problem)
+    return native.fit(native.list_order(problem, native.PEFT)).to_schedule()

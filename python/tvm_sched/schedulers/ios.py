@@ -65,4 +65,4 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
             "more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 is "
             "what HIOS compares with), or raise the option states"
         )
-    return native.fit(problem, found).to_schedule(problem)
+    return native.fit(found).to_schedule()

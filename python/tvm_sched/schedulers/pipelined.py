@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import InfeasibleError
-from ..problem import FORBIDDEN, HOST, Problem
+from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulator import price
 from .common.eviction import with_eviction
 from .common.native import shortfalls
 from .registry import register
@@ -46,16 +45,15 @@ def pipelined(problem: Problem, options: PipelinedOptions) -> Schedule:
             continue
         index = in_order_of_use(problem, d)
         if options.evict:
-            index = with_eviction(problem, index)
-        times = price(problem, index)
-        short = shortfalls(problem, times)[d]
+            index = with_eviction(index)
+        short = shortfalls(index)[d]
         if short > 0:
             refusals.append((short, f"{device.name!r} is short of {short} bytes of memory"))
         else:
-            answers.append((times.latency_ns, d, index))
+            answers.append((index.times.latency_ns, d, index))
     if not answers:
         raise InfeasibleError(f"no single device can run the model: {min(refusals)[1]}")
-    return min(answers, key=lambda answer: answer[:2])[2].to_schedule(problem)
+    return min(answers, key=lambda answer: answer[:2])[2].to_schedule()
 
 
 def in_order_of_use(problem: Problem, device: int) -> ScheduleIndex:
@@ -65,8 +63,4 @@ def in_order_of_use(problem: Problem, device: int) -> ScheduleIndex:
     loads: list[int] = []
     if not problem.reads_host_in_place(device):
         loads = list(dict.fromkeys(t for o in order for t in index.host_inputs[o]))
-    count = len(loads)
-    return ScheduleIndex(
-        order, [device] * len(order), [False] * len(order),
-        [ScheduleIndex.LOAD] * count, loads, [HOST] * count, [device] * count,
-    )  # fmt: skip
+    return ScheduleIndex.on_one_device(problem, device, order, loads)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ..anytime import final_status
-from ..errors import InputError, ScheduleError, SchedulerError
+from ..certify import Found, Proof, certify, final_status
+from ..errors import InputError
 from ..problem import Problem
-from ..progress import Progress, report_to
+from ..progress import Progress
 from ..registry import Method, Methods
-from ..schedule import Certificate, Schedule
+from ..schedule import Certificate, Schedule, ScheduleIndex
 from ..schedule._compiled import compiled
 from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
-from ..schedule.simulator import simulate
 from ..schedule.verifier import verify
 from .common.submodels import use_submodels
 
@@ -72,27 +70,21 @@ def solve(
         The scheduler's answer breaks a rule of ``docs/model.md``, or is no schedule.
     """
     scheduler = get(name)
-    name = scheduler.name
-    chosen = scheduler.read_options(options)
     compiled(problem)  # loads the library, and PyTorch with it where that is installed: seconds that are no method's
-    begin = time.monotonic()
-    with report_to(progress), use_submodels(problem, submodels):
-        schedule = scheduler.function(problem, chosen)
-    seconds = time.monotonic() - begin
-    if not isinstance(schedule, Schedule):
-        raise SchedulerError(f"scheduler {name!r} returned a {type(schedule).__name__}; a Schedule is expected")
-    try:
-        schedule = msgspec.structs.replace(
-            schedule,
-            scheduler=name,
-            options=msgspec.to_builtins(chosen),
-            seconds=seconds,
-            certificate=certificate(problem, schedule),
+
+    def run(function: SchedulerFunction, chosen: msgspec.Struct) -> Schedule:
+        with use_submodels(problem, submodels):
+            return function(problem, chosen)
+
+    def price(found: Found[Schedule]) -> Schedule:
+        return found.answer.replace(
+            scheduler=found.method,
+            options=msgspec.to_builtins(found.options),
+            seconds=found.seconds,
+            certificate=certificate(problem, found.answer),
         )
-        verify(problem, schedule)
-    except ScheduleError as error:
-        raise SchedulerError(f"the answer of scheduler {name!r} breaks a rule: {error}") from error
-    return schedule
+
+    return certify(scheduler, options, Schedule, run, price, lambda schedule: verify(problem, schedule), progress)
 
 
 def certificate(problem: Problem, schedule: Schedule) -> Certificate:
@@ -101,12 +93,11 @@ def certificate(problem: Problem, schedule: Schedule) -> Certificate:
     Raises
     ------
     ScheduleError
-        The schedule breaks a rule, or a lower bound is above its latency, which would be a fault of ours.
+        The schedule breaks a rule.
+    SchedulerError
+        A lower bound is above its latency, which would be a fault of ours.
     """
-    latency, bound = simulate(problem, schedule).latency_ns, lower_bound(problem)
-    if bound.ns > latency:
-        raise ScheduleError(
-            f"bound {bound.name!r} ({bound.ns} ns) exceeds a latency of {latency} ns: please report this"
-        )
+    latency, bound = ScheduleIndex.of(problem, schedule).times.latency_ns, lower_bound(problem)
     claimed = schedule.certificate.status if schedule.certificate else ""
-    return Certificate(latency, bound.ns, bound.name, final_status(claimed, latency <= provable(bound.ns)))
+    status = final_status(claimed, latency, Proof(bound.ns, bound.name, provable(bound.ns)))
+    return Certificate(latency, bound.ns, bound.name, status)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import InfeasibleError, InputError
-from ..problem import FORBIDDEN, HOST, Problem
+from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulator import price
 from .registry import register
 
 
@@ -49,7 +48,7 @@ def single(problem: Problem, options: SingleOptions) -> Schedule:
             refusals.append((FORBIDDEN, f"{name!r} cannot run every operator"))
             continue
         index = on_device(problem, d)
-        times = price(problem, index)
+        times = index.times
         short = int(times.peak_memory[d]) - problem.topology.devices[d].memory
         if short > 0:
             refusals.append((short, f"{name!r} is short of {short} bytes of memory"))
@@ -57,7 +56,7 @@ def single(problem: Problem, options: SingleOptions) -> Schedule:
             best = (times.latency_ns, d, index)
     if best is None:
         raise InfeasibleError(f"no single device can run the model: {min(refusals)[1]}")
-    return best[2].to_schedule(problem)
+    return best[2].to_schedule()
 
 
 @register("sequential", options=SingleOptions)
@@ -80,13 +79,4 @@ def on_device(problem: Problem, device: int) -> ScheduleIndex:
         read_last = index.host_inputs[order[0]] if order else ()
         others = dict.fromkeys(t for o in order for t in index.host_inputs[o] if t not in read_last)
         loads = [*others, *read_last]
-    count = len(loads)
-    return ScheduleIndex(
-        order,
-        [device] * len(order),
-        [False] * len(order),
-        [ScheduleIndex.LOAD] * count,
-        loads,
-        [HOST] * count,
-        [device] * count,
-    )
+    return ScheduleIndex.on_one_device(problem, device, order, loads)

@@ -58,7 +58,7 @@ def deploy(
     manifest = deployment.manifest()
     files = [name for stage in manifest.stages for name in stage.files]
     check_files(Path(deployment.artifact), manifest, files)
-    tell = progress or (lambda what, done, total: None)
+    report = progress or (lambda what, done, total: None)
     connect(address)
     if parts(deployment.name):
         raise InputError(
@@ -66,19 +66,19 @@ def deploy(
         )
     stages = range(len(manifest.stages))
     total = len(stages) + 3
-    tell("reserving devices", 0, total)
+    report("reserving devices", 0, total)
     group = placement.place(deployment, seconds)
     try:
         store = _start_store(deployment, manifest)
         workers = [_start_stage(deployment, manifest, s, group) for s in stages]
         ingress = _start_ingress(deployment, manifest)
-        tell("sending the artifact", 1, total)
+        report("sending the artifact", 1, total)
         end = time.monotonic() + seconds
         _send_artifact(store, deployment, end)
         for s, worker in zip(stages, workers, strict=True):
-            tell(f"loading stage {s}", 2 + s, total)
+            report(f"loading stage {s}", 2 + s, total)
             _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
-        tell("starting the ingress", total - 1, total)
+        report("starting the ingress", total - 1, total)
         return _started(ingress, f"the ingress of deployment {deployment.name!r}", end)
     except BaseException:
         undeploy(deployment.name)

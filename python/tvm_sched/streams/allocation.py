@@ -10,7 +10,6 @@ from ..errors import InputError
 from ..problem import Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule._compiled import compiled
-from ..schedule.simulator import price
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront")
 """Names of the allocators, in the order of ``Allocation`` in C++."""
@@ -49,7 +48,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         msgspec.structs.replace(placement, stream=stream)
         for placement, stream in zip(schedule.placements, launches[2].tolist(), strict=True)
     )
-    return priced_anew(problem, msgspec.structs.replace(schedule, placements=placements))
+    return priced_anew(problem, schedule.replace(placements=placements))
 
 
 def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
@@ -58,7 +57,7 @@ def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
     if certificate is None:
         return schedule
     certificate = msgspec.structs.replace(certificate, latency_ns=_latency(problem, schedule))
-    return msgspec.structs.replace(schedule, certificate=certificate)
+    return schedule.replace(certificate=certificate)
 
 
 def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
@@ -81,9 +80,8 @@ def launches_array(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64
     if late is not None:
         name = problem.graph.operators[late].name
         raise InputError(f"operator {name!r} stands before one that it reads from; streams need a topological order")
-    streams = index.stream or [0] * len(index.operator)
-    return np.array([index.operator, index.device, streams], dtype=np.int64).reshape(3, -1)
+    return index.placements[[0, 1, 3]]
 
 
 def _latency(problem: Problem, schedule: Schedule) -> int:
-    return price(problem, ScheduleIndex.of(problem, schedule)).latency_ns
+    return ScheduleIndex.of(problem, schedule).times.latency_ns

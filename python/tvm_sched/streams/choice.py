@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from ..errors import InputError
 from ..problem import Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule.simulator import price
 from ..schedule.verifier import verify, violations
 from .allocation import ALLOCATORS, allocate_streams
 from .launch_order import LAUNCH_ORDERS, order_launches
@@ -90,4 +89,4 @@ def _fastest(
 
 
 def _latency(problem: Problem, schedule: Schedule) -> int:
-    return price(problem, ScheduleIndex.of(problem, schedule)).latency_ns
+    return ScheduleIndex.of(problem, schedule).times.latency_ns

@@ -70,7 +70,7 @@ def order_launches(
     where = {placement.operator: placement for placement in schedule.placements}
     placements = tuple(where[operators[o].name] for o in order.tolist())
     transfers = _by_need(problem, schedule, {placement.operator: i for i, placement in enumerate(placements)})
-    return priced_anew(problem, msgspec.structs.replace(schedule, placements=placements, transfers=transfers))
+    return priced_anew(problem, schedule.replace(placements=placements, transfers=transfers))
 
 
 def demands_of_bytes(problem: Problem) -> dict[str, Demand]:

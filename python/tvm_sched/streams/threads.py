@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from math import gcd
 
-import numpy as np
-
 from ..problem import Problem
 from ..schedule import Schedule, ScheduleIndex
-from ..schedule._compiled import compiled, placements_array
 
 
 def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
@@ -20,10 +17,8 @@ def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, in
     index = ScheduleIndex.of(problem, schedule)
     together, count = problem.costs.concurrency, len(problem.topology.devices)
     of_device = together.threads if together is not None and together.threads else (0,) * count
-    threads = np.zeros(len(index.operator), dtype=np.int64)
-    compiled(problem).count_threads(placements_array(index), threads)
     shares = {}
-    for o, d, used in zip(index.operator, index.device, threads.tolist(), strict=True):
+    for o, d, used in zip(index.operator, index.device, index.threads(), strict=True):
         part, whole = max(used, 1), max(of_device[d], 1) * count
         common = gcd(part, whole)
         shares[problem.graph.operators[o].name] = part // common, whole // common

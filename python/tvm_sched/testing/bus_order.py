@@ -49,7 +49,7 @@ def reorder_loads(
             queues.setdefault(schedule.transfers[k].device, []).append(schedule.transfers[k])
         for k, transfer in zip(places, order(list(queues.values())), strict=True):
             transfers[k] = transfer
-    return msgspec.structs.replace(schedule, transfers=tuple(transfers), certificate=None)
+    return schedule.replace(transfers=tuple(transfers), certificate=None)
 
 
 def in_pieces(problem: Problem, schedule: Schedule, size: int) -> tuple[Problem, Schedule]:

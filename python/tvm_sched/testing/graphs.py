@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
 from ..problem import Operator, OpGraph, Tensor
 from ..problem.graph import TensorKind
 
@@ -64,13 +66,17 @@ class _GraphMaker:
         random.shuffle(inputs)
         outputs = [self.tensor("activation") for _ in range(random.choices([0, 1, 2, 3], [1, 24, 4, 1])[0])]
         self.made += outputs
-        return Operator(
-            f"op{k}",
-            random.choice(["conv2d", "matmul", "add"]),
-            tuple(inputs),
-            tuple(outputs),
-            random.randint(0, 10**6),
-        )
+        kind, flops = random.choice(["conv2d", "matmul", "add"]), random.randint(0, 10**6)
+        return Operator(f"op{k}", kind, tuple(inputs), tuple(outputs), flops, self.partial_reads(k, inputs))
+
+    def partial_reads(self, k: int, inputs: list[str]) -> dict[str, int] | msgspec.UnsetType:
+        """Of which inputs an operator reads a part only; by its own dice, so that graphs stay what they were without."""
+        dice = Random(self.reach * 100_003 + k)
+        if not inputs or dice.random() < 0.8:
+            return msgspec.UNSET
+        size = {tensor.name: tensor.size for tensor in self.tensors}
+        name = dice.choice(inputs)
+        return {name: dice.randint(0, size[name])}
 
     def make(self, count: int) -> OpGraph:
         random = self.random

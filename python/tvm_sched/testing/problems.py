@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from ..problem import FORBIDDEN, HOST, Costs, OpGraph, Problem, Topology
-from ..schedule.schedule import ScheduleIndex
-from ..schedule.simulator import price
+from ..schedule.indexed import ScheduleIndex
 from .graphs import random_graph
 from .schedules import random_schedule
 from .topologies import Style, random_topology
@@ -52,7 +51,7 @@ def random_problem(
     memory = memory or random.choice(["generous", "generous", "tight"])
     problem = Problem(graph, topology, costs)
     if memory == "tight":
-        used = price(problem, ScheduleIndex.of(problem, random_schedule(problem, random.randrange(2**32)))).peak_memory
+        used = ScheduleIndex.of(problem, random_schedule(problem, random.randrange(2**32))).times.peak_memory
         slack = random.choice([1.0, 1.0, 1.3])
         room = [max(1, int(peak * slack)) for peak in used.tolist()]
         members = [msgspec.structs.replace(d, memory=m) for d, m in zip(topology.devices, room, strict=True)]
@@ -69,7 +68,7 @@ def _random_costs(random: Random, graph: OpGraph, topology: Topology, longest_ns
     index = graph.index
     for o in range(shape[0]):
         work = 1 if random.random() < 0.05 else random.randint(1, longest_ns)
-        host_bytes = sum(index.size[t] for t in index.host_inputs[o])
+        host_bytes = sum(index.host_bytes[o])
         for d in range(shape[1]):
             route = topology.route(HOST, d)
             read = route.nanoseconds(host_bytes) if route and index.host_inputs[o] else 0

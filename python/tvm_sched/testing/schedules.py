@@ -6,8 +6,11 @@ from collections import deque
 from itertools import pairwise
 from random import Random
 
+import numpy as np
+
 from ..problem import FORBIDDEN, HOST, Problem
-from ..schedule.schedule import Schedule, ScheduleIndex
+from ..schedule.indexed import ScheduleIndex
+from ..schedule.schedule import Schedule
 
 _Event = tuple[str, int, int, int]
 """What (run, direct, load, copy, host_read), operator or tensor, source, device."""
@@ -22,7 +25,7 @@ def random_schedule(problem: Problem, seed: int) -> Schedule:
     maker = _ScheduleMaker(problem, Random(seed))
     for o in maker.topological_order():
         maker.run(o)
-    return maker.index().to_schedule(problem, scheduler="random", options={"seed": seed})
+    return maker.index().to_schedule(scheduler="random", options={"seed": seed})
 
 
 class _ScheduleMaker:
@@ -118,12 +121,7 @@ class _ScheduleMaker:
         placed = [event for event in self.events if event[0] in ("run", "direct")]
         moved = [event for event in self.events if event[0] not in ("run", "direct")]
         kind = {"load": ScheduleIndex.LOAD, "copy": ScheduleIndex.COPY, "host_read": ScheduleIndex.HOST_READ}
-        return ScheduleIndex(
-            operator=[item for _, item, _, _ in placed],
-            device=[device for *_, device in placed],
-            direct=[what == "direct" for what, *_ in placed],
-            transfer_kind=[kind[what] for what, *_ in moved],
-            transfer_item=[item for _, item, _, _ in moved],
-            transfer_source=[source for _, _, source, _ in moved],
-            transfer_device=[device for *_, device in moved],
-        )
+        placements = [(item, device, what == "direct", 0, 0) for what, item, _, device in placed]
+        transfers = [(kind[what], item, source, device, 0) for what, item, source, device in moved]
+        tables = (np.array(rows, dtype=np.int64).reshape(-1, 5).T.copy() for rows in (placements, transfers))
+        return ScheduleIndex(self.problem, *tables)

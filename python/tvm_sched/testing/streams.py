@@ -61,4 +61,4 @@ def random_stages(problem: Problem, schedule: Schedule, seed: int, streams: int 
 
 
 def _without_certificate(schedule: Schedule, placements: tuple[Placement, ...]) -> Schedule:
-    return msgspec.structs.replace(schedule, placements=placements, certificate=None)
+    return schedule.replace(placements=placements, certificate=None)

@@ -11,7 +11,7 @@ from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
-from tvm_sched.relax import compile, make_problem
+from tvm_sched.relax import compile, kernel_objects, make_problem
 from tvm_sched.relax.processor import compiling_for
 from tvm_sched.relax.profiling import calibration
 from tvm_sched.relax.profiling.other_load import OtherLoad
@@ -88,7 +88,7 @@ def test_beside_other_work_the_least_counts_and_is_measured_again_when_it_is_qui
 
 def test_a_kernel_that_computes_otherwise_is_another(networks, timer, monkeypatch):
     problem_of(networks["convolutional0"])
-    monkeypatch.setattr(calibration, "_compiler", lambda: "another version")
+    monkeypatch.setattr(calibration, "compiler_digest", lambda: "another version")
     problem_of(networks["convolutional0"])
     assert timer.asked == 2
 
@@ -177,6 +177,6 @@ def test_times_of_a_run_make_up_its_latency(networks, tmp_path, monkeypatch):
 
 
 def test_the_digest_of_the_compiler_is_of_all_that_makes_kernels():
-    names = {file.name for file in calibration._sources()}
+    names = {file.name for file in kernel_objects._sources()}
     assert names >= {"kernels.py", "cpu_schedule.py", "claim.py", "calibration.py"}
     assert any(name.endswith(".so") for name in names)

@@ -7,6 +7,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from tvm_sched.blob_cache import choice_cache
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.options import CompileOptions
@@ -182,3 +183,30 @@ def test_comparison_takes_turns_and_gives_medians():
     first, second = turn("a", [1.0, 1.0, 9.0]), turn("b", [2.0, 2.0, 0.1])
     assert measured_choice.compare(first, second, 2.0) == (1.0, 2.0)
     assert calls == [("a", 0.5), ("b", 0.5)] * 2
+
+
+def test_a_choice_is_kept_for_the_same_kernels_in_the_same_graph(monkeypatch, two_cores, tmp_path):
+    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
+    monkeypatch.setattr(measured_choice.OtherLoad, "share", lambda self: 0.0)
+    mod, value, expected = branches()
+    decide(monkeypatch, [(1.0, 0.5), (1.0, 2.0), (1.0, 2.0), (1.0, 2.0)])
+    first = compile(mod, "cpu", name="first")
+    decide(monkeypatch, [])
+    second = compile(mod, "cpu", name="second")
+    assert second.problem.graph.name == "second"
+    assert second.schedule.notes["measured"] == first.schedule.notes["measured"]
+    assert second.schedule.placements == first.schedule.placements
+    assert np.allclose(second.run(value), expected(value), atol=1e-5)
+    decide(monkeypatch, [(1.0, 2.0)] * 4)
+    other = compile(branches(width=3)[0], "cpu")
+    assert other.schedule.notes["measured"] != first.schedule.notes["measured"]
+
+
+def test_a_choice_on_a_busy_machine_is_not_kept(monkeypatch, two_cores, tmp_path):
+    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
+    monkeypatch.setattr(measured_choice.OtherLoad, "share", lambda self: 1.0)
+    decide(monkeypatch, [(1.0, 0.5), *[(1.0, 2.0)] * 3])
+    compile(branches()[0], "cpu")
+    assert choice_cache().contents() == (0, 0)

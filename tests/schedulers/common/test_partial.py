@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.problem import FORBIDDEN, HOST
-from tvm_sched.schedule.simulator import price
 from tvm_sched.schedulers import Move, PartialSchedule, Run
 from tvm_sched.testing import random_problem
 
@@ -47,23 +46,23 @@ def test_it_grows_as_the_reference_does(seed, operators, devices, memory, scale)
     problem, random = random_problem(seed, operators, devices, memory=memory), Random(seed)
     state, expected = PartialSchedule(problem, scale), reference.PartialSchedule(problem, scale)
     for o in problem.graph.index.order:
-        plans = []
+        ways = []
         for d, direct in choices(problem, o):
-            plan, wanted = state.plan(o, d, direct), expected.plan(o, d, direct)
-            assert (plan is None) == (wanted is None)
+            way, wanted = state.extension(o, d, direct), expected.extension(o, d, direct)
+            assert (way is None) == (wanted is None)
             assert state.needs(o, d, direct) == expected.needs(o, d, direct)
-            if plan is not None:
-                assert (plan.end, plan.moves, plan.run) == (wanted.end, wanted.moves, wanted.run)
-                plans.append((plan, wanted))
-        if not plans:
+            if way is not None:
+                assert (way.end, way.moves, way.run) == (wanted.end, wanted.moves, wanted.run)
+                ways.append((way, wanted))
+        if not ways:
             break
-        chosen, wanted = random.choice(plans)
+        chosen, wanted = random.choice(ways)
         state.place(chosen)
         expected.place(wanted)
         assert state.ends[-1] == chosen.end
     same(problem, state, expected)
     if min(state.placed, default=0) >= 0:
-        times = price(problem, state.to_index())
+        times = state.to_index().times
         assert times.latency_ns == state.latency
 
 

@@ -1,17 +1,14 @@
 """The C++ searches: feasible, never worse than their start, repeatable; what they believe is what the simulator says."""
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import ScheduleIndex, simulate
-from tvm_sched.schedule.simulator import price
 from tvm_sched.schedulers.anytime.blocks import BlockSearch, Found
 from tvm_sched.schedulers.anytime.rules import groups, rules, starts
-from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, schedule_index, sequence_of
+from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, sequence_of
 from tvm_sched.schedulers.common.search import Choice, Searches
 from tvm_sched.testing import random_problem, random_schedule
 
@@ -30,7 +27,7 @@ def rows_of(events):
 
 
 def simulated(problem, sequence):
-    return simulate(problem, schedule_index(sequence).to_schedule(problem)).latency_ns
+    return simulate(problem, ScheduleIndex.of_sequence(problem, sequence).to_schedule()).latency_ns
 
 
 def anywhere(problem):
@@ -149,7 +146,6 @@ def test_blocks_move_between_groups_and_nothing_gets_worse():
 def test_a_schedule_as_a_sequence_is_the_same_schedule(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")
     index = ScheduleIndex.of(problem, random_schedule(problem, seed))
-    index = replace(index, evicted=frozenset(), stream=[], stage=[])  # a sequence holds none of these
-    sequence = sequence_of(problem, index)
+    sequence = sequence_of(index)
     assert len(sequence) == len(index.operator) + sum(k != ScheduleIndex.HOST_READ for k in index.transfer_kind)
-    assert simulated(problem, sequence) == price(problem, index).latency_ns
+    assert simulated(problem, sequence) == index.times.latency_ns

@@ -109,6 +109,10 @@ class Cached(Result, frozen=True):
     compiled: list[CachedModel]
     compiled_bytes: int
     limit_bytes: int
+    kernels: int
+    kernels_bytes: int
+    choices: int
+    choices_bytes: int
     measurements_bytes: int
 
 
@@ -116,6 +120,7 @@ class Cleared(Result, frozen=True):
     """``cache clear``."""
 
     compiled_removed: int
+    kernels_removed: int
     measurements_removed: bool
 
 

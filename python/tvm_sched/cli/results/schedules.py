@@ -16,7 +16,7 @@ class Lane(Result, frozen=True):
     bytes: int
 
 
-class Plan(Result, frozen=True):
+class PricedSchedule(Result, frozen=True):
     """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it."""
 
     problem: str
@@ -43,9 +43,9 @@ class SlowKernel(Result, frozen=True):
 
 
 class Compiled(Result, frozen=True):
-    """``compile``: a plan for each set of input shapes."""
+    """``compile``: a schedule for each set of input shapes."""
 
-    plans: list[Plan]
+    plans: list[PricedSchedule]
     files: dict[str, str | list[str]]
     slow_kernels: list[SlowKernel]
 
@@ -91,7 +91,7 @@ class MadeProblem(Result, frozen=True):
     files: dict[str, str]
 
 
-class Scheduled(Plan, frozen=True):
+class Scheduled(PricedSchedule, frozen=True):
     """``schedule``."""
 
     files: dict[str, str]
@@ -107,12 +107,12 @@ class Useful(Result, frozen=True):
     far: bool
 
 
-class Simulated(Plan, frozen=True):
+class Simulated(PricedSchedule, frozen=True):
     """``simulate``; the last three with ``--samples``: percentiles of the latency over draws of uncertain times."""
 
     useful_measurements: list[Useful]
     files: dict[str, str]
-    spread_ns: dict[str, int] | None = None
+    percentiles_ns: dict[str, int] | None = None
     samples: int | None = None
     seed: int | None = None
 

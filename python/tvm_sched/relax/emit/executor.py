@@ -19,11 +19,12 @@ from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..graph import Extraction, extract
+from ..kernels import compile_kernels
 from ..processor import host_target, needs_of
 from ..shared_values import same_bits
 from ..tail import ENTRY as TAIL_ENTRY
 from ..tail import refuse_tail, tail_operators
-from .kernel_calls import claimed_functions, compile_for, kernel_names
+from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names
 from .kernel_table import KernelTable
 from .module import lower, make_runtime_module
 
@@ -71,6 +72,7 @@ def make_executor(
     embed: bool = True,
     target: tvm.target.Target | None = None,
     run_options: Mapping[str, Any] | None = None,
+    compiler: Compiler = compile_kernels,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -86,6 +88,8 @@ def make_executor(
         For the kernels; default `host_target`.
     run_options : mapping, optional
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
+    compiler : callable
+        Makes the CPU's kernels, as `compile_for` takes it.
     """
     library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
     if len(mods) > 1:
@@ -124,7 +128,7 @@ def make_executor(
     about = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
     if run_options:
         about["run"] = dict(run_options)
-    compiled = compile_for(backend, table.kernels, variants[0].problem.topology, target)
+    compiled = compile_for(backend, table.kernels, variants[0].problem.topology, target, compiler)
     module = make_runtime_module(plans, about, parameters if embed else {}, [compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
 

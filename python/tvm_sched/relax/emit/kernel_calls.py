@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm
 
@@ -13,19 +13,26 @@ from ..kernel_libraries import KERNELS
 from ..kernels import compile_kernels
 from ..processor import host_target
 
+Compiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], tvm.target.Target], tvm.runtime.Module]
+
 
 def compile_for(
-    backend: str, kernels: dict[str, tvm.tirx.PrimFunc], topology: Topology, target: tvm.target.Target | None = None
+    backend: str,
+    kernels: dict[str, tvm.tirx.PrimFunc],
+    topology: Topology,
+    target: tvm.target.Target | None = None,
+    compiler: Compiler = compile_kernels,
 ) -> tvm.runtime.Module | None:
     """Kernels, by the names under which they are found, compiled for a backend; None where there are none.
 
-    ``target``: of the host's kernels; default `host_target`.
+    ``target``: of the host's kernels; default `host_target`. ``compiler`` makes these: by default code that runs and can be
+    exported; `tvm_sched.relax.kernel_objects` has others, for one of the two.
     """
     if not kernels:
         return None
     if backend == "cuda":
         return compile_cuda_kernels(kernels, [device.arch for device in topology.devices])
-    return compile_kernels(kernels, target or host_target())
+    return compiler(kernels, target or host_target())
 
 
 def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:

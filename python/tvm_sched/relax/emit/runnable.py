@@ -13,13 +13,20 @@ from ...runtime import ScheduledModule
 from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..attributes import PARAMETERS
+from ..kernel_objects import load_kernels
+from ..kernels import compile_kernels
 from ..processor import host_target, needs_of
-from .kernel_calls import claimed_functions, compile_for, kernel_names
+from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names
 from .module import Shares, lower, make_runtime_module
 
 
 def compile_calls(
-    mod: tvm.IRModule, calls: Calls, topology: Topology, backend: str = "cpu", suffix: str = ""
+    mod: tvm.IRModule,
+    calls: Calls,
+    topology: Topology,
+    backend: str = "cpu",
+    suffix: str = "",
+    compiler: Compiler = compile_kernels,
 ) -> tvm.runtime.Module | None:
     """TVM's kernels of some calls, compiled for this machine; None where kernel libraries compute all of them.
 
@@ -28,13 +35,12 @@ def compile_calls(
     claimed = claimed_functions(mod)
     functions = kernel_names(mod, calls.calls, suffix)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
-    return compile_for(backend, kernels, topology)
+    return compile_for(backend, kernels, topology, compiler=compiler)
 
 
 def link_calls(mod: tvm.IRModule, calls: Calls, topology: Topology) -> tvm.runtime.Module | None:
     """The same as loaded code, which several runnable modules of the same calls may share."""
-    compiled = compile_calls(mod, calls, topology)
-    return None if compiled is None else tvm.runtime.Executable(compiled).jit()
+    return compile_calls(mod, calls, topology, compiler=load_kernels)
 
 
 def make_plan_module(

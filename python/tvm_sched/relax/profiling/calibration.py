@@ -8,8 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
-from ..._library import library_path
 from ...cost_model import CostWarning
 from ...cost_model.calibrated_model import costs_of_rows, threads_of
 from ...cost_model.database import Database
@@ -34,6 +31,7 @@ from ..emit.kernel_calls import claimed_functions
 from ..emit.runnable import link_calls, make_runnable
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS
+from ..kernel_objects import compiler_digest
 from ..processor import host_target, runs_here
 from .other_load import QUIET_LOAD, OtherLoad
 
@@ -108,20 +106,7 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
         said = function
     else:
         said = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return hashlib.sha256(f"{said} {host_target()} {_compiler()}".encode()).hexdigest()[:16]
-
-
-@cache
-def _compiler() -> str:
-    """Digest of what makes code of a kernel's description: our libraries and all of `tvm_sched.relax`."""
-    digest = hashlib.sha256()
-    for file in _sources():
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _sources() -> list[Path]:
-    return sorted([*library_path().parent.glob("*.so"), *Path(__file__).parents[1].rglob("*.py")])
+    return hashlib.sha256(f"{said} {host_target()} {compiler_digest()}".encode()).hexdigest()[:16]
 
 
 def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str]) -> list[Measurement]:

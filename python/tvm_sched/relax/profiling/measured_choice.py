@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ import msgspec
 import numpy as np
 import tvm
 
+from ...blob_cache import choice_cache
 from ...cores import cores
+from ...cost_model.profile import this_machine
 from ...errors import InfeasibleError, InputError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
@@ -24,6 +27,8 @@ from ...schedulers import solve
 from ..attributes import get_problem, get_schedule
 from ..emit.runnable import link_calls, make_runnable
 from ..graph import extract
+from .calibration import kernel_keys
+from .other_load import QUIET_LOAD, OtherLoad
 
 MARGIN = 0.02
 """A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""
@@ -54,6 +59,9 @@ def choose_fastest(
     - logical devices: `heft` over as many devices as there are cores;
     - the module's own schedule, if it is none of these.
 
+    What was chosen on a quiet machine is kept on disk, by the graph and its kernels' content; the same kernels in the same
+    graph are not measured again.
+
     The first is held, and gives its place to another that is faster by more than `MARGIN` in turns with it. So the answer
     is slower than one stream with all cores by no more than that and the noise of the machine.
 
@@ -82,9 +90,33 @@ def choose_fastest(
             f"device {others[0]!r} of topology {problem.topology.name!r} is no CPU; schedules are measured on this "
             "machine's cores: compile for cpu or cpuN, or do not ask for measuring"
         )
-    return _Choice(mod, problem.topology, SECONDS if seconds is None else seconds, progress or (lambda *_: None)).run(
-        problem, schedule
-    )
+    seconds = SECONDS if seconds is None else seconds
+    key = _key(mod, problem, schedule, seconds)
+    known = choice_cache().find([key]).get(key)
+    if known is not None:
+        return _restore(known, problem)
+    load = OtherLoad()
+    chosen = _Choice(mod, problem.topology, seconds, progress or (lambda *_: None)).run(problem, schedule)
+    if load.share() <= QUIET_LOAD:
+        choice_cache().keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
+    return chosen
+
+
+def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
+    """What was kept, for the same graph under its present name."""
+    of_then, chosen = msgspec.json.decode(known, type=tuple[str, str])
+    then = Problem.from_json(of_then)
+    now = Problem(problem.graph, then.topology, then.costs)
+    return now, msgspec.structs.replace(Schedule.from_json(chosen), problem=now.digest)
+
+
+def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, seconds: float) -> str:
+    """Digest of what the choice depends on: graph, what computes each operator, the given schedule, cores and processor."""
+    graph = msgspec.structs.replace(problem.graph, name="")
+    given = (graph, problem.topology, schedule.placements, schedule.transfers)
+    keys = kernel_keys(mod, extract(mod))
+    said = (*map(msgspec.json.encode, given), keys, cores(), seconds, this_machine().processor)
+    return hashlib.sha256("\n".join(map(str, said)).encode()).hexdigest()
 
 
 class _Choice:
@@ -107,7 +139,7 @@ class _Choice:
             if found < held * (1 - MARGIN):
                 best = candidate
         notes = {"chosen": best.name, "cores": cores(), "margin": MARGIN, "measured": self.rows}
-        schedule = msgspec.structs.replace(best.schedule, notes={**best.schedule.notes, "measured": notes})
+        schedule = best.schedule.replace(notes={**best.schedule.notes, "measured": notes})
         return best.problem, schedule
 
     def _one_stream(self, problem: Problem) -> _Candidate:

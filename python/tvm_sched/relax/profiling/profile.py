@@ -120,19 +120,19 @@ def profile_models(
     InputError
         A device that is not of this machine, or a model that cannot be compiled.
     """
-    bench, tell = bench_of(device), progress or (lambda *_: None)
+    bench, report = bench_of(device), progress or (lambda *_: None)
     known = database.read(bench.machine, bench.key) if database and not again else {}
     beside = database.read_pairs(bench.machine, bench.key) if database and not again else {}
     used: dict[str, None] = {}
     latencies: dict[str, float] = {}
     for position, (name, model) in enumerate(models.items()):
-        tell(f"compiling {name}", position, len(models))
+        report(f"compiling {name}", position, len(models))
         imported = load_model(model, input_shapes, name).with_parameters()
         mod = tvm.transform.Sequential([LowerToKernels(device_kind=bench.device.kind)])(imported)
         extraction = extract(mod)
         asked = list(dict.fromkeys(signatures(extraction.graph)))
         if missing := set(asked) - known.keys():
-            tell(f"measuring {name}", position, len(models))
+            report(f"measuring {name}", position, len(models))
             if database and again:
                 database.forget(bench.machine, bench.key, missing)
             compiled = compile(

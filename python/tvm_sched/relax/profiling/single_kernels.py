@@ -13,7 +13,7 @@ from ...cost_model.signature import signatures
 from ...runtime.tensors import random_value
 from ..graph import Extraction
 from ..kernel_libraries import KERNELS, make_modules
-from ..kernels import compile_kernels
+from ..kernel_objects import load_kernels
 from ..processor import host_target
 
 
@@ -53,7 +53,7 @@ def single_kernels(
     libraries = {call.function: call.function for call in calls.values() if call.function in claimed}
     own = {call.function: mod[call.function] for call in calls.values() if not call.external}
     modules = make_modules(mod, libraries, dict.fromkeys(libraries, (1, devices))) + (
-        [compile_kernels(own, host_target())] if own else []
+        [load_kernels(own, host_target())] if own else []
     )
     rng, result = np.random.default_rng(0), {}
     for text, call in calls.items():

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...problem import FORBIDDEN
 from .relaxation import Relaxation
 
 
 def bus_bound(relaxation: Relaxation) -> float:
     """Host tensors sorted by what must follow their arrival; each prefix crosses the buses before that.
 
-    Each transfer takes the bus's latency, too. A tensor travels alone to a reader that must load it; those that one reader
-    may fetch in a single direct read have one latency together.
+    What must cross of a tensor is what the reader takes that is followed by most work: all of it, or the part that a direct
+    read takes. Each transfer takes the bus's latency, too. A tensor travels alone to a reader that must load it; those that
+    one reader may fetch in a single direct read have one latency together.
     """
-    problem, index = relaxation.problem, relaxation.problem.graph.index
-    direct = (problem.costs.direct_ns != FORBIDDEN).any(axis=1)
+    index = relaxation.problem.graph.index
     follows = np.full(len(index.size), -1.0)
     reader = [-1] * len(index.size)
     for o, read in enumerate(index.host_inputs):
@@ -26,10 +25,14 @@ def bus_bound(relaxation: Relaxation) -> float:
     hosts = np.flatnonzero(follows >= 0)
     if not len(hosts):
         return 0.0
-    busy = relaxation.host.crossing.copy()
+    busy = np.zeros(len(index.size))
+    for o in {reader[t] for t in hosts.tolist()}:
+        for t, share in zip(index.host_inputs[o], relaxation.host.carried(o), strict=True):
+            if reader[t] == o:
+                busy[t] = share
     in_one_read: set[int] = set()
     for t in hosts.tolist():
-        if not direct[reader[t]] or reader[t] not in in_one_read:
+        if not relaxation.host.direct[reader[t]] or reader[t] not in in_one_read:
             busy[t] += relaxation.host.transfer_latency
             in_one_read.add(reader[t])
     order = hosts[np.argsort(-follows[hosts], kind="stable")]

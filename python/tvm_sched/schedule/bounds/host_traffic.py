@@ -74,6 +74,33 @@ class HostTraffic:
         return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / total
 
     @cached_property
+    def direct(self) -> list[bool]:
+        """Whether each operator may read its host tensors directly on some device."""
+        return [bool(allowed) for allowed in (self.problem.costs.direct_ns != FORBIDDEN).any(axis=1)]
+
+    def carried(self, o: int) -> list[float]:
+        """Least share, as in `crossing`, that the buses carry of each of an operator's host tensors for its sake.
+
+        A direct read takes the bytes that the operator reads, which may be a part of a tensor; a load takes all of it.
+        """
+        index = self.problem.graph.index
+        if not self.direct[o]:
+            return [float(self.crossing[t]) for t in index.host_inputs[o]]
+        return [
+            float(self.crossing[t]) * (read / index.size[t] if index.size[t] else 0.0)
+            for t, read in zip(index.host_inputs[o], index.host_bytes[o], strict=True)
+        ]
+
+    @cached_property
+    def least_carried(self) -> Array:
+        """(tensors,): the least of `carried` over the operators for which a tensor must cross."""
+        least = self.crossing.copy()
+        for o, read in enumerate(self.problem.graph.index.host_inputs):
+            if self.must_cross[o]:
+                least[list(read)] = np.minimum(least[list(read)], self.carried(o))
+        return least
+
+    @cached_property
     def transfer_latency(self) -> float:
         """Share of the run, at least, for which the latency of one transfer keeps the buses busy, taken as in `crossing`."""
         total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
@@ -87,13 +114,12 @@ class HostTraffic:
         operator's direct read; then one of the operator's tensors is charged.
         """
         index = self.problem.graph.index
-        direct = (self.problem.costs.direct_ns != FORBIDDEN).any(axis=1)
         turns, charged = np.zeros(len(index.size)), set()
         for t, readers in enumerate(index.consumers):
             crossing = [o for o in readers if self.must_cross[o]]
             if index.producer[t] >= 0 or not crossing:
                 continue
-            if not direct[crossing].any():
+            if not any(self.direct[o] for o in crossing):
                 turns[t] = self.transfer_latency
             elif len(crossing) == 1 and crossing[0] not in charged:
                 turns[t] = self.transfer_latency
@@ -121,7 +147,7 @@ class HostTraffic:
         if not hosts:
             return np.zeros(len(index.inputs))
         column = {t: i for i, t in enumerate(hosts)}
-        weights = (self.crossing + self.turns)[hosts]
+        weights = (self.least_carried + self.turns)[hosts]
         needed: list[int] = [0] * len(index.inputs)
         for o in index.order:
             bits = 0

@@ -9,7 +9,6 @@ from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
-from ..common.events import schedule_index
 from ..common.native import Effort, anneal_several, fit
 from ..common.search import Improvement
 from .blocks import BlockSearch
@@ -51,14 +50,14 @@ class Annealing:
         budget.spend(seconds)
         effort = Effort.of(state.problem, seconds, budget.deadline, state.seed, state.goal, self._stage)
         with suppress(InfeasibleError):
-            state.offer_index(fit(state.problem, anneal_several(state.problem, starts, effort)))
+            state.offer_index(fit(anneal_several(state.problem, starts, effort)))
         return True
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
         """The best alone for stages; otherwise schedules without evictions, of which there may be none."""
         if self._stage > 1 and state.best is not None:
             return [state.best]
-        return [schedule_index(start.sequence) for start in state.diverse_starts(STARTS)]
+        return [ScheduleIndex.of_sequence(state.problem, start.sequence) for start in state.diverse_starts(STARTS)]
 
 
 class Blocks:

@@ -80,7 +80,7 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     budget, state = options.budget(), ScheduleState(problem, options.seed)
     status = improve(state, turns(problem, options, budget.work), budget)
     schedule = state.answer()
-    return msgspec.structs.replace(schedule, certificate=Certificate.unchecked(status))
+    return schedule.replace(certificate=Certificate.unchecked(status))
 
 
 SCHEDULERS.alias("auto", "anytime")

@@ -11,8 +11,7 @@ from ...errors import InfeasibleError
 from ...problem import Problem
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.bounds import provable
-from ...schedule.simulator import price
-from ..common.events import MOVE, Array, schedule_index, sequence_of
+from ..common.events import MOVE, Array, sequence_of
 from ..common.native import shortfall
 from ..common.search import Searches
 from .blocks import Found
@@ -67,27 +66,26 @@ class ScheduleState(Incumbent[ScheduleIndex]):
 
     def offer_sequence(self, sequence: Array, memory_scale: float) -> int | None:
         """Count a sequence; its latency, or None if it does not fit into memory and so does not count."""
-        index = schedule_index(sequence)
-        times = price(self.problem, index)
-        short = shortfall(self.problem, times)
+        index = ScheduleIndex.of_sequence(self.problem, sequence)
+        short = shortfall(index)
         if short[0] > 0:
             self._shortfalls.append(short)
             return None
-        self._pool.setdefault(sequence.tobytes(), Start(times.latency_ns, sequence, memory_scale))
+        self._pool.setdefault(sequence.tobytes(), Start(index.times.latency_ns, sequence, memory_scale))
         if len(self._pool) > 2 * MOST_STARTS:
             self._pool = {start.sequence.tobytes(): start for start in self.starts()[:MOST_STARTS]}
-        self.offer(index, times.latency_ns)
-        return times.latency_ns
+        self.offer(index, index.times.latency_ns)
+        return index.times.latency_ns
 
     def offer_index(self, index: ScheduleIndex) -> int:
         """Count a schedule that fits into memory; its latency.
 
         One with neither stages nor evictions is a sequence, too, from which searches may start.
         """
-        latency = price(self.problem, index).latency_ns
+        latency = index.times.latency_ns
         self.offer(index, latency)
         if not index.evicted and not any(index.stage):
-            self.offer_sequence(sequence_of(self.problem, index), self.memory_scale)
+            self.offer_sequence(sequence_of(index), self.memory_scale)
         return latency
 
     def refuse(self, error: InfeasibleError) -> None:
@@ -122,7 +120,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         """
         if self.best is not None:
             tried = {name: said if isinstance(said, str) else said / 1e9 for name, said in self.tried.items()}
-            return self.best.to_schedule(self.problem, notes={"tried": tried})
+            return self.best.to_schedule(notes={"tried": tried})
         if self._shortfalls:
             short, device = min(self._shortfalls)
             raise InfeasibleError(

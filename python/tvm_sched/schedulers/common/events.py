@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...problem import HOST, Problem
+from ...problem import HOST
 from ...schedule import ScheduleIndex
-from ...schedule.simulator import price
 
 Array = npt.NDArray[np.int64]
 
@@ -44,33 +43,9 @@ def events_of(sequence: Array) -> list[Event]:
     ]
 
 
-def schedule_index(sequence: Array) -> ScheduleIndex:
-    """Rows as a schedule in integers: launch order and channel order are the sequence's."""
-    kind, item, source, device = (column.tolist() for column in sequence.T)
-    runs = [i for i, k in enumerate(kind) if k != MOVE]
-    transfers = [i for i, k in enumerate(kind) if k != RUN]
-    transfer_kinds = [
-        ScheduleIndex.HOST_READ
-        if kind[i] == DIRECT
-        else ScheduleIndex.LOAD
-        if source[i] == HOST
-        else ScheduleIndex.COPY
-        for i in transfers
-    ]
-    return ScheduleIndex(
-        [item[i] for i in runs],
-        [device[i] for i in runs],
-        [kind[i] == DIRECT for i in runs],
-        transfer_kinds,
-        [item[i] for i in transfers],
-        [HOST if kind[i] == DIRECT else source[i] for i in transfers],
-        [device[i] for i in transfers],
-    )
-
-
-def sequence_of(problem: Problem, index: ScheduleIndex) -> Array:
+def sequence_of(index: ScheduleIndex) -> Array:
     """A schedule as rows, in the order in which its events start; evictions, streams and stages are not in them."""
-    graph, times = problem.graph.index, price(problem, index)
+    graph, times = index.problem.graph.index, index.times
     position = {o: i for i, o in enumerate(graph.order)}
     read_end = {}
     keyed = []

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ...problem import Problem
 from ...schedule import ScheduleIndex
-from ...schedule.simulator import price
 from .native import shortfalls
 
 
-def with_eviction(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
+def with_eviction(index: ScheduleIndex) -> ScheduleIndex:
     """The schedule with the parameters evicted from those devices that are too small for it, and from no other.
 
     Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded anew in every
     run, so a device with room for all keeps them.
     """
-    short = shortfalls(problem, price(problem, index))
-    tensors, kept = problem.graph.tensors, set(problem.graph.index.graph_outputs)
+    short, graph = shortfalls(index), index.problem.graph
+    tensors, kept = graph.tensors, set(graph.index.graph_outputs)
     evicted = {
         (t, d)
         for kind, t, d in zip(index.transfer_kind, index.transfer_item, index.transfer_device, strict=True)
         if kind != ScheduleIndex.HOST_READ and short[d] > 0 and tensors[t].kind == "parameter" and t not in kept
     }
-    return replace(index, evicted=index.evicted | evicted)
+    return index.with_evicted(evicted)

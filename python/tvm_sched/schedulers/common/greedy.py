@@ -47,13 +47,13 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
     heapq.heapify(free)
     while free:
         o = heapq.heappop(free)[1]
-        plans = [plan for d in devices for direct in (False, True) if (plan := state.plan(o, d, direct)) is not None]
-        if not plans:
+        ways = [way for d in devices for direct in (False, True) if (way := state.extension(o, d, direct)) is not None]
+        if not ways:
             raise state.refuse(o)
         if frugal:
-            state.place(min(plans, key=lambda plan: (sum(index.size[m.tensor] for m in plan.moves), plan.end)))
+            state.place(min(ways, key=lambda way: (sum(index.size[m.tensor] for m in way.moves), way.end)))
         else:
-            state.place(min(plans, key=lambda plan: (plan.end, len(plan.moves))))
+            state.place(min(ways, key=lambda way: (way.end, len(way.moves))))
         for s in index.successors[o]:
             if s in waiting:
                 waiting[s] -= 1

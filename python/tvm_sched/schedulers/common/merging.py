@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ...errors import InfeasibleError
 from ...problem import HOST, Problem
 from ...schedule import Schedule, ScheduleIndex
-from ...schedule.simulator import price
 from .events import Event, Run
 from .greedy import list_schedule, priorities
 from .native import SCALES, shortfall
@@ -33,10 +32,9 @@ class Priced:
         return self.shortfall <= 0
 
     @staticmethod
-    def of(problem: Problem, index: ScheduleIndex) -> Priced:
+    def of(index: ScheduleIndex) -> Priced:
         """Price a schedule with the simulator."""
-        times = price(problem, index)
-        return Priced(index, times.latency_ns, *shortfall(problem, times))
+        return Priced(index, index.times.latency_ns, *shortfall(index))
 
 
 def merged(problem: Problem, events: Sequence[Event]) -> Priced:
@@ -59,14 +57,14 @@ def merged(problem: Problem, events: Sequence[Event]) -> Priced:
             if (event.tensor, event.device) in needed and state.can_move(event):
                 state.append(event)
             continue
-        plan = state.plan(*event)
-        if plan is None:
+        extension = state.extension(*event)
+        if extension is None:
             names = problem.graph.operators[event.operator].name, problem.topology.devices[event.device].name
             raise InfeasibleError(
                 f"operator {names[0]!r} was placed on {names[1]!r}, where its inputs cannot be brought"
             )
-        state.place(plan)
-    return Priced.of(problem, state.to_index())
+        state.place(extension)
+    return Priced.of(state.to_index())
 
 
 def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, int]]:
@@ -110,9 +108,9 @@ class ListedSchedule:
                 except InfeasibleError as error:
                     refusal = refusal or error
                     continue
-                found = Priced.of(self.problem, state.to_index())
+                found = Priced.of(state.to_index())
                 if found.fits:
-                    return found.index.to_schedule(self.problem)
+                    return found.index.to_schedule()
                 self.refuse(found)
         if self.refused is None:
             raise refusal or InfeasibleError("no schedule was found")

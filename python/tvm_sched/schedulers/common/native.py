@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from ...problem import Problem
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
-from ...schedule.simulator import Times, price
 from .events import Run
 from .partial import PartialSchedule
+
+if TYPE_CHECKING:
+    from ...schedule.native import NativeSchedule
 
 HEFT, PEFT = 0, 1
 TOO_MANY = -1
@@ -70,13 +72,13 @@ def nothing_contends(problem: Problem) -> bool:
 
 def list_order(problem: Problem, method: int) -> ScheduleIndex:
     """The schedule of `HEFT` or `PEFT`, memory left aside."""
-    return _index(compiled(problem).list_schedule(method))
+    return _index(problem, compiled(problem).list_schedule(method))
 
 
 def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
     """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
-    tell = _teller("paths" if by_paths else "records")
-    return _index(_call(compiled(problem).hios, by_paths, window, progress=tell))
+    reporter = _reporter("paths" if by_paths else "records")
+    return _index(problem, _call(compiled(problem).hios, by_paths, window, progress=reporter))
 
 
 class TooManyStates(NamedTuple):
@@ -89,9 +91,9 @@ class TooManyStates(NamedTuple):
 def ios(problem: Problem, device: int, limits: Sequence[int]) -> ScheduleIndex | TooManyStates:
     """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
     given = np.array(limits, dtype=np.int64)
-    tables = _call(compiled(problem).ios, device, given, progress=_teller("states"))
+    found = _call(compiled(problem).ios, device, given, progress=_reporter("states"))
     operators, states, log2_states = given[:3].tolist()
-    return TooManyStates(operators, log2_states) if states == TOO_MANY else _index(tables)
+    return TooManyStates(operators, log2_states) if states == TOO_MANY else _index(problem, found)
 
 
 def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
@@ -99,8 +101,7 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
 
     Loads and copies are made anew, each when its reader is appended. Memory is left aside.
     """
-    stage = start.stage or [0] * len(start.operator)
-    same = [a == b > 0 for a, b in pairwise([0, *stage])]
+    same = [a == b > 0 for a, b in pairwise([0, *start.stage])]
     sequence = np.array([start.operator, start.device, same], dtype=np.int64).T.copy()
     limits = np.array([effort.operators, effort.seed, effort.goal, effort.stage], dtype=np.int64)
 
@@ -110,7 +111,7 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
-    return _index(_call(compiled(problem).anneal, sequence, limits, progress=clock))
+    return _index(problem, _call(compiled(problem).anneal, sequence, limits, progress=clock))
 
 
 def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
@@ -129,7 +130,7 @@ def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Ef
             now += share * seconds
             part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
             annealed.append(anneal(problem, start, part))
-        annealed.sort(key=lambda index: price(problem, index).latency_ns)
+        annealed.sort(key=lambda index: index.times.latency_ns)
         found = annealed[: (len(annealed) + 1) // 2]
     return found[0]
 
@@ -156,22 +157,17 @@ def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int
         raise
 
 
-def _teller(what: str) -> Callable[[int, int], None]:
+def _reporter(what: str) -> Callable[[int, int], None]:
     return lambda done, total: report_progress(what, done, total)
 
 
-def _index(tables: Any) -> ScheduleIndex:
-    if len(tables) == 0:
+def _index(problem: Problem, found: NativeSchedule | None) -> ScheduleIndex:
+    if found is None:
         raise InfeasibleError("an operator can be reached by its inputs on no device that can run it")
-    placements, transfers = (np.from_dlpack(table).T.tolist() for table in tables)
-    operator, device, direct, stream, stage = placements or [[]] * 5
-    kind, item, source, target, _ = transfers or [[]] * 5
-    return ScheduleIndex(
-        operator, device, [bool(d) for d in direct], kind, item, source, target, stream=stream, stage=stage
-    )
+    return ScheduleIndex.of_native(problem, found)
 
 
-def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
+def fit(index: ScheduleIndex) -> ScheduleIndex:
     """The schedule itself where it fits into memory; otherwise one with the same devices and order that does.
 
     Raises
@@ -179,7 +175,7 @@ def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
     InfeasibleError
         None was found; the message names the device that is short.
     """
-    short = shortfall(problem, price(problem, index))
+    problem, short = index.problem, shortfall(index)
     if short[0] <= 0:
         return index
     runs = [Run(*run) for run in zip(index.operator, index.device, index.direct, strict=True)]
@@ -188,7 +184,7 @@ def fit(problem: Problem, index: ScheduleIndex) -> ScheduleIndex:
         if not _place(state, runs):
             continue
         repaired = state.to_index()
-        if shortfall(problem, price(problem, repaired))[0] <= 0:
+        if shortfall(repaired)[0] <= 0:
             return repaired
     raise InfeasibleError(
         f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
@@ -202,20 +198,20 @@ def _place(state: PartialSchedule, runs: Sequence[Run]) -> bool:
         if not state.needs(*run):
             state.append(run)
             continue
-        plan = state.plan(*run)
-        if plan is None:
+        extension = state.extension(*run)
+        if extension is None:
             return False
-        state.place(plan)
+        state.place(extension)
     return state.fits()
 
 
-def shortfalls(problem: Problem, times: Times) -> list[int]:
+def shortfalls(index: ScheduleIndex) -> list[int]:
     """Bytes by which each device's memory is too small; 0 or less where it suffices."""
-    devices = problem.topology.devices
-    return [int(peak) - device.memory for peak, device in zip(times.peak_memory, devices, strict=True)]
+    devices = index.problem.topology.devices
+    return [int(peak) - device.memory for peak, device in zip(index.times.peak_memory, devices, strict=True)]
 
 
-def shortfall(problem: Problem, times: Times) -> tuple[int, str]:
+def shortfall(index: ScheduleIndex) -> tuple[int, str]:
     """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
-    names = (device.name for device in problem.topology.devices)
-    return max(zip(shortfalls(problem, times), names, strict=True))
+    names = (device.name for device in index.problem.topology.devices)
+    return max(zip(shortfalls(index), names, strict=True))

@@ -14,13 +14,13 @@ from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
-from .events import DIRECT, MOVE, RUN, Array, Event, Move, Run, events_of, schedule_index
+from .events import DIRECT, MOVE, RUN, Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
     from ...schedule.native import NativePartialSchedule
 
 
-class Plan(NamedTuple):
+class Extension(NamedTuple):
     """What it takes to run one operator somewhere: the moves before it, and when it would end in nanoseconds."""
 
     end: int
@@ -115,22 +115,22 @@ class PartialSchedule:
         """Whether every device has room for what was brought to it, by the order of events."""
         return self._native.fits()
 
-    def plan(self, operator: int, device: int, direct: bool) -> Plan | None:
+    def extension(self, operator: int, device: int, direct: bool) -> Extension | None:
         """The earliest end of ``operator`` there, with each missing tensor on its fastest way; None where impossible.
 
         Where a neighbour lacks the memory to pass parameters on, they are loaded straight away.
         """
-        row = _numbers(self._native.plan(operator, device, direct))
+        row = _numbers(self._native.extension(operator, device, direct))
         if not row:
             return None
         moves = [Move(*row[i : i + 3]) for i in range(1, len(row), 3)]
-        return Plan(row[0], moves, Run(operator, device, direct))
+        return Extension(row[0], moves, Run(operator, device, direct))
 
-    def place(self, plan: Plan) -> None:
-        """Append a plan's events."""
-        for move in plan.moves:
+    def place(self, extension: Extension) -> None:
+        """Append an extension's events."""
+        for move in extension.moves:
             self.append(move)
-        self.append(plan.run)
+        self.append(extension.run)
 
     def append(self, event: Event) -> int:
         """Append one event; returns its end in nanoseconds.
@@ -147,7 +147,7 @@ class PartialSchedule:
         return self._native.append(DIRECT if event.direct else RUN, event.operator, HOST, event.device)
 
     def refuse(self, operator: int) -> InfeasibleError:
-        """The error to raise when `plan` finds no place for an operator: what is short, and where least."""
+        """The error to raise when `extension` finds no place for an operator: what is short, and where least."""
         devices, costs = self.problem.topology.devices, self.problem.costs
         short = [
             (self._native.shortfall(operator, d, direct), devices[d].name)
@@ -166,7 +166,7 @@ class PartialSchedule:
 
     def to_index(self) -> ScheduleIndex:
         """The schedule in integers; transfers and placements in the order of the events."""
-        return schedule_index(self.sequence)
+        return ScheduleIndex.of_native(self.problem, self._native.schedule())
 
 
 def _numbers(row: Any) -> list[int]:

@@ -70,7 +70,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
         listed.refuse(found)
         return listed.schedule()
     submodel = {o: i for i, group in enumerate(groups) for o in group}
-    return found.index.to_schedule(problem, [submodel[o] for o in range(len(submodel))], certificate=status)
+    return found.index.to_schedule([submodel[o] for o in range(len(submodel))], certificate=status)
 
 
 def _runs(problem: Problem, operators: list[int], room: list[float], q: int, effort: Effort | None) -> list[Run]:

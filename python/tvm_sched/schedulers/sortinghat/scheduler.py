@@ -88,7 +88,7 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
             if found.fits:
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
-                return found.index.to_schedule(problem, numbers, certificate=clock.status)
+                return found.index.to_schedule(numbers, certificate=clock.status)
             listed.refuse(found)
     return listed.schedule()
 

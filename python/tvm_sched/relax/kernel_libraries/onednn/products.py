@@ -12,8 +12,9 @@ from ...._library import function as library_function
 from ..rewrite import constant_value, is_float32, operation, shape_of
 from .chain import Chain
 from .describe import channels_last, dense, permuted, to_first, transposed_window, window
+from .lines import arranged, is_line
 
-VERSION = 4
+VERSION = 5
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
@@ -40,6 +41,8 @@ class Product:
     flops : int
     axis : int or None
         Of the output channels in the weights; None where nothing can be folded into them.
+    arrange : callable or None
+        Makes of constant weights, once all is folded into them, those that the kernel reads.
     """
 
     kind: str
@@ -50,6 +53,7 @@ class Product:
     view: Callable[[tuple[int, ...]], dict[str, Any] | None]
     flops: int
     axis: int | None
+    arrange: Callable[[Any], Any] | None = None
 
     def description(self, chain: Chain) -> dict[str, Any] | None:
         """Of the kernel with what follows it; None where an operand cannot be read.
@@ -113,6 +117,8 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
     weights = _filters(filters, groups, transposed, parameter)
+    if parameter and not transposed and is_line(call):
+        return _line(call)
     describe = transposed_window if transposed else window
     found = describe(attrs.strides, attrs.padding, attrs.dilation, kernel, shape[1:-1], out[1:-1])
     # Every number of the smaller channel dimension takes part once for each place of the window.
@@ -126,6 +132,28 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
         view=lambda other: permuted(other, to_first(rank)),
         flops=flops,
         axis=None if not parameter or (transposed and groups > 1) else 1 if transposed else 0,
+    )
+
+
+def _line(call: Any) -> Product:
+    """A convolution over one dimension as a product of its windows."""
+    attrs, shape, filters, out = call.attrs, *((shape_of(e) or ()) for e in (*call.args, call))
+    rows, terms, channels = prod(out[:-1]), prod(filters[1:]), (1, out[-1])
+    return Product(
+        kind=operation(call).removeprefix("nn."),
+        kernel={
+            "primitive": "line_convolution",
+            "kernel": [filters[2]],
+            "strides": [int(attrs.strides[0])],
+            "padding_low": [int(attrs.padding[0])],
+        },
+        operands=[dense(shape), dense((terms, out[-1]), parameter=True)],
+        result=dense((rows, out[-1])),
+        bias=dense(channels, parameter=True),
+        view=lambda other: dense((1, other[-1])) if prod(other) == other[-1] else None,
+        flops=2 * rows * terms * out[-1],
+        axis=0,
+        arrange=arranged,
     )
 
 

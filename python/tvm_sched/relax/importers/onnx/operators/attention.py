@@ -114,7 +114,7 @@ def _unpacked(node: Node, query: Any, key: Any, value: Any) -> list[relax.Expr]:
 
 
 def _with_bias(node: Node, bias: relax.Expr, tensors: Sequence[relax.Expr]) -> list[relax.Expr]:
-    """The bias lies behind one another for q, k and v; keys and values by heads have none."""
+    """The biases of q, k and v are concatenated; keys and values by heads have none."""
     results, start = [], 0
     for tensor in tensors:
         shape = node.shape(tensor, "an input")

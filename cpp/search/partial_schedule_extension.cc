@@ -12,18 +12,18 @@ void PartialSchedule::Reserve(int32_t route, Nanoseconds start, Nanoseconds end)
     return;
   }
   for (ChannelId c : problem_->route_channels[route]) {
-    const auto found = std::find_if(planned_.begin(), planned_.end(),
+    const auto found = std::find_if(reserved_until_.begin(), reserved_until_.end(),
                                     [&](const auto& entry) { return entry.first == c; });
-    if (found == planned_.end()) {
-      planned_.emplace_back(c, end);
+    if (found == reserved_until_.end()) {
+      reserved_until_.emplace_back(c, end);
     } else {
       found->second = end;
     }
   }
 }
 
-void PartialSchedule::EndPlan() {
-  planned_.clear();
+void PartialSchedule::EndExtension() {
+  reserved_until_.clear();
   for (; !reserved_.empty(); reserved_.pop_back()) {
     const auto& [route, start, end] = reserved_.back();
     for (ChannelId c : problem_->route_channels[route]) channel_[c].Release(start, end);
@@ -38,10 +38,10 @@ bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* mov
   return way.hops > 0;
 }
 
-bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
+bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* extension) {
   const simulate::Problem& problem = *problem_;
-  plan->moves.clear();
-  plan->run = run;
+  extension->moves.clear();
+  extension->run = run;
   Nanoseconds ready{};
   bool possible = true;
   for (TensorId t : problem.inputs[run.item]) {
@@ -56,34 +56,36 @@ bool PartialSchedule::TryPlan(const Event& run, bool transits, Plan* plan) {
       break;
     }
     if (way.hops == 2) {
-      plan->moves.push_back(Event::Move(t, kHost, way.source));
+      extension->moves.push_back(Event::Move(t, kHost, way.source));
       const int32_t first = problem.RouteOf(kHost, way.source);
       const Nanoseconds loading = problem.TransferTime(t, first);
       const Nanoseconds start = FirstStart(first, {}, loading);
       Reserve(first, start, start + loading);  // of other channels than the move on from there
     }
-    plan->moves.push_back(Event::Move(t, way.source, run.device));
+    extension->moves.push_back(Event::Move(t, way.source, run.device));
     Reserve(way.route, way.start, way.arrival);
     ready = std::max(ready, way.arrival);
   }
   if (possible) {
     const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
-    plan->end = FirstRun(run, ready, duration) + duration;
+    extension->end = FirstRun(run, ready, duration) + duration;
   }
-  EndPlan();
+  EndExtension();
   return possible;
 }
 
-bool PartialSchedule::MakePlan(OperatorId op, DeviceId device, bool direct, Plan* plan) {
+bool PartialSchedule::FindExtension(OperatorId op, DeviceId device, bool direct,
+                                    Extension* extension) {
   if (instance_->Duration(op, device, direct) == kNever) return false;
   const Event run = Event::Run(op, device, direct);
-  if (!TryPlan(run, !growth_.plain, plan)) return false;
-  if (Shortfall(*plan) <= 0) return true;
+  if (!TryExtension(run, !growth_.plain, extension)) return false;
+  if (Shortfall(*extension) <= 0) return true;
   if (growth_.plain || instance_->transits[device].empty()) return false;
-  return TryPlan(run, false, plan) && Shortfall(*plan) <= 0;  // a neighbour may lack the memory
+  return TryExtension(run, false, extension) &&
+         Shortfall(*extension) <= 0;  // a neighbour may lack the memory
 }
 
-int64_t PartialSchedule::Shortfall(const Plan& plan) {
+int64_t PartialSchedule::Shortfall(const Extension& extension) {
   if (growth_.plain) return -1;
   const simulate::Problem& problem = *problem_;
   brought_.clear();
@@ -97,13 +99,13 @@ int64_t PartialSchedule::Shortfall(const Plan& plan) {
     }
     brought_.push_back({device, {parameters, activations}});
   };
-  for (const Event& move : plan.moves) {
+  for (const Event& move : extension.moves) {
     const int64_t size = problem.tensors[move.item].size.count;
     const bool host = instance_->OnHost(move.item);
     bring(move.device, host ? size : 0, host ? 0 : size);
   }
-  for (TensorId t : problem.outputs[plan.run.item]) {
-    bring(plan.run.device, 0, problem.tensors[t].size.count);
+  for (TensorId t : problem.outputs[extension.run.item]) {
+    bring(extension.run.device, 0, problem.tensors[t].size.count);
   }
   int64_t most = -1;
   for (const auto& [d, bytes] : brought_) {

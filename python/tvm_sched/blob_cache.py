@@ -1,0 +1,116 @@
+"""A cache of many small results on disk, such as compiled kernels: by content, bounded, for several processes at once.
+
+All stand in one SQLite file. A damaged entry is left out and a damaged file made anew; a cache that cannot be used holds
+nothing, for whatever is in it can be made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from .caching import caches_used
+from .errors import InputError
+from .files import cache_directory
+from .sqlite_file import SqliteFile
+
+T = TypeVar("T")
+DEFAULT_LIMIT = 256 << 20
+"""Bytes of all entries together; a compiled kernel takes some 20 KB."""
+_SCHEMA = "create table if not exists entry (key text primary key, digest blob, content blob, used real)"
+_AT_ONCE = 500
+"""Keys in one query; SQLite allows 999."""
+
+
+@dataclass(frozen=True)
+class BlobCache:
+    """Entries by key in one file.
+
+    Attributes
+    ----------
+    path : Path
+    limit : int
+        Bytes of all entries together. Those that were not used for longest go first.
+    """
+
+    path: Path
+    limit: int = DEFAULT_LIMIT
+
+    def find(self, keys: Collection[str]) -> dict[str, bytes]:
+        """The entries of these keys that there are, whole ones only."""
+        if not keys or not caches_used() or not self.path.is_file():
+            return {}
+        wanted = list(keys)
+
+        def work(connection: sqlite3.Connection) -> dict[str, bytes]:
+            found: dict[str, bytes] = {}
+            for begin in range(0, len(wanted), _AT_ONCE):
+                part = wanted[begin : begin + _AT_ONCE]
+                marks = ", ".join("?" * len(part))
+                rows = connection.execute(f"select key, digest, content from entry where key in ({marks})", part)
+                found |= {key: content for key, digest, content in rows if digest == _digest(content)}
+                connection.execute(f"update entry set used = ? where key in ({marks})", [time.time(), *part])
+            return found
+
+        return self._try(work, {})
+
+    def keep(self, entries: Mapping[str, bytes]) -> None:
+        """Add entries, in place of those of the same keys, and drop what is too much."""
+        if not entries or not caches_used():
+            return
+        rows = [(key, _digest(content), content, time.time()) for key, content in entries.items()]
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.executemany("insert or replace into entry values (?, ?, ?, ?)", rows)
+            total, old = 0, []
+            for key, size in connection.execute("select key, length(content) from entry order by used desc"):
+                total += size
+                if total > self.limit:
+                    old.append((key,))
+            connection.executemany("delete from entry where key = ?", old)
+
+        self._try(work, None)
+
+    def contents(self) -> tuple[int, int]:
+        """How many entries there are, and their bytes."""
+        if not self.path.is_file():
+            return 0, 0
+        query = "select count(*), coalesce(sum(length(content)), 0) from entry"
+        return self._try(lambda connection: tuple(connection.execute(query).fetchone()), (0, 0))
+
+    def clear(self) -> bool:
+        """Remove the file; returns whether there was one."""
+        return self._file.clear()
+
+    @property
+    def _file(self) -> SqliteFile:
+        return SqliteFile(self.path, _SCHEMA, "the cache")
+
+    def _try(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        """Use the file; where that is impossible, go on without it."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what a damaged one held is made again: nobody has to know
+                return self._file.use(work)
+        except InputError:
+            return nothing
+
+
+def kernel_cache() -> BlobCache:
+    """Compiled kernels of CPUs."""
+    return BlobCache(cache_directory() / "kernels.sqlite")
+
+
+def choice_cache() -> BlobCache:
+    """Schedules that were chosen by measuring them."""
+    return BlobCache(cache_directory() / "choices.sqlite", 64 << 20)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()

@@ -1,0 +1,25 @@
+"""Whether results of earlier work are taken from disk and kept there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_avoided: ContextVar[bool] = ContextVar("tvm_sched_no_cache", default=False)
+
+
+@contextmanager
+def without_caches(avoid: bool = True) -> Iterator[None]:
+    """Within it, what is made is made anew and not kept, unless ``avoid`` is false."""
+    token = _avoided.set(avoid or _avoided.get())
+    try:
+        yield
+    finally:
+        _avoided.reset(token)
+
+
+def caches_used() -> bool:
+    """Whether results may be taken from disk: not within `without_caches`, nor where ``TVM_SCHED_NO_CACHE`` is set."""
+    return not _avoided.get() and os.environ.get("TVM_SCHED_NO_CACHE", "0") in ("", "0")

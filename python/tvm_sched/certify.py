@@ -1,0 +1,131 @@
+"""One way from a method to an answer, for schedules, partitions, pipelines and services: run, price, verify, certify."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from .anytime import Status
+from .errors import ScheduleError, SchedulerError
+from .progress import Progress, report_to
+from .registry import Method
+
+Raw = TypeVar("Raw")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Found(Generic[Raw]):
+    """What a method found, before it is priced.
+
+    Attributes
+    ----------
+    answer
+        As the method returned it.
+    method : str
+    options : struct
+    seconds : float
+        Wall-clock time that it took.
+    """
+
+    answer: Raw
+    method: str
+    options: msgspec.Struct
+    seconds: float
+
+
+class Proof(NamedTuple):
+    """What is known of an answer's quality.
+
+    Attributes
+    ----------
+    bound : float
+        No answer costs less.
+    name : str
+        Which argument says so.
+    optimal : float
+        An answer that costs no more counts as optimal: the bound, and what it gives up to rounding or a solver's tolerance.
+    rounding : float
+        Share of the cost by which sums may have lifted the bound above it.
+    """
+
+    bound: float
+    name: str
+    optimal: float
+    rounding: float = 0.0
+
+
+def certify(
+    method: Method[Any],
+    options: Mapping[str, Any] | msgspec.Struct | None,
+    kind: type[Raw] | tuple[type[Raw], ...],
+    run: Callable[[Callable[..., Any], Any], Raw],
+    price: Callable[[Found[Raw]], Answer],
+    verify: Callable[[Answer], None],
+    progress: Progress | None = None,
+) -> Answer:
+    """The answer of a method: priced and certified by us, and verified by every rule.
+
+    Parameters
+    ----------
+    method : Method
+    options : mapping or options struct, optional
+    kind : type, or a tuple of them
+        What the method is to return.
+    run : callable
+        Calls the method's function, its first argument, with the options, its second.
+    price : callable
+        Makes the whole answer of what was found, with what it costs and its certificate (see `status`).
+    verify : callable
+        Raises `ScheduleError` where the answer breaks a rule.
+    progress : callable, optional
+
+    Raises
+    ------
+    InputError
+        There is no such option, or it does not allow the value.
+    SchedulerError
+        The answer is of another kind, breaks a rule, or costs less than its lower bound.
+    """
+    chosen = method.read_options(options)
+    begin = time.monotonic()
+    with report_to(progress):
+        answer = run(method.function, chosen)
+    seconds = time.monotonic() - begin
+    if not isinstance(answer, kind):
+        expected = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        raise SchedulerError(
+            f"{method.what} {method.name!r} returned a {type(answer).__name__}; a {expected} is expected"
+        )
+    try:
+        whole = price(Found(answer, method.name, chosen, seconds))
+        verify(whole)
+    except ScheduleError as error:
+        raise SchedulerError(f"the answer of {method.what} {method.name!r} breaks a rule: {error}") from error
+    return whole
+
+
+def ended(claimed: str) -> Status:
+    """How a search ended by the method's own word, which does not say what is optimal."""
+    return claimed if claimed in ("time limit", "interrupted") else "no better found"  # type: ignore[return-value]
+
+
+def final_status(claimed: str, cost: float, proof: Proof) -> Status:
+    """How the search for an answer of this cost ended: ``optimal`` if the bound proves that, else what the method said.
+
+    Raises
+    ------
+    SchedulerError
+        The bound is above the cost: a fault of a bound or of the pricing.
+    """
+    if proof.bound > cost * (1 + proof.rounding):
+        raise SchedulerError(
+            f"bound {proof.name!r} ({proof.bound:.15g}) exceeds a cost of {cost:.15g}: please report this"
+        )
+    if cost <= proof.optimal:
+        return "optimal"
+    return ended(claimed)

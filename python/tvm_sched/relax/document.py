@@ -1,0 +1,36 @@
+"""`Document`: a problem, schedule or plan in a module's attributes, a JSON document only where the module is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import tvm_ffi
+
+from .._library import load_library
+
+load_library()
+
+
+@tvm_ffi.register_object("tvm_sched.Document")
+class Document(tvm_ffi.Object):
+    """An object of Python's with its JSON document: ``DocumentObj`` in ``cpp/ffi/document.cc``.
+
+    The document is made where the module is saved, compared or hashed, and not before. What was loaded from a file has the
+    document alone, until somebody decodes it.
+    """
+
+    if TYPE_CHECKING:
+
+        @staticmethod
+        def make(value: Any, encode: Callable[[Any], str]) -> Document:
+            """Put an object into a document that ``encode`` writes."""
+
+        def text(self) -> str:
+            """The document as JSON."""
+
+        def object(self) -> Any:
+            """The object, or None where nobody has decoded the document yet."""
+
+        def set_object(self, value: Any) -> None:
+            """Keep the object that the document was decoded to."""

@@ -1,0 +1,107 @@
+"""How much a kernel reads of its inputs: of a table the rows that are looked up, of a sliced tensor the slice."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+from .statements import intrinsic, map_expression
+
+
+def count_read_bytes(function: tirx.PrimFunc) -> dict[int, int]:
+    """Bytes that a kernel reads at most of those arguments of which it reads a part only.
+
+    Each load in the kernel's loops reads one element in each of their iterations, so iterations times the element's size is
+    never less than what is read. Where that is not below the tensor's size, as in a matrix product, or not known (a loop
+    whose extent depends on data, a view of a buffer), the argument is not named and counts as read whole.
+
+    Parameters
+    ----------
+    function : tvm.tirx.PrimFunc
+
+    Returns
+    -------
+    dict of int to int
+        By the position of the argument.
+    """
+    counts = _Loads()
+    counts.visit(function.body, 1)
+    if not counts.known:
+        return {}
+    found: dict[int, int] = {}
+    for position, parameter in enumerate(function.params):
+        if not isinstance(parameter.ty, tirx.buffer.BufferType):
+            continue
+        shape, element = parameter.shape, parameter.ty.dtype.dtype
+        if element.bits % 8 or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+            continue
+        read = counts.of.get(parameter, 0) * element.bits // 8
+        if 0 < read < prod(int(extent) for extent in shape) * element.bits // 8:
+            found[position] = read
+    return found
+
+
+class _Loads:
+    """Elements loaded of each buffer, by its variable, as far as the loops around the loads have known extents."""
+
+    def __init__(self) -> None:
+        self.of: dict[tirx.Var, int] = {}
+        self.known = True
+
+    def visit(self, stmt: Any, times: int) -> None:
+        if isinstance(stmt, tirx.SeqStmt):
+            for part in stmt.seq:
+                self.visit(part, times)
+        elif isinstance(stmt, tirx.For):
+            if isinstance(stmt.extent, tirx.IntImm):
+                self.visit(stmt.body, times * int(stmt.extent))
+            else:
+                self.known = False
+        elif isinstance(stmt, s_tir.SBlockRealize):
+            self.known = self.known and not stmt.block.match_buffers
+            self.load(stmt.predicate, times)
+            for value in stmt.iter_values:
+                self.load(value, times)
+            if stmt.block.init is not None:
+                self.visit(stmt.block.init, times)
+            self.visit(stmt.block.body, times)
+        elif isinstance(stmt, tirx.IfThenElse):
+            self.load(stmt.condition, times)
+            self.visit(stmt.then_case, times)
+            if stmt.else_case is not None:
+                self.visit(stmt.else_case, times)
+        elif isinstance(stmt, tirx.AttrStmt):
+            self.visit(stmt.body, times)
+        elif isinstance(stmt, tirx.BufferStore):
+            for part in (stmt.value, *stmt.indices):
+                self.load(part, times)
+        elif isinstance(stmt, (tirx.Bind, tirx.Evaluate)):
+            self.load(stmt.value, times)
+        elif not isinstance(stmt, tirx.AllocBuffer):
+            self.known = False
+
+    def load(self, expr: Any, times: int) -> Any:
+        """Count the loads in an expression that is computed so many times; it comes back as it is."""
+        if isinstance(expr, tvm.ir.TensorLoad):
+            self.of[expr.source] = self.of.get(expr.source, 0) + times * int(expr.ty.dtype.lanes)
+            for index in expr.indices:
+                self.load(index, times)
+        elif isinstance(expr, tirx.Ramp):
+            self.load(expr.base, times)
+            self.load(expr.stride, times)
+        elif isinstance(expr, tvm.ir.Call) and (not intrinsic(expr) or intrinsic(expr) in _ADDRESSES):
+            self.known = False
+        else:
+            self.known = self.known and isinstance(expr, _ARITHMETIC)
+            map_expression(expr, lambda part: self.load(part, times))
+        return expr
+
+
+_ADDRESSES = ("address_of", "tvm_access_ptr", "call_extern", "call_packed", "call_cpacked")
+_ARITHMETIC = (
+    tirx.IntImm, tirx.FloatImm, tirx.Var, tirx.Select, tirx.Cast, tirx.Broadcast, tirx.And, tirx.Or, tirx.Not, tvm.ir.Call,
+    tirx.expr.BinaryOpExpr, tirx.expr.CmpExpr,
+)  # fmt: skip

@@ -1,0 +1,278 @@
+"""`ScheduleIndex`: a schedule in the integers of its problem, made once, and all that is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ScheduleError
+from ..problem import HOST, Problem
+from ._compiled import compiled
+from .rules import Violation, describe
+from .schedule import Placement, Schedule, Transfer
+
+if TYPE_CHECKING:
+    from .native import NativeSchedule
+
+Array = npt.NDArray[np.int64]
+
+_KINDS = {"load": 0, "copy": 1, "host_read": 2}
+_RESIDENT = 3
+"""The simulator's kind of a transfer that need not be done."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each part of a schedule runs, in nanoseconds.
+
+    Attributes
+    ----------
+    start_ns, end_ns : array of int64
+        Of each placement, in the schedule's order: the kernel.
+    transfer_start_ns, transfer_end_ns : array of int64
+        Of each transfer, in the schedule's order; a host_read starts with its operator and ends with its bus time.
+    latency_ns : int
+        End of the last kernel.
+    peak_memory : array of int64
+        Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that.
+    """
+
+    start_ns: Array
+    end_ns: Array
+    transfer_start_ns: Array
+    transfer_end_ns: Array
+    latency_ns: int
+    peak_memory: Array
+
+
+class ScheduleIndex:
+    """A schedule in the integers of its problem: what simulator, verifier and emitter work on. It does not change.
+
+    It is encoded for C++ once and simulated once, each when that is first needed. `ScheduleIndex.of` gives the same object
+    for the same `Schedule` and `Problem`, and `to_schedule` hands it on, so a schedule that goes from a scheduler through
+    verification and passes into an executable is indexed and priced once.
+
+    Parameters
+    ----------
+    problem : Problem
+    placements : array of int64, (5, placements)
+        Rows: operator, device, whether with direct host access, stream, stage; in launch order.
+    transfers : array of int64, (5, transfers)
+        Rows: kind (`LOAD`, `COPY`, `HOST_READ`), the tensor of a load or copy or the operator of a host_read, source (`HOST`
+        for loads and host_reads), device, whether the tensor leaves the device after its last reader.
+    """
+
+    LOAD = 0
+    COPY = 1
+    HOST_READ = 2
+
+    def __init__(self, problem: Problem, placements: Array, transfers: Array) -> None:
+        self.problem = problem
+        self.placements, self.transfers = placements, transfers
+
+    @staticmethod
+    def of(problem: Problem, schedule: Schedule) -> ScheduleIndex:
+        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks."""
+        known = schedule.__dict__.get("index")
+        if known is None or known.problem is not problem:
+            known = schedule.__dict__["index"] = _encode(problem, schedule)
+        return known
+
+    @staticmethod
+    def of_native(problem: Problem, native: NativeSchedule) -> ScheduleIndex:
+        """The schedule that a search in C++ has found."""
+        made = ScheduleIndex(problem, _array(native.placements()), _array(native.transfers()))
+        made.__dict__["native"] = native
+        return made
+
+    @staticmethod
+    def of_sequence(problem: Problem, sequence: Array) -> ScheduleIndex:
+        """From events, rows of kind, item, source, device: launch order and channel order are theirs."""
+        return ScheduleIndex.of_native(problem, compiled(problem).schedule_of_sequence(np.ascontiguousarray(sequence)))
+
+    @staticmethod
+    def on_one_device(problem: Problem, device: int, order: Sequence[int], loads: Sequence[int]) -> ScheduleIndex:
+        """Operators and loads of one device, each in the order given."""
+        placements, transfers = np.zeros((5, len(order)), np.int64), np.zeros((5, len(loads)), np.int64)
+        placements[0], placements[1] = order, device
+        transfers[0], transfers[1], transfers[2], transfers[3] = ScheduleIndex.LOAD, loads, HOST, device
+        return ScheduleIndex(problem, placements, transfers)
+
+    @cached_property
+    def operator(self) -> list[int]:
+        """Operators in launch order."""
+        return _list(self.placements[0])
+
+    @cached_property
+    def device(self) -> list[int]:
+        """Device of each placement."""
+        return _list(self.placements[1])
+
+    @cached_property
+    def direct(self) -> list[bool]:
+        """Whether each placement is with direct host access."""
+        return [bool(direct) for direct in self.placements[2]]
+
+    @cached_property
+    def stream(self) -> list[int]:
+        """Stream of each placement."""
+        return _list(self.placements[3])
+
+    @cached_property
+    def stage(self) -> list[int]:
+        """Stage of each placement; 0: none."""
+        return _list(self.placements[4])
+
+    @cached_property
+    def transfer_kind(self) -> list[int]:
+        """`LOAD`, `COPY` or `HOST_READ`."""
+        return _list(self.transfers[0])
+
+    @cached_property
+    def transfer_item(self) -> list[int]:
+        """The tensor of a load or copy, the operator of a host_read."""
+        return _list(self.transfers[1])
+
+    @cached_property
+    def transfer_source(self) -> list[int]:
+        """Devices; `HOST` of a load or host_read."""
+        return _list(self.transfers[2])
+
+    @cached_property
+    def transfer_device(self) -> list[int]:
+        """Devices."""
+        return _list(self.transfers[3])
+
+    @cached_property
+    def evicted(self) -> frozenset[tuple[int, int]]:
+        """Tensor and device of the loads and copies whose parameter leaves the device after its last reader."""
+        evicted = self.transfers[:, self.transfers[4] != 0]
+        return frozenset(zip(_list(evicted[1]), _list(evicted[3]), strict=True))
+
+    @cached_property
+    def native(self) -> NativeSchedule:
+        """The schedule in C++."""
+        return compiled(self.problem).schedule(self.placements, self.transfers)
+
+    @cached_property
+    def times(self) -> Times:
+        """Times and peak memory. Linear in operators, transfers and tensors read.
+
+        Raises
+        ------
+        ScheduleError
+            The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not judged.
+        """
+        for violation in self.violations(1):
+            raise ScheduleError(violation.message)
+        count = self.placements.shape[1]
+        times = np.empty((2, count + self.transfers.shape[1]), dtype=np.int64)
+        peak = np.empty(len(self.problem.topology.devices), dtype=np.int64)
+        latency = self._asked(lambda: self.native.simulate(times, peak))
+        return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
+
+    def violations(self, limit: int) -> list[Violation]:
+        """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
+        rows = self._asked(lambda: self.native.violations(limit))
+        return [describe(self.problem, self, row) for row in rows]
+
+    def holdings(self) -> Array:
+        """Rows of tensor, device, begin, end: what lies where, from when to when, in nanoseconds."""
+        return _array(self.native.holdings())
+
+    def memory_profile(self) -> Array:
+        """Rows of device, time in nanoseconds, bytes held from then on; by device, then by time."""
+        return _array(self.native.memory_profile())
+
+    def threads(self) -> list[int]:
+        """By placement: how many threads compute it where its device has threads, else 0."""
+        return _list(_array(self.native.threads()))
+
+    def when_warm(self, names: Collection[str]) -> ScheduleIndex:
+        """The schedule in which the transfers of some parameters need not be done."""
+        tensors = [self.problem.graph.index.tensor_id[name] for name in names]
+        transfers = self.transfers.copy()
+        transfers[0, (transfers[0] != self.HOST_READ) & np.isin(transfers[1], tensors)] = _RESIDENT
+        return ScheduleIndex(self.problem, self.placements, transfers)
+
+    def with_evicted(self, evicted: Collection[tuple[int, int]]) -> ScheduleIndex:
+        """The schedule in which these tensors, too, leave these devices after their last readers."""
+        transfers = self.transfers.copy()
+        chosen = [
+            kind != self.HOST_READ and (item, device) in evicted
+            for kind, item, device in zip(self.transfer_kind, self.transfer_item, self.transfer_device, strict=True)
+        ]
+        transfers[4] |= np.array(chosen, dtype=np.int64)
+        return ScheduleIndex(self.problem, self.placements, transfers)
+
+    def to_schedule(self, submodel: Sequence[int] | None = None, **fields: Any) -> Schedule:
+        """The schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
+        graph, devices = self.problem.graph, self.problem.topology.devices
+        placements = tuple(
+            Placement(
+                graph.operators[o].name, devices[d].name, stream, bool(direct), submodel[o] if submodel else 0, stage
+            )
+            for o, d, direct, stream, stage in self.placements.T.tolist()
+        )
+        transfers = []
+        for kind, item, source, device, evict in self.transfers.T.tolist():
+            to, evict = devices[device].name, bool(evict)
+            if kind == self.LOAD:
+                transfers.append(Transfer("load", to, graph.tensors[item].name, evict=evict))
+            elif kind == self.COPY:
+                transfers.append(Transfer("copy", to, graph.tensors[item].name, devices[source].name, evict=evict))
+            else:
+                transfers.append(Transfer("host_read", to, operator=graph.operators[item].name))
+        made = Schedule(self.problem.digest, placements, tuple(transfers), **fields)
+        made.__dict__["index"] = self
+        return made
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except (IndexError, OverflowError, RuntimeError) as error:  # an index or a sum that is out of range
+            raise ScheduleError(f"the schedule cannot be priced: {error}") from None
+
+
+def _encode(problem: Problem, schedule: Schedule) -> ScheduleIndex:
+    operators, tensors = problem.graph.index.operator_id, problem.graph.index.tensor_id
+    devices = problem.topology.device_id
+    try:
+        placed = [
+            (operators[p.operator], devices[p.device], p.direct_host_access, p.stream, p.stage)
+            for p in schedule.placements
+        ]
+        moved = [
+            (
+                _KINDS[t.kind],
+                operators[t.operator] if t.operator else tensors[t.tensor],
+                devices[t.source] if t.source else HOST,
+                devices[t.device],
+                t.evict,
+            )
+            for t in schedule.transfers
+        ]
+    except KeyError as error:
+        raise ScheduleError(
+            f"the schedule names {error.args[0]!r}, which is no operator, tensor or device of problem {problem.digest} "
+            f"({problem.graph.name!r} on {problem.topology.name!r})"
+        ) from None
+    return ScheduleIndex(problem, _table(placed), _table(moved))
+
+
+def _table(rows: Sequence[tuple[int, ...]]) -> Array:
+    return np.array(rows, dtype=np.int64).reshape(-1, 5).T.copy()
+
+
+def _array(tensor: Any) -> Array:
+    return np.asarray(np.from_dlpack(tensor), dtype=np.int64)
+
+
+def _list(row: Array) -> list[int]:
+    numbers: list[int] = row.tolist()
+    return numbers

@@ -1,0 +1,111 @@
+"""Kernels as object files: they run, models share them, and they come from the disk the second time."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te
+
+from tvm_sched.blob_cache import kernel_cache
+from tvm_sched.relax import compile, kernel_objects
+from tvm_sched.relax.kernel_objects import load_kernels, static_kernels
+from tvm_sched.relax.kernels import prepare_kernel
+from tvm_sched.relax.processor import host_target
+
+
+def kernel(factor, size=64):
+    x = te.placeholder((size,), "float32", name="x")
+    return prepare_kernel(te.create_prim_func([x, te.compute((size,), lambda i: x[i] * factor, name="y")]))
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Names of the kernels that were really compiled, with a cache of its own."""
+    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))
+    done, compile_one = [], kernel_objects._compile
+    monkeypatch.setattr(kernel_objects, "_compile", lambda name, *given: done.append(name) or compile_one(name, *given))
+    monkeypatch.setattr(kernel_objects, "_latest", {})
+    return done
+
+
+def run(module, name):
+    x, y = np.arange(64, dtype="float32"), tvm.runtime.tensor(np.zeros(64, "float32"))
+    module[name](tvm.runtime.tensor(x), y)
+    return y.numpy() / np.maximum(x, 1)
+
+
+def forget():
+    kernel_objects._latest.clear()
+
+
+def test_equal_kernels_are_compiled_once_and_have_all_their_names(compiled):
+    functions = {"twice": kernel(2.0), "thrice": kernel(3.0), "double": kernel(2.0)}
+    module = load_kernels(functions, host_target())
+    assert len(compiled) == 2
+    assert [run(module, name)[5] for name in functions] == [2, 3, 2]
+
+
+def test_another_process_finds_them_whatever_their_names(compiled):
+    load_kernels({"twice": kernel(2.0)}, host_target())
+    forget()
+    module = load_kernels({"fused_twice_7": kernel(2.0), "thrice": kernel(3.0)}, host_target())
+    assert len(compiled) == 2
+    assert run(module, "fused_twice_7")[5] == 2
+    assert run(module, "thrice")[5] == 3
+
+
+def test_other_targets_and_compilers_are_other_kernels(compiled, monkeypatch):
+    functions = {"twice": kernel(2.0)}
+    load_kernels(functions, host_target())
+    load_kernels(functions, tvm.target.Target({"kind": "llvm", "mcpu": "x86-64"}))
+    monkeypatch.setattr(kernel_objects, "compiler_digest", lambda: "another version")
+    load_kernels(functions, host_target())
+    assert len(compiled) == 3
+
+
+def test_a_damaged_cache_does_no_harm(compiled):
+    functions = {"twice": kernel(2.0)}
+    load_kernels(functions, host_target())
+    forget()
+    kernel_cache().path.write_bytes(b"no database" * 1000)
+    assert run(load_kernels(functions, host_target()), "twice")[5] == 2
+    assert len(compiled) == 2
+
+
+def test_without_a_linker_kernels_run_and_are_exported_all_the_same(compiled, monkeypatch, tmp_path):
+    monkeypatch.setattr(kernel_objects, "_linker", lambda: None)
+    assert run(load_kernels({"twice": kernel(2.0)}, host_target()), "twice")[5] == 2
+    static_kernels({"twice": kernel(2.0)}, host_target()).export_library(str(tmp_path / "library.so"))
+    assert run(tvm.runtime.load_module(str(tmp_path / "library.so")), "twice")[5] == 2
+
+
+def test_static_kernels_run_once_they_are_exported(compiled, tmp_path):
+    static_kernels({"twice": kernel(2.0), "thrice": kernel(3.0)}, host_target()).export_library(
+        str(tmp_path / "library.so")
+    )
+    module = tvm.runtime.load_module(str(tmp_path / "library.so"))
+    assert [run(module, name)[5] for name in ("twice", "thrice")] == [2, 3]
+
+
+def model(seed):
+    """A product, and a chain that is generated."""
+    op, x = relax.op, relax.Var("x", relax.TensorType((4, 8), "float32"))
+    weight = np.random.default_rng(seed).standard_normal((8, 8)).astype("float32")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(op.matmul(builder.emit(op.cumsum(x, axis=1)), relax.const(weight)))
+            result = builder.emit_output(op.cumsum(builder.emit(op.tanh(product)), axis=0))
+        builder.emit_func_output(result)
+    return builder.get(), lambda value: np.tanh(value.cumsum(1) @ weight).cumsum(0)
+
+
+def test_a_model_with_other_weights_compiles_no_kernel_anew(compiled):
+    compile(model(1)[0], "cpu1", "single")
+    count = len(compiled)
+    assert count
+    forget()
+    other, expected = model(2)
+    value = np.linspace(-1, 1, 32, dtype="float32").reshape(4, 8)
+    assert np.allclose(compile(other, "cpu1", "single").run(value), expected(value), atol=1e-5)
+    assert len(compiled) == count
