@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..problem import HOST, Problem
 from ..schedule import Schedule
-from ..schedule.residency import moved_parameters, when_warm
-from ..schedule.schedule import ScheduleIndex
-from ..schedule.simulator import price as price_index
+from ..schedule.indexed import ScheduleIndex
+from ..schedule.residency import moved_parameters
 from .chain import Chain, Placement, segments
 from .cuts import stage_times
 from .model import Phase
@@ -57,10 +58,10 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> Priced:
 
 def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> Schedule:
     """The schedule of a placement, units in their order; every activation is copied once to each place that reads it."""
-    graph, index = problem.graph, problem.graph.index
+    index = problem.graph.index
     place = {o: placement[u] for u, members in enumerate(phase.members) for o in members}
     order = [o for members in phase.members for o in members]
-    kinds, items, sources, devices = [], [], [], []
+    transfers: list[tuple[int, int, int, int]] = []
     there: set[tuple[int, int]] = set()
     for o in order:
         here = place[o]
@@ -71,17 +72,17 @@ def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placeme
             if producer < 0 and problem.reads_host_in_place(here):
                 continue
             there.add((t, here))
-            kinds.append(ScheduleIndex.COPY if producer >= 0 else ScheduleIndex.LOAD)
-            items.append(t)
-            sources.append(place[producer] if producer >= 0 else HOST)
-            devices.append(here)
-    made = ScheduleIndex(order, [place[o] for o in order], [False] * len(order), kinds, items, sources, devices)
-    assert len(order) == len(graph.operators)
-    return made.to_schedule(problem, scheduler=f"cut into {len(segments(placement))}")
+            source = place[producer] if producer >= 0 else HOST
+            transfers.append((ScheduleIndex.COPY if producer >= 0 else ScheduleIndex.LOAD, t, source, here))
+    placed, moved = np.zeros((5, len(order)), np.int64), np.zeros((5, len(transfers)), np.int64)
+    placed[0], placed[1] = order, [place[o] for o in order]
+    moved[:4] = np.array(transfers, dtype=np.int64).reshape(-1, 4).T
+    made = ScheduleIndex(problem, placed, moved)
+    return made.to_schedule(scheduler=f"cut into {len(segments(placement))}")
 
 
 def _simulate(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> tuple[int, list[int]]:
     schedule = schedule_of(chain, phase, problem, placement)
-    index = ScheduleIndex.of(problem, schedule)
-    times = price_index(problem, when_warm(problem, index, frozenset(moved_parameters(problem, schedule))))
-    return times.latency_ns, [int(bytes_) for bytes_ in times.peak_memory]
+    names = frozenset(moved_parameters(problem, schedule))
+    times = ScheduleIndex.of(problem, schedule).when_warm(names).times
+    return times.latency_ns, [int(size) for size in times.peak_memory]
