@@ -228,7 +228,7 @@ def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
         raise InfeasibleError(what_fits(runtime, request, cases[0]))
     ours, priced = min(usable, key=lambda each: each[1].total_ns)
     bounds = [bound for case in _bounded(cases, defaults) if (bound := lower_bound(case.chain, case.micro_batches)) > 0]
-    bound_ns = min([*bounds, priced.total_ns])
+    bound_ns = min(bounds, default=0)
     return RuntimePlan(
         runtime.name, _name(request), request.topology.name, request.costs, _measure(runtime, request),
         _row(ours, priced), tuple(_row(split, each) for split, each in rows), bound_ns,
@@ -281,7 +281,11 @@ def _encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
 def _notes(runtime: Runtime, request: Request) -> tuple[str, ...]:
     overhead = runtime.overhead if request.overhead is None else request.overhead
     why = f": {runtime.overhead_is}" if request.overhead is None else ""
+    source = request.source
+    longest = source.positions if isinstance(source, Architecture) else 0
+    beyond = (f"the model was made for {longest} tokens, the context is {request.workload.context}",)
     return (
+        *(beyond if 0 < longest < request.workload.context else ()),
         f"{runtime.title} cannot be told {'; '.join(runtime.cannot)}",
         f"{overhead / 1e9:g} GB of each GPU are the runtime's own{why}",
         f"latencies are of the {request.costs} model; tried with {runtime.tried}",
