@@ -86,6 +86,14 @@ LaunchOrder = Annotated[
         help="Order in which kernels start. Default: with several streams what is best by prediction, else the scheduler's.",
     ),
 ]
+Variants = Annotated[
+    bool,
+    typer.Option(
+        "--variants/--no-variants",
+        help="Offer the scheduler several ways to compute fused kernels, such as with their ends apart. Schedulers that do "
+        "not choose take the fused kernels.",
+    ),
+]
 Graph = Annotated[
     bool | None, typer.Option("--graph/--no-graph", help="GPUs: capture a run as a CUDA graph and replay it.")
 ]
