@@ -135,7 +135,7 @@ def _show(out: Output, made: RuntimePlan) -> None:
     from ..report.units import format_ns
 
     phases = list(made.ours.phase_ns)
-    names = {"prefill": "prompt", "decode": "a token", "run": "a run"}
+    names = {"prefill": "a pass of prompt", "decode": "a token", "run": "a run"}
     splits = (*made.defaults, made.ours)
     rows = [
         (row.label, "yes" if row.fits else "no", format_ns(row.total_ns), *(format_ns(row.phase_ns[p]) for p in phases))

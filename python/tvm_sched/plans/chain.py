@@ -38,8 +38,6 @@ class Chain:
     hop_ns : array of float64, shape (units + 1, places, places)
         Copies where a unit and the one before it are at different places: of all that units before have made and units from
         here on read.
-    least_hop_ns : array of float64, same shape
-        Only of what the unit before has made and this one reads.
     """
 
     model: UnitModel
@@ -51,7 +49,6 @@ class Chain:
     peak: Integers
     again: dict[tuple[int, int], int]
     hop_ns: Floats
-    least_hop_ns: Floats
 
     @staticmethod
     def of(model: UnitModel, machine: Machine, costs: str = "roofline") -> Chain:
@@ -75,8 +72,8 @@ class Chain:
                 time_ns[u] += phase.repeats * problems[-1].costs.operator_ns[list(members)].sum(axis=0)
         weight, cache, again = _parameters(model)
         peak = np.max([_peaks(phase) for phase in model.phases], axis=0)
-        hops, least = _hops(model, machine)
-        return Chain(model, machine, tuple(problems), time_ns, weight, cache, peak, again, hops, least)
+        hops = _hops(model, machine)
+        return Chain(model, machine, tuple(problems), time_ns, weight, cache, peak, again, hops)
 
     @property
     def room(self) -> list[int]:
@@ -207,7 +204,7 @@ def _peaks(phase: Phase) -> Integers:
     return np.array(peaks, dtype=np.int64)
 
 
-def _hops(model: UnitModel, machine: Machine) -> tuple[Floats, Floats]:
+def _hops(model: UnitModel, machine: Machine) -> Floats:
     units, places = len(model.units), len(machine.places)
     head, each = np.zeros((2, places, places))
     for p in range(places):
@@ -215,7 +212,7 @@ def _hops(model: UnitModel, machine: Machine) -> tuple[Floats, Floats]:
             if p != q:
                 way = machine.route(p, q)
                 head[p, q], each[p, q] = way.latency * 1e9, 1e9 / way.bandwidth
-    every, least = np.zeros((2, units + 1, places, places))
+    every = np.zeros((units + 1, places, places))
     for phase in model.phases:
         index = phase.graph.index
         unit = {o: u for u, members in enumerate(phase.members) for o in members}
@@ -228,6 +225,4 @@ def _hops(model: UnitModel, machine: Machine) -> tuple[Floats, Floats]:
                 continue
             ns = phase.repeats * np.ceil(head + index.size[t] * each)
             every[made + 1 : last + 1] += ns
-            if made + 1 in readers:
-                least[made + 1] += ns
-    return every, least
+    return every
