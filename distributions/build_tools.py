@@ -84,7 +84,7 @@ class CMakeBuild(build_ext):
         """Configure, build, and for a wheel install, stripped."""
         cmake = self._tool("cmake")
         build = ROOT / "build"
-        if Path(cmake).is_relative_to(tempfile.gettempdir()):
+        if Path(cmake).is_relative_to(tempfile.gettempdir()) and not Path(cmake).is_relative_to(ROOT):
             # pip's isolated build: its tools are gone afterwards, and a folder that was configured with them is of no
             # use to anybody else.
             build = build / "isolated"

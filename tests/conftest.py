@@ -18,9 +18,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+THOROUGH = os.environ.get("TVM_SCHED_THOROUGH") == "1"
+"""Whether to run the cases, too, that run no line which others do not: `make test-thorough`."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
-def pytest_collection_modifyitems(items):
-    """Mark one case of each test that is not slow as fast: those of `make test-fast`."""
+def pytest_collection_modifyitems(config, items):
+    """Leave out thorough cases; mark one case of each test that is not slow as fast: those of `make test-fast`."""
+    if not THOROUGH:
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
     seen = set()
     for item in items:
         function = item.nodeid.partition("[")[0]

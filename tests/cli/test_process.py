@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tvm_sched import __version__
@@ -76,6 +77,7 @@ def test_ctrl_c_before_there_is_a_schedule(tmp_path):
     assert not (tmp_path / "s.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "work"), [("annealing", 1000), ("local search", 10)])
 def test_ctrl_c_while_a_search_works_gives_the_best_schedule_so_far(tmp_path, word, work):
     process, _ = interrupted(tmp_path, word, 150, work)
@@ -83,12 +85,14 @@ def test_ctrl_c_while_a_search_works_gives_the_best_schedule_so_far(tmp_path, wo
     assert Schedule.load(tmp_path / "s.json").certificate.latency_ns > 0
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output():
     command = " ".join([*PROGRAM, "schedulers", "--json"])
     result = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_without_the_compiler(tmp_path):
     pytest.importorskip("onnx")
     from .conftest import write_model
@@ -100,3 +104,16 @@ def test_without_the_compiler(tmp_path):
     assert result.returncode == 2
     assert "error: TVM_USE_RUNTIME_LIB=1 loads TVM without its compiler" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_nothing_follows_the_line_of_an_error(tmp_path):
+    """TVM warns, in C++, of a module left half built: when it is destroyed, which is after the error."""
+    onnx = pytest.importorskip("onnx")
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 8]) for name in "xy")
+    weight = onnx.numpy_helper.from_array(np.zeros((4, 4), "float32"), "w")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    path = tmp_path / "wrong.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [weight])), path)
+    result = call("schedule", path, "-t", "cpu1", "-s", "single", "--costs", "roofline")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("error: ")

@@ -4,6 +4,7 @@ What a killed process leaves has a name with a dot, and the next one that writes
 """
 
 import functools
+import json
 import os
 import random
 import resource
@@ -16,8 +17,12 @@ import time
 import numpy as np
 import pytest
 
+from tvm_sched.cluster import Allocation
+from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.learned_model import LearnedModel
+from tvm_sched.cost_model.profile import Measurement, Profile, this_machine
 from tvm_sched.pipeline import PipelinePlan, load_manifest
-from tvm_sched.problem import Problem
+from tvm_sched.problem import Problem, load_topology
 from tvm_sched.runtime.artifact import check_library
 from tvm_sched.schedule import Schedule, Timeline
 from tvm_sched.testing import random_problem
@@ -30,6 +35,21 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 def check_artifact(path):
     check_library(path)  # its checksum is over the whole file
+
+
+def check_json(path):
+    json.loads(path.read_bytes())
+
+
+def write_profile(path):
+    """Latencies of 100 kernels, to learn from."""
+    kernels = tuple(
+        Measurement(
+            f"onednn.matmul|{1024 * n}|a float32[16,32];p float32[32,{n}]|float32[16,{n}]", f"m{n % 7}", n * 1e-7
+        )
+        for n in range(8, 108)
+    )
+    Profile(this_machine(), properties(load_topology("cpu1").devices[0]), kernels).save(path)
 
 
 EQUAL = ["pipeline", "two.onnx", "-t", "cpu2", "--stages", "2", "--partitioner", "equal-split"]
@@ -46,7 +66,12 @@ COMMANDS = {
         "out.pipeline",
         load_manifest,
     ),
+    "place": (["cluster", "place", "rampa-base", "--demand", "same", "--count", "40", "-o", "out.json"], "out.json",
+              Allocation.load),
+    "learn": (["learn", "profile.json", "--no-published", "-o", "out.msgpack"], "out.msgpack", LearnedModel.load),
+    "run": (["run", "m.so", "--repeat", "300", "--trace", "out.json"], "out.json", check_json),
 }  # fmt: skip
+PREPARED = {"run": ["compile", "two.onnx", "-t", "cpu2", "-s", "single", "-o", "m.so"]}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +84,7 @@ def folder(tmp_path_factory):
     solve(problem, "heft").save(place / "s.json")
     pytest.importorskip("onnx")
     write_model(place / "two.onnx")
+    write_profile(place / "profile.json")
     return place
 
 
@@ -93,6 +119,8 @@ def undisturbed(folder, tmp_path_factory):
     def of(name):
         place = tmp_path_factory.mktemp(name) / "work"
         shutil.copytree(folder, place)
+        if name in PREPARED:
+            assert finish(place, PREPARED[name]).returncode == 0
         begin = time.monotonic()
         done = finish(place, COMMANDS[name][0])
         assert done.returncode == 0, done.stderr
@@ -121,6 +149,7 @@ ROUNDS = int(os.environ.get("TVM_SCHED_SIGNAL_ROUNDS", "0"))
 """Random moments at which each command is ended in the long test."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["schedule", "compile"])
 def test_ended_at_a_random_moment(undisturbed, tmp_path, name):
     disturb(undisturbed, tmp_path, name, rounds=2 if name == "schedule" else 1, seed=0)
@@ -133,6 +162,7 @@ def test_ended_at_many_random_moments(undisturbed, tmp_path, name):
     disturb(undisturbed, tmp_path, name, rounds=ROUNDS, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["schedule", "compile"])
 def test_no_room_on_the_disk(folder, tmp_path, name):
     """As where the disk is full: no file may grow beyond a page."""
@@ -154,6 +184,7 @@ def test_no_room_on_the_disk(folder, tmp_path, name):
     assert hidden(place) == []
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_artifact(folder, tmp_path):
     place = tmp_path / "work"
     shutil.copytree(folder, place)

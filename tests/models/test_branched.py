@@ -24,7 +24,12 @@ def normalising(module, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "size", "operators"), [("inception_v3", 107, 125), ("nasnet_mobile", 64, 561), ("nasnet_large", 32, 771)]
+    ("name", "size", "operators"),
+    [
+        ("inception_v3", 107, 125),
+        pytest.param("nasnet_mobile", 64, 561, marks=pytest.mark.thorough),
+        pytest.param("nasnet_large", 32, 771, marks=pytest.mark.thorough),
+    ],
 )
 def test_branched_networks_compute_the_same_values(name, size, operators):
     torch.manual_seed(0)

@@ -14,10 +14,18 @@ ONNX = ["inception_v1", "squeezenet", "resnet50", "densenet121"]
 TORCH = ["llama", "gpt2", "minilm"]
 
 
+EVERY = [(name, devices) for name in ONNX + TORCH for devices in (1, 2, 3, 4)]
+CHOSEN = [(name, 1 + (n + 3) % 4) for n, name in enumerate(ONNX + TORCH)] + [("squeezenet", 3)]
+"""Each network once, on any number of devices, and one of them on more."""
+
+
+def marks(name: str, devices: int) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.xdist_group(name), *(() if (name, devices) in CHOSEN else (pytest.mark.thorough,)))
+
+
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ONNX + TORCH], indirect=True
+    ("case", "devices"), [pytest.param(*each, marks=marks(*each)) for each in EVERY], indirect=["case"]
 )
-@pytest.mark.parametrize("devices", [1, 2, 3, 4])
 def test_values_equal_the_peers(case: Case, devices: int) -> None:
     compiled = compile(case.model, f"cpu{devices}", options=FAST)
     verify(compiled.problem, compiled.schedule)
@@ -27,6 +35,7 @@ def test_values_equal_the_peers(case: Case, devices: int) -> None:
     assert 1 <= len(used) <= devices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [pytest.param("inception_v1", marks=pytest.mark.xdist_group("inception_v1"))], indirect=True
 )

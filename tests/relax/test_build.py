@@ -1,8 +1,11 @@
 """`compile`: parameters, several input shapes, export."""
 
+import os
+
 import numpy as np
 import pytest
 import tvm
+from safetensors.numpy import load_file, save_file
 
 from relax import cases
 from relax.compare import assert_same
@@ -125,6 +128,46 @@ def test_a_failed_export_leaves_what_was_there(tmp_path, monkeypatch):
     assert (tmp_path / "model.so").read_bytes() == b"old"
     with pytest.raises(InputError, match=r"must end in \.so"):
         model.export(tmp_path / "model")
+
+
+def external(weights):
+    return compile(small_model(w=weights, b=B), "cpu1", "single", input_shapes={"x": (2, 4)}, parameters="external")
+
+
+def test_a_kill_between_the_two_files_of_an_export(tmp_path, monkeypatch):
+    """The old artifact goes on with its own parameters, and the next export clears up."""
+    path, x = tmp_path / "model.so", np.ones((2, 4), "float32")
+    old, new = external(W), external(2 * W)
+    old.export(path)
+    replace = os.replace
+
+    def killed(source, target):
+        if str(target) == str(path):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            new.export(path)
+    assert_same(runtime.load(path).run(x)[0], old.run(x))
+    new.export(path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.safetensors", "model.so"]
+    assert_same(runtime.load(path).run(x)[0], new.run(x))
+
+
+def test_parameters_of_another_compilation_are_refused_unless_they_are_named(tmp_path):
+    one, other, x = tmp_path / "one.so", tmp_path / "other.so", np.ones((2, 4), "float32")
+    external(W).export(one)
+    external(2 * W).export(other)
+    other.with_suffix(".safetensors").rename(one.with_suffix(".safetensors"))
+    with pytest.raises(
+        InputError, match=r"one\.safetensors: holds the parameters of another compilation than .*one\.so"
+    ):
+        runtime.load(one)
+    assert runtime.load(one, one.with_suffix(".safetensors")).run(x) is not None
+    save_file(load_file(one.with_suffix(".safetensors")), one.with_suffix(".safetensors"))
+    assert runtime.load(one).run(x) is not None, "what another program wrote is taken"
 
 
 def test_threads_take_turns():

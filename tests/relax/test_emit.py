@@ -7,6 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tvm_sched._library import load_library
 from tvm_sched.planning import KernelCall, StepMaker, emit_plan
@@ -80,7 +82,8 @@ def emit(problem, schedule, prefix):
     return plan
 
 
-@pytest.mark.parametrize("seed", range(60))
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 100_000))
 @pytest.mark.parametrize("kind", SIDE_BY_SIDE)
 def test_random_schedules_compute_the_same(seed, kind):
     load_library()
@@ -104,7 +107,8 @@ def test_random_schedules_compute_the_same(seed, kind):
             np.testing.assert_array_equal(value.numpy(), expected[spec["name"]])
 
 
-@pytest.mark.parametrize("seed", range(60, 100))
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 100_000))
 @pytest.mark.parametrize("kind", SIDE_BY_SIDE)
 def test_waits_delay_nothing(seed, kind):
     """With the planned durations, queues and waits alone give the simulator's times."""

@@ -34,7 +34,9 @@ def test_batches_run_through_the_stages_inside():
     pipeline = open_pipeline(executable)
     verify(pipeline.problem, pipeline.plan)
     assert len(pipeline.stages) == 3
-    expected = [np.asarray(value) for value in ScheduledModule(tvm.compile(mod, "tvm_sched/cpu1").jit()).run(*inputs)]
+    expected = [
+        np.asarray(value) for value in ScheduledModule(tvm.compile(mod, target("cpu1", "single")).jit()).run(*inputs)
+    ]
     for result in pipeline.stream([inputs] * 4):
         for found, value in zip(result.value(), expected, strict=True):
             np.testing.assert_array_equal(found, value)
@@ -53,6 +55,7 @@ def test_a_tag_and_a_named_pipeline_say_the_same():
         assert_same(pipeline.run([SQUARE])[0].value(), [run(tvm.compile(cases.Branches, "llvm"), SQUARE)])
 
 
+@pytest.mark.slow
 def test_an_emulated_pipeline_computes_values():
     mod, inputs = CASES["operators"]
     pipeline = open_pipeline(tvm.compile(mod, throughput("v100-server", stages=2)))
@@ -90,7 +93,7 @@ def test_a_pipeline_is_no_single_module_and_a_module_no_pipeline(tmp_path):
     with pytest.raises(InputError, match="a pipeline of 3 stages"):
         ScheduledModule(executable)
     with pytest.raises(InputError, match="compile for throughput"):
-        open_pipeline(tvm.compile(cases.Branches, "tvm_sched/cpu2"))
+        open_pipeline(tvm.compile(cases.Branches, target("cpu2", "single")))
     with pytest.raises(InputError, match="there is no such file"):
         open_pipeline(tmp_path / "nothing.so")
 
@@ -106,6 +109,7 @@ assert tvm._RUNTIME_ONLY
 """
 
 
+@pytest.mark.slow
 def test_an_exported_pipeline_runs_in_another_process_without_the_compiler(tmp_path):
     mod, inputs = CASES["branches"]
     executable = tvm.compile(mod, throughput())

@@ -22,4 +22,4 @@ def single(problem):
 
 @pytest.fixture(scope="session")
 def exact(problem):
-    return solve(problem, "anytime", {"time_limit": 10})
+    return solve(problem, "anytime", {"work": 0.3})

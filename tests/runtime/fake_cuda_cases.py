@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-import tvm_ffi
 from runtime_plans import PlanBuilder
 
+from tvm_sched import _library
 from tvm_sched.errors import ExecutionError
 from tvm_sched.pipeline import plan_pipeline
 from tvm_sched.pipeline.compiled import assemble
@@ -30,6 +30,7 @@ from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
+tvm_ffi = _library.ffi()  # without PyTorch, which takes longer than most of these
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 driver = ctypes.CDLL(os.environ["TVM_SCHED_CUDA_DRIVER"])
 driver.fake_cuda_enqueue.argtypes = [ctypes.c_void_p, CALLBACK, ctypes.c_void_p]
@@ -343,7 +344,6 @@ def a_fork_is_refused() -> None:
 
 def images_are_launched_with_their_pointers() -> None:
     """The module that holds compiled kernels: here one that the fake driver knows, which adds two numbers."""
-    from tvm_sched import _library
 
     launch = {"symbol": "fake_add", "grid": [1, 1, 1], "block": [1, 1, 1], "shared_bytes": 1 << 16}
     pointers = lambda *places: [list(place) for place in places]  # noqa: E731

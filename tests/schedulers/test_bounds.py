@@ -23,12 +23,12 @@ from .exhaustive import TooLarge, least_latency, least_layered_latency
 from .test_anytime import diamonds, two_gpus
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 100_000), operators=st.integers(1, 4), devices=st.integers(1, 3))
 def test_no_bound_exceeds_the_optimum_of_tiny_problems(seed, operators, devices):
     problem = random_problem(seed, operators, devices)
     try:
-        least = least_latency(problem, most_states=3000)
+        least = least_latency(problem, most_states=1500)
     except TooLarge:
         return
     for bound in all_bounds(problem):
@@ -99,7 +99,7 @@ def test_no_bound_exceeds_a_good_schedule_of_a_layered_graph(seed, operators, de
 def test_no_bound_exceeds_a_schedule_where_regions_are_simplified(monkeypatch, most_devices, decided):
     monkeypatch.setattr(regions, "MOST_DEVICES", most_devices)
     monkeypatch.setattr(regions, "DECIDED", decided)
-    for seed in range(40):
+    for seed in range(20):
         problem = random_problem(seed, 12, 3, memory="generous")
         options = {"work": 0.05}
         latency = solve(problem, "anytime", options).certificate.latency_ns
@@ -123,7 +123,7 @@ def test_a_host_tensor_bound_counts_direct_reads():
     problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3, direct))
     bound = lower_bound(problem)
     # 1004 ns on the buses, at least 42 ns of a kernel that reads directly, the join.
-    assert 1004 + 42 + 100 - 1 <= bound.ns <= solve(problem, "anytime").certificate.latency_ns
+    assert 1004 + 42 + 100 - 1 <= bound.ns <= solve(problem, "anytime", {"work": 0.2}).certificate.latency_ns
 
 
 def test_unequal_devices_share_the_work():

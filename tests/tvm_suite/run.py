@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,6 +43,11 @@ WAYS = {
     "installed": {},
     "rerouted": {"TVM_SCHED_COSTS": "roofline", "TVM_SCHED_NO_CACHE": "1"},
 }
+EXPECTED = {
+    "test_vm_build::test_vm_compile_unlowered_operator_error": "expects an error for a transposed convolution in NHWC, "
+    "which TVM cannot lower and this package can",
+}
+"""Tests that may fail rerouted, by the beginning of their names, and why: they expect that TVM cannot do something."""
 Outcomes = dict[str, str]
 
 
@@ -69,9 +75,10 @@ def run(files: list[Path], way: str, folder: Path) -> Outcomes:
     return found
 
 
-def differences(plain: Outcomes, other: Outcomes) -> list[str]:
-    """Tests that passed plain and do not now."""
-    return [name for name, outcome in plain.items() if outcome == "passed" and other.get(name) != "passed"]
+def differences(plain: Outcomes, other: Outcomes, expected: Iterable[str] = ()) -> list[str]:
+    """Tests that passed plain and do not now, but for those whose names begin with an expected one."""
+    found = [name for name, outcome in plain.items() if outcome == "passed" and other.get(name) != "passed"]
+    return [name for name in found if not name.startswith(tuple(expected))]
 
 
 def page(outcomes: dict[str, Outcomes], wrong: dict[str, list[str]], absent: list[str]) -> str:
@@ -85,6 +92,8 @@ def page(outcomes: dict[str, Outcomes], wrong: dict[str, list[str]], absent: lis
     for way, found in outcomes.items():
         counts = [sum(outcome == kind for outcome in found.values()) for kind in ("passed", "skipped", "failed")]
         lines.append(f"| {way} | {counts[0]} | {counts[1]} | {counts[2]} | {len(wrong.get(way, ()))} |")
+    lines += ["", "Expected to fail rerouted, and not counted in the last column:", ""]
+    lines += [f"- `{name}` {why}" for name, why in EXPECTED.items()]
     if absent:
         lines += ["", f"Not in this checkout: {', '.join(absent)}."]
     return "\n".join([*lines, ""])
@@ -107,7 +116,8 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory() as made:
         outcomes = {way: run(files, way, Path(made)) for way in WAYS}
-    wrong = {way: differences(outcomes["plain"], outcomes[way]) for way in WAYS if way != "plain"}
+    allowed = {"installed": (), "rerouted": tuple(EXPECTED)}
+    wrong = {way: differences(outcomes["plain"], outcomes[way], names) for way, names in allowed.items()}
     for way, names in wrong.items():
         for name in names:
             print(f"{way}: {name} is {outcomes[way].get(name, 'not there')}, and passes plain")

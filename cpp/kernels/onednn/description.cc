@@ -1,5 +1,7 @@
 #include "kernels/onednn/description.h"
 
+#include <map>
+
 #include "runtime/json_cursor.h"
 
 namespace tvm_sched::onednn {
@@ -17,8 +19,18 @@ std::vector<std::int64_t> Integers(const JsonCursor& list) {
   return result;
 }
 
+DataType ReadType(const JsonCursor& item) {
+  static const std::map<std::string, DataType> known{{"float32", DataType::kFloat32},
+                                                     {"int32", DataType::kInt32},
+                                                     {"int8", DataType::kInt8},
+                                                     {"uint8", DataType::kUint8}};
+  const auto found = known.find(item.Name());
+  if (found == known.end()) item.Unexpected("float32, int32, int8 or uint8");
+  return found->second;
+}
+
 Operand ReadOperand(const JsonCursor& item) {
-  item.AllowFields({"dims", "strides", "parameter", "offset", "within"});
+  item.AllowFields({"dims", "strides", "parameter", "offset", "within", "type"});
   Operand operand{Integers(item.Field("dims")), Integers(item.Field("strides"))};
   if (operand.dims.empty() || operand.dims.size() != operand.strides.size()) {
     item.Fail("dims and strides must be of one length, at least 1");
@@ -26,6 +38,7 @@ Operand ReadOperand(const JsonCursor& item) {
   if (auto field = item.OptionalField("parameter")) operand.parameter = field->Bool();
   if (auto field = item.OptionalField("offset")) operand.offset = field->Int(0, kLargest);
   if (auto field = item.OptionalField("within")) operand.within = field->Int(1, kLargest);
+  if (auto field = item.OptionalField("type")) operand.type = ReadType(*field);
   if (!operand.Fits()) item.Fail("the elements lie outside of the tensor");
   return operand;
 }
@@ -41,7 +54,8 @@ PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
 
 Description ReadDescription(const JsonCursor& item) {
   item.AllowFields({"primitive", "operands", "bias", "post", "kernel", "strides", "dilation",
-                    "padding_low", "padding_high", "algorithm", "axis", "numbers", "cores"});
+                    "padding_low", "padding_high", "algorithm", "axis", "numbers", "source_zero",
+                    "cores"});
   Description found;
   found.primitive = item.Field("primitive").Name();
   for (const JsonCursor& operand : item.Field("operands").Items()) {
@@ -67,11 +81,18 @@ Description ReadDescription(const JsonCursor& item) {
   if (auto field = item.OptionalField("numbers")) {
     for (const JsonCursor& number : field->Items()) found.numbers.push_back(number.Number());
   }
+  if (auto field = item.OptionalField("source_zero")) {
+    found.source_zero = static_cast<std::int32_t>(field->Int(-128, 255));
+  }
   if (auto field = item.OptionalField("cores")) found.cores = runtime::ReadShare(*field);
   return found;
 }
 
 }  // namespace
+
+std::int64_t BytesOf(DataType type) {
+  return type == DataType::kFloat32 || type == DataType::kInt32 ? 4 : 1;
+}
 
 bool Operand::Fits() const {
   if (within == 0) return offset == 0;

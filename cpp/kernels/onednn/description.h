@@ -11,6 +11,11 @@
 
 namespace tvm_sched::onednn {
 
+enum class DataType { kFloat32, kInt32, kInt8, kUint8 };
+
+/// Of an element.
+std::int64_t BytesOf(DataType type);
+
 /// An argument as a kernel sees it: its dimensions may be other than the tensor's. For oneDNN its
 /// elements are all of the tensor's; attention may read a part, and elements several times.
 struct Operand {
@@ -22,6 +27,7 @@ struct Operand {
   std::int64_t offset = 0;
   /// Elements of the tensor; 0: as many as the dimensions say.
   std::int64_t within = 0;
+  DataType type = DataType::kFloat32;
 
   /// Of the tensor.
   std::int64_t elements() const;
@@ -50,6 +56,8 @@ struct Description {
   /// Of a local response normalisation, in oneDNN's order; the first also a normalisation's
   /// epsilon.
   std::vector<double> numbers;
+  /// What the source's integers stand for 0 with; padding is that number, too.
+  std::int32_t source_zero = 0;
   /// The part of the machine's cores that compute it.
   runtime::Share cores;
 

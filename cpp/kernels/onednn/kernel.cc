@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/container/tensor.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "kernels/onednn/scratchpad.h"
@@ -23,6 +24,36 @@ const dnnl::engine& Engine() {
 void ReleasePages(void* source, std::size_t size) {
   static const ffi::Function release = ffi::Function::GetGlobalRequired("tvm_sched.release_pages");
   release(source, static_cast<std::int64_t>(size));
+}
+
+std::uint8_t CodeOf(DataType type) {
+  if (type == DataType::kFloat32) return kDLFloat;
+  return type == DataType::kUint8 ? kDLUInt : kDLInt;
+}
+
+const char* NameOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return "float32";
+    case DataType::kInt32:
+      return "int32";
+    case DataType::kInt8:
+      return "int8";
+    default:
+      return "uint8";
+  }
+}
+
+/// Sums of products of 8-bit integers are exact on processors with instructions for them alone: on
+/// others oneDNN adds pairs in 16 bits, which saturate.
+void CheckExact(const Description& description, const std::string& implementation) {
+  const DataType type = description.operands[0].type;
+  if (type != DataType::kInt8 && type != DataType::kUint8) return;
+  if (implementation.find("vnni") != std::string::npos) return;
+  if (implementation.find("amx") != std::string::npos) return;
+  throw std::invalid_argument(
+      "this processor has no exact products of 8-bit integers (AVX512-VNNI, AVX-VNNI or AMX), for "
+      "which the artifact was compiled; compile the model again for it with --processor");
 }
 
 dnnl::stream& Stream() {
@@ -125,23 +156,35 @@ void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
   const std::int64_t wanted = description_.operands[argument].elements();
   std::int64_t elements = 1;
   for (int d = 0; d < tensor->ndim; ++d) elements *= tensor->shape[d];
-  const bool fits = elements == wanted && tensor->dtype.code == kDLFloat &&
-                    tensor->dtype.bits == 32 && tensor->dtype.lanes == 1;
+  const DataType type = description_.operands[argument].type;
+  const bool fits = elements == wanted && tensor->dtype.code == CodeOf(type) &&
+                    tensor->dtype.bits == 8 * BytesOf(type) && tensor->dtype.lanes == 1;
   if (!fits) {
     TVM_FFI_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
-                              << "\" is no float32 tensor of " << wanted << " elements";
+                              << "\" is no " << NameOf(type) << " tensor of " << wanted
+                              << " elements";
   }
   return static_cast<char*>(tensor->data) + tensor->byte_offset +
-         description_.operands[argument].offset * static_cast<std::int64_t>(sizeof(float));
+         description_.operands[argument].offset * BytesOf(type);
 }
 
 void Kernel::Build() {
   if (IsOwn(description_.primitive)) {
+    for (const Operand& operand : description_.operands) {
+      if (operand.type == DataType::kFloat32) continue;
+      throw std::invalid_argument("the kernel \"" + name_ + "\" takes float32 tensors alone");
+    }
     own_ = MakeOwn(description_, threads_);
     return;
   }
   const Prepared prepared = onednn::Prepare(description_, Engine());
+  CheckExact(description_, prepared.implementation);
   windows_ = prepared.windows;
+  if (description_.source_zero != 0) {
+    const dnnl::memory::desc one({1}, dnnl::memory::data_type::s32, dnnl::memory::format_tag::a);
+    arguments_.emplace(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC,
+                       dnnl::memory(one, Engine(), &description_.source_zero));
+  }
   for (const Prepared::Binding& binding : prepared.bindings) {
     if (windows_ && binding.operand == 0) {
       arguments_.emplace(binding.execution_argument,

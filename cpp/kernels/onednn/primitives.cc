@@ -16,8 +16,21 @@ using Bindings = std::vector<Prepared::Binding>;
 
 constexpr auto kInference = dnnl::prop_kind::forward_inference;
 
+memory::data_type TypeOf(const Operand& operand) {
+  switch (operand.type) {
+    case DataType::kFloat32:
+      return memory::data_type::f32;
+    case DataType::kInt32:
+      return memory::data_type::s32;
+    case DataType::kInt8:
+      return memory::data_type::s8;
+    default:
+      return memory::data_type::u8;
+  }
+}
+
 memory::desc Any(const Operand& operand) {
-  return memory::desc(operand.dims, memory::data_type::f32, memory::format_tag::any);
+  return memory::desc(operand.dims, TypeOf(operand), memory::format_tag::any);
 }
 
 /// A matrix is read as it lies unless it is a parameter, which is laid out anew once.
@@ -29,6 +42,7 @@ dnnl::primitive_attr Attributes(const Description& description) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_post_ops(PostOperations(description));
+  if (description.source_zero != 0) attributes.set_zero_points_mask(DNNL_ARG_SRC, 0);
   return attributes;
 }
 
@@ -151,7 +165,7 @@ Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
 }  // namespace
 
 memory::desc LayoutOf(const Operand& operand) {
-  return memory::desc(operand.dims, memory::data_type::f32, operand.strides);
+  return memory::desc(operand.dims, TypeOf(operand), operand.strides);
 }
 
 Prepared Prepare(const Description& description, const dnnl::engine& engine) {

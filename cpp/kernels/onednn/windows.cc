@@ -19,7 +19,8 @@ Windows::Windows(const Description& description) {
                     description.kernel.size() == 1 && description.strides.size() == 1 &&
                     description.padding_low.size() == 1 && description.kernel[0] > 0 &&
                     description.strides[0] > 0 && description.padding_low[0] >= 0 &&
-                    source.dims[0] > 0 && description.result().dims[0] % source.dims[0] == 0;
+                    source.type == DataType::kFloat32 && source.dims[0] > 0 &&
+                    description.result().dims[0] % source.dims[0] == 0;
   if (!fits) throw std::invalid_argument("the operands of a line convolution do not fit together");
   batch_ = source.dims[0], length_ = source.dims[1], channels_ = source.dims[2];
   kernel_ = description.kernel[0], stride_ = description.strides[0];

@@ -20,6 +20,7 @@ import msgspec
 from ..errors import InputError
 from ..file_cache import FileCache, file_digest
 from ..files import folder_beside
+from ..runtime.artifact import move_artifact
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -122,19 +123,16 @@ def restore(cache: FileCache, key: str, output: Path) -> Made | None:
 
 def _copy(folder: Path, output: Path) -> list[Path]:
     """Copies beside their places first, so that a failure leaves what was there."""
-    targets = {_ARTIFACT: output, _PARAMETERS: output.with_suffix(".safetensors")}
-    present = {name: target for name, target in targets.items() if (folder / name).exists()}
     try:
         with folder_beside(output) as made:
+            present = [name for name in (_ARTIFACT, _PARAMETERS) if (folder / name).exists()]
             for name in present:
                 _copy_file(folder / name, made / name)
-            for name, target in reversed(present.items()):  # the artifact last: once it is there, its parameters are
-                os.replace(made / name, target)
+            return move_artifact(made / _ARTIFACT, made / _PARAMETERS if _PARAMETERS in present else None, output)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise InputError(f"{output}: cannot be written ({error.strerror or error})") from None
-    return list(present.values())
 
 
 def _copy_file(source: Path, target: Path) -> None:

@@ -153,17 +153,27 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
     if isinstance(error, KeyboardInterrupt):
         out.interrupted()
         raise typer.Exit(INTERRUPTED)
+    out.say(f"error: {_message(error, debug)}")
+    if not debug:
+        _last_word()
+    named_wrongly = isinstance(error, OSError) and error.filename is not None and error.errno in _WRONG_NAMES
+    raise typer.Exit(BAD_INPUT if isinstance(error, InputError) or named_wrongly else FAILURE)
+
+
+def _message(error: BaseException, debug: bool) -> str:
     if isinstance(error, TvmSchedError):
-        out.say(f"error: {error}")
-        raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILURE)
+        return str(error)
     if isinstance(error, MemoryError):
-        out.say("error: out of memory")
-    elif isinstance(error, OSError) and error.filename is not None:
-        out.say(f"error: {os.fsdecode(error.filename)}: {error.strerror or error}")
-        raise typer.Exit(BAD_INPUT if error.errno in _WRONG_NAMES else FAILURE)
-    else:
-        text = " ".join(str(error).split()) or "no message"
-        text = text if len(text) <= 400 else text[:400] + " ..."
-        hint = "" if debug else " (--debug shows the traceback)"
-        out.say(f"error: {type(error).__name__}: {text}{hint}")
-    raise typer.Exit(FAILURE)
+        return "out of memory"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
+    text = " ".join(str(error).split()) or "no message"
+    text = text if len(text) <= 400 else text[:400] + " ..."
+    return f"{type(error).__name__}: {text}{'' if debug else ' (--debug shows the traceback)'}"
+
+
+def _last_word() -> None:
+    """Let nothing follow the line of an error: TVM warns, in C++, of what was left half done when that is destroyed."""
+    if _own_process:
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

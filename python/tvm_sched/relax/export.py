@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InputError
 from ..files import folder_beside
 from ..runtime import write_parameters
-from ..runtime.artifact import seal
+from ..runtime.artifact import move_artifact, seal
 
 EMBED_LIMIT = 16 << 20
 """Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
@@ -48,13 +48,8 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
         with folder_beside(target) as folder:
             made = folder / target.name
             executable.export_library(str(made))
-            seal(made)
-            written = [target]
-            if parameters:
-                written.append(target.with_suffix(".safetensors"))
-                write_parameters(made.with_suffix(".safetensors"), parameters)
-            for file in reversed(written):  # the artifact comes last: once it is there, its parameters are, too
-                os.replace(made.with_name(file.name), file)
+            beside = made.with_suffix(".safetensors") if parameters else None
+            seal(made, write_parameters(beside, parameters) if beside else None)
+            return move_artifact(made, beside, target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
-    return written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import glob
 import hashlib
 import importlib.util
 import mmap
@@ -12,11 +13,13 @@ import shutil
 import struct
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .. import _library
 from ..errors import InputError
+from .parameters import MARK_SIZE, written_mark
 
 _WHAT = "an artifact is what `tvm-sched compile` or `export_library` wrote (.so)"
 _SYMBOL = b"__tvm_ffi__library_bin"
@@ -24,6 +27,8 @@ _SYMBOL = b"__tvm_ffi__library_bin"
 _SEAL = b"\ntvm_sched.sha256:"
 """Behind the library, where the dynamic loader does not look; then comes the digest of all that stands before."""
 _DIGEST_SIZE = hashlib.sha256().digest_size
+_PARAMETERS = b"\ntvm_sched.parameters:"
+"""Before the seal of an artifact with external parameters; then comes the mark of their file."""
 
 _Version = tuple[int, int, int, int]
 _loaded: dict[str, _Version] = {}
@@ -61,11 +66,17 @@ def check_library(file: Path) -> None:
         raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
 
 
-def seal(file: Path) -> None:
+def seal(file: Path, parameters: str | None = None) -> None:
     """Append a checksum of the whole library, its kernels' code too, for `check_library` to look at.
 
     It tells damage, not malice. What TVM's own ``export_library`` wrote has none; the checksum of the plans and the
     parameters in it, which the executor looks at, is there in either case.
+
+    Parameters
+    ----------
+    file : Path
+    parameters : str, optional
+        What `write_parameters` returned of the file beside the library: the two belong together (see `parameters_beside`).
 
     Raises
     ------
@@ -73,10 +84,80 @@ def seal(file: Path) -> None:
         The file cannot be read or written.
     """
     with file.open("r+b") as opened:
+        if parameters is not None:
+            opened.seek(0, os.SEEK_END)
+            opened.write(_PARAMETERS + parameters.encode())
+            opened.flush()
         with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
             digest = hashlib.sha256(content).digest()
         opened.seek(0, os.SEEK_END)
         opened.write(_SEAL + digest)
+
+
+def move_artifact(library: Path, parameters: Path | None, target: Path) -> list[Path]:
+    """Move a sealed library to ``target``, and its parameters beside it, so that there is a whole artifact at any moment.
+
+    No system renames two files at once. So the parameters that are there keep a second, hidden name until the library is
+    replaced, under which `parameters_beside` finds them should this process be killed in between.
+
+    Returns
+    -------
+    list of Path
+        The files written, the library first.
+
+    Raises
+    ------
+    OSError
+    """
+    beside = target.with_suffix(".safetensors")
+    if parameters is not None:
+        mark = written_mark(beside)
+        if mark is not None:
+            with suppress(OSError):  # there already, or a file system without links: then loading tells
+                os.link(beside, _second_name(beside, mark))
+        os.replace(parameters, beside)
+    os.replace(library, target)
+    for left in target.parent.glob(_second_name(Path(glob.escape(beside.name)), "[0-9a-f]" * MARK_SIZE).name):
+        left.unlink(missing_ok=True)
+    return [target, beside] if parameters is not None else [target]
+
+
+def parameters_beside(file: Path) -> Path | None:
+    """The parameters that belong to an artifact, of the files beside it; None where there are none.
+
+    What another program wrote has no mark and is taken; whether names, shapes and types fit is seen when it is read.
+
+    Raises
+    ------
+    InputError
+        Those that are there are of another compilation.
+    """
+    beside = file.with_suffix(".safetensors")
+    if not beside.is_file():
+        return None
+    mark, found = _sealed_mark(file), written_mark(beside)
+    if mark is None or found is None or found == mark:
+        return beside
+    kept = _second_name(beside, mark)
+    if kept.is_file():
+        return kept
+    raise InputError(
+        f"{beside}: holds the parameters of another compilation than {file}; compile it again, or name the file as its "
+        "parameters where it is meant"
+    )
+
+
+def _second_name(parameters: Path, mark: str) -> Path:
+    return parameters.with_name(f".{parameters.stem}.{mark}.safetensors")
+
+
+def _sealed_mark(file: Path) -> str | None:
+    """The mark of the parameters that `seal` wrote into an artifact."""
+    size = len(_PARAMETERS) + MARK_SIZE
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - size - len(_SEAL) - _DIGEST_SIZE))
+        end = opened.read(size)
+    return end[len(_PARAMETERS) :].decode("ascii", "replace") if end.startswith(_PARAMETERS) else None
 
 
 def _is_whole(content: mmap.mmap) -> bool:

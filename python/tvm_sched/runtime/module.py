@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _library
 from ..errors import ExecutionError, InputError
-from .artifact import check_library, load_library
+from .artifact import check_library, load_library, parameters_beside
 from .machine import MachineWarning, check_threads, differences
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
@@ -415,5 +415,4 @@ def _parameters_file(
     named = os.environ.get(_PARAMETERS_VARIABLE)
     if named:
         return named
-    beside = file.with_suffix(".safetensors")
-    return beside if beside.is_file() else None
+    return parameters_beside(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,9 @@ import numpy as np
 from ..errors import InputError
 
 _ALIGNMENT = 64
+_MARK = "tvm_sched.content"
+MARK_SIZE = 32
+"""Characters of the digest in a file's header, see `write_parameters`."""
 _NAMES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
@@ -20,12 +24,17 @@ _NAMES = {
 }  # fmt: skip
 
 
-def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> None:
+def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> str:
     """Write a safetensors file whose tensors the executor can map rather than copy.
 
     The format allows no holes between tensors, so those whose size is a multiple of 64 bytes come first, after a
     header that is padded to end at such an offset; only the few others are copied when the file is loaded. The file
     is written one tensor at a time, beside its place, and moved there when it is whole.
+
+    Returns
+    -------
+    str
+        The digest of names and values that the file begins with (see `written_mark`).
 
     Raises
     ------
@@ -36,13 +45,34 @@ def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.n
 
     order = sorted(parameters, key=lambda name: (parameters[name].nbytes % _ALIGNMENT != 0, name))
     target = Path(path)
-    header = _header(order, parameters)
+    header, mark = _header(order, parameters)
     with folder_beside(target) as folder:
         with (folder / "new").open("wb") as file:
             file.write(header)
             for name in order:
-                file.write(np.ascontiguousarray(parameters[name]).reshape(-1).view(np.uint8).data)
+                file.write(_bytes(parameters[name]))
         (folder / "new").replace(target)
+    return mark
+
+
+def written_mark(path: Path) -> str | None:
+    """The digest that `write_parameters` put into a file; None in what another program wrote, or where there is no file."""
+    begin = _beginning("")
+    try:
+        with path.open("rb") as file:
+            head = file.read(8 + len(begin) + MARK_SIZE)[8:]
+    except OSError:
+        return None
+    return head[len(begin) :].decode("ascii", "replace") if head.startswith(begin) else None
+
+
+def _beginning(mark: str) -> bytes:
+    """How a header of ours begins; the mark stands in its first entry, so that nobody has to parse the others for it."""
+    return f'{{"__metadata__":{{"{_MARK}":"{mark}'.encode()
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) -> None:
@@ -61,9 +91,11 @@ def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) 
         )
 
 
-def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> tuple[bytes, str]:
+    """The file's length and header, and the mark in it."""
     entries = {}
     offset = 0
+    content = hashlib.blake2b(digest_size=MARK_SIZE // 2)
     for name in order:
         array = parameters[name]
         stored = _NAMES.get(array.dtype.name)
@@ -75,6 +107,10 @@ def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) ->
             "data_offsets": [offset, offset + array.nbytes],
         }
         offset += array.nbytes
-    text = json.dumps(entries, separators=(",", ":")).encode()
+        content.update(_bytes(array))
+    listed = json.dumps(entries, separators=(",", ":"))
+    content.update(listed.encode())
+    mark = content.hexdigest()
+    text = _beginning(mark) + (f'"}},{listed[1:]}' if entries else '"}}').encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text
+    return len(text).to_bytes(8, "little") + text, mark

@@ -100,6 +100,7 @@ def test_intervals_hold_the_times(networks, timer):
     assert not costs.uncertainty.far.any()
 
 
+@pytest.mark.slow
 def test_without_kernels_the_measured_ones_serve(networks, timer):
     problem = problem_of(networks["convolutional0"])
     with pytest.warns(CostWarning, match="distinct kernels of 'net' were not measured"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,10 @@ from tvm import relax
 
 PARAMETERS = "tvm_sched.parameters"
 """Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
+_SHARED = 1 << 20
+"""Bytes from which on a parameter is not copied."""
+_ALIGNMENT = 64
+"""Of memory that kernels read, in bytes; what a file has elsewhere is copied."""
 
 
 class ModelWarning(UserWarning):
@@ -46,8 +51,22 @@ class ImportedModel:
 
     def with_parameters(self) -> tvm.IRModule:
         """The module with the values in the attribute `PARAMETERS`, as the passes expect them."""
-        values = {name: tvm.runtime.tensor(np.ascontiguousarray(value)) for name, value in self.parameters.items()}
+        values = {name: _as_tensor(value) for name, value in self.parameters.items()}
         return self.mod.with_attr(PARAMETERS, values) if values else self.mod
+
+
+def _as_tensor(value: npt.NDArray[np.generic]) -> tvm.runtime.Tensor:
+    """A tensor of an array; large ones share its memory, also where that is a file which is mapped to be read only.
+
+    DLPack takes no array that is read-only, so it is given a view by address, which keeps the array.
+    """
+    value = np.ascontiguousarray(value)
+    plain = value.dtype.isnative and value.dtype.kind in "iuf" and value.dtype.type.__module__ == "numpy"
+    if value.nbytes < _SHARED or not plain or value.ctypes.data % _ALIGNMENT:
+        return tvm.runtime.tensor(value)
+    memory = (ctypes.c_byte * value.nbytes).from_address(value.ctypes.data)
+    memory.owner = value  # type: ignore[attr-defined]
+    return tvm.runtime.from_dlpack(np.frombuffer(memoryview(memory), value.dtype.type).reshape(value.shape))
 
 
 def number_of_inputs(function: relax.Function) -> int:

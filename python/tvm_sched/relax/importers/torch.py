@@ -21,9 +21,7 @@ from .model import ImportedModel
 from .relax import bind_module
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
 from .source import Description, Importer, ModelSource
-from .torch_operators import CONVERTERS
-from .torch_recurrent import CONVERTERS as RECURRENT
-from .torch_recurrent import has_recurrent_layers, without_recurrent_decompositions
+from .torch_registry import UnsupportedOperator
 
 
 def read_exported_program(path: Path) -> Any:
@@ -167,20 +165,17 @@ def _dimension(size: Any) -> Dimension:
 
 
 def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
-    from tvm.relax.frontend.torch import from_exported_program as convert
+    from .torch_frontend import convert_program
 
     _check_inputs(program, where)
     try:
         with warnings.catch_warnings(), _views_as_reshapes(program):
             warnings.simplefilter("ignore")
-            whole = has_recurrent_layers(program)
-            mod = convert(
-                without_recurrent_decompositions(program) if whole else program,
-                keep_params_as_input=True,
-                unwrap_unit_return_tuple=True,
-                run_ep_decomposition=not whole,
-                custom_convert_map={**CONVERTERS, **RECURRENT},
-            )
+            mod = convert_program(program)
+    except UnsupportedOperator as error:
+        raise InputError(
+            f"{where}: {error}; change it in the model, or export the model to ONNX and compile that"
+        ) from error
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(

@@ -1,57 +1,392 @@
-"""Operators of torch.export programs that TVM's frontend converts with the operands' own dtypes, where torch promotes."""
+"""Operators of torch.export programs on single elements.
+
+Operands are promoted as torch does, where TVM's frontend takes the type of the first, and no argument is left out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, te
+
+from .torch_registry import Call, converter, dtype_of, is_float
+
+_UNARY: dict[str, Callable[[relax.Expr], relax.Expr]] = {
+    name: getattr(relax.op, name)
+    for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "rsqrt", "sigmoid",
+                 "sin", "sinh", "sqrt", "tan", "tanh")
+}  # fmt: skip
+_ROUNDING = {name: getattr(relax.op, name) for name in ("ceil", "floor", "round", "trunc")}
+_COMPARISON = {
+    "eq": relax.op.equal,
+    "ne": relax.op.not_equal,
+    "lt": relax.op.less,
+    "le": relax.op.less_equal,
+    "gt": relax.op.greater,
+    "ge": relax.op.greater_equal,
+}
+_OF_BOOLEANS = {
+    **dict.fromkeys(("add", "maximum", "bitwise_or"), relax.op.logical_or),
+    **dict.fromkeys(("mul", "minimum", "bitwise_and"), relax.op.logical_and),
+    "bitwise_xor": relax.op.logical_xor,
+}
+_BINARY = {
+    "add": relax.op.add,
+    "sub": relax.op.subtract,
+    "rsub": relax.op.subtract,
+    "mul": relax.op.multiply,
+    "atan2": relax.op.atan2,
+    "bitwise_and": relax.op.bitwise_and,
+    "bitwise_or": relax.op.bitwise_or,
+    "bitwise_xor": relax.op.bitwise_xor,
+}
 
 
-def _promoted(node: Any, importer: Any, position: int) -> relax.Expr:
-    """An operand in the dtype of the node's result."""
-    dtype = str(node.meta["val"].dtype).removeprefix("torch.")
-    value = importer.retrieve_args(node)[position]
-    return _as_dtype(value, importer, dtype) if isinstance(value, relax.Expr) else relax.const(value, dtype)
+def _operator(call: Call) -> str:
+    return str(call.node.target.__name__).split(".")[0]
 
 
-def _as_dtype(value: relax.Expr, importer: Any, dtype: str) -> relax.Expr:
-    if str(value.ty.dtype.dtype) == dtype:
-        return value
-    return importer.block_builder.emit(relax.op.astype(value, dtype))
+def constant(value: float, like: relax.Expr) -> relax.Expr:
+    """A number in the type of a tensor."""
+    return relax.const(value, dtype_of(like))
 
 
-def _divide(node: Any, importer: Any) -> relax.Expr:
-    """``div.Tensor``: true division, of whole numbers and of mixed dtypes, too."""
-    operands = [_promoted(node, importer, position) for position in (0, 1)]
-    return importer.block_builder.emit(relax.op.divide(*operands))
+def _register_unary() -> None:
+    def elementary(call: Call) -> relax.Expr:
+        """Of whole numbers, too, whose result is floating point."""
+        return call.emit(_UNARY[_operator(call)](call.tensor("self", call.dtype)))
+
+    def rounding(call: Call) -> relax.Expr:
+        """Whole numbers are whole."""
+        x = call.tensor("self")
+        return call.emit(_ROUNDING[_operator(call)](x)) if is_float(call.dtype) else x
+
+    converter(*(f"{name}.default" for name in _UNARY))(elementary)
+    converter(*(f"{name}.default" for name in _ROUNDING))(rounding)
 
 
-def _logarithm(node: Any, importer: Any) -> relax.Expr:
-    """``log.default``, of whole numbers, too."""
-    return importer.block_builder.emit(relax.op.log(_promoted(node, importer, 0)))
+_register_unary()
 
 
-def _concatenate(node: Any, importer: Any) -> relax.Expr:
-    """``cat.default``: a tensor of shape (0,) goes with any others, as an empty key-value cache does, and adds nothing."""
-    parts, *rest = importer.retrieve_args(node)
-    axis = rest[0] if rest else node.kwargs.get("dim", 0)
-    kept = [k for k, part in enumerate(parts) if not _is_nothing(part)] or [0]
-    dtype = str(node.meta["val"].dtype).removeprefix("torch.")
-    values = [_as_dtype(parts[k], importer, dtype) for k in kept]
-    if len(values) == 1:
-        return values[0]
-    return importer.block_builder.emit(relax.op.concat(values, axis=axis))
+@converter("log2.default", "log10.default")
+def logarithm(call: Call) -> relax.Expr:
+    """By the natural logarithm."""
+    x = call.tensor("self", call.dtype)
+    base = {"log2": 0.6931471805599453, "log10": 2.302585092994046}[_operator(call)]
+    return call.emit(relax.op.divide(call.emit(relax.op.log(x)), constant(base, x)))
 
 
-def _is_zero(size: Any) -> bool:
-    return isinstance(size, tvm.tirx.IntImm) and int(size) == 0
+@converter("log1p.default")
+def log1p(call: Call) -> relax.Expr:
+    """Without the loss of small numbers that adding 1 first has."""
+    x = call.tensor("self", call.dtype)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        wide = "float64" if a.dtype == "float64" else "float32"
+        return te.compute(a.shape, lambda *i: tvm.tirx.log1p(a(*i).astype(wide)).astype(a.dtype), name="log1p")
+
+    return call.emit_te(compute, x, name="log1p")
 
 
-def _is_nothing(part: relax.Expr) -> bool:
-    shape = part.ty.shape
-    return isinstance(shape, relax.ShapeExpr) and len(shape.values) == 1 and _is_zero(shape.values[0])
+@converter("erfc.default")
+def erfc(call: Call) -> relax.Expr:
+    """By the C library, without the loss of small results that 1 - erf has."""
+    x = call.tensor("self", call.dtype)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        wide, function = ("float64", "erfc") if a.dtype == "float64" else ("float32", "erfcf")
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            return tvm.tirx.call_pure_extern(wide, function, a(*i).astype(wide)).astype(a.dtype)
+
+        return te.compute(a.shape, element, name="erfc")
+
+    return call.emit_te(compute, x, name="erfc")
 
 
-CONVERTERS = {"cat.default": _concatenate, "div.Tensor": _divide, "log.default": _logarithm}
-"""By the operator's name; they take the place of TVM's."""
+@converter("signbit.default")
+def signbit(call: Call) -> relax.Expr:
+    """Of floating point the bit itself, which -0 has, too."""
+    x = call.tensor("self")
+    kind = dtype_of(x)
+    if not is_float(kind):
+        x = call.cast(x, "int8") if kind == "bool" else x
+        return call.emit(relax.op.less(x, constant(0, x)))
+    bits = f"int{''.join(c for c in kind if c.isdigit())}"
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        return te.compute(
+            a.shape, lambda *i: tvm.tirx.reinterpret(bits, a(*i)) < tvm.tirx.const(0, bits), name="signbit"
+        )
+
+    return call.emit_te(compute, x, name="signbit")
+
+
+@converter("hardtanh.default")
+def hardtanh(call: Call) -> relax.Expr:
+    """Of floating point; what torch makes of bounds that whole numbers do not have is its own affair."""
+    if not is_float(call.dtype):
+        raise call.unsupported(f"of {call.dtype}; use clamp")
+    return call.upstream()
+
+
+@converter("expm1.default")
+def expm1(call: Call) -> relax.Expr:
+    """``tanh(x / 2) * (exp(x) + 1)``, which keeps the digits of small numbers; ``exp(x) - 1`` where tanh is 1."""
+    x = call.tensor("self", call.dtype)
+    exponential = call.emit(relax.op.exp(x))
+    half = call.emit(relax.op.tanh(call.emit(relax.op.multiply(x, constant(0.5, x)))))
+    small = relax.op.multiply(half, relax.op.add(exponential, constant(1, x)))
+    large = relax.op.subtract(exponential, constant(1, x))
+    return call.emit(relax.op.where(relax.op.less(relax.op.abs(x), constant(1, x)), small, large))
+
+
+@converter("reciprocal.default")
+def reciprocal(call: Call) -> relax.Expr:
+    """Of whole numbers, too."""
+    x = call.tensor("self", call.dtype)
+    return call.emit(relax.op.divide(constant(1, x), x))
+
+
+@converter("isnan.default", "isinf.default", "isfinite.default")
+def classify(call: Call) -> relax.Expr:
+    """Whole numbers are finite."""
+    x = call.tensor("self")
+    x = x if is_float(dtype_of(x)) else call.cast(x, "float32")
+    return call.emit(getattr(relax.op, _operator(call))(x))
+
+
+@converter("sign.default", "abs.default", "neg.default")
+def signs(call: Call) -> relax.Expr:
+    """A number without a sign is its own amount, and a boolean its own sign."""
+    x, name = call.tensor("self"), _operator(call)
+    unsigned = dtype_of(x) == "bool" or dtype_of(x).startswith("uint")
+    if (name == "abs" and unsigned) or dtype_of(x) == "bool":
+        return x
+    if name == "neg":
+        return call.emit(relax.op.subtract(constant(0, x), x) if unsigned else relax.op.negative(x))
+    if name == "sign" and unsigned:
+        return call.emit(relax.op.astype(relax.op.greater(x, constant(0, x)), dtype_of(x)))
+    return call.emit(relax.op.abs(x) if name == "abs" else relax.op.sign(x))
+
+
+@converter("bitwise_not.default")
+def bitwise_not(call: Call) -> relax.Expr:
+    """Of booleans the other one."""
+    x = call.tensor("self")
+    return call.emit((relax.op.logical_not if dtype_of(x) == "bool" else relax.op.bitwise_not)(x))
+
+
+@converter("elu.default")
+def elu(call: Call) -> relax.Expr:
+    """With both scales, which celu and selu have."""
+    x = call.tensor("self")
+    inner = call.emit(relax.op.multiply(x, constant(float(call["input_scale"]), x)))
+    factor = float(call["alpha"]) * float(call["scale"])
+    below = relax.op.multiply(relax.op.subtract(relax.op.exp(inner), constant(1, x)), constant(factor, x))
+    above = relax.op.multiply(x, constant(float(call["scale"]), x))
+    return call.emit(relax.op.where(relax.op.greater(x, constant(0, x)), above, below))
+
+
+@converter("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar", "mul.Tensor", "mul.Scalar",
+           "atan2.default", "bitwise_and.Tensor", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_or.Scalar",
+           "bitwise_xor.Tensor", "bitwise_xor.Scalar")  # fmt: skip
+def arithmetic(call: Call) -> relax.Expr:
+    """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
+    name, dtype = _operator(call), call.dtype
+    x, y = call.tensor("self", dtype), call.tensor("other", dtype)
+    if dtype == "bool":
+        return call.emit(_OF_BOOLEANS[name](x, y))
+    alpha = call.arguments.get("alpha", 1)
+    if name == "rsub":
+        x, y = y, x
+    if alpha != 1:
+        y = call.emit(relax.op.multiply(y, call.cast(alpha, dtype)))
+    return call.emit(_BINARY[name](x, y))
+
+
+@converter("hypot.default")
+def hypotenuse(call: Call) -> relax.Expr:
+    """By the larger one, so that squares neither overflow nor vanish."""
+    x, y = (call.emit(relax.op.abs(call.tensor(name, call.dtype))) for name in ("self", "other"))
+    larger, smaller = largest(call, x, y, True), largest(call, x, y, False)
+    zero = call.emit(relax.op.equal(larger, constant(0, larger)))
+    ratio = call.emit(relax.op.divide(smaller, call.emit(relax.op.where(zero, constant(1, larger), larger))))
+    root = call.emit(relax.op.sqrt(call.emit(relax.op.add(constant(1, ratio), relax.op.multiply(ratio, ratio)))))
+    return call.emit(relax.op.multiply(larger, root))
+
+
+@converter("maximum.default", "minimum.default")
+def extremum(call: Call) -> relax.Expr:
+    """NaN where either is."""
+    return largest(
+        call, call.tensor("self", call.dtype), call.tensor("other", call.dtype), _operator(call) == "maximum"
+    )
+
+
+def largest(call: Call, x: relax.Expr, y: relax.Expr, maximum: bool) -> relax.Expr:
+    """The larger or smaller one of two elements; with a constant as the second, kernels see to NaN."""
+    name = "maximum" if maximum else "minimum"
+    if dtype_of(x) == "bool":
+        return call.emit(_OF_BOOLEANS[name](x, y))
+    found = call.emit(getattr(relax.op, name)(x, y))
+    if not is_float(dtype_of(x)) or isinstance(y, tvm.ir.GenericConst):
+        return found
+    return call.emit(relax.op.where(relax.op.isnan(x), x, found))
+
+
+@converter("clamp.default", "clamp.Tensor")
+def clamp(call: Call) -> relax.Expr:
+    """Bounds may be missing, be tensors, and decide the type."""
+    x = call.tensor("self", call.dtype)
+    for name, is_lower in (("min", True), ("max", False)):
+        if call[name] is not None:
+            x = largest(call, x, call.tensor(name, call.dtype), is_lower)
+    return x
+
+
+@converter(*(f"{name}.{kind}" for name in _COMPARISON for kind in ("Tensor", "Scalar")))
+def comparison(call: Call) -> relax.Expr:
+    """In the type to which torch promotes both."""
+    dtype = common(call, call.node.args[0], call.node.args[1])
+    return call.emit(_COMPARISON[_operator(call)](call.tensor("self", dtype), call.tensor("other", dtype)))
+
+
+def common(call: Call, *operands: Any) -> str:
+    """The type in which torch compares operands; booleans as bytes, which TVM can order."""
+    import torch
+
+    values = [getattr(operand, "meta", {}).get("val", operand) for operand in operands]
+    if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in values):
+        raise call.unsupported("it compares with a number that is known only when the program runs")
+    dtype = str(torch.result_type(*values)).removeprefix("torch.")
+    return "int8" if dtype == "bool" else dtype
+
+
+@converter("where.self")
+def where(call: Call) -> relax.Expr:
+    """Both branches in the type of the result."""
+    return call.emit(
+        relax.op.where(
+            call.tensor("condition", "bool"), call.tensor("self", call.dtype), call.tensor("other", call.dtype)
+        )
+    )
+
+
+@converter("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
+def divide(call: Call) -> relax.Expr:
+    """True division, of whole numbers, too, or a quotient that is rounded to zero or down."""
+    x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
+    mode = "floor" if _operator(call) == "floor_divide" else call.arguments.get("rounding_mode")
+    if mode is None:
+        return call.emit(relax.op.divide(x, y))
+    if is_float(call.dtype):
+        if mode == "trunc":
+            return call.emit(relax.op.trunc(call.emit(relax.op.divide(x, y))))
+        return _float_remainder(call, x, y, "quotient")
+    y, negated = _safe_divisor(call, y)
+    quotient = call.emit(relax.op.divide(x, y) if mode == "trunc" else relax.op.floor_divide(x, y))
+    return quotient if negated is None else call.emit(relax.op.where(negated, relax.op.negative(quotient), quotient))
+
+
+@converter("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", "fmod.Tensor", "fmod.Scalar")
+def remainder(call: Call) -> relax.Expr:
+    """With the sign of the divisor, or of the dividend (fmod)."""
+    x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
+    if is_float(call.dtype):
+        return _float_remainder(call, x, y, _operator(call))
+    y, _ = _safe_divisor(call, y)
+    return call.emit((relax.op.mod if _operator(call) == "fmod" else relax.op.floor_mod)(x, y))
+
+
+def _safe_divisor(call: Call, y: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
+    """1 for 0, for which torch raises an error, and for -1, at whose quotient with the least number processors trap.
+
+    The second result says where -1 stood.
+    """
+    if isinstance(y, tvm.ir.GenericConst) and not (y.value.numpy() == 0).any() and not (y.value.numpy() == -1).any():
+        return y, None
+    traps, negated = relax.op.equal(y, constant(0, y)), None
+    if dtype_of(y).startswith("int"):
+        negated = call.emit(relax.op.equal(y, constant(-1, y)))
+        traps = relax.op.logical_or(traps, negated)
+    return call.emit(relax.op.where(traps, constant(1, y), y)), negated
+
+
+def _float_remainder(call: Call, x: relax.Expr, y: relax.Expr, kind: str) -> relax.Expr:
+    """``fmod``, the remainder of the sign of the divisor, or the quotient that belongs to the latter, as torch has them."""
+    x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
+
+    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        wide = "float64" if a.dtype == "float64" else "float32"
+        function = "fmod" if wide == "float64" else "fmodf"
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            number, by = a(*i).astype(wide), b(*i).astype(wide)
+            rest = tvm.tirx.call_pure_extern(wide, function, number, by)
+            if kind == "fmod":
+                return rest.astype(a.dtype)
+            other = tvm.tirx.any(tvm.tirx.all(rest < 0, by > 0), tvm.tirx.all(rest > 0, by < 0))
+            if kind == "remainder":
+                return tvm.tirx.Select(other, rest + by, rest).astype(a.dtype)
+            one = tvm.tirx.const(1, wide)
+            quotient = (number - rest) / by - tvm.tirx.Select(other, one, tvm.tirx.const(0, wide))
+            return tvm.tirx.floor(quotient + tvm.tirx.const(0.5, wide)).astype(a.dtype)
+
+        return te.compute(a.shape, element, name=kind)
+
+    return call.emit_te(compute, x, y, name=f"float_{kind}")
+
+
+@converter("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def power(call: Call) -> relax.Expr:
+    """Of whole numbers by a constant that is no less than 0, exactly; of floating point by any."""
+    if is_float(call.dtype):
+        return call.emit(relax.op.power(call.tensor("self", call.dtype), call.tensor("exponent", call.dtype)))
+    exponent = call["exponent"]
+    if not isinstance(exponent, int) or exponent < 0:
+        raise call.unsupported("a whole power that the program computes is not written; cast to float32 before it")
+    result, square = call.cast(1, call.dtype), call.tensor("self", call.dtype)
+    result = call.emit(relax.op.broadcast_to(result, square.ty.shape))
+    while exponent:
+        if exponent & 1:
+            result = call.emit(relax.op.multiply(result, square))
+        exponent >>= 1
+        if exponent:
+            square = call.emit(relax.op.multiply(square, square))
+    return result
+
+
+@converter("_trilinear.default")
+def trilinear(call: Call) -> relax.Expr:
+    """The sum of products that bilinear layers are: each factor with its dimensions expanded, some of them summed."""
+    factors = []
+    for k in (1, 2, 3):
+        factor = call.tensor(f"i{k}")
+        for axis in sorted(call[f"expand{k}"]):
+            factor = call.emit(relax.op.expand_dims(factor, axis))
+        factors.append(factor)
+    whole = call.emit(relax.op.multiply(call.emit(relax.op.multiply(*factors[:2])), factors[2]))
+    return call.emit(relax.op.sum(whole, [int(axis) for axis in call["sumdim"]]))
+
+
+@converter("matmul.default", "mm.default", "bmm.default")
+def product(call: Call) -> relax.Expr:
+    """In the type of the operands; TVM's gives float32."""
+    return call.emit(relax.op.matmul(*call.importer.retrieve_args(call.node)[:2]))
+
+
+@converter("addmm.default", "baddbmm.default")
+def add_product(call: Call) -> relax.Expr:
+    """``beta * self + alpha * a @ b``; with beta 0, self is not read."""
+    self, a, b = call.importer.retrieve_args(call.node)[:3]
+    result = call.emit(relax.op.matmul(a, b))
+    if call["alpha"] != 1:
+        result = call.emit(relax.op.multiply(result, call.cast(call["alpha"], call.dtype)))
+    if call["beta"] == 0:
+        return result
+    if call["beta"] != 1:
+        self = call.emit(relax.op.multiply(self, call.cast(call["beta"], call.dtype)))
+    return call.emit(relax.op.add(result, self))

@@ -10,32 +10,19 @@ from typing import Any
 from tvm import relax
 
 from ..recurrent import Cell, Weights, emit_direction, make_activation
+from .torch_registry import Call, converter
 
 _ACTIVATIONS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
 _ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
 """Where ONNX's gates are in torch's weights: LSTM i, f, g, o; GRU r, z, n."""
 
 
-def without_recurrent_decompositions(program: Any) -> Any:
-    """Decompose a program into core operators, but leave its LSTM and GRU whole."""
-    import torch
-
-    table = torch.export.default_decompositions()
-    for operator in (torch.ops.aten.lstm.input, torch.ops.aten.gru.input):
-        table.pop(operator, None)
-    return program.run_decompositions(table)
-
-
-def has_recurrent_layers(program: Any) -> bool:
-    """Whether a program has an LSTM or a GRU as an operator."""
-    return any(getattr(node.target, "__name__", "") in CONVERTERS for node in program.graph.nodes)
-
-
-def _convert(node: Any, importer: Any) -> relax.Expr:
-    """A call of ``lstm.input`` or ``gru.input``: the results are those of torch, the last states after the outputs."""
-    kind = node.target.__name__.split(".")[0]
-    given, states, weights, biases, layers, _, _, both, batch_first = importer.retrieve_args(node)
-    builder, op = importer.block_builder, relax.op
+@converter("lstm.input", "gru.input")
+def recurrent(call: Call) -> relax.Expr:
+    """The results are those of torch, the last states after the outputs."""
+    kind = call.node.target.__name__.split(".")[0]
+    given, states, weights, biases, layers, _, _, both, batch_first = call.importer.retrieve_args(call.node)
+    builder, op = call.importer.block_builder, relax.op
     states = list(states) if kind == "lstm" else [states]
     x = builder.emit(op.permute_dims(given, [1, 0, 2])) if batch_first else given
     last: list[list[Any]] = []
@@ -71,7 +58,3 @@ def _in_order(builder: relax.BlockBuilder, kind: str, weight: relax.Expr) -> rel
     size = int(weight.ty.shape[0]) // len(order)
     rows = np.concatenate([np.arange(gate * size, (gate + 1) * size) for gate in order])
     return builder.emit(relax.op.take(weight, relax.const(rows.astype("int64")), axis=0))
-
-
-CONVERTERS = {"lstm.input": _convert, "gru.input": _convert}
-"""For TVM's frontend, by the operator's name."""

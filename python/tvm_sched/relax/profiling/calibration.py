@@ -40,7 +40,11 @@ SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 
 
 def calibrated_costs(
-    mod: tvm.IRModule, topology: Topology, progress: Progress | None = None, load: OtherLoad | None = None
+    mod: tvm.IRModule,
+    topology: Topology,
+    progress: Progress | None = None,
+    load: OtherLoad | None = None,
+    calls: Extraction | None = None,
 ) -> Costs:
     """Latencies of a lowered model on ``cpuN``; kernels that were never met with as many threads are measured now.
 
@@ -49,9 +53,11 @@ def calibrated_costs(
     again, so that the same model gives the same latencies as long as the database is kept; but for times that were taken
     beside other work, once ``load`` says that the machine is quiet.
 
+    ``calls`` are the kernels; default: those of the module's graph.
+
     Where a model cannot be run on random values, its kernels are predicted, with a `CostWarning`.
     """
-    calls, machine = extract(mod), this_machine()
+    calls, machine = calls or extract(mod), this_machine()
     database, key = Database(), database_key(threads_of(topology, machine))
     names = kernel_keys(mod, calls)
     quiet = load is not None and load.share() <= QUIET_LOAD

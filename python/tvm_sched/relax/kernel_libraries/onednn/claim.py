@@ -13,6 +13,7 @@ from ..registry import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
 from .chain import Chain, ChainFinder
 from .describe import channels_last, dense, window
+from .integers import emit_product, integer_product
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, is_fast, product_of
 
 Describe = Callable[[tuple[int, ...]], dict[str, Any]]
@@ -45,6 +46,9 @@ class Claimer(Rewriter):
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None for values that no longer exist outside a kernel."""
         name = operation(value)
+        integers = integer_product(self, value) if name in PRODUCTS else None
+        if integers is not None and not self._taken(variable):
+            return emit_product(self, value, integers)
         if variable not in self.ends and variable not in self.inside and name in PRODUCTS:
             self._begin(variable, value)
         if variable in self.ends:
@@ -84,18 +88,19 @@ class Claimer(Rewriter):
         weights = self.resolve(call.args[1])
         source = weights
         if chain.scale is not None:
-            weights = self._folded(chain.scale, source)
+            weights = self.folded(chain.scale, source)
         if product.arrange is not None:
-            weights = self._folded(product.arrange(constant_value(weights)), source)
+            weights = self.folded(product.arrange(constant_value(weights)), source)
         arguments = [self.value(call.args[0]), self.value(weights)]
         if chain.bias is not None:
-            arguments.append(self._folded(chain.bias, source))
+            arguments.append(self.folded(chain.bias, source))
         arguments += [self.value(post.operand) for post in chain.post if post.operand is not None]
         flops = product.flops + prod(shape_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
         steps = [*(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
         return self.kernels.call("_".join([product.kind, *steps]), kernel, arguments, chain.end.ty, flops)
 
-    def _folded(self, value: Any, source: Any) -> Any:
+    def folded(self, value: Any, source: Any) -> Any:
+        """A new constant, named after the one that it was made of."""
         # Named after the weights that it belongs to; a product of two activations has none.
         name = self.names.get(data_address(source)) if constant_value(source) is not None else None
         return self.kernels.constant(value, None if name is None else f"{name}.folded", self.names)

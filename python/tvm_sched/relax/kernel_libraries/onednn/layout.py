@@ -15,15 +15,21 @@ from ...importers.model import data_address
 from ..registry import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of, transpose_constant
 from .describe import channels_last, dense, to_first, to_last
+from .integers import BYTES, SUMS, dtype_of, is_integer_product
 from .local_response import find_local_response
 from .normalization import OPERATORS as NORMALIZATIONS
 from .normalization import groups_of
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED
 
 UNARY = {
-    *("abs", "clip", "erf", "exp", "log", "negative", "rsqrt", "sigmoid", "sqrt", "square", "tanh"),
+    *("abs", "astype", "clip", "erf", "exp", "log", "negative", "round", "rsqrt", "sigmoid", "sqrt", "square", "tanh"),
     *(f"nn.{name}" for name in ("gelu", "gelu_tanh", "leakyrelu", "relu", "relu6", "selu", "silu", "softplus")),
 }
+OF_INTEGERS = {"astype", "clip", "add", "subtract", "multiply", "maximum", "minimum", "nn.max_pool2d", "nn.relu"} | {
+    *CONVOLUTIONS,
+    *("concat", "permute_dims"),
+}
+"""Operators that may be computed with channels last on integers, too."""
 BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}
 POOLS = {f"nn.{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg") for n in (1, 2, 3)}
 REDUCTIONS = {"mean", "sum", "max", "min"}
@@ -68,7 +74,7 @@ class ChannelsLast(Rewriter):
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None where only the value with channels last is known."""
         rule = self.rules.get(operation(value))
-        if rule is not None and is_float32(value):
+        if rule is not None and (is_float32(value) or _is_of_integers(value)):
             made = rule(value)
             if isinstance(made, Plain):
                 return made.value
@@ -120,7 +126,7 @@ class ChannelsLast(Rewriter):
         return self.last[expr]
 
     def _convolution(self, call: Any) -> Any:
-        if not convolution_fits(call):
+        if not convolution_fits(call) and not self._of_integers(call):
             return None
         made = self._upsampled(call) if operation(call) in TRANSPOSED else None
         if made is not None:
@@ -128,6 +134,10 @@ class ChannelsLast(Rewriter):
         layout = LAYOUTS[len(shape_of(call) or ())][1]
         arguments = [self._to_last(call.args[0]), self.value(self.resolve(call.args[1]))]
         return self.emit(_with(call, arguments, data_layout=layout, out_layout=layout))
+
+    def _of_integers(self, call: Any) -> bool:
+        """Whether it is a convolution of integers in wider types, with channels first, that could be claimed."""
+        return has_layout(call) and is_integer_product(self, call)
 
     def _upsampled(self, call: Any) -> Any:
         """A transposed convolution to few channels whose windows do not overlap: a matrix product, whose columns move.
@@ -346,8 +356,13 @@ class ChannelsLast(Rewriter):
 
 def convolution_fits(call: Any) -> bool:
     """Whether oneDNN takes a convolution: float32, channels first."""
+    return all(is_float32(expr) for expr in (*call.args, call)) and has_layout(call)
+
+
+def has_layout(call: Any) -> bool:
+    """Whether a convolution is written with channels first."""
     rank = len(shape_of(call) or ())
-    if rank not in LAYOUTS or not all(is_float32(expr) for expr in (*call.args, call)):
+    if rank not in LAYOUTS:
         return False
     plain = LAYOUTS[rank][0]
     channels = "IO" if operation(call) in TRANSPOSED else "OI"
@@ -357,6 +372,13 @@ def convolution_fits(call: Any) -> bool:
         and str(attrs.kernel_layout) == channels + plain[2:]
         and str(attrs.out_layout) in ("", plain)
     )
+
+
+def _is_of_integers(value: Any) -> bool:
+    """Whether it is an operator around convolutions of integers."""
+    shape = shape_of(value)
+    known = operation(value) in OF_INTEGERS and shape is not None and 0 not in shape
+    return known and dtype_of(value) in (*SUMS, *BYTES)
 
 
 def _with(call: Any, arguments: list[Any], **changed: Any) -> Any:

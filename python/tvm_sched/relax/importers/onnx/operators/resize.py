@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import tvm
-from tvm import relax, te
+from tvm import relax
 
+from ...interpolation import cubic, interpolate
 from .registry import Node, converter, dtype_of
 
 
@@ -47,7 +47,7 @@ def resize(node: Node) -> relax.Expr:
             beyond = beyond.reshape([-1 if i == position else 1 for i in range(len(shape))])
             outside = beyond if outside is None else outside | beyond
         indices, weights = _taps(node, mode, axis, places)
-        value = _interpolate(node, value, position, indices, weights)
+        value = interpolate(node.builder, value, position, indices, weights)
     if outside is not None and outside.any():
         fill = relax.const(node.attribute("extrapolation_value", 0.0), dtype_of(x))
         value = relax.op.where(relax.const(outside, "bool"), fill, value)
@@ -145,19 +145,12 @@ def _taps(
     indices = first[:, None] + np.arange(count)
     distance = (indices - places[:, None]) * stretch
     coefficient = node.attribute("cubic_coeff_a", -0.75)
-    weights = _cubic(distance, coefficient) if mode == "cubic" else np.maximum(0, 1 - np.abs(distance))
+    weights = cubic(distance, coefficient) if mode == "cubic" else np.maximum(0, 1 - np.abs(distance))
     if node.attribute("exclude_outside", 0):
         weights = np.where((indices < 0) | (indices >= axis.size), 0, weights)
     if stretch != 1.0 or node.attribute("exclude_outside", 0):
         weights = weights / weights.sum(axis=1, keepdims=True)
     return np.clip(indices, 0, axis.size - 1), weights
-
-
-def _cubic(distance: npt.NDArray[np.float64], a: float) -> npt.NDArray[np.float64]:
-    d = np.abs(distance)
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
 def _nearest(node: Node, places: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
@@ -172,35 +165,6 @@ def _nearest(node: Node, places: npt.NDArray[np.float64], size: int) -> npt.NDAr
     if rounded is None:
         raise node.unsupported(f"nearest_mode is {mode!r}, which the standard does not know")
     return np.clip(rounded, 0, size - 1).astype(np.int64)
-
-
-def _interpolate(
-    node: Node, value: relax.Expr, axis: int, indices: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
-) -> relax.Expr:
-    if indices.shape[1] == 1:
-        return relax.op.take(value, relax.const(indices[:, 0], "int64"), axis)
-    kind = dtype_of(value)
-    wide = kind if kind in ("float32", "float64") else "float32"
-
-    def compute(x: te.Tensor, at: te.Tensor, by: te.Tensor) -> te.Tensor:
-        tap = te.reduce_axis((0, indices.shape[1]), "tap")
-
-        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
-            source = [*i[:axis], at[i[axis], tap], *i[axis + 1 :]]
-            return te.sum(x[tuple(source)].astype(wide) * by[i[axis], tap], axis=tap)
-
-        shape = [*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :]]
-        return te.compute(shape, element, name="resize")
-
-    value = value if isinstance(value, relax.Var) else node.emit(value)
-    made = node.builder.emit_te(
-        compute,
-        value,
-        relax.const(indices, "int64"),
-        relax.const(weights.astype(wide), wide),
-        primfunc_name_hint="resize",
-    )
-    return made if wide == kind else node.emit(relax.op.astype(made, kind))
 
 
 def _usual(node: Node, x: relax.Expr, shape: tuple[int, ...], axes: list[_Axis], mode: str) -> relax.Expr | None:

@@ -1,0 +1,56 @@
+"""Interpolation along an axis by positions and weights that are known when a model is compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, te
+
+
+def cubic(distance: npt.NDArray[np.float64], a: float) -> npt.NDArray[np.float64]:
+    """Keys' cubic weights of taps at a distance, with the coefficient ``a``."""
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def interpolate(
+    builder: relax.BlockBuilder,
+    value: relax.Expr,
+    axis: int,
+    indices: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float64],
+) -> relax.Expr:
+    """Weighted sums of elements along an axis; one tap is a selection.
+
+    Parameters
+    ----------
+    indices, weights : ndarray
+        Of shape (length of the result's axis, taps).
+    """
+    if indices.shape[1] == 1:
+        return relax.op.take(value, relax.const(indices[:, 0], "int64"), axis)
+    value = value if isinstance(value, relax.Var) else builder.emit(value)
+    kind = str(value.ty.dtype.dtype)
+    wide = kind if kind in ("float32", "float64") else "float32"
+
+    def compute(x: te.Tensor, at: te.Tensor, by: te.Tensor) -> te.Tensor:
+        tap = te.reduce_axis((0, indices.shape[1]), "tap")
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            source = [*i[:axis], at[i[axis], tap], *i[axis + 1 :]]
+            return te.sum(x[tuple(source)].astype(wide) * by[i[axis], tap], axis=tap)
+
+        shape = [*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :]]
+        return te.compute(shape, element, name="resize")
+
+    made = builder.emit_te(
+        compute,
+        value,
+        relax.const(indices, "int64"),
+        relax.const(weights.astype(wide), wide),
+        primfunc_name_hint="resize",
+    )
+    return made if wide == kind else builder.emit(relax.op.astype(made, kind))

@@ -1,0 +1,172 @@
+"""Reductions, scans and sorts of torch.export programs, in the types that torch gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from .torch_operators import constant
+from .torch_registry import Call, converter, dtype_of
+
+
+def _axes(call: Call, x: relax.Expr) -> list[int]:
+    """The dimensions to reduce: those named, or all."""
+    named, rank = call.arguments.get("dim"), len(x.ty.shape)
+    if named is None or named == []:
+        return list(range(rank))
+    return [axis % rank for axis in (named if isinstance(named, list | tuple) else [named])] if rank else []
+
+
+def _keep(call: Call) -> bool:
+    return bool(call.arguments.get("keepdim", False))
+
+
+@converter("sum.default", "sum.dim_IntList", "prod.default", "prod.dim_int", "mean.default", "mean.dim")
+def sums(call: Call) -> relax.Expr:
+    """Of small integers and booleans in int64."""
+    x = call.tensor("self", call.dtype)
+    function = {"sum": relax.op.sum, "prod": relax.op.prod, "mean": relax.op.mean}
+    return _reduced(call, x, function[call.node.target.__name__.split(".")[0]])
+
+
+@converter("amax.default", "amin.default", "max.default", "min.default")
+def extrema(call: Call) -> relax.Expr:
+    """Of booleans as bytes."""
+    x = call.tensor("self")
+    function = relax.op.max if "max" in call.node.target.__name__ else relax.op.min
+    if dtype_of(x) != "bool":
+        return _reduced(call, x, function)
+    return call.cast(_reduced(call, call.cast(x, "uint8"), function), "bool")
+
+
+def _reduced(call: Call, x: relax.Expr, function: Any) -> relax.Expr:
+    axes = _axes(call, x)
+    return call.emit(function(x, axes, keepdims=_keep(call))) if axes else x
+
+
+@converter("any.default", "any.dim", "any.dims")
+def any_of(call: Call) -> relax.Expr:
+    """What is not 0 counts as true, NaN too."""
+    x = call.tensor("self")
+    x = x if dtype_of(x) == "bool" else call.emit(relax.op.not_equal(x, constant(0, x)))
+    return call.cast(_reduced(call, call.cast(x, "uint8"), relax.op.max), "bool")
+
+
+@converter("argmax.default", "argmin.default")
+def position(call: Call) -> relax.Expr:
+    """In the flattened tensor where no dimension is named."""
+    x, axis, name = call.tensor("self"), call["dim"], call.node.target.__name__
+    x = call.cast(x, "uint8") if dtype_of(x) == "bool" else x
+    if not x.ty.shape:
+        return call.cast(0, "int64")
+    function = relax.op.argmax if name.startswith("argmax") else relax.op.argmin
+    if axis is None:
+        x = call.emit(relax.op.reshape(x, (-1,)))
+        found = call.emit(function(x, 0, False))
+        return call.emit(relax.op.reshape(found, call.shape)) if call.shape else found
+    return call.emit(function(x, axis, _keep(call)))
+
+
+@converter("max.dim", "min.dim")
+def extremum_with_place(call: Call) -> relax.Expr:
+    """Values and the first place of each."""
+    x, axis = call.tensor("self"), call["dim"]
+    largest = call.node.target.__name__.startswith("max")
+    if not x.ty.shape:
+        return relax.Tuple([x, call.cast(0, "int64")])
+    wide = call.cast(x, "uint8") if dtype_of(x) == "bool" else x
+    place = call.emit((relax.op.argmax if largest else relax.op.argmin)(wide, axis, _keep(call)))
+    value = call.emit((relax.op.max if largest else relax.op.min)(wide, axis, keepdims=_keep(call)))
+    return relax.Tuple([call.cast(value, dtype_of(x)), place])
+
+
+@converter("var.correction")
+def variance(call: Call) -> relax.Expr:
+    """With the divisor that ``correction`` says; NaN where it is 0 or less, as torch has it."""
+    x = call.tensor("self")
+    axes, shape = _axes(call, x), [int(size) for size in x.ty.shape]
+    count = 1
+    for axis in axes:
+        count *= shape[axis]
+    correction = 1 if call["correction"] is None else call["correction"]
+    factor = count / (count - correction) if count > correction else float("nan")
+    if not axes:
+        return (
+            call.emit(relax.op.multiply(x, constant(float("nan"), x)))
+            if correction
+            else call.emit(relax.op.zeros_like(x))
+        )
+    found = call.emit(relax.op.variance(x, axes, keepdims=_keep(call)))
+    return found if factor == 1 else call.emit(relax.op.multiply(found, constant(factor, x)))
+
+
+@converter("var_mean.correction")
+def variance_and_mean(call: Call) -> relax.Expr:
+    """Both by themselves."""
+    mean = _reduced(call, call.tensor("self"), relax.op.mean)
+    return relax.Tuple([variance(call), mean])
+
+
+@converter("cumsum.default", "cumprod.default")
+def scan(call: Call) -> relax.Expr:
+    """Small integers and booleans in int64."""
+    x = call.tensor("self", call.dtype)
+    if not x.ty.shape:
+        return x
+    function = relax.op.cumsum if call.node.target.__name__.startswith("cumsum") else relax.op.cumprod
+    return call.emit(function(x, call["dim"] % len(x.ty.shape), call.dtype))
+
+
+def _order(call: Call, x: relax.Expr, axis: int, down: bool) -> relax.Expr:
+    wide = call.cast(x, "int8") if dtype_of(x) == "bool" else x
+    return call.emit(relax.op.argsort(wide, axis, down, dtype="int64"))
+
+
+@converter("sort.default", "sort.stable")
+def sort(call: Call) -> relax.Expr:
+    """Values and places; equal values keep their order."""
+    x = call.tensor("self")
+    if not x.ty.shape:
+        return relax.Tuple([x, call.cast(0, "int64")])
+    axis = call["dim"] % len(x.ty.shape)
+    places = _order(call, x, axis, bool(call["descending"]))
+    return relax.Tuple([_taken(call, x, places, axis), places])
+
+
+def _taken(call: Call, x: relax.Expr, places: relax.Expr, axis: int) -> relax.Expr:
+    if dtype_of(x) != "bool":
+        return call.emit(relax.op.gather_elements(x, places, axis))
+    return call.cast(call.emit(relax.op.gather_elements(call.cast(x, "uint8"), places, axis)), "bool")
+
+
+@converter("topk.default")
+def topk(call: Call) -> relax.Expr:
+    """The first ones of the sorted values, whether they are asked to be sorted or not."""
+    x = call.tensor("self")
+    if not x.ty.shape:
+        return relax.Tuple([x, call.cast(0, "int64")])
+    axis, count = call["dim"] % len(x.ty.shape), int(call["k"])
+    places = _order(call, x, axis, bool(call["largest"]))
+    places = call.emit(relax.op.strided_slice(places, [axis], [0], [count]))
+    return relax.Tuple([_taken(call, x, places, axis), places])
+
+
+@converter("median.default", "median.dim", "kthvalue.default")
+def middle(call: Call) -> relax.Expr:
+    """Of an even number the lower one."""
+    x, whole = call.tensor("self"), call.node.target.__name__ == "median.default"
+    if not x.ty.shape:
+        return x if whole else relax.Tuple([x, call.cast(0, "int64")])
+    if whole:
+        x = call.emit(relax.op.reshape(x, (-1,)))
+    axis = 0 if whole else call["dim"] % len(x.ty.shape)
+    size = int(x.ty.shape[axis])
+    at = int(call["k"]) - 1 if "k" in call.arguments else (size - 1) // 2
+    places = call.emit(relax.op.strided_slice(_order(call, x, axis, False), [axis], [at], [at + 1]))
+    values = _taken(call, x, places, axis)
+    if whole:
+        return call.emit(relax.op.squeeze(values, [0]))
+    if not _keep(call):
+        values, places = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, places))
+    return relax.Tuple([values, places])

@@ -1,0 +1,44 @@
+"""Random torch modules against torch; `benchmarks/torch_fuzz.py` runs hundreds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import hypothesis
+
+import tvm_sched.relax
+from tvm_sched.errors import InputError
+from tvm_sched.testing.torch_modules import RandomModule, difference, torch_modules
+
+_verdicts: list[bool] = []
+
+
+def _run(program: Any, feeds: list[Any]) -> list[Any]:
+    result = tvm_sched.relax.compile(program, "cpu2", "heft", cost_model="roofline").run(*feeds)
+    return result if isinstance(result, list) else [result]
+
+
+@pytest.mark.filterwarnings("ignore")
+@hypothesis.settings(
+    max_examples=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
+@hypothesis.given(torch_modules(steps=3))
+def test_random_modules_are_right_or_refused(module: RandomModule) -> None:
+    try:
+        told = difference(module, _run)
+    except InputError:
+        _verdicts.append(False)
+        return
+    assert not told
+    _verdicts.append(True)
+
+
+def test_few_of_them_are_refused() -> None:
+    """Run after the test above: a compiler that refuses everything would pass that one."""
+    if not _verdicts:
+        pytest.skip("needs test_random_modules_are_right_or_refused in the same process")
+    assert sum(_verdicts) >= 0.8 * len(_verdicts)
