@@ -281,8 +281,8 @@ class _Extractor:
             raise InputError(f"{where} is {ty}: its shape depends on data, and a schedule needs static shapes")
         if shape is None:
             raise InputError(
-                f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: --input-shape, "
-                "input_shapes=..., or the pass relax.transform.BindSymbolicVars"
+                f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
+                "--input-shape, or the pass relax.transform.BindSymbolicVars"
             )
         dtype = plain(ty.dtype.dtype)
         made = Tensor(name, tensor_bytes(shape, dtype), kind, shape, dtype)
