@@ -65,7 +65,7 @@ def _scores(node: Node, targets: int) -> relax.Expr:
 
 @converter("LabelEncoder", domain=DOMAIN)
 def label_encoder(node: Node) -> relax.Expr:
-    """Each number by its entry in a table of numbers, or by the default; NaN is a key from version 4 on, as in ONNX Runtime."""
+    """Each number by its entry in a table of numbers, or by the default; NaN is a key only from version 4 on."""
     x = node.input(0)
     keys, values = _table(node, "keys"), _table(node, "values")
     if len(keys) != len(values):
