@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import date
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -128,31 +129,43 @@ def table(result: dict[str, dict[str, dict[str, float]]]) -> str:
     return "\n".join(lines)
 
 
+def page(text: str, turns: int, seconds: float) -> str:
+    from tvm_sched.cores import cores
+    from tvm_sched.cost_model.profile import this_machine
+
+    return (
+        "# Beside others\n\nMade by `python benchmarks/busy_machine.py --page`: artifacts for `cpu1` on all cores of the "
+        f"machine, {turns} turns of {seconds} s in each situation. Processor: {this_machine().processor}, {cores()} cores; "
+        f"{date.today()}. The aim is a median of at most 2.5 times the quiet one beside a busy process, and no run above "
+        f"5 times.\n\n{text}\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="One model, short turns.")
-    parser.add_argument("--json", type=Path, help="Write the figures here.")
+    parser.add_argument("--turns", type=int, default=5, help="How often each situation is measured.")
+    parser.add_argument("--seconds", type=float, default=3.0, help="How long a turn takes.")
+    parser.add_argument("--json", type=Path, help="Keep the figures here; models that stand there are left out.")
     parser.add_argument("--page", action="store_true", help="Write the page in docs/results.")
     arguments = parser.parse_args()
     from tvm_sched.relax import compile
 
     names = ["squeezenet"] if arguments.quick else ["squeezenet", "inception_v1", "resnet50"]
-    turns, seconds = (2, 0.5) if arguments.quick else (5, 3.0)
-    result = {}
-    for name in names:
+    turns, seconds = (2, 0.5) if arguments.quick else (arguments.turns, arguments.seconds)
+    kept = arguments.json
+    result = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    for name in (name for name in names if name not in result):
         with TemporaryDirectory() as folder:
             artifact = Path(folder) / f"{name}.so"
             compile(MODELS / f"light_{name}.onnx", "cpu1", "single").export(artifact)
             result[name] = measure(artifact, (1, 3, 224, 224), turns, seconds)
+        if kept:
+            kept.write_text(json.dumps(result, indent=1))
     text = table(result)
     print(text)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1))
     if arguments.page:
-        PAGE.write_text(
-            "# Beside others\n\nMade by `python benchmarks/busy_machine.py --page`: artifacts for `cpu1` on all cores "
-            f"of the machine, in turns with the quiet situation.\n\n{text}\n"
-        )
+        PAGE.write_text(page(text, turns, seconds))
 
 
 if __name__ == "__main__":

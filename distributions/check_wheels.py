@@ -1,9 +1,10 @@
 """Installs the wheels of ``dist/`` into empty environments and uses them, away from the source tree.
 
-    python distributions/check_wheels.py [--python python3.12] [--keep FOLDER]
+    python distributions/check_wheels.py [--python python3.12] [--keep FOLDER] [--runtime-only]
 
 In the first environment `tvm-sched` compiles, schedules and runs; in the second, which has the runtime alone, what was
-compiled gives the same values, from Python and from C++.
+compiled gives the same values, from Python and from C++. With ``--runtime-only`` there is no first environment, which is a
+gigabyte: the Python that runs this, which has the checkout, compiles.
 """
 
 from __future__ import annotations
@@ -24,16 +25,11 @@ CPP = ROOT / "examples" / "cpp" / "run_model.cc"
 
 
 class Environment:
-    """A virtual environment with wheels of ours and what they require."""
+    """An environment in which to compile and run, with a folder for what comes out."""
 
-    def __init__(self, python: str, folder: Path, *wheels: str) -> None:
-        self.folder = folder
-        subprocess.check_call([python, "-m", "venv", folder])
-        pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
-        subprocess.check_call([*pip, "install", *wheels])
-        print(
-            f"{folder.name}: {self._megabytes()} MB with {', '.join(Path(wheel).name for wheel in wheels)}", flush=True
-        )
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs, self.folder = programs, folder
+        folder.mkdir(exist_ok=True)
 
     def run(self, *command: object) -> str:
         """Run a program of the environment, away from the source tree; return what it printed."""
@@ -41,7 +37,7 @@ class Environment:
         variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         print(f"{self.folder.name}: {program} {' '.join(arguments)}", flush=True)
         return subprocess.run(
-            [self.folder / "bin" / program, *arguments],
+            [self.programs / program, *arguments],
             check=True,
             cwd=self.folder,
             env={**variables, "TVM_SCHED_CACHE": str(self.folder / "cache"), "TVM_SCHED_COSTS": "roofline"},
@@ -52,6 +48,19 @@ class Environment:
     def packages(self) -> Path:
         """The folder of its packages."""
         return Path(self.run("python", "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip())
+
+
+class WheelEnvironment(Environment):
+    """A virtual environment with wheels of ours and what they require."""
+
+    def __init__(self, python: str, folder: Path, *wheels: str) -> None:
+        super().__init__(folder / "bin", folder)
+        subprocess.check_call([python, "-m", "venv", folder])
+        pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        subprocess.check_call([*pip, "install", *wheels])
+        print(
+            f"{folder.name}: {self._megabytes()} MB with {', '.join(Path(wheel).name for wheel in wheels)}", flush=True
+        )
 
     def _megabytes(self) -> int:
         files = (file.lstat().st_size for file in self.folder.rglob("*") if file.is_file())
@@ -64,13 +73,17 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="what makes the environments (default: this Python)")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the environments there")
+    parser.add_argument("--runtime-only", action="store_true", help="compile with the checkout, in this environment")
     options = parser.parse_args()
     (runtime_wheel,) = options.dist.resolve().glob("tvm_sched_runtime-*.whl")
     (wheel,) = options.dist.resolve().glob("tvm_sched-*.whl")
     with _folder(options.keep) as folder:
-        compiler = Environment(options.python, folder / "compiler", f"{wheel}[onnx]", str(runtime_wheel))
+        if options.runtime_only:
+            compiler = Environment(Path(sys.executable).parent, folder / "compiler")
+        else:
+            compiler = WheelEnvironment(options.python, folder / "compiler", f"{wheel}[onnx]", str(runtime_wheel))
         models = _compile(compiler, folder)
-        runtime = Environment(options.python, folder / "runtime", str(runtime_wheel))
+        runtime = WheelEnvironment(options.python, folder / "runtime", str(runtime_wheel))
         print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
         for artifact in models:
             outputs = [_outputs(runtime, "tvm-sched-run", artifact), _outputs(compiler, "tvm-sched", "run", artifact)]

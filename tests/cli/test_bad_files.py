@@ -83,6 +83,7 @@ def test_names_are_no_emoji(fails, problem_file):
     assert "':a:'" in fails(2, "schedule", problem_file)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_shape_beyond_all_memory(fails, tmp_path):
     onnx = pytest.importorskip("onnx")
     x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1 << 40, 1 << 40]) for n in "xy")

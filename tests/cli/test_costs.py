@@ -17,6 +17,7 @@ def own_database(monkeypatch, tmp_path):
     monkeypatch.setattr("tvm_sched.relax.profiling.profile.MOST_SECONDS", 0.2)
 
 
+@pytest.mark.slow
 def test_profile_then_compile_with_what_was_measured(run, model_file, tmp_path):
     said = run("profile", model_file, "-o", tmp_path / "p.json", "--in-run-only", "--json").json
     profile = Profile.load(tmp_path / "p.json")

@@ -89,6 +89,7 @@ def crash(tmp_path, text, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
 def test_a_crash_of_the_compiler_is_a_message(tmp_path):
     process = crash(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
@@ -99,6 +100,7 @@ def test_a_crash_of_the_compiler_is_a_message(tmp_path):
     assert not (tmp_path / "m.so").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
 def test_ctrl_c_reaches_the_child(tmp_path):
     process = crash(tmp_path, "print('ready', flush=True, file=__import__('sys').stderr)\nwhile True: time.sleep(0.05)")

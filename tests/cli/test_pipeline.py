@@ -62,6 +62,7 @@ def test_wrong_input_is_told(problem, arguments, message):
     assert message in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_json_is_alone_on_standard_output_while_the_partitioner_works(tmp_path):
     graph = regal_like(3, 24)
     nodes = [

@@ -77,6 +77,7 @@ def test_ctrl_c_before_there_is_a_schedule(tmp_path):
     assert not (tmp_path / "s.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "work"), [("annealing", 1000), ("local search", 10)])
 def test_ctrl_c_while_a_search_works_gives_the_best_schedule_so_far(tmp_path, word, work):
     process, _ = interrupted(tmp_path, word, 150, work)
@@ -84,12 +85,14 @@ def test_ctrl_c_while_a_search_works_gives_the_best_schedule_so_far(tmp_path, wo
     assert Schedule.load(tmp_path / "s.json").certificate.latency_ns > 0
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output():
     command = " ".join([*PROGRAM, "schedulers", "--json"])
     result = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_without_the_compiler(tmp_path):
     pytest.importorskip("onnx")
     from .conftest import write_model

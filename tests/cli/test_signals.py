@@ -149,6 +149,7 @@ ROUNDS = int(os.environ.get("TVM_SCHED_SIGNAL_ROUNDS", "0"))
 """Random moments at which each command is ended in the long test."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["schedule", "compile"])
 def test_ended_at_a_random_moment(undisturbed, tmp_path, name):
     disturb(undisturbed, tmp_path, name, rounds=2 if name == "schedule" else 1, seed=0)
@@ -161,6 +162,7 @@ def test_ended_at_many_random_moments(undisturbed, tmp_path, name):
     disturb(undisturbed, tmp_path, name, rounds=ROUNDS, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["schedule", "compile"])
 def test_no_room_on_the_disk(folder, tmp_path, name):
     """As where the disk is full: no file may grow beyond a page."""
@@ -182,6 +184,7 @@ def test_no_room_on_the_disk(folder, tmp_path, name):
     assert hidden(place) == []
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_artifact(folder, tmp_path):
     place = tmp_path / "work"
     shutil.copytree(folder, place)

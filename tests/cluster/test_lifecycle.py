@@ -37,6 +37,7 @@ def held(state):
     assert fibres == state.fibres.tolist()
 
 
+@pytest.mark.slow
 def test_100_000_random_events_keep_the_books_right():
     """After each event of a sample, and at the end, the whole state is verified; each request is somewhere throughout."""
     cluster = small_cluster(racks=5, gpus=4, fibres=2)

@@ -40,6 +40,7 @@ def place(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_without_the_compiler(place):
     code = PYTHON[0] + "\nimport sys\nassert 'tvm' not in sys.modules\nprint(y)"
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
@@ -47,6 +48,7 @@ def test_without_the_compiler(place):
     assert done.stdout.split() == ["[[16.", "16.", "16.]", "[16.", "16.", "16.]]"]
 
 
+@pytest.mark.slow
 def test_the_virtual_machine_without_the_compiler(place):
     code = PYTHON[1] + "\nassert tvm._RUNTIME_ONLY"
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
@@ -54,6 +56,7 @@ def test_the_virtual_machine_without_the_compiler(place):
     assert done.stdout.split() == ["[[16.", "16.", "16.]", "[16.", "16.", "16.]]"]
 
 
+@pytest.mark.slow
 def test_the_commands_for_cpp(place):
     if shutil.which("g++") is None:
         pytest.skip("no g++")

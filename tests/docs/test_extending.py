@@ -58,6 +58,7 @@ def test_pipeline_target():
     np.testing.assert_allclose(names["value"].sum(axis=-1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_pass():
     tvm = pytest.importorskip("tvm", exc_type=ImportError)
     from tvm_sched.relax.attributes import PROBLEM, get_schedule

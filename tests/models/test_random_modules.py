@@ -73,18 +73,21 @@ def check(seed: int, operators: int, scheduler: str) -> None:
             np.testing.assert_allclose(result, value, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @MANY
 @given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), kind=st.sampled_from(list(SIDE_BY_SIDE)))
 def test_random_schedules_compute_what_numpy_computes(seed: int, operators: int, kind: str) -> None:
     check(seed, operators, kind)
 
 
+@pytest.mark.slow
 @MANY
 @given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), scheduler=st.sampled_from(["single", "anytime"]))
 def test_schedulers_compute_what_numpy_computes(seed: int, operators: int, scheduler: str) -> None:
     check(seed, operators, scheduler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(SIDE_BY_SIDE))
 def test_a_larger_graph(kind: str) -> None:
     for seed in range(3):

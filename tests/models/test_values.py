@@ -35,6 +35,7 @@ def test_values_equal_the_peers(case: Case, devices: int) -> None:
     assert 1 <= len(used) <= devices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [pytest.param("inception_v1", marks=pytest.mark.xdist_group("inception_v1"))], indirect=True
 )

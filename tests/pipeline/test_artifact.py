@@ -38,6 +38,7 @@ def assert_same(some, others):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_loaded_pipeline_computes_the_same(compiled, exported):
     loaded = load(exported)
     assert loaded.plan == compiled.plan

@@ -86,6 +86,7 @@ def test_stage_cost_agrees_with_the_paper(seed, nodes):
     assert problem.stage_cost(nodes) == pytest.approx(stage_cost(problem, nodes))
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(2, 3), st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_no_bound_exceeds_the_optimum(seed, stages, limited):
@@ -148,6 +149,7 @@ def test_anytime_proves_a_small_graph():
     assert found.cost == pytest.approx(optimum(small_problem(5, 8), 3))
 
 
+@pytest.mark.slow
 def test_the_same_work_and_seed_give_the_same_partition_and_bound():
     options = {"work": 0.3, "seed": 2}
     first, second = (partition(regal_like(1, 60), 4, "anytime", options) for _ in range(2))

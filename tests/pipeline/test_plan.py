@@ -81,6 +81,7 @@ def test_limits_on_latency_and_throughput():
         plan_pipeline(problem, 3, "slicegraph", FAST, throughput_floor=1.0, latency_ceiling=1.0)
 
 
+@pytest.mark.slow
 @given(problems(max_operators=5, max_devices=3, min_operators=1, memory=("generous",)))
 @settings(max_examples=40, deadline=None)
 def test_no_plan_of_all_is_below_the_bound(problem):

@@ -100,6 +100,7 @@ def test_cuts_of_a_chain():
     assert len(Cuts.none().join(both)) == 3
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(2, 4), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_the_bound_is_below_the_optimum(seed, stages, limited):
@@ -131,6 +132,7 @@ def test_a_clique_of_equal_nodes_is_bounded_exactly():
     assert semidefinite_bound(problem, 4, iterations=1500) == pytest.approx(13, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_bound_sees_transfers_that_the_simple_one_does_not():
     problem = regal_like(1, 60)
     bound = semidefinite_bound(problem, 4, iterations=400)
@@ -165,6 +167,7 @@ def test_parts_together_cost_at_most_the_whole(seed, other, stages, most):
         assert sum(costs) <= stage_cost(problem, np.flatnonzero(stage_of == s)) + 1e-9
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(2, 4), st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_the_bound_of_parts_is_below_the_optimum(seed, stages, limited):

@@ -78,6 +78,7 @@ def run(mod, values):
     return [part.numpy() for part in result] if hasattr(result, "__len__") else [result.numpy()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, SHARED_KEYS, GPT2], ids=lambda c: c.name)
 def test_one_more_token_on_the_cache_is_the_last_of_all_at_once(config):
     ids = np.random.default_rng(1).integers(0, config.vocab, (2, 6)).astype("int32")
@@ -93,6 +94,7 @@ def test_one_more_token_on_the_cache_is_the_last_of_all_at_once(config):
     assert [part.shape for part in new] == [(2, config.key_heads, 1, 8)] * len(cached)
 
 
+@pytest.mark.slow
 def test_later_tokens_change_nothing_before_them():
     mod = decoder_module(TINY, 1, 4)
     values = arguments(mod, np.array([[1, 2, 3, 4]], "int32"))
@@ -137,6 +139,7 @@ def hugging_face(kind):
     return config, model, weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_a_config_of_hugging_face_computes_what_transformers_does(kind, tmp_path):
     config, model, weights = hugging_face(kind)

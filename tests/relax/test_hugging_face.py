@@ -26,6 +26,7 @@ def classifier(tmp_path_factory):
     return folder, model
 
 
+@pytest.mark.slow
 def test_a_classifier_for_two_shapes(classifier):
     folder, model = classifier
     compiled = compile(folder, "cpu1", "single", input_shapes={"tokens": {4, 7}}, constants={"token_type_ids": 0})

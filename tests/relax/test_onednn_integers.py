@@ -1,4 +1,4 @@
-"""Products of 8-bit tensors: that ONNX's quantised operators and its QDQ form reach exact kernels, with ONNX Runtime's values."""
+"""Products of 8-bit tensors: ONNX's quantised operators and its QDQ form reach exact kernels, with ONNX Runtime's values."""
 
 import numpy as np
 import onnx
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(
     reason="oneDNN cannot be used here, or the processor has no instructions for sums of 8-bit products",
 )
 IMAGE = (2, 6, 13, 11)
+UNSIGNED = np.uint8(121)
 
 
 class Graph:
@@ -53,7 +54,7 @@ def through_bytes(g, x, zero):
     return g.node("DequantizeLinear", g.node("QuantizeLinear", x, scale, zero), scale, zero)
 
 
-def qdq_convolution(g, each=True, zero=np.uint8(121), **attributes):
+def qdq_convolution(g, each=True, zero=UNSIGNED, **attributes):
     groups = attributes.get("group", 1)
     scale = g.scale(8) if each else g.scale()
     zeros = g.constant(np.zeros(8 if each else (), "int8"))
@@ -112,9 +113,8 @@ def test_values(make, tmp_path):
         x = np.clip(x, -5, 5)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    wanted = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(
-        None, {"x": x}
-    )[0]
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = session.run(None, {"x": x})[0]
     onnx.save(model, tmp_path / "m.onnx")
     compiled = compile(tmp_path / "m.onnx", "cpu1", "single")
     np.testing.assert_allclose(compiled.run(x), wanted, rtol=1e-5, atol=0.041)  # a unit

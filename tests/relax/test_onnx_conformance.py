@@ -25,11 +25,13 @@ def answers(tmp_path_factory):
     return {name: answer[OURS] for name, answer in json.loads(path.read_text()).items()}
 
 
+@pytest.mark.slow
 def test_no_case_is_wrong(answers):
     wrong = {name: answer for name, answer in answers.items() if answer["status"] in ("wrong", "failed")}
     assert not wrong
 
 
+@pytest.mark.slow
 def test_most_cases_of_fixed_shapes_are_right(answers):
     cases = load_cases()
     fixed = [name for name in answers if cases[name].fixed and not cases[name].training]

@@ -23,6 +23,7 @@ def _run(model: Any, feeds: dict[str, Any]) -> list[Any]:
     return result if isinstance(result, list) else [result]
 
 
+@pytest.mark.slow
 @hypothesis.settings(
     max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
 )

@@ -177,6 +177,7 @@ print(executable.as_text())
 """
 
 
+@pytest.mark.slow
 def test_other_targets_compile_as_without_us():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TVM_DEVICE_BACKEND_AUTOLOAD": "0"}
     without = subprocess.run(

@@ -55,6 +55,7 @@ def test_a_tag_and_a_named_pipeline_say_the_same():
         assert_same(pipeline.run([SQUARE])[0].value(), [run(tvm.compile(cases.Branches, "llvm"), SQUARE)])
 
 
+@pytest.mark.slow
 def test_an_emulated_pipeline_computes_values():
     mod, inputs = CASES["operators"]
     pipeline = open_pipeline(tvm.compile(mod, throughput("v100-server", stages=2)))
@@ -108,6 +109,7 @@ assert tvm._RUNTIME_ONLY
 """
 
 
+@pytest.mark.slow
 def test_an_exported_pipeline_runs_in_another_process_without_the_compiler(tmp_path):
     mod, inputs = CASES["branches"]
     executable = tvm.compile(mod, throughput())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
+from tvm_sched._library import ffi
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+
+tvm_ffi = ffi()
 
 
 def tensor(name: str, shape: list[int], dtype: str = "float32") -> dict[str, Any]:

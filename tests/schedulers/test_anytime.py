@@ -26,6 +26,7 @@ from .exhaustive import TooLarge, least_latency
 FAST = {"work": 0.1}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 3), devices=st.integers(1, 2))
 def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):

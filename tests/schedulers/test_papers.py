@@ -51,6 +51,7 @@ def test_sortinghat_sends_parameters_through_the_neighbour():
     assert schedule.certificate.latency_ns == 1000 + 100 + 10 + 100
 
 
+@pytest.mark.slow
 def test_sortinghat_uses_both_devices():
     problem = Problem(diamonds(1), two_gpus(), Costs([[1000, 1000]] * 3))
     schedule = solve(problem, "sortinghat", {"dominators": 3})

@@ -15,6 +15,7 @@ from .inputs import (
     ReportFile,
     Seed,
     TimeLimit,
+    Variants,
     check_outputs,
     common_options,
     known_options,
@@ -50,6 +51,7 @@ def compare(
     time_limit: TimeLimit = None,
     seed: Seed = None,
     costs: OptionalCosts = None,
+    variants: Variants = True,
     each: Annotated[
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
     ] = False,
@@ -66,9 +68,8 @@ def compare(
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
     apart = [[source] for source in sources] if each else [sources]
-    problems = [
-        load_problem(out, group, topology, ModelOptions(input_shape, shape, constant, phase), costs) for group in apart
-    ]
+    given = ModelOptions(input_shape, shape, constant, phase, variants)
+    problems = [load_problem(out, group, topology, given, costs) for group in apart]
     with workers_of(ray):
         answers = _solve_all(out, [(made, name, options[name]) for made in problems for name in names])
     told, complete = [], True

@@ -20,7 +20,6 @@ import msgspec
 from ..errors import InputError
 from ..file_cache import FileCache, file_digest
 from ..files import folder_beside
-from ..runtime.artifact import move_artifact
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -123,6 +122,8 @@ def restore(cache: FileCache, key: str, output: Path) -> Made | None:
 
 def _copy(folder: Path, output: Path) -> list[Path]:
     """Copies beside their places first, so that a failure leaves what was there."""
+    from ..runtime.artifact import move_artifact  # `runtime` imports NumPy, which no command but a few needs
+
     try:
         with folder_beside(output) as made:
             present = [name for name in (_ARTIFACT, _PARAMETERS) if (folder / name).exists()]

@@ -30,6 +30,7 @@ from .inputs import (
     TimelineFile,
     TopologyName,
     TraceFile,
+    Variants,
     check_outputs,
     scheduler_options,
 )
@@ -91,6 +92,7 @@ def compile_model(
     ] = None,
     streams: Streams = None,
     launch_order: LaunchOrder = None,
+    variants: Variants = True,
     graph: Graph = None,
     resident: Resident = None,
     instances: Instances = None,
@@ -127,8 +129,8 @@ def compile_model(
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
-        launch_order=launch_order, graph=graph, resident=resident, instances=instances, processor=processor, threads=threads,
-        parameters="external" if parameters == "file" else parameters,
+        launch_order=launch_order, variants=variants, graph=graph, resident=resident, instances=instances,
+        processor=processor, threads=threads, parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}

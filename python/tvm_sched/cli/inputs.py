@@ -30,15 +30,16 @@ Models = Annotated[
     typer.Argument(
         metavar="MODEL...",
         help="Models: .onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; or one of gpt2-large, "
-        "gpt2-xl, openllama-3b, openllama-7b. Several run at once.",
+        "gpt2-xl, openllama-3b, openllama-7b, llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, mistral-7b. "
+        "Several run at once.",
     ),
 ]
 ModelsOrProblems = Annotated[
     list[Path],
     typer.Argument(
         metavar="MODEL|PROBLEM...",
-        help="Models (.onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; gpt2-large, gpt2-xl, "
-        "openllama-3b, openllama-7b) or problem files (.json). Several run at once.",
+        help="Models (.onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; a name such as "
+        "gpt2-large or llama-3-8b) or problem files (.json). Several run at once.",
     ),
 ]
 ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file (.json).")]
@@ -83,6 +84,14 @@ LaunchOrder = Annotated[
         "--launch-order",
         metavar="depth-first|breadth-first|critical-path|opara",
         help="Order in which kernels start. Default: with several streams what is best by prediction, else the scheduler's.",
+    ),
+]
+Variants = Annotated[
+    bool,
+    typer.Option(
+        "--variants/--no-variants",
+        help="Offer the scheduler several ways to compute fused kernels, such as with their ends apart. Schedulers that do "
+        "not choose take the fused kernels.",
     ),
 ]
 Graph = Annotated[

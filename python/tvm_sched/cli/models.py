@@ -19,17 +19,18 @@ from .output import Output
 from .shapes import ShapeSet, one_shape, parse_constants, parse_shapes, parse_token_sizes
 
 if TYPE_CHECKING:
-    from ..problem import DecoderConfig, OpGraph, Problem, Topology
+    from ..problem import DecoderConfig, Group, OpGraph, Problem, Topology
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What is said of the inputs of models: ``--input-shape``, ``--shape``, ``--constant`` and ``--phase``."""
+    """What is said of models: ``--input-shape``, ``--shape``, ``--constant``, ``--phase`` and ``--variants``."""
 
     input_shape: list[str] | None = None
     shape: list[str] | None = None
     constant: list[str] | None = None
     phase: str = "full"
+    variants: bool = True
 
     def sets(self) -> list[ShapeSet]:
         """All shapes that are given, ``--shape`` as sizes of the symbols ``batch`` and ``tokens``."""
@@ -97,12 +98,12 @@ def load_problem(
         config = configs.get(path)
         if config is not None:
             graph_of = partial(_decoder_graph, out, config, next(sizes), options.phase)
-            problems.append(_on_machine(out, path, topology, graph_of, costs))
+            problems.append(_on_machine(out, path, topology, graph_of, costs, options.variants))
             continue
         given = one_shape(parse_shapes(options.input_shape), "a problem has one")
         if path in named and options.shape:
             given = dict(zip(("batch", "tokens"), next(sizes), strict=True))
-        problems.append(_load_file(out, path, topology, given, options.constants(), costs))
+        problems.append(_load_file(out, path, topology, given, options, costs))
     return merge_problems(problems)
 
 
@@ -120,24 +121,32 @@ def _check_options(options: ModelOptions, sources: Sequence[Path], named: Sequen
             )
 
 
-def _decoder_graph(out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str) -> OpGraph:
+def _decoder_graph(
+    out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str, machine: Topology
+) -> tuple[OpGraph, tuple[Group, ...]]:
     with out.step(f"Making {config.name}"):
-        from ..relax.decoders import decoder_graph
+        from ..relax.decoders import decoder_variants
+        from ..relax.variants import pieces_for
 
-        return decoder_graph(config, *shape, phase=phase)
+        return decoder_variants(config, *shape, phase=phase, pieces=pieces_for(machine))
 
 
 def _on_machine(
-    out: Output, path: Path, topology: str | None, graph_of: Callable[[], OpGraph], costs: str | None
+    out: Output,
+    path: Path,
+    topology: str | None,
+    graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
+    costs: str | None,
+    variants: bool,
 ) -> Problem:
     from ..cost_model import default_cost_model, get_cost_model
-    from ..problem import Problem
+    from ..problem import problem_of
 
     machine = _machine_for(path, topology)
     cost_model = get_cost_model(costs or default_cost_model(machine))
-    graph = graph_of()
+    graph, groups = graph_of(machine)
     with model_warnings(out):
-        return Problem(graph, machine, cost_model(graph, machine))
+        return problem_of(graph, groups if variants and len(machine.devices) > 1 else (), machine, cost_model)
 
 
 def _machine_for(path: Path, topology: str | None) -> Topology:
@@ -153,22 +162,26 @@ def _load_file(
     path: Path,
     topology: str | None,
     shapes: ShapeSet | None,
-    constants: dict[str, Any],
+    options: ModelOptions,
     costs: str | None,
 ) -> Problem:
     """The problem of a model file, or a problem file."""
-    from ..problem import Problem
+    from ..problem import Problem, problem_of
+
+    constants = options.constants()
 
     if not is_problem(path):
         if not path.exists():
             from ..problem.decoder_config import PRESETS
 
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
-        return import_problem(out, path, _machine_for(path, topology), shapes, constants, costs)
+        return import_problem(out, path, _machine_for(path, topology), shapes, constants, costs, options.variants)
     if shapes or constants:
         option = "--input-shape" if shapes else "--constant"
         raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
     problem = Problem.load(path)
+    if not options.variants:
+        problem = problem.resolve({})
     if topology is None and costs is None:
         return problem
     machine = problem.topology if topology is None else load_topology(topology)
@@ -178,7 +191,8 @@ def _load_file(
     if costs is None:
         out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model")
     with model_warnings(out):
-        return Problem(problem.graph, machine, get_cost_model(chosen)(problem.graph, machine))
+        groups = problem.variants.groups if problem.variants else ()
+        return problem_of(problem.graph, groups, machine, get_cost_model(chosen))
 
 
 def packages_for(model: Path) -> AbstractContextManager[None]:
@@ -226,6 +240,7 @@ def import_problem(
     shapes: ShapeSet | None,
     constants: dict[str, Any],
     costs: str | None = None,
+    variants: bool = True,
 ) -> Problem:
     """The problem of a model file."""
     from ..cost_model import get_cost_model
@@ -236,4 +251,6 @@ def import_problem(
         with packages_for(path):
             from ..relax import make_problem
 
-        return make_problem(path, topology, input_shapes=shapes, constants=constants, cost_model=costs)
+        return make_problem(
+            path, topology, input_shapes=shapes, constants=constants, cost_model=costs, variants=variants
+        )

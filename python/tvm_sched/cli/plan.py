@@ -26,6 +26,7 @@ from .inputs import (
     TimelineFile,
     TopologyName,
     TraceFile,
+    Variants,
     check_outputs,
     load_schedule,
     load_timeline,
@@ -58,10 +59,11 @@ def problem(
     constant: ConstantValues = None,
     phase: Phase = "full",
     costs: OptionalCosts = None,
+    variants: Variants = True,
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
-    made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase), costs)
+    made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
     made.save(output)
     out.wrote(output, "problem")
     graph = made.graph
@@ -95,6 +97,7 @@ def schedule(
     costs: OptionalCosts = None,
     streams: Streams = None,
     launch_order: LaunchOrder = None,
+    variants: Variants = True,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -104,11 +107,14 @@ def schedule(
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
-    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
+    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
+    from ..schedule import resolved, with_choice
     from ..streams import choose_launch_order, choose_streams
 
-    chosen = choose_streams(made, solve_aloud(out, made, scheduler, options), streams)
-    chosen = choose_launch_order(made, chosen, launch_order)
+    solved = solve_aloud(out, made, scheduler, options)
+    without, chosen = resolved(made, solved)  # streams know nothing of variants
+    chosen = choose_launch_order(without, choose_streams(without, chosen, streams), launch_order)
+    chosen = with_choice(made, chosen, solved.choice) if made.variants else chosen
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")
@@ -130,16 +136,30 @@ def _show_schedule(
     from ..schedule.simulator import simulate
 
     predicted = simulate(made, chosen)
+    say_choice(out, made, chosen)
     write_views(out, made, chosen, [predicted], report, trace)
     out.show(certificate_table(chosen), lanes_table(made.topology, predicted))
     files = {"schedule": output, "report": report, "trace": trace}
     out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
 
 
+def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
+    """Say in which ways the groups of a problem with variants are computed."""
+    if made.variants is None:
+        return
+    from collections import Counter
+
+    ways = Counter(chosen.choice.get(group.name, group.graph_way) for group in made.variants.groups)
+    said = ", ".join(f"{count} {way}" for way, count in ways.items())
+    out.say(f"{len(made.variants.groups)} groups of operators can be computed in several ways; chosen: {said}")
+
+
 def write_views(
     out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline], report: Path | None, trace: Path | None
 ) -> None:
     """Write the report and the trace that were asked for."""
+    from ..schedule import resolved
+
     if report:
         from ..report.html import Entry, write_report
 
@@ -148,7 +168,7 @@ def write_views(
     if trace:
         from ..report.trace import write_trace
 
-        write_trace(trace, timelines, made, chosen)
+        write_trace(trace, timelines, *resolved(made, chosen))
         out.wrote(trace, "trace")
 
 
@@ -164,6 +184,7 @@ def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, 
         "topology": made.topology.name,
         "scheduler": chosen.scheduler,
         "options": chosen.options,
+        "choice": chosen.choice or chosen.notes.get("choice", {}),
         "latency_ns": predicted.latency_ns,
         "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
         "gap": certificate.gap if certificate else None,
@@ -202,6 +223,7 @@ def simulate(
     check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
     from ..problem import Problem
     from ..report.tables import certificate_table, lanes_table
+    from ..schedule import resolved
     from ..schedule.simulator import simulate as price
     from ..schedule.verifier import verify
 
@@ -210,16 +232,18 @@ def simulate(
     verify(made, chosen)
     predicted = price(made, chosen)
     chosen = _certified(made, chosen)
-    real = [load_timeline(made, path) for path in measured or ()]
+    say_choice(out, made, chosen)
+    without, inner = resolved(made, chosen)  # timelines are of what was chosen
+    real = [load_timeline(without, path) for path in measured or ()]
     if timeline:
         predicted.save(timeline)
         out.wrote(timeline, "timeline")
     write_views(out, made, chosen, [predicted, *real], report, trace)
     out.show(certificate_table(chosen, real), lanes_table(made.topology, predicted))
-    uncertainty = _show_uncertainty(out, made, chosen, samples, seed) if samples else {}
-    _show_useful(out, made, chosen)
+    uncertainty = _show_uncertainty(out, without, inner, samples, seed) if samples else {}
+    _show_useful(out, without, inner)
     files = {"timeline": timeline, "trace": trace, "report": report}
-    said = {**describe(made, chosen, predicted), **uncertainty, "useful_measurements": most_useful_of(made, chosen)}
+    said = {**describe(made, chosen, predicted), **uncertainty, "useful_measurements": most_useful_of(without, inner)}
     out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
 
 

@@ -313,8 +313,3 @@ def _read_parquet(path: str | os.PathLike[str]) -> tuple[bytes, list[dict[str, A
     if head is None:
         raise FormatError(f"{os.fspath(path)}: a Parquet file, but no profile of tvm_sched")
     return head, table.to_pylist()
-
-
-def merge(profiles: Sequence[Profile]) -> dict[str, Measurement]:
-    """Measurements by signature; the last profile wins."""
-    return {row.signature: row for profile in profiles for row in profile.kernels}

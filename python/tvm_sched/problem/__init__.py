@@ -6,20 +6,23 @@ from .cpu import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems
-from .problem import Problem
+from .problem import Problem, problem_of
 from .topology import HOST, Bus, Device, Link, Route, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
+from .variants import Alternative, Group, Variants, all_ways, choose_graph
 
 __all__ = [
     "FORBIDDEN",
     "HOST",
     "MEASURED",
+    "Alternative",
     "Bus",
     "Concurrency",
     "Costs",
     "DecoderConfig",
     "Device",
     "GraphIndex",
+    "Group",
     "Link",
     "OpGraph",
     "Operator",
@@ -29,6 +32,9 @@ __all__ = [
     "Tensor",
     "Topology",
     "Uncertainty",
+    "Variants",
+    "all_ways",
+    "choose_graph",
     "cpu_topology",
     "format_topology",
     "load_topology",
@@ -36,6 +42,7 @@ __all__ = [
     "merge_problems",
     "parse_topology",
     "preset_names",
+    "problem_of",
     "read_topology",
     "write_topology",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,12 @@ class Concurrency:
                     f"utilisation[{int(cores.argmin())}][{d}][0] is {cores.min()}; on a device with {count} threads an "
                     f"operator uses one at least: {1 / count} or more is allowed"
                 )
+
+    def rows(self, operators: Sequence[int]) -> Concurrency:
+        """That of some operators, in the order given; pairs with others are left out."""
+        place = {o: k for k, o in enumerate(operators)}
+        pairs = [(d, place[a], place[b], ns) for d, a, b, ns in self.pairs if a in place and b in place]
+        return Concurrency(self.utilisation[list(operators)], self.serial_share, pairs, self.threads)
 
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""

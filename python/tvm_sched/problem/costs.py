@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,11 @@ class Uncertainty:
             "shared": self.shared.round(4).tolist(),
             "far": self.far.tolist(),
         }
+
+    def rows(self, operators: Sequence[int]) -> Uncertainty:
+        """That of some operators, in the order given."""
+        chosen = list(operators)
+        return Uncertainty(self.low_ns[chosen], self.high_ns[chosen], self.shared[chosen], self.far[chosen])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Uncertainty) and self.to_builtins() == other.to_builtins()
@@ -107,6 +113,18 @@ class Costs:
         """Costs from seconds; infinity stands for "cannot run there"."""
         return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
 
+    def rows(self, operators: Sequence[int]) -> Costs:
+        """The costs of some operators, in the order given; pairs that were measured of others are left out."""
+        chosen = list(operators)
+        together, known = self.concurrency, self.uncertainty
+        return Costs(
+            self.operator_ns[chosen],
+            self.direct_ns[chosen],
+            self.source,
+            together.rows(chosen) if together else None,
+            known.rows(chosen) if known else None,
+        )
+
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file; `FORBIDDEN` becomes None. What is not known is left out, digests depend on it."""
         data: dict[str, Any] = {
@@ -133,6 +151,22 @@ class Costs:
     def __repr__(self) -> str:
         operators, devices = self.operator_ns.shape
         return f"Costs({operators} operators on {devices} devices, source={self.source!r})"
+
+
+def concatenate_costs(parts: Sequence[Costs]) -> Costs:
+    """The costs of several graphs' operators, one after another; what not all of them know of is left out."""
+    known = [part.uncertainty for part in parts if part.uncertainty is not None]
+    uncertainty = None
+    if parts and len(known) == len(parts):
+        low, high = (np.concatenate([getattr(each, name) for each in known]) for name in ("low_ns", "high_ns"))
+        shared, far = (np.concatenate([getattr(each, name) for each in known]) for name in ("shared", "far"))
+        uncertainty = Uncertainty(low, high, shared, far)
+    return Costs(
+        np.concatenate([part.operator_ns for part in parts]),
+        np.concatenate([part.direct_ns for part in parts]),
+        "+".join(dict.fromkeys(part.source for part in parts)),
+        uncertainty=uncertainty,
+    )
 
 
 def _check_uncertainty(said: Uncertainty, operator_ns: npt.NDArray[np.int64]) -> None:

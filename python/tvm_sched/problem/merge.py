@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from ..errors import InputError
-from .costs import Costs
-from .graph import Operator, OpGraph
+from .costs import concatenate_costs
+from .graph import Operator, OpGraph, Tensor
 from .problem import Problem
+from .variants import Group, Variants
 
 
 def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
@@ -57,12 +57,14 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
             )
     if len(problems) == 1:
         return first
-    costs = Costs(
-        np.concatenate([problem.costs.operator_ns for problem in problems]),
-        np.concatenate([problem.costs.direct_ns for problem in problems]),
-        "+".join(dict.fromkeys(problem.costs.source for problem in problems)),
-    )
-    return Problem(merge_graphs([problem.graph for problem in problems]), first.topology, costs)
+    names = _unique([problem.graph.name for problem in problems])
+    known = [(problem.variants, name) for problem, name in zip(problems, names, strict=True) if problem.variants]
+    variants = None
+    if known:
+        groups = [_prefixed_group(group, name) for each, name in known for group in each.groups]
+        variants = Variants(groups, concatenate_costs([each.costs for each, _ in known]))
+    costs = concatenate_costs([problem.costs for problem in problems])
+    return Problem(merge_graphs([problem.graph for problem in problems]), first.topology, costs, variants)
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -80,15 +82,34 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def _prefixed(graph: OpGraph, name: str) -> OpGraph:
+    operators, tensors = _prefixed_operators(graph.operators, name), _prefixed_tensors(graph.tensors, name)
+    return OpGraph(name, operators, tensors, _prefixed_names(graph.outputs, name))
+
+
+def _prefixed_group(group: Group, name: str) -> Group:
     replace = msgspec.structs.replace
+    alternatives = tuple(
+        replace(
+            each, operators=_prefixed_operators(each.operators, name), tensors=_prefixed_tensors(each.tensors, name)
+        )
+        for each in group.alternatives
+    )
+    operators = _prefixed_names(group.operators, name)
+    return replace(group, name=f"{name}/{group.name}", operators=operators, alternatives=alternatives)
 
-    def names(given: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(f"{name}/{each}" for each in given)
 
-    def renamed(o: Operator) -> Operator:
+def _prefixed_names(given: Sequence[str], name: str) -> tuple[str, ...]:
+    return tuple(f"{name}/{each}" for each in given)
+
+
+def _prefixed_operators(given: Sequence[Operator], name: str) -> tuple[Operator, ...]:
+    def prefixed(o: Operator) -> Operator:
+        inputs, outputs = _prefixed_names(o.inputs, name), _prefixed_names(o.outputs, name)
         parts = o.read_bytes and {f"{name}/{tensor}": size for tensor, size in o.read_bytes.items()}
-        return replace(o, name=f"{name}/{o.name}", inputs=names(o.inputs), outputs=names(o.outputs), read_bytes=parts)
+        return msgspec.structs.replace(o, name=f"{name}/{o.name}", inputs=inputs, outputs=outputs, read_bytes=parts)
 
-    operators = tuple(renamed(o) for o in graph.operators)
-    tensors = tuple(replace(tensor, name=f"{name}/{tensor.name}") for tensor in graph.tensors)
-    return OpGraph(name, operators, tensors, names(graph.outputs))
+    return tuple(prefixed(operator) for operator in given)
+
+
+def _prefixed_tensors(given: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
+    return tuple(msgspec.structs.replace(tensor, name=f"{name}/{tensor.name}") for tensor in given)

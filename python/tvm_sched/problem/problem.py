@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +15,12 @@ import numpy.typing as npt
 from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .concurrency import Concurrency
-from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty
+from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import OpGraph
 from .topology import HOST, Route, Topology
+from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 2
+FORMAT, VERSION = "tvm_sched.problem", 3
 
 
 class Problem:
@@ -28,15 +30,18 @@ class Problem:
     ----------
     graph, topology, costs
         ``costs`` has a row for each operator of the graph and a column for each device of the topology.
+    variants : Variants, optional
+        Groups of operators that can be computed in other ways than the graph's. What looks at ``graph`` alone schedules the
+        graph's own ways; a schedule that chooses others names them (`Schedule.choice`), and is one of `resolve`'s problem.
 
     Raises
     ------
     ProblemError
         Shapes that differ, an operator that can run nowhere, an operator whose tensors fit into no device, direct
-        host access faster than the bus that carries its bytes.
+        host access faster than the bus that carries its bytes, variants that do not fit the graph.
     """
 
-    def __init__(self, graph: OpGraph, topology: Topology, costs: Costs) -> None:
+    def __init__(self, graph: OpGraph, topology: Topology, costs: Costs, variants: Variants | None = None) -> None:
         shape = (len(graph.operators), len(topology.devices))
         if not graph.operators and costs.operator_ns.shape[0] == 0:  # no rows in a file, so no columns either
             costs = Costs(np.empty(shape, dtype=np.int64), source=costs.source)
@@ -49,6 +54,37 @@ class Problem:
         for o, operator in enumerate(graph.operators):
             self._check_operator(o, operator.name)
         self._check_total()
+        self.variants = variants if variants is not None and variants.groups else None
+        self._resolved: tuple[dict[str, str], Problem] | None = None  # the last choice
+        if self.variants is not None:
+            self.variants.check(graph, costs)
+            Problem(all_ways(graph, self.variants.groups), topology, concatenate_costs([costs, self.variants.costs]))
+
+    def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
+        """The problem without variants in which each group is computed as it is chosen.
+
+        Parameters
+        ----------
+        choice : mapping of str to str, optional
+            The way of each group, by name; a group that is not named is computed as in the graph.
+
+        Raises
+        ------
+        ProblemError
+            It names a group or a way that is not there.
+        """
+        wanted = dict(choice or {})
+        if self.variants is None:
+            if wanted:
+                raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
+            return self
+        if self._resolved is None or self._resolved[0] != wanted:
+            graph, costs = self.variants.choose(self.graph, self.costs, wanted)
+            resolved = Problem.__new__(Problem)  # its operators were checked when this problem was made
+            resolved.graph, resolved.topology, resolved.costs = graph, self.topology, costs
+            resolved.variants, resolved._resolved = None, None
+            self._resolved = wanted, resolved
+        return self._resolved[1]
 
     def _check_total(self) -> None:
         """No sum of times can leave 64 bits, whatever a schedule does."""
@@ -169,9 +205,10 @@ class Problem:
             "topology": msgspec.to_builtins(self.topology),
             "costs": self.costs.to_builtins(),
         }
-        # Older programs read what they can understand.
         newer = self.costs.uncertainty or any(operator.read_bytes for operator in self.graph.operators)
-        version = VERSION if newer else 1
+        if self.variants is not None:
+            body["variants"] = self.variants.to_builtins()
+        version = VERSION if self.variants else 2 if newer else 1  # older programs read what they understand
         return encode_document(body, FORMAT, version)
 
     @staticmethod
@@ -179,12 +216,8 @@ class Problem:
         """Read and check a document; nothing is returned unless all of it is right."""
         body = convert(decode_document(text, FORMAT, VERSION, where), _ProblemBody, where)
         try:
-            said = body.costs
-            together = said.concurrency
-            concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
-            known = said.uncertainty.build() if said.uncertainty else None
-            costs = Costs(_matrix(said.operator_ns), _matrix(said.direct_ns), said.source, concurrency, known)
-            return Problem(body.graph, body.topology, costs)
+            variants = Variants(body.variants.groups, body.variants.costs.build()) if body.variants else None
+            return Problem(body.graph, body.topology, body.costs.build(), variants)
         except InputError as error:
             raise type(error)(f"{where}: {error}") from None
 
@@ -229,11 +262,24 @@ class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
     concurrency: _ConcurrencyBody | None = None
     uncertainty: _UncertaintyBody | None = None
 
+    def build(self) -> Costs:
+        """With arrays; raises `InputError` for what cannot be."""
+        together = self.concurrency
+        concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
+        known = self.uncertainty.build() if self.uncertainty else None
+        return Costs(_matrix(self.operator_ns), _matrix(self.direct_ns), self.source, concurrency, known)
+
+
+class _VariantsBody(msgspec.Struct, forbid_unknown_fields=True):
+    groups: list[Group]
+    costs: _CostsBody
+
 
 class _ProblemBody(msgspec.Struct, forbid_unknown_fields=True):
     graph: OpGraph
     topology: Topology
     costs: _CostsBody
+    variants: _VariantsBody | None = None
 
 
 def _matrix(rows: list[list[int | None]]) -> Any:
@@ -244,3 +290,22 @@ def _matrix(rows: list[list[int | None]]) -> Any:
     if any(value is not None and value > FORBIDDEN for row in rows for value in row):
         raise ProblemError(f"a latency in the costs is above {FORBIDDEN} ns, the most that 64 bits hold")
     return np.array([[FORBIDDEN if value is None else value for value in row] for row in rows], dtype=np.int64)
+
+
+def problem_of(
+    graph: OpGraph, groups: Sequence[Group], topology: Topology, cost_model: Callable[[OpGraph, Topology], Costs]
+) -> Problem:
+    """The problem of a graph and its groups, with latencies by a cost model.
+
+    Groups are left out where the costs know operators together, or where an alternative fits into no device.
+    """
+    if not groups:
+        return Problem(graph, topology, cost_model(graph, topology))
+    costs, variants = Variants.split(groups, len(graph.operators), cost_model(all_ways(graph, groups), topology))
+    if costs.concurrency is not None:
+        return Problem(graph, topology, costs)
+    plain = Problem(graph, topology, costs)
+    try:
+        return Problem(graph, topology, costs, variants)
+    except ProblemError:  # the graph's own way is there
+        return plain

@@ -21,12 +21,15 @@ PIPELINE = "tvm_sched.pipeline"
 """The pipeline plan (docs/formats/pipeline.md), left by PartitionPipeline."""
 SUBMODELS = "tvm_sched.submodels"
 """A JSON list of lists of operators' names, left by SplitByDominators."""
+CHOICE = "tvm_sched.choice"
+"""A JSON object of groups and the ways in which they are computed, left by Place where the problem had variants."""
 NAME = "tvm_sched.name"
 """Name of the model."""
 TAIL = "tvm_sched.tail"
 """A module of what is not scheduled because its sizes depend on data, left by SplitTail."""
 
 __all__ = [
+    "CHOICE",
     "NAME",
     "PARAMETERS",
     "PIPELINE",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
+from .._library import load_library, without_torch
 
-from .._library import load_library
+with without_torch():  # which a plain import brings along where it is installed
+    import tvm_ffi
 
 load_library()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -13,12 +15,28 @@ from tvm import relax
 
 from ..errors import InputError
 from ..planning import KernelCall
-from ..problem import Operator, OpGraph, Tensor
-from .attributes import NAME
+from ..problem import Group, Operator, OpGraph, Tensor, all_ways, choose_graph
+from .attributes import CHOICE, NAME
 from .flops import count_flops
 from .importers.model import number_of_inputs
 from .kernel_libraries import kernel_flops
 from .read_bytes import count_read_bytes
+from .ways import Member, WayCollector, as_choice, members
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a parameter: from ``begin`` up to ``end`` along an axis."""
+
+    parameter: str
+    axis: int
+    begin: int
+    end: int
+
+    def of(self, value: Any) -> Any:
+        """That part of the parameter's value."""
+        whole = value.numpy()
+        return tvm.runtime.tensor(whole.take(range(self.begin, self.end), self.axis))
 
 
 @dataclass(frozen=True)
@@ -36,6 +54,12 @@ class Extraction:
         Tensors that are parameters, by the name of the argument after the inputs.
     result : nested tuple of str
         What ``main`` returns, as names of tensors.
+    groups : tuple of Group
+        Operators that can be computed in other ways.
+    alternative_calls : tuple of KernelCall
+        One for each operator of their alternatives.
+    parts : dict of str to Part
+        Tensors that are parts of parameters.
     """
 
     graph: OpGraph
@@ -43,6 +67,28 @@ class Extraction:
     arguments: dict[str, tuple[relax.Var, tuple[int, ...]]]
     parameters: dict[str, relax.Var]
     result: Any
+    groups: tuple[Group, ...] = ()
+    alternative_calls: tuple[KernelCall, ...] = ()
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    def resolve(self, choice: Mapping[str, str]) -> Extraction:
+        """The extraction without groups in which each is computed as it is chosen; as in the graph where it is not named."""
+        graph, rows = choose_graph(self.graph, self.groups, choice)
+        every = [*self.calls, *self.alternative_calls]
+        kept = {tensor.name for tensor in graph.tensors}
+        parameters = {name: variable for name, variable in self.parameters.items() if name in kept}
+        parts = {name: part for name, part in self.parts.items() if name in kept}
+        calls = [every[row] for row in rows]
+        return Extraction(graph, calls, self.arguments, parameters, self.result, parts=parts)
+
+    def all_ways(self) -> Extraction:
+        """The operators of all ways at once (`tvm_sched.problem.all_ways`): what kernels are measured with."""
+        graph = all_ways(self.graph, self.groups)
+        calls = [
+            replace(call, inputs=operator.inputs, outputs=operator.outputs)
+            for call, operator in zip((*self.calls, *self.alternative_calls), graph.operators, strict=True)
+        ]
+        return Extraction(graph, calls, self.arguments, self.parameters, self.result, parts=self.parts)
 
 
 def extract(mod: tvm.IRModule) -> Extraction:
@@ -50,13 +96,20 @@ def extract(mod: tvm.IRModule) -> Extraction:
 
     Each ``call_tir``, ``call_dps_packed`` and ``call_pure_packed`` is an operator; tuples, casts of types and other
     names for a value are seen through. The order of operators is the order of the bindings, so the same module always
-    gives the same graph.
+    gives the same graph. Of kernels that can be computed in several ways it has the one that the module's attribute
+    `CHOICE` names, else that of the graph.
 
     Raises
     ------
     InputError
         Something in ``main`` that is no kernel call; the message names the operation, its binding and the reason.
     """
+    choice = json.loads(str(mod.attrs[CHOICE])) if mod.attrs and CHOICE in mod.attrs else {}
+    return extract_variants(mod).resolve(choice)
+
+
+def extract_variants(mod: tvm.IRModule) -> Extraction:
+    """The same with all ways in which groups of operators can be computed."""
     return _Extractor(mod).run()
 
 
@@ -77,6 +130,10 @@ class _Extractor:
     names: Counter[str] = field(default_factory=Counter)
     flops: dict[str, int] = field(default_factory=dict)
     read_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
+    members: dict[relax.Var, Member] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
+    member: Member | None = None  # of the binding at which this is
+    ways: WayCollector = field(default_factory=WayCollector)
 
     def run(self) -> Extraction:
         function = self.mod["main"]
@@ -86,9 +143,11 @@ class _Extractor:
         body = function.body
         if not isinstance(body, relax.SeqExpr):
             body = relax.SeqExpr([], body)
-        for block in body.blocks:
-            for binding in block.bindings:
-                self.values[binding.var] = self._bind(binding)
+        bindings = [binding for block in body.blocks for binding in block.bindings]
+        self.members = members(bindings, body.body)
+        for binding in bindings:
+            self.member = self.members.get(binding.var)
+            self.values[binding.var] = self._bind(binding)
         result = self._value(body.body, "the result of main")
         flat = tuple(dict.fromkeys(flatten(result)))
         if None in flat:
@@ -97,7 +156,8 @@ class _Extractor:
             )
         name = plain(self.mod.attrs[NAME]) if self.mod.attrs and NAME in self.mod.attrs else "model"
         graph = OpGraph(name, tuple(self.operators), tuple(self.tensors.values()), flat)
-        return Extraction(graph, self.calls, self.arguments, self.parameters, result)
+        groups, calls = self.ways.finish()
+        return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts)
 
     def _argument(self, variable: relax.Var, ty: Any, name: str, parameter: bool, way: tuple[int, ...]) -> Any:
         if isinstance(ty, relax.TupleType):
@@ -116,6 +176,8 @@ class _Extractor:
     def _bind(self, binding: relax.Binding) -> Any:
         where = f"binding {binding.var.name!r}"
         value = binding.value
+        if (choice := as_choice(value)) is not None:
+            return self.values[choice.results[0]]
         if isinstance(value, relax.Call):
             return self._call(value, where)
         return self._value(value, where)
@@ -149,6 +211,8 @@ class _Extractor:
             )
         if operation == "relax.call_dps_packed":
             return self._operator(call, _symbol(call.args[0]), call.args[1], where, external=True, packed=False)
+        if operation == "relax.strided_slice" and self.member is not None:
+            return self._part(call, where)
         if operation == "relax.call_pure_packed":
             arguments = relax.Tuple(list(call.args[1:]))
             return self._operator(call, _symbol(call.args[0]), arguments, where, external=True, packed=True)
@@ -162,8 +226,13 @@ class _Extractor:
         if None in inputs:
             raise InputError(f"{where}: {function!r} takes a shape or number as an argument; kernels take tensors only")
         kind = kernel_kind(function)
-        self.names[kind] += 1
-        name = kind if self.names[kind] == 1 else f"{kind}.{self.names[kind]}"
+        if self.member is not None:
+            prefix = f"{self._maker(self.member)}/{self.member.choice.names[self.member.way]}/"
+        else:
+            prefix = ""
+        self.names[prefix + kind] += 1
+        count = self.names[prefix + kind]
+        name = prefix + (kind if count == 1 else f"{kind}.{count}")
         result = self._outputs(call.ty, name, (), where, f"{function!r}")
         outputs = tuple(flatten(result if isinstance(result, tuple) else (result,)))
         if function not in self.flops:
@@ -171,15 +240,37 @@ class _Extractor:
         if not external and function not in self.read_bytes:
             self.read_bytes[function] = count_read_bytes(self.mod[function])
         parts = _read_bytes(inputs, self.read_bytes.get(function, {}))
-        self.operators.append(Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0), parts))
-        self.calls.append(KernelCall(name, function, external, packed, tuple(inputs), outputs))
+        operator = Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0), parts)
+        call = KernelCall(name, function, external, packed, tuple(inputs), outputs)
+        if self.member is not None:
+            self.ways.add(self._maker(self.member), self.member, operator, call)
+        else:
+            self.operators.append(operator)
+            self.calls.append(call)
         return result
+
+    def _part(self, call: relax.Call, where: str) -> str:
+        """The part of a parameter that a way reads."""
+        whole = self._value(call.args[0], where)
+        axis, begin, end = (int(call.args[k].fields[0]) for k in (1, 2, 3))
+        name = self._unique_tensor(f"{whole}/{axis}/{begin}:{end}")
+        self._add_tensor(name, call.ty, "parameter", where)
+        self.parameters[name] = self.parameters[whole]
+        self.parts[name] = Part(whole, axis, begin, end)
+        return name
+
+    def _maker(self, member: Member) -> str:
+        """The operator of the graph that makes what a way makes; it names the group."""
+        made = self.values[member.choice.results[0]]
+        return next(operator.name for operator in reversed(self.operators) if made in operator.outputs)
 
     def _outputs(self, ty: Any, name: str, way: tuple[int, ...], where: str, function: str) -> Any:
         if isinstance(ty, relax.TupleType):
             return tuple(self._outputs(part, name, (*way, k), where, function) for k, part in enumerate(ty.fields))
         if not isinstance(ty, relax.TensorType):
             raise InputError(f"{where}: {function} returns {ty}; kernels return tensors or tuples of them")
+        if self.member is not None and self.member.last:
+            return self.values[self.member.choice.results[0]]
         tensor = self._unique_tensor(f"{name}:{'.'.join(map(str, way)) or 0}")
         self._add_tensor(tensor, ty, "activation", f"{where}: the result of {function}")
         return tensor
@@ -190,15 +281,19 @@ class _Extractor:
             raise InputError(f"{where} is {ty}: its shape depends on data, and a schedule needs static shapes")
         if shape is None:
             raise InputError(
-                f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: --input-shape, "
-                "input_shapes=..., or the pass relax.transform.BindSymbolicVars"
+                f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
+                "--input-shape, or the pass relax.transform.BindSymbolicVars"
             )
         dtype = plain(ty.dtype.dtype)
-        self.tensors[name] = Tensor(name, tensor_bytes(shape, dtype), kind, shape, dtype)
+        made = Tensor(name, tensor_bytes(shape, dtype), kind, shape, dtype)
+        if self.member is not None:
+            self.ways.add_tensor(self._maker(self.member), self.member, made)
+        else:
+            self.tensors[name] = made
 
     def _unique_tensor(self, name: str) -> str:
         candidate, count = name, 1
-        while candidate in self.tensors:
+        while candidate in self.tensors or candidate in self.ways.tensors:
             count += 1
             candidate = f"{name}.{count}"
         return candidate

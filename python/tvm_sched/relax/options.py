@@ -24,7 +24,7 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "streams": (None, *ALLOCATORS, "best"),
     "launch_order": (None, *LAUNCH_ORDERS),
 }
-_OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "graph", "resident", "instances")
+_OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances")
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
 
 
@@ -57,6 +57,9 @@ class CompileOptions:
     launch_order : {"depth-first", "breadth-first", "critical-path", "opara"}, optional
         Order in which kernels start (`tvm_sched.streams.order_launches`). Default: what is best by prediction, the
         scheduler's order among it, where a device has several streams; else the scheduler's.
+    variants : bool
+        Whether the scheduler may choose among several ways to compute fused kernels. Schedulers that do not choose take
+        the fused kernels.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or beside it. ``"auto"`` embeds up to `EMBED_LIMIT` bytes.
     processor : {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
@@ -93,6 +96,7 @@ class CompileOptions:
     measure: bool | None = None
     streams: str | None = None
     launch_order: str | None = None
+    variants: bool = True
     parameters: str = "auto"
     processor: str = "native"
     threads: int | None = None

@@ -30,6 +30,7 @@ from .passes import (
 )
 from .processor import compiling_for, host_target
 from .targets import check_embeds, read_target
+from .variants import pieces_for
 
 
 def pipeline(
@@ -81,13 +82,29 @@ def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOpt
     return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
 
 
+def offers_variants(options: CompileOptions) -> bool:
+    """Whether kernels are offered in several ways: where a schedule chooses, and more than one device can gain by it."""
+    several = len(options.topology.devices) > 1
+    return options.variants and several and options.objective == "latency" and not options.measuring
+
+
+def emulates_gpus(options: CompileOptions) -> bool:
+    """Whether GPUs are emulated: their kernels are those that TVM fuses for GPUs, not those of this CPU's libraries."""
+    return options.backend in (None, "emulated") and any(device.kind != "cpu" for device in options.topology.devices)
+
+
 def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
     """The passes up to a scheduling problem."""
     cost_model = options.cost_model
     if options.measuring and cost_model is None and len(options.topology.devices) == 1:
         cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
     return [
-        LowerToKernels(device_kind="cuda" if options.backend == "cuda" else "cpu"),
+        LowerToKernels(
+            device_kind="cuda" if options.backend == "cuda" else "cpu",
+            libraries=() if emulates_gpus(options) else None,
+            variants=offers_variants(options),
+            pieces=pieces_for(options.topology),
+        ),
         EstimateLatencies(options.topology, cost_model, progress),
     ]
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from ..errors import TvmSchedError
 from ..problem import Problem
-from ..schedule import Schedule, Timeline
+from ..schedule import Schedule, Timeline, resolved
 from ..schedule.simulator import simulate
 from .chart_data import chart_data
 from .page import require_plotly, write_page
-from .sections import entry_section, most_telling, summary_table
+from .sections import View, entry_section, most_telling, summary_table
 
 
 class Entry(NamedTuple):
@@ -33,16 +33,6 @@ class Entry(NamedTuple):
     schedule: Schedule
     timelines: Sequence[Timeline] = ()
     problem: Problem | None = None
-
-
-class View(NamedTuple):
-    """An entry with all that is drawn: its problem, the simulated timeline, and the others."""
-
-    title: str
-    schedule: Schedule
-    problem: Problem
-    predicted: Timeline
-    others: tuple[Timeline, ...]
 
 
 def write_report(
@@ -80,7 +70,7 @@ def write_report(
     write_page(
         path,
         title,
-        [view.problem for view in views],
+        [view.posed for view in views],
         summary=summary_table(views),
         entries=[entry_section(n, view) for n, view in enumerate(views)],
         charts=[chart_data(view.problem, view.schedule, view.predicted, view.others) for view in views],
@@ -90,9 +80,10 @@ def write_report(
 
 
 def _view(entry: Entry, default: Problem) -> View:
-    problem = entry.problem or default
+    posed = entry.problem or default
+    problem, schedule = resolved(posed, entry.schedule)
     predicted = [timeline for timeline in entry.timelines if timeline.source == "simulated"]
     others = tuple(timeline for timeline in entry.timelines if timeline.source != "simulated")
     if not predicted:
-        predicted = [simulate(problem, entry.schedule)]
-    return View(entry.title, entry.schedule, problem, predicted[0], others)
+        predicted = [simulate(problem, schedule)]
+    return View(entry.title, schedule, problem, predicted[0], others, posed)

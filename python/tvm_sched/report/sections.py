@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,10 +16,21 @@ from .drawing import topology_svg
 from .figures import device_of_lane, lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
 
-if TYPE_CHECKING:
-    from .html import View
-
 NONE = '<span class="none">–</span>'
+
+
+class View(NamedTuple):
+    """An entry with all that is drawn: its problem, the simulated timeline, and the others.
+
+    Of a problem with variants, ``problem`` and ``schedule`` are what was chosen; ``posed`` is the problem that was posed.
+    """
+
+    title: str
+    schedule: Schedule
+    problem: Problem
+    predicted: Timeline
+    others: tuple[Timeline, ...]
+    posed: Problem
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:
@@ -52,11 +63,11 @@ def summary_table(views: Sequence[View]) -> str:
     first: dict[str, int] = {}
     longest: dict[str, int] = {}
     for view in views:
-        longest[view.problem.digest] = max(longest.get(view.problem.digest, 1), view.predicted.latency_ns)
+        longest[view.posed.digest] = max(longest.get(view.posed.digest, 1), view.predicted.latency_ns)
     rows = []
     for n, view in enumerate(views):
         latency, certificate = view.predicted.latency_ns, view.schedule.certificate
-        base = first.setdefault(view.problem.digest, latency)
+        base = first.setdefault(view.posed.digest, latency)
         rows.append(
             [
                 f'<a href="#entry-{n}" data-entry="{n}">{escape(view.title)}</a>',
@@ -68,7 +79,7 @@ def summary_table(views: Sequence[View]) -> str:
                 escape(certificate.bound) if certificate else NONE,
                 f"{base / latency:.2f}×" if latency else NONE,
                 format_time(view.schedule.seconds) if view.schedule.seconds else NONE,
-                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[view.problem.digest]),
+                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[view.posed.digest]),
             ]
         )
     return table(head, rows, "summary", numbers=2)
@@ -78,7 +89,7 @@ def most_telling(views: Sequence[View]) -> int:
     """The entry to open first: the one with the largest speed-up over the first of its problem."""
     first: dict[str, int] = {}
     latencies = [max(view.predicted.latency_ns, 1) for view in views]
-    speedups = [first.setdefault(v.problem.digest, ns) / ns for v, ns in zip(views, latencies, strict=True)]
+    speedups = [first.setdefault(v.posed.digest, ns) / ns for v, ns in zip(views, latencies, strict=True)]
     return speedups.index(max(speedups))
 
 

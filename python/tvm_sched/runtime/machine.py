@@ -37,7 +37,7 @@ def versions() -> dict[str, str]:
 
 
 def _installed(packages: tuple[str, ...]) -> dict[str, str]:
-    """Versions by the names of the folders that pip leaves; `importlib.metadata` takes 25 ms to import, before an output."""
+    """Versions by the names of the folders that pip leaves: importing `importlib.metadata` takes 25 ms."""
     heads = {f"{package.replace('-', '_')}-": package for package in packages}
     found: dict[str, str] = {}
     for folder in sys.path:

@@ -2,6 +2,7 @@
 
 from .indexed import ScheduleIndex, Times
 from .residency import Resident, moved_parameters, resident_parameters
+from .resolve import resolved, with_choice
 from .rules import RULES, Violation
 from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Schedule, Transfer
 from .simulator import memory_profile, simulate
@@ -25,7 +26,9 @@ __all__ = [
     "memory_profile",
     "moved_parameters",
     "resident_parameters",
+    "resolved",
     "simulate",
     "verify",
     "violations",
+    "with_choice",
 ]

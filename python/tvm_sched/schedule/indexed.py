@@ -77,7 +77,12 @@ class ScheduleIndex:
 
     @staticmethod
     def of(problem: Problem, schedule: Schedule) -> ScheduleIndex:
-        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks."""
+        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks.
+
+        A schedule that chooses among variants is `resolved` first.
+        """
+        if schedule.choice:
+            raise ScheduleError("the schedule chooses among variants; resolve problem and schedule first (`resolved`)")
         known = schedule.__dict__.get("index")
         if known is None or known.problem is not problem:
             known = schedule.__dict__["index"] = _encode(problem, schedule)
@@ -179,7 +184,7 @@ class ScheduleIndex:
     def violations(self, limit: int) -> list[Violation]:
         """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
         rows = self._asked(lambda: self.native.violations(limit))
-        return [describe(self.problem, self, row) for row in rows]
+        return [describe(self.problem, self.placements, self.transfers, row) for row in rows]
 
     def holdings(self) -> Array:
         """Rows of tensor, device, begin, end: what lies where, from when to when, in nanoseconds."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from ..problem import Problem
+from ..problem import HOST, Problem
 
-if TYPE_CHECKING:
-    from .indexed import ScheduleIndex
+Array = npt.NDArray[np.int64]
 
 COMPILED_RULES = (
     "operator-missing",
@@ -58,15 +58,18 @@ class Violation(msgspec.Struct, frozen=True):
     device: str = ""
 
 
-def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Violation:
-    """The violation that a row of the C++ simulator stands for (``Violations`` in ``cpp/ffi/schedule.cc``)."""
+def describe(problem: Problem, placements: Array, transfers: Array, row: Sequence[int]) -> Violation:
+    """The violation of a schedule that a row of the C++ simulator stands for (``Violations`` in ``cpp/ffi/schedule.cc``).
+
+    The schedule's tables are those of `ScheduleIndex`.
+    """
     rule, o, t, d, other = (int(value) for value in row[:5])
     name = COMPILED_RULES[rule]
     operator = problem.graph.operators[o].name if o >= 0 else ""
     tensor = problem.graph.tensors[t].name if t >= 0 else ""
     device = problem.topology.devices[d].name if d >= 0 else ""
     if name == "deadlock":
-        return _deadlock(problem, index, row[5:])
+        return _deadlock(problem, placements, transfers, row[5:])
     is_device = other >= 0 and name != "operator-forbidden" and not name.startswith("stage")
     source = problem.topology.devices[other].name if is_device else ""
     producer = problem.graph.index.producer[t] if t >= 0 else -1
@@ -103,29 +106,28 @@ def describe(problem: Problem, index: ScheduleIndex, row: Sequence[int]) -> Viol
     return Violation(name, f"rule {name!r}: {sentence}", operator, device)
 
 
-def _deadlock(problem: Problem, index: ScheduleIndex, cycle: Sequence[int]) -> Violation:
+def _deadlock(problem: Problem, placements: Array, transfers: Array, cycle: Sequence[int]) -> Violation:
     """Name the nodes of a cycle; operator and device are those of its first kernel, or of its first transfer."""
-    events = [int(event) for event in cycle]
-    names = [_event(problem, index, event) for event in (*events, events[0])]
-    kernels = [event for event in events if event < len(index.operator)]
+    events, count = [int(event) for event in cycle], placements.shape[1]
+    names = [_event(problem, placements, transfers, event) for event in (*events, events[0])]
+    kernels = [event for event in events if event < count]
     if kernels:
-        operator = problem.graph.operators[index.operator[kernels[0]]].name
-        device = problem.topology.devices[index.device[kernels[0]]].name
+        o, d = placements[:2, kernels[0]]
+        operator = problem.graph.operators[o].name
     else:
-        operator = ""
-        device = problem.topology.devices[index.transfer_device[events[0] - len(index.operator)]].name
+        operator, d = "", transfers[3, events[0] - count]
+    device = problem.topology.devices[d].name
     shown = names if len(names) <= 12 else [*names[:6], f"({len(names) - 11} more)", *names[-5:]]
     message = f"rule 'deadlock': each of these waits for the one before it: {' -> '.join(shown)}"
     return Violation("deadlock", message, operator, device)
 
 
-def _event(problem: Problem, index: ScheduleIndex, event: int) -> str:
+def _event(problem: Problem, placements: Array, transfers: Array, event: int) -> str:
     operators, tensors, devices = problem.graph.operators, problem.graph.tensors, problem.topology.devices
-    if event < len(index.operator):
-        return f"operator {operators[index.operator[event]].name!r} on {devices[index.device[event]].name!r}"
-    x = event - len(index.operator)
-    target = devices[index.transfer_device[x]].name
-    tensor = tensors[index.transfer_item[x]].name
-    if index.transfer_kind[x] == index.LOAD:
-        return f"load of {tensor!r} into {target!r}"
-    return f"copy of {tensor!r} from {devices[index.transfer_source[x]].name!r} to {target!r}"
+    if event < placements.shape[1]:
+        o, d = placements[:2, event]
+        return f"operator {operators[o].name!r} on {devices[d].name!r}"
+    _, t, source, target, _ = transfers[:, event - placements.shape[1]]
+    if source == HOST:
+        return f"load of {tensors[t].name!r} into {devices[target].name!r}"
+    return f"copy of {tensors[t].name!r} from {devices[source].name!r} to {devices[target].name!r}"

@@ -147,6 +147,9 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     certificate : Certificate or None
     notes : dict
         What else its maker says of it, for people: `anytime` says to what latency each improver came.
+    choice : dict of str to str
+        Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers are
+        then of the problem that `tvm_sched.schedule.resolved` makes.
     """
 
     problem: str
@@ -157,6 +160,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     seconds: float = 0.0
     certificate: Certificate | None = None
     notes: dict[str, Any] = {}
+    choice: dict[str, str] = {}
 
     def replace(self, **changes: Any) -> Schedule:
         """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""
@@ -167,7 +171,10 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     def to_json(self) -> bytes:
         """The schedule as a JSON document, see ``docs/formats/schedule.md``."""
-        return encode_document(self, FORMAT, VERSION)
+        body = msgspec.to_builtins(self)
+        if not self.choice:
+            del body["choice"]
+        return encode_document(body, FORMAT, VERSION)
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "schedule") -> Schedule:

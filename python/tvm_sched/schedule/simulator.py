@@ -11,6 +11,7 @@ from ..problem import Problem
 from ._compiled import operator_bytes
 from .indexed import ScheduleIndex, Times
 from .residency import Resident, resident_parameters
+from .resolve import resolved
 from .schedule import Schedule
 from .timeline import Event, Timeline
 
@@ -18,7 +19,7 @@ from .timeline import Event, Timeline
 def simulate(
     problem: Problem, schedule: Schedule, resident: Resident = 0.0, *, other_problem: bool = False
 ) -> Timeline:
-    """The timeline that a schedule has by ``docs/model.md``.
+    """The timeline that a schedule has by ``docs/model.md``; of a problem with variants, it is that of what was chosen.
 
     Parameters
     ----------
@@ -42,6 +43,7 @@ def simulate(
             f"the schedule was made for problem {schedule.problem!r}, and this is {problem.digest!r}; simulate(..., "
             "other_problem=True) prices it all the same"
         )
+    problem, schedule = resolved(problem, schedule)
     index = ScheduleIndex.of(problem, schedule)
     names = resident_parameters(problem, schedule, resident)
     if not names:
@@ -107,6 +109,7 @@ def memory_profile(problem: Problem, schedule: Schedule) -> list[list[tuple[int,
     ScheduleError
         As `simulate`.
     """
+    problem, schedule = resolved(problem, schedule)
     index = ScheduleIndex.of(problem, schedule)
     _ = index.times  # says which rule is broken, with names
     profile: list[list[tuple[int, int]]] = [[] for _ in problem.topology.devices]

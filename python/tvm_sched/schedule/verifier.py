@@ -12,6 +12,7 @@ from ..problem import Problem
 from .contiguity import contiguity_violations
 from .indexed import ScheduleIndex
 from .residency import Resident, resident_parameters
+from .resolve import resolved
 from .rules import RULES, Violation
 from .schedule import Schedule
 
@@ -64,6 +65,7 @@ def _find(
             f"rule 'problem': the schedule was made for problem {schedule.problem!r}, this is {problem.digest!r}",
         )
     try:
+        problem, schedule = resolved(problem, schedule)
         index = ScheduleIndex.of(problem, schedule)
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..problem import Problem
 from ..registry import NoOptions
 from ..schedule import Schedule
 from .common import native
+from .common.variants import over_variants
 from .registry import register
 
 
@@ -15,14 +18,15 @@ def heft(problem: Problem, options: NoOptions) -> Schedule:
 
     Topcuoglu, Hariri and Wu, *Performance-effective and low-complexity task scheduling for heterogeneous computing* (IEEE
     TPDS 13, 2002). Ranks are of mean times, as there. What is added: loads of parameters and copies take their turns on
-    buses and links, also in gaps, and direct host access is tried beside loading. O(tensors read x devices x gaps).
+    buses and links, also in gaps, and direct host access is tried beside loading. O(tensors read x devices x gaps). Of
+    variants it takes those with which its schedule is fastest, tried class after class of like groups.
 
     Raises
     ------
     InfeasibleError
         The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
     """
-    return native.fit(native.list_order(problem, native.HEFT)).to_schedule()
+    return over_variants(problem, partial(_list_schedule, native.HEFT))
 
 
 @register("peft")
@@ -37,4 +41,8 @@ def peft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         As `heft`.
     """
-    return native.fit(native.list_order(problem, native.PEFT)).to_schedule()
+    return over_variants(problem, partial(_list_schedule, native.PEFT))
+
+
+def _list_schedule(method: int, problem: Problem) -> Schedule:
+    return native.fit(native.list_order(problem, method)).to_schedule()

@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..problem import Problem
 from ..progress import Progress
 from ..registry import Method, Methods
-from ..schedule import Certificate, Schedule, ScheduleIndex
+from ..schedule import Certificate, Schedule, ScheduleIndex, resolved
 from ..schedule._compiled import compiled
 from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
@@ -97,7 +97,7 @@ def certificate(problem: Problem, schedule: Schedule) -> Certificate:
     SchedulerError
         A lower bound is above its latency, which would be a fault of ours.
     """
-    latency, bound = ScheduleIndex.of(problem, schedule).times.latency_ns, lower_bound(problem)
+    latency, bound = ScheduleIndex.of(*resolved(problem, schedule)).times.latency_ns, lower_bound(problem)
     claimed = schedule.certificate.status if schedule.certificate else ""
     status = final_status(claimed, latency, Proof(bound.ns, bound.name, provable(bound.ns)))
     return Certificate(latency, bound.ns, bound.name, status)

@@ -6,6 +6,7 @@ from .problems import random_problem
 from .schedules import random_schedule
 from .streams import random_concurrency, random_stages, random_streams
 from .topologies import random_topology
+from .variants import random_variants
 
 __all__ = [
     "in_pieces",
@@ -17,5 +18,6 @@ __all__ = [
     "random_stages",
     "random_streams",
     "random_topology",
+    "random_variants",
     "reorder_loads",
 ]

@@ -17,13 +17,17 @@ class Lane(Result, frozen=True):
 
 
 class PricedSchedule(Result, frozen=True):
-    """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it."""
+    """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it.
+
+    ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants.
+    """
 
     problem: str
     model: str
     topology: str
     scheduler: str
     options: dict[str, Any]
+    choice: dict[str, str]
     latency_ns: int
     lower_bound_ns: int | None
     gap: float | None

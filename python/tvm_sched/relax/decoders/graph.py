@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax
 
 from ...errors import InputError
-from ...problem import OpGraph
+from ...problem import Group, OpGraph
 from ...problem.decoder_config import DecoderConfig
 from ..attributes import NAME
-from ..graph import get_graph
+from ..graph import extract_variants
 from ..passes.lower import LowerToKernels
 from .layers import Decoder
 
@@ -59,8 +61,27 @@ def decoder_graph(
     Kernel libraries for CPUs take part in no graph without values: operators are those of TVM's own fusion everywhere, so
     that the same configuration gives the same graph on every machine.
     """
-    lower = tvm.transform.Sequential([LowerToKernels(schedule=False, libraries=())])
-    return get_graph(lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype)))
+    return decoder_variants(config, batch, tokens, phase=phase, dtype=dtype)[0]
+
+
+def decoder_variants(
+    config: DecoderConfig,
+    batch: int,
+    tokens: int,
+    *,
+    phase: str = "full",
+    dtype: str = "float32",
+    pieces: Sequence[int] = (),
+) -> tuple[OpGraph, tuple[Group, ...]]:
+    """`decoder_graph`, and the groups of its operators that can be computed in other ways.
+
+    Products may be cut into any of so many ``pieces``.
+    """
+    lower = tvm.transform.Sequential(
+        [LowerToKernels(schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True)]
+    )
+    found = extract_variants(lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype)))
+    return found.graph, found.groups
 
 
 def _check(config: DecoderConfig, batch: int, tokens: int, phase: str, dtype: str) -> None:

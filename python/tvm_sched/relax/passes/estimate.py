@@ -10,10 +10,10 @@ import tvm
 from ...cost_model import default_cost_model, get_cost_model
 from ...cost_model.calibrated_model import NAME as CALIBRATED
 from ...cost_model.calibrated_model import is_of_this_machine
-from ...problem import Costs, OpGraph, Problem, Topology, load_topology
+from ...problem import Costs, OpGraph, Topology, load_topology, problem_of
 from ...progress import Progress
 from ..attributes import PROBLEM, leave
-from ..graph import get_graph
+from ..graph import extract_variants
 from ..profiling.other_load import OtherLoad
 
 
@@ -21,7 +21,8 @@ from ..profiling.other_load import OtherLoad
 class EstimateLatencies:
     """Make the scheduling problem: operator graph, topology and the latency of each operator on each device.
 
-    Reads ``main``, lowered to kernels; leaves the problem as a JSON document in the attribute ``tvm_sched.problem``.
+    Reads ``main``, lowered to kernels, with all ways in which they can be computed; leaves the problem as a JSON
+    document in the attribute ``tvm_sched.problem``.
 
     Parameters
     ----------
@@ -49,12 +50,12 @@ class EstimateLatencies:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        graph = get_graph(mod)
-        if self.measures and graph.operators:
+        calls = extract_variants(mod)
+        costs = self.cost_model
+        if self.measures and calls.graph.operators:
             from ..profiling.calibration import calibrated_costs
 
-            costs = calibrated_costs(mod, self.topology, self.progress, self.load)
-        else:
-            costs = self.cost_model(graph, self.topology)
-        problem = Problem(graph, self.topology, costs)
-        return leave(mod, PROBLEM, problem)
+            def costs(graph: OpGraph, topology: Topology) -> Costs:
+                return calibrated_costs(mod, topology, self.progress, self.load, calls.all_ways())
+
+        return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs))

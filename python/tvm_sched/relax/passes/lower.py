@@ -13,6 +13,7 @@ from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_const
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
 from ..tail import tail_operators
+from ..variants import offer_variants
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
 from .split_tail import split_tail
@@ -43,6 +44,13 @@ class LowerToKernels:
         Whether kernels get loops that suit a CPU (`tvm_sched.relax.kernels`); without it they are TVM's default.
     device_kind : {"cpu", "cuda"}
         What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
+    variants : bool
+        Whether ``main`` holds other ways to compute fused kernels, too (`tvm_sched.relax.variants`), of which `Place`
+        chooses.
+    pieces : sequence of int
+        Numbers of pieces into which products with weights may be cut then.
+    unbound : bool
+        Whether weights without values may be cut: for scheduling alone.
 
     Raises
     ------
@@ -56,8 +64,14 @@ class LowerToKernels:
         schedule: bool = True,
         libraries: Sequence[str] | None = None,
         device_kind: str = "cpu",
+        variants: bool = False,
+        pieces: Sequence[int] = (),
+        unbound: bool = False,
     ) -> None:
         self.fold = fold
+        self.variants = variants
+        self.pieces = tuple(pieces)
+        self.unbound = unbound
         self.device_kind = device_kind
         self.libraries = libraries
         self.schedule = schedule
@@ -78,13 +92,30 @@ class LowerToKernels:
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             mod, claimed = _claim(mod, libraries, names)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
-            mod = _lower(mod)
+            mod = self._lower(mod)
         mod, constants = _lift(mod, names)
         del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
+
+    def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
+        transform = relax.transform
+        fused = tvm.transform.Sequential(
+            [
+                relax.backend.DispatchSampling(),
+                relax.backend.DispatchSortScan(),
+                transform.LegalizeOps(),
+                transform.AnnotateTIROpPattern(),
+                transform.FoldConstant(),
+                transform.FuseOps(),
+            ]
+        )(mod)
+        if self.variants:
+            fused = offer_variants(fused, self.pieces, self.unbound)
+        last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
+        return tvm.transform.Sequential(last)(fused)
 
 
 def _tell_tail(mod: tvm.IRModule) -> None:
@@ -115,23 +146,6 @@ def _claim(mod: tvm.IRModule, libraries: Sequence[str], names: Names) -> tuple[t
         mod = get_library(name).claim(mod, kernels, names)
         claimed.append(kernels)
     return mod, claimed
-
-
-def _lower(mod: tvm.IRModule) -> tvm.IRModule:
-    transform = relax.transform
-    return tvm.transform.Sequential(
-        [
-            relax.backend.DispatchSampling(),
-            relax.backend.DispatchSortScan(),
-            transform.LegalizeOps(),
-            transform.AnnotateTIROpPattern(),
-            transform.FoldConstant(),
-            transform.FuseOps(),
-            transform.FuseTIR(),
-            transform.CanonicalizeBindings(),
-            transform.DeadCodeElimination(),
-        ]
-    )(mod)
 
 
 def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:

@@ -11,10 +11,11 @@ import tvm
 
 from ...errors import InputError
 from ...problem import Problem
-from ...schedule import Schedule
+from ...schedule import Schedule, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
-from ..attributes import SCHEDULE, SUBMODELS, get_problem, leave
+from ..attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
+from ..graph import extract
 from ..options import SCHEDULER
 
 
@@ -23,7 +24,9 @@ class Place:
     """Choose the device of each operator, how each parameter gets there, and the order of everything.
 
     Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
-    submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``.
+    submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the
+    ways that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these ways
+    alone.
 
     Parameters
     ----------
@@ -54,10 +57,10 @@ class Place:
         """Transform a module."""
         problem = get_problem(mod)
         if self.schedule is not None:
-            return leave(mod, SCHEDULE, _of_problem(self.schedule, problem))
+            return _leave(mod, problem, _of_problem(self.schedule, problem))
         sizes, submodels = self._submodels(mod)
         schedule = solve(problem, self.scheduler, {**sizes, **self.options}, self.progress, submodels=submodels)
-        return leave(mod, SCHEDULE, schedule)
+        return _leave(mod, problem, schedule)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:
         """The sizes with which `SplitByDominators` split, and the operators of each submodel, where they count."""
@@ -68,6 +71,29 @@ class Place:
         sizes = {name: value for name, value in left["options"].items() if name in known}
         other = any(name in self.options and int(self.options[name]) != value for name, value in sizes.items())
         return ({}, None) if other or not sizes else (sizes, left["submodels"])
+
+
+def _leave(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRModule:
+    """The module with a schedule of its problem, and with what that chose among variants."""
+    if problem.variants is None:
+        return leave(mod, SCHEDULE, schedule)
+    chosen, without = resolved(problem, schedule)
+    without = without.replace(notes=without.notes | ({"choice": schedule.choice} if schedule.choice else {}))
+    mod = _with_parts(mod.with_attr(CHOICE, json.dumps(schedule.choice)))
+    return leave(leave(mod, PROBLEM, chosen), SCHEDULE, without)
+
+
+def _with_parts(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the values of the parts of parameters that its kernels read."""
+    parts = extract(mod).parts
+    values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
+    for part in parts.values():
+        if part.parameter not in values:
+            raise InputError(
+                f"the schedule cuts parameter {part.parameter!r}, which has no value; bind it, or compile without variants"
+            )
+    cut = {name: part.of(values[part.parameter]) for name, part in parts.items()}
+    return mod.with_attr(PARAMETERS, {**values, **cut}) if cut else mod
 
 
 def _of_problem(schedule: Schedule, problem: Problem) -> Schedule:

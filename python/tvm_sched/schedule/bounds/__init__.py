@@ -16,6 +16,7 @@ from ...problem import Problem
 from .bus import bus_bound
 from .device_work import device_work_bound
 from .relaxation import Relaxation
+from .variants import without_variants
 
 MARGIN = 1e-9
 """Relative slack for floating-point sums, so that rounding never lifts a bound above the truth."""
@@ -43,6 +44,9 @@ _known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
 
 def lower_bound(problem: Problem) -> Bound:
     """The best of all bounds; the second call for the same problem costs nothing.
+
+    Of a problem with variants it holds for all choices: it is that of a problem that is no harder than any of them
+    (`tvm_sched.schedule.bounds.variants`).
 
     Parameters
     ----------
@@ -79,9 +83,10 @@ def lower_bound(problem: Problem) -> Bound:
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     """Each bound, in order of `lower_bound`'s notes."""
     if isinstance(relaxation, Problem):
-        if not relaxation.graph.operators:
+        relaxed = without_variants(relaxation)
+        if not relaxed.graph.operators:
             return [Bound(0, "critical path")]
-        relaxation = Relaxation(relaxation)
+        relaxation = Relaxation(relaxed)
     return [
         Bound(_floor(_critical_path(relaxation)), "critical path"),
         Bound(_floor(device_work_bound(relaxation)), "device work"),

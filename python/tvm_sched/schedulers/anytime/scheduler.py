@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from ...anytime import Budget, Turn, budget_of, improve
-from ...errors import require_at_least
+from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
-from ...schedule import Certificate, Schedule
+from ...schedule import INTERRUPTED, Certificate, Schedule, simulate, with_choice
 from ..common.native import nothing_contends
 from ..registry import SCHEDULERS, register
 from .improvers import Annealing, Blocks, LocalSearch
 from .rules import groups
 from .starts import ALWAYS, ListScheduling, LowerBound, QuickMethods, quick_methods
 from .state import ScheduleState
+from .variants import SHARE, choose
 
 TIME_LIMIT = 20.0
 """Seconds, where neither time nor work is limited."""
@@ -72,15 +75,59 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     blocks of operators and local search over events each have a share of the work; where the costs know operators
     together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
 
+    Of a problem with variants, list scheduling chooses among the ways first (`tvm_sched.schedulers.anytime.variants`),
+    with a fifth of the work; the rest goes on with what it chose, and with the graph's own ways where these are nearly
+    as fast.
+
     Raises
     ------
     InfeasibleError
         No schedule within the devices' memory was found.
     """
-    budget, state = options.budget(), ScheduleState(problem, options.seed)
-    status = improve(state, turns(problem, options, budget.work), budget)
-    schedule = state.answer()
-    return schedule.replace(certificate=Certificate.unchecked(status))
+    budget = options.budget()
+    if problem.variants is None:
+        return _search(problem, options, budget)[0]
+    return _search_variants(problem, options, budget)
+
+
+def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) -> Schedule:
+    """The best schedule of the choices that list scheduling found; of the graph's own ways where these have none."""
+    choosing = budget.part(SHARE * budget.work)
+    choosing.deadline = min(budget.deadline, time.monotonic() + SHARE * budget.seconds)
+    choices, interrupted = choose(problem, choosing, options.seed)
+    if interrupted:
+        budget = Budget(0.0, time.monotonic())
+    found: list[Schedule] = []
+    refusals: list[InfeasibleError] = []
+    for k, choice in enumerate(choices if {} in choices else [*choices, {}]):
+        if k == len(choices) and found:
+            break
+        part = budget.part(budget.left / max(len(choices) - k, 1))
+        try:
+            schedule, done = _search(problem.resolve(choice), options, part, bound_of=problem)
+        except InfeasibleError as error:
+            refusals.append(error)
+            continue
+        found.append(with_choice(problem, schedule, choice))
+        if done or interrupted:
+            break
+    if not found:
+        raise refusals[0]
+    best = min(found, key=lambda schedule: simulate(problem, schedule).latency_ns)
+    return best.replace(certificate=INTERRUPTED) if interrupted else best
+
+
+def _search(
+    problem: Problem, options: AnytimeOptions, budget: Budget, bound_of: Problem | None = None
+) -> tuple[Schedule, bool]:
+    """The search on a problem without variants, and whether no other is of use: it is proved, or was interrupted.
+
+    ``bound_of`` is the problem whose bound holds, with more ways.
+    """
+    state = ScheduleState(problem, options.seed)
+    status = improve(state, turns(problem, options, budget.work, bound_of), budget)
+    schedule = state.answer().replace(certificate=Certificate.unchecked(status))
+    return schedule, state.proved or status == "interrupted"
 
 
 SCHEDULERS.alias("auto", "anytime")
@@ -92,8 +139,10 @@ SCHEDULERS.alias(
 )
 
 
-def turns(problem: Problem, options: AnytimeOptions, work: float) -> list[Turn[ScheduleState]]:
-    """The improvers for a problem, with their shares of the work."""
+def turns(
+    problem: Problem, options: AnytimeOptions, work: float, bound_of: Problem | None = None
+) -> list[Turn[ScheduleState]]:
+    """The improvers for a problem, with their shares of the work; the bound is that of ``bound_of``, by default its own."""
     index, topology = problem.graph.index, problem.topology
     loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
     stages = problem.costs.concurrency is not None and options.stage > 1
@@ -105,7 +154,7 @@ def turns(problem: Problem, options: AnytimeOptions, work: float) -> list[Turn[S
     found: list[Turn[ScheduleState]] = [
         Turn(QuickMethods(ALWAYS, options.stage)),
         Turn(ListScheduling()),
-        Turn(LowerBound()),
+        Turn(LowerBound(bound_of)),
         Turn(QuickMethods(quick_methods(problem, work), options.stage)),
     ]
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]

@@ -121,13 +121,22 @@ class QuickMethods:
 
 
 class LowerBound:
-    """The lower bound, which takes seconds for thousands of operators and so comes behind the first schedules."""
+    """The lower bound, which takes seconds for thousands of operators and so comes behind the first schedules.
+
+    Parameters
+    ----------
+    bound_of : Problem, optional
+        The problem with variants of which the state's is one choice: its bound holds for both.
+    """
 
     name = ""
 
+    def __init__(self, bound_of: Problem | None = None) -> None:
+        self._bound_of = bound_of
+
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """All of it."""
-        bound = lower_bound(state.problem)
+        bound = lower_bound(self._bound_of or state.problem)
         state.raise_bound(bound.ns, bound.name)
         return False
 

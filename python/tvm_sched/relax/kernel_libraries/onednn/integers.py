@@ -2,9 +2,9 @@
 
 Importers write them on wider types, less their zero points: ``conv2d(astype(x) - zero, weights)``. The kernel reads ``x``
 itself; the sums are the same, whatever zero points there are. Where a model dequantises before it convolves
-(``conv2d((astype(x) - zero) * scale, weights)``, ONNX's QDQ form), weights that are integers times a scale for each output are
-taken apart, and the scales multiply the sums. What follows (bias, scales, rounding) is elementwise and left to the compiler,
-which fuses it into one step. Only for processors with AVX512-VNNI, AVX-VNNI or AMX: on others oneDNN's sums
+(``conv2d((astype(x) - zero) * scale, weights)``, ONNX's QDQ form), weights that are integers times a scale for each output
+are taken apart, and the scales multiply the sums. What follows (bias, scales, rounding) is elementwise and left to the
+compiler, which fuses it into one step. Only for processors with AVX512-VNNI, AVX-VNNI or AMX: on others oneDNN's sums
 saturate, and the wider types compute.
 """
 
@@ -71,8 +71,9 @@ def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
     name = operation(call)
     if dtype_of(call) not in SUMS or (name != "matmul" and name not in CONVOLUTIONS) or not _has_instructions():
         return None
-    value, source = constant_value(rewriter.resolve(call.args[1])), _source(rewriter, call.args[0])
-    if value is None or source is None or shape_of(call) is None:
+    source = _source(rewriter, call.args[0])
+    value = None if source is None else _known(rewriter, call.args[1])
+    if source is None or value is None or shape_of(call) is None:
         return None
     weights, scale = _bytes(value), source.scale
     if scale is not None:
@@ -121,9 +122,10 @@ def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     """Whether `integer_product` may find one once channels are last."""
     if dtype_of(call) not in SUMS or not _has_instructions():
         return False
-    weights = _bytes(constant_value(rewriter.resolve(call.args[1])))
-    found = None if weights is None else _source(rewriter, call.args[0])
-    return found is not None and _number(found.zero) is not None
+    found = _source(rewriter, call.args[0])
+    if found is None or _number(found.zero) is None:
+        return False
+    return _bytes(_known(rewriter, call.args[1])) is not None
 
 
 def dtype_of(expr: Any) -> str:
@@ -139,6 +141,25 @@ def _has_instructions() -> bool:
 
 def _is_exact(name: str) -> bool:
     return ("vnni" in name or "amx" in name) and "ref" not in name
+
+
+def _known(rewriter: Rewriter, expr: Any) -> Any:
+    """The value of a constant, or of 8-bit weights made wider: the compiler leaves large ones to the run."""
+    expr = rewriter.resolve(expr)
+    call = rewriter.defined(expr)
+    if call is None:
+        return constant_value(expr)
+    name = operation(call)
+    if name not in ("astype", "subtract", "multiply", "permute_dims") or shape_of(call) is None:
+        return None
+    values = [_known(rewriter, argument) for argument in call.args]
+    if any(value is None for value in values):
+        return None
+    if name == "astype":
+        return values[0].astype(dtype_of(call))
+    if name == "permute_dims":
+        return values[0].transpose([int(a) for a in call.attrs.axes] if call.attrs.axes is not None else None)
+    return values[0] - values[1] if name == "subtract" else values[0] * values[1]
 
 
 def _bytes(value: Any) -> Any:

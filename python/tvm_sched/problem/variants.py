@@ -1,0 +1,259 @@
+"""Variants: groups of operators that can be computed in several ways, of which a schedule chooses one each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import rustworkx as rx
+
+from ..errors import ProblemError
+from .costs import Costs, concatenate_costs
+from .graph import Operator, OpGraph, Tensor
+
+
+class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way to compute a group other than that of the graph.
+
+    Parameters
+    ----------
+    name : str
+        Unique in its group, such as ``"apart"`` or ``"columns/4"``.
+    operators : tuple of Operator
+        They make the tensors of the group that others read, of the same names, and read no activation from outside that
+        the group's operators in the graph do not read.
+    tensors : tuple of Tensor
+        Those that only this alternative has: activations between its operators, and parts of parameters.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    tensors: tuple[Tensor, ...] = ()
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Operators of a graph that can be computed in several ways.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the problem.
+    operators : tuple of str
+        Operators of the graph; no other group has them.
+    alternatives : tuple of Alternative
+    graph_way : str
+        What the way of the graph itself is called.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+    graph_way: str = "fused"
+
+    def __post_init__(self) -> None:
+        names = [self.graph_way, *(alternative.name for alternative in self.alternatives)]
+        if not self.operators or not self.alternatives:
+            raise ProblemError(
+                f"group {self.name!r} has no operators or no alternatives; it needs one of each at least"
+            )
+        if len(set(names)) < len(names) or not all(names):
+            raise ProblemError(f"the ways of group {self.name!r} are {names}; each has a name of its own")
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Names of all ways, the graph's first."""
+        return (self.graph_way, *(alternative.name for alternative in self.alternatives))
+
+
+class Variants:
+    """The groups of a problem, and what the operators of their alternatives cost.
+
+    Parameters
+    ----------
+    groups : iterable of Group
+    costs : Costs
+        A row for each operator of each alternative, in their order; a column for each device.
+    """
+
+    __slots__ = ("costs", "groups")
+
+    def __init__(self, groups: Iterable[Group], costs: Costs) -> None:
+        self.groups, self.costs = tuple(groups), costs
+
+    @staticmethod
+    def split(groups: Iterable[Group], operators: int, costs: Costs) -> tuple[Costs, Variants]:
+        """Costs of the graph's ``operators`` first, then of the alternatives', as two: those of `all_ways` of the groups."""
+        rows = range(costs.operator_ns.shape[0])
+        return costs.rows(rows[:operators]), Variants(groups, costs.rows(rows[operators:]))
+
+    def to_builtins(self) -> dict[str, Any]:
+        """Plain data for a problem file."""
+        return {"groups": msgspec.to_builtins(self.groups), "costs": self.costs.to_builtins()}
+
+    def choose(self, graph: OpGraph, costs: Costs, choice: Mapping[str, str]) -> tuple[OpGraph, Costs]:
+        """The graph and the costs in which each group is computed as it is chosen (`choose_graph`)."""
+        chosen, rows = choose_graph(graph, self.groups, choice)
+        return chosen, concatenate_costs([costs, self.costs]).rows(rows)
+
+    def check(self, graph: OpGraph, costs: Costs) -> None:
+        """Raise `ProblemError` where the groups do not fit the graph, or the costs the groups."""
+        count = sum(len(a.operators) for group in self.groups for a in group.alternatives)
+        if self.costs.operator_ns.shape != (count, costs.operator_ns.shape[1]):
+            raise ProblemError(
+                f"costs of the variants are {self.costs.operator_ns.shape}; there are {count} operators in the alternatives "
+                f"and {costs.operator_ns.shape[1]} devices"
+            )
+        if costs.concurrency is not None or self.costs.concurrency is not None:
+            raise ProblemError(
+                "a problem has variants, or costs that know operators together, not both; leave the variants out"
+            )
+        taken: dict[str, str] = {}
+        for group in self.groups:
+            for name in group.operators:
+                if name not in graph.index.operator_id:
+                    raise ProblemError(f"group {group.name!r} names operator {name!r}, which the graph does not have")
+                if name in taken:
+                    raise ProblemError(f"operator {name!r} is in groups {taken[name]!r} and {group.name!r}")
+                taken[name] = group.name
+        if len({group.name for group in self.groups}) < len(self.groups):
+            raise ProblemError("two groups have one name; each has its own")
+        _check_convex(graph, taken)
+        for group in self.groups:
+            _check_interfaces(graph, group)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Variants) and (self.groups, self.costs) == (other.groups, other.costs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, str]) -> tuple[OpGraph, list[int]]:
+    """The graph in which each group is computed as it is chosen, as in the graph where it is not named.
+
+    An alternative's operators stand in the place of the group's first operator. Activations and parameters that nothing
+    makes or reads any more are left out.
+
+    Returns
+    -------
+    (OpGraph, list of int)
+        For each operator its position in `all_ways`.
+
+    Raises
+    ------
+    ProblemError
+        The choice names a group or a way that is not there.
+    """
+    first: dict[str, tuple[Alternative, int]] = {}
+    replaced: set[str] = set()
+    tensors: list[Tensor] = []
+    count = len(graph.operators)
+    for group, way in zip(groups, _ways(groups, choice), strict=True):
+        for k, alternative in enumerate(group.alternatives, 1):
+            if k == way:
+                first[group.operators[0]] = alternative, count
+                replaced.update(group.operators)
+                tensors += alternative.tensors
+            count += len(alternative.operators)
+    operators: list[Operator] = []
+    rows: list[int] = []
+    for o, operator in enumerate(graph.operators):
+        if operator.name in first:
+            alternative, begin = first[operator.name]
+            operators += alternative.operators
+            rows += range(begin, begin + len(alternative.operators))
+        elif operator.name not in replaced:
+            operators.append(operator)
+            rows.append(o)
+    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(graph.outputs)
+    gone = {n for o in graph.operators if o.name in replaced for n in (*o.inputs, *o.outputs)} - used
+    kept = tuple(tensor for tensor in graph.tensors if tensor.name not in gone or tensor.kind == "input")
+    return OpGraph(graph.name, tuple(operators), (*kept, *tensors), graph.outputs), rows
+
+
+def _ways(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
+    """For each group the position in `Group.ways` that a choice names."""
+    known = {group.name: group for group in groups}
+    for name, way in choice.items():
+        if name not in known:
+            raise ProblemError(f"the choice names group {name!r}; {_listed(known)}")
+        if way not in known[name].ways:
+            raise ProblemError(
+                f"the choice names {way!r} for group {name!r}, of whose ways {_listed(known[name].ways)}"
+            )
+    return [group.ways.index(choice.get(group.name, group.graph_way)) for group in groups]
+
+
+def all_ways(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
+    """One graph of the operators of all ways, the graph's first, then the alternatives' in order: what cost models look at.
+
+    What an alternative makes for others has the alternative's name behind its own, so that each tensor is made once.
+    """
+    operators, tensors = list(graph.operators), list(graph.tensors)
+    known = {tensor.name: tensor for tensor in graph.tensors}
+    for group in groups:
+        for alternative in group.alternatives:
+            own = {tensor.name for tensor in alternative.tensors}
+            made = {n: f"{n} ({alternative.name})" for o in alternative.operators for n in o.outputs if n not in own}
+            tensors += alternative.tensors
+            tensors += [msgspec.structs.replace(known[n], name=new) for n, new in made.items() if n in known]
+            for operator in alternative.operators:
+                inputs = tuple(made.get(n, n) for n in operator.inputs)
+                outputs = tuple(made.get(n, n) for n in operator.outputs)
+                parts = operator.read_bytes and {made.get(n, n): size for n, size in operator.read_bytes.items()}
+                operators.append(msgspec.structs.replace(operator, inputs=inputs, outputs=outputs, read_bytes=parts))
+    return OpGraph(graph.name, tuple(operators), tuple(tensors), graph.outputs)
+
+
+def _check_convex(graph: OpGraph, group_of: Mapping[str, str]) -> None:
+    """Each group can be one operator: no path leaves it and comes back, nor do groups wait for each other."""
+    index, contracted = graph.index, rx.PyDiGraph()
+    node: dict[tuple[bool, str], int] = {}
+    keys = [(o.name in group_of, group_of.get(o.name, o.name)) for o in graph.operators]
+    for key in keys:
+        if key not in node:
+            node[key] = contracted.add_node(key)
+    edges = {(node[keys[p]], node[keys[o]]) for o, before in enumerate(index.predecessors) for p in before}
+    contracted.add_edges_from_no_data([(a, b) for a, b in edges if a != b])
+    if not rx.is_directed_acyclic_graph(contracted):
+        names = sorted({contracted[a][1] for a, _ in rx.digraph_find_cycle(contracted) if contracted[a][0]})
+        raise ProblemError(
+            f"groups {names} wait for each other, or one for itself through operators outside of it; a group is "
+            "computed as one"
+        )
+
+
+def _check_interfaces(graph: OpGraph, group: Group) -> None:
+    """Each alternative makes what others read of the group, of what the group reads."""
+    index = graph.index
+    members = {index.operator_id[name] for name in group.operators}
+    made = {t for o in members for t in index.outputs[o]}
+    needed = {t for t in made if t in index.graph_outputs or any(o not in members for o in index.consumers[t])}
+    activations = {t for o in members for t in index.inputs[o] if index.producer[t] >= 0} - made
+    names = {graph.tensors[t].name for t in activations}
+    names |= {tensor.name for tensor in graph.tensors if tensor.kind != "activation"}
+    outputs = {graph.tensors[t].name for t in needed}
+    for alternative in group.alternatives:
+        own = {tensor.name for tensor in alternative.tensors}
+        where = f"alternative {alternative.name!r} of group {group.name!r}"
+        written = {name for operator in alternative.operators for name in operator.outputs}
+        if missing := outputs - written:
+            raise ProblemError(f"{where} does not make {sorted(missing)}, which operators outside of the group read")
+        if spurious := written - outputs - own:
+            raise ProblemError(
+                f"{where} makes {sorted(spurious)}, which is neither its own nor read outside of the group"
+            )
+        for operator in alternative.operators:
+            for name in operator.inputs:
+                if name not in names | own | outputs:
+                    raise ProblemError(
+                        f"{where}: operator {operator.name!r} reads {name!r}, which is no tensor of its own, no input or "
+                        "parameter of the graph, and no activation that the group reads in the graph"
+                    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return (
+        f"there are {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}" if names else "there are none"
+    )

@@ -1,0 +1,333 @@
+"""Bounds of problems with variants: an ordinary problem that is no harder than what any choice makes of them.
+
+Notes
+-----
+Of each group the ways have one of two forms here: one operator, or *heads*, which read nothing that the group makes, and a
+*tail*, which reads them and makes all that others read. Let ``n`` be the most heads of any way. The group becomes ``n``
+heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
+``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Take any schedule of any choice, and
+let each operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule
+of the relaxed problem, and it ends no later, because
+
+- *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
+- *inputs*: a head or tail reads only activations that all operators read to which it belongs;
+- *activations*: the copies of what heads make take no longer, over each route, than that of the one tensor in whose
+  place they stand; within one operator there are none. Where that cannot be, the tail reads the first head only;
+- *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the
+  operator to which it belongs has for itself alone: all those parts together occupy each bus no longer than that
+  tensor, and no longer than a direct read of it. With one head it also reads host tensors that others read too, if all
+  ways do. Where that cannot be, it reads none.
+
+What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while any
+operator that makes that ends. Memory is not limited, which no bound looks at, nor at how host tensors get from device
+to device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
+from ...problem.costs import concatenate_costs
+
+Array = npt.NDArray[np.int64]
+
+
+def without_variants(problem: Problem) -> Problem:
+    """The relaxed problem of the notes above; the problem itself where it has no variants."""
+    if problem.variants is None:
+        return problem
+    maker = _Maker(problem)
+    operators: list[Operator] = []
+    normal: list[Array] = []
+    direct: list[Array] = []
+    tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in problem.graph.tensors}
+    parts = {group.operators[0]: maker.part(group) for group in problem.variants.groups}
+    replaced = {name for group in problem.variants.groups for name in group.operators}
+    for o, operator in enumerate(problem.graph.operators):
+        if operator.name in parts:
+            part = parts[operator.name]
+            operators += part.operators
+            normal += part.normal
+            direct += part.direct
+            tensors.update((tensor.name, tensor) for tensor in part.tensors)
+        elif operator.name not in replaced:
+            operators.append(operator)
+            normal.append(problem.costs.operator_ns[o])
+            direct.append(problem.costs.direct_ns[o])
+    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(
+        problem.graph.outputs
+    )
+    kept = tuple(tensor for tensor in tensors.values() if tensor.name in used)
+    graph = OpGraph(problem.graph.name, tuple(operators), kept, problem.graph.outputs)
+    shape = (len(operators), len(problem.topology.devices))
+    costs = Costs(np.array(normal).reshape(shape), np.array(direct).reshape(shape), problem.costs.source)
+    devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
+    return Problem(graph, msgspec.structs.replace(problem.topology, devices=devices), costs)
+
+
+@dataclass
+class _Part:
+    """What stands for a group."""
+
+    operators: list[Operator]
+    tensors: list[Tensor]
+    normal: list[Array]
+    direct: list[Array]
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """An operator of a way.
+
+    Its times by device, the activations that it reads from outside of the group, its largest host tensor that nobody else
+    reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
+    """
+
+    normal: Array
+    direct: Array
+    reads: tuple[str, ...]
+    own: int
+    shared: frozenset[str]
+    gives: int
+
+
+@dataclass(frozen=True)
+class _Way:
+    heads: tuple[_Operator, ...]
+    tail: _Operator
+
+
+class _Maker:
+    def __init__(self, problem: Problem) -> None:
+        assert problem.variants is not None
+        self.graph, self.topology = problem.graph, problem.topology
+        self.costs = concatenate_costs([problem.costs, problem.variants.costs])
+        self.rows: dict[tuple[str, str], range] = {}
+        count = len(problem.graph.operators)
+        readers: dict[str, set[str]] = {}  # groups, or operators of none, that read a tensor in some way
+        group_of = {name: group.name for group in problem.variants.groups for name in group.operators}
+        for operator in problem.graph.operators:
+            for name in operator.inputs:
+                readers.setdefault(name, set()).add(group_of.get(operator.name, f"operator {operator.name}"))
+        for group in problem.variants.groups:
+            for alternative in group.alternatives:
+                self.rows[group.name, alternative.name] = range(count, count + len(alternative.operators))
+                count += len(alternative.operators)
+                for operator in alternative.operators:
+                    for name in operator.inputs:
+                        readers.setdefault(name, set()).add(group.name)
+        for name in problem.graph.outputs:
+            readers.setdefault(name, set()).add("result")
+        self.alone = {name for name, who in readers.items() if len(who) == 1}
+
+    def part(self, group: Group) -> _Part:
+        """What stands for a group in the relaxed problem."""
+        index = self.graph.index
+        members = [index.operator_id[name] for name in group.operators]
+        inside = set(members)
+        needed = [
+            self.graph.tensors[t].name
+            for o in members
+            for t in index.outputs[o]
+            if t in index.graph_outputs or any(reader not in inside for reader in index.consumers[t])
+        ]
+        base = tuple(self.graph.operators[o] for o in members)
+        ways = [self._way(base, members, (), needed)]
+        for alternative in group.alternatives:
+            rows = self.rows[group.name, alternative.name]
+            ways.append(self._way(alternative.operators, rows, alternative.tensors, needed))
+        known = [way for way in ways if way is not None]
+        found = self._joined(group, known, needed) if len(known) == len(ways) else None
+        return found or self._least(group, needed)
+
+    def _least(self, group: Group, needed: Sequence[str]) -> _Part:
+        """One operator of a nanosecond that makes what is needed; none where nothing is."""
+        if not needed:
+            return _Part([], [], [], [])
+        devices = len(self.topology.devices)
+        operator = Operator(group.operators[0], outputs=tuple(needed))
+        return _Part([operator], [], [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)])
+
+    def _way(
+        self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
+    ) -> _Way | None:
+        """The heads and the tail of a way; None where it has another form."""
+        tails = [k for k, operator in enumerate(operators) if set(needed) & set(operator.outputs)]
+        if len(operators) > 1 and len(tails) != 1:
+            return None
+        tail = tails[0] if tails else 0
+        tensors = {tensor.name: tensor for tensor in (*self.graph.tensors, *own)}
+        made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
+        for k, operator in enumerate(operators):
+            inner = [name for name in operator.inputs if name in made]
+            if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
+                return None
+        names = {tensor.name for tensor in own}
+        described = [self._operator(operators, k, rows[k], tensors, names, tail) for k in range(len(operators))]
+        return _Way(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
+
+    def _operator(
+        self, operators: Sequence[Operator], k: int, row: int, tensors: dict[str, Tensor], own: set[str], tail: int
+    ) -> _Operator:
+        operator = operators[k]
+        made = {name for each in operators for name in each.outputs}
+        others = {name for j, each in enumerate(operators) if j != k for name in each.inputs}
+        host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
+        partly = set(operator.read_bytes or ())  # a direct read of it brings less than its size
+        mine = [name for name in host if (name in own or name in self.alone) and name not in others | partly]
+        reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
+        given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
+        return _Operator(
+            self.costs.operator_ns[row],
+            self.costs.direct_ns[row],
+            tuple(reads),
+            max((tensors[name].size for name in mine), default=-1),
+            frozenset(host) - set(mine) - partly,
+            max(given, default=-1),
+        )
+
+    def _joined(self, group: Group, ways: Sequence[_Way], needed: Sequence[str]) -> _Part | None:
+        """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
+        count = max(len(way.heads) for way in ways)
+        places = [
+            [way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)
+        ]
+        shares = [[_share(way, i, count) for way in ways] for i in range(count)]
+        heads = [_head(row, share) for row, share in zip(places, shares, strict=True)]
+        name = group.operators[0]
+        part = _Part([], [], [], [])
+        given: list[str] = []
+        sizes = [self._fitting([(p.gives, s) for p, s in zip(row, share, strict=True) if p.gives >= 0], self._between)
+                 for row, share in zip(places, shares, strict=True)]  # fmt: skip
+        for i, (row, share, (normal, direct)) in enumerate(zip(places, shares, heads, strict=True)):
+            hosts, tensors = self._hosts(f"{name}/head{i}/host", row, share, direct, count)
+            if not hosts:
+                normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
+            joined = all(size >= 0 for size in sizes)
+            made = Tensor(
+                f"{name}/head{i}", sizes[i] if joined else min((p.gives for p in row if p.gives >= 0), default=0)
+            )
+            feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if way.heads)
+            if feeds and (joined or i == 0):
+                given.append(made.name)
+            reads = [each for each in row[0].reads if all(each in other.reads for other in row)]
+            part.operators.append(Operator(f"{name}/head{i}", inputs=(*reads, *hosts), outputs=(made.name,)))
+            part.tensors += [*tensors, made]
+            part.normal.append(normal)
+            part.direct.append(direct)
+        times = _tail(ways, part)
+        if times is None or any((row < 1).any() for row in (*part.normal, *part.direct)):
+            return None
+        reads = [each for each in ways[0].tail.reads if all(each in way.tail.reads for way in ways)]
+        part.operators.append(Operator(name, inputs=(*given, *reads), outputs=tuple(needed)))
+        part.normal.append(times)
+        part.direct.append(np.full_like(times, FORBIDDEN))
+        return part
+
+    def _hosts(
+        self, name: str, row: Sequence[_Operator], share: Sequence[int], direct: Array, count: int
+    ) -> tuple[list[str], list[Tensor]]:
+        """Names of the host tensors that a head reads, and those among them that are new."""
+        shared = frozenset.intersection(*(each.shared for each in row)) if count == 1 else frozenset()
+        bytes_shared = sum(t.size for t in self.graph.tensors if t.name in shared)
+        if shared and not self._readable(bytes_shared, direct):
+            shared, bytes_shared = frozenset(), 0
+        hosts, tensors = sorted(shared), []
+        if all(each.own >= 0 for each in row):
+            size = self._fitting([(each.own, s) for each, s in zip(row, share, strict=True)], self._from_host)
+            if size >= 0:
+                size = _largest(size, lambda s: self._readable(bytes_shared + s, direct))
+            if size >= 0:
+                hosts.append(name)
+                tensors.append(Tensor(name, size, "parameter"))
+        return hosts, tensors
+
+    def _readable(self, size: int, direct: Array) -> bool:
+        """Whether so many bytes can be read directly in the given times."""
+        return all(
+            direct[d] == FORBIDDEN
+            or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
+            for d in range(len(direct))
+        )
+
+    def _fitting(self, wholes: Sequence[tuple[int, int]], routes: Sequence[Route]) -> int:
+        """The most bytes of which so many transfers take no longer than a whole one, for all (bytes, count); -1: none."""
+        if not wholes:
+            return 0
+        return _largest(
+            min(size // count for size, count in wholes),
+            lambda s: all(
+                count * r.nanoseconds(s) <= r.nanoseconds(size) for size, count in wholes if count > 1 for r in routes
+            ),
+        )
+
+    @property
+    def _from_host(self) -> list[Route]:
+        return _distinct(self.topology, [(HOST, d) for d in range(len(self.topology.devices))])
+
+    @property
+    def _between(self) -> list[Route]:
+        devices = range(len(self.topology.devices))
+        return _distinct(self.topology, [(a, b) for a in devices for b in devices if a != b])
+
+
+def _distinct(topology: Topology, pairs: Iterable[tuple[int, int]]) -> list[Route]:
+    """A route of each speed among those between some pairs."""
+    routes = (route for a, b in pairs if (route := topology.route(a, b)) is not None)
+    return list({(route.bandwidth, route.latency): route for route in routes}.values())
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from 0 to ``most`` that fits, where smaller ones fit if larger ones do; -1 where 0 does not."""
+    if not fits(0):
+        return -1
+    low, high = 0, max(most, 0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _share(way: _Way, i: int, count: int) -> int:
+    """How many of ``count`` heads belong to the operator of a way to which head ``i`` belongs."""
+    heads = len(way.heads)
+    if not heads:
+        return count
+    return sum(j * heads // count == i * heads // count for j in range(count))
+
+
+def _head(row: Sequence[_Operator], share: Sequence[int]) -> tuple[Array, Array]:
+    """Times of a head by device, in both modes; a way of one operator keeps a nanosecond for its tail."""
+    found = []
+    for mode in ("normal", "direct"):
+        times = [
+            np.where(t == FORBIDDEN, FORBIDDEN, (t - (each.gives < 0)) // s)
+            for each, s in zip(row, share, strict=True)
+            for t in (getattr(each, mode),)
+        ]
+        found.append(np.minimum.reduce(times))
+    return found[0], found[1]
+
+
+def _tail(ways: Sequence[_Way], part: _Part) -> Array | None:
+    """Times of the tail by device: what all heads leave of one operator; None where it is less than a nanosecond."""
+    none = np.full_like(ways[0].tail.normal, FORBIDDEN)
+    times = none
+    for way in ways:
+        for t, before in ((way.tail.normal, part.normal), (way.tail.direct, _modes(part))):
+            left = t if way.heads else t - sum(before, np.zeros_like(t))
+            times = np.minimum(times, np.where(t == FORBIDDEN, FORBIDDEN, left))
+    return times if (times >= 1).all() else None
+
+
+def _modes(part: _Part) -> list[Array]:
+    """Times of the heads while an operator reads directly: those without host tensors take their normal times."""
+    return [
+        np.where(direct == FORBIDDEN, normal, direct) for normal, direct in zip(part.normal, part.direct, strict=True)
+    ]

@@ -1,0 +1,109 @@
+"""Choosing among the variants of a problem, whatever prices a choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from random import Random
+
+from ...errors import InfeasibleError
+from ...problem import Problem
+from ...schedule import Schedule, simulate, with_choice
+
+Choice = dict[str, str]
+Price = Callable[[Choice], float]
+"""What a choice costs; infinite where nothing was found."""
+
+
+class ChoiceSearch:
+    """Local search over choices: each step prices one; the best so far is kept.
+
+    First all groups as in the graph; then class after class of groups that are alike (the same kind of operator and the same
+    ways), each way for all of a class at once, kept if it is better; then, for ever, some groups of a class that follow each
+    other get another way.
+
+    Parameters
+    ----------
+    problem : Problem
+        With variants.
+    price : callable
+    seed : int
+    """
+
+    def __init__(self, problem: Problem, price: Price, seed: int = 0) -> None:
+        assert problem.variants is not None
+        self._price = price
+        self._random = Random(seed)
+        operators, index = problem.graph.operators, problem.graph.index
+        place = {o: k for k, o in enumerate(index.order)}
+        classes: dict[tuple[str, ...], list[str]] = {}
+        self._ways: dict[str, tuple[str, ...]] = {group.name: group.ways for group in problem.variants.groups}
+        for group in sorted(problem.variants.groups, key=lambda g: place[index.operator_id[g.operators[0]]]):
+            kind = operators[index.operator_id[group.operators[0]]].kind
+            classes.setdefault((kind, *group.ways), []).append(group.name)
+        self._classes = list(classes.values())
+        self.best: Choice = {}
+        self.cost = price(self.best)
+        self._systematic = self._by_class()
+
+    def step(self) -> bool:
+        """Price the next choice of the systematic part; False when that is over."""
+        return next(self._systematic, False)
+
+    def vary(self) -> bool:
+        """Another way for some groups of a class that follow each other; whether that was better."""
+        names = self._random.choice(self._classes)
+        begin = self._random.randrange(len(names))
+        length = self._random.choice((1, 2, 4, len(names)))
+        way = self._random.choice(self._ways[names[0]])
+        return self._try(dict.fromkeys(names[begin : begin + length], way))
+
+    def _by_class(self) -> Iterator[bool]:
+        for names in self._classes:
+            for way in self._ways[names[0]][1:]:
+                self._try(dict.fromkeys(names, way))
+                yield True
+
+    def _try(self, change: Choice) -> bool:
+        choice = {**self.best, **change}
+        choice = {name: way for name, way in choice.items() if way != self._ways[name][0]}
+        if choice == self.best:
+            return False
+        cost = self._price(choice)
+        if cost < self.cost:
+            self.best, self.cost = choice, cost
+            return True
+        return False
+
+
+def over_variants(problem: Problem, method: Callable[[Problem], Schedule]) -> Schedule:
+    """The schedule of a quick method with the ways that it is fastest with, class after class of like groups.
+
+    Raises
+    ------
+    InfeasibleError
+        As the method, where it finds nothing for any of the choices that were tried.
+    """
+    if problem.variants is None:
+        return method(problem)
+    found: list[tuple[int, Schedule]] = []
+    refusals: list[InfeasibleError] = []
+
+    def price(choice: Choice) -> float:
+        resolved = problem.resolve(choice)
+        try:
+            schedule = method(resolved)
+        except InfeasibleError as error:
+            refusals.append(error)
+            return math.inf
+        latency = simulate(resolved, schedule).latency_ns
+        if not found or latency < found[-1][0]:
+            found.append((latency, with_choice(problem, schedule, choice)))
+        return latency
+
+    search = ChoiceSearch(problem, price)
+    while search.step():
+        pass
+    if not found:
+        raise refusals[0]
+    return found[-1][1]

@@ -1,0 +1,127 @@
+"""Schedules that choose among variants: times, rules, bounds."""
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedulers.exhaustive import TooLarge, least_latency
+from tvm_sched.errors import ScheduleError
+from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
+from tvm_sched.schedule.bounds import lower_bound
+from tvm_sched.schedule.bounds.variants import without_variants
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.common.variants import ChoiceSearch
+from tvm_sched.testing import random_problem, random_schedule, random_variants
+from variant_cases import CHOICE, gated
+
+
+def by_hand() -> Schedule:
+    """``up`` and the multiplication on one device, the gate's product on the other."""
+    placements = (Placement("up", "cpu0"), Placement("product", "cpu1"), Placement("multiply", "cpu0"))
+    return Schedule(gated().digest, placements, (Transfer("copy", "cpu0", "b", "cpu1"),), choice=CHOICE)
+
+
+def test_a_schedule_is_priced_and_verified_with_what_it_chooses():
+    problem, schedule = gated(), by_hand()
+    verify(problem, schedule)
+    assert simulate(problem, schedule).latency_ns == 115
+    without, inner = resolved(problem, schedule)
+    assert inner.problem == without.digest
+    assert not inner.choice
+    assert simulate(without, inner).latency_ns == 115
+    assert with_choice(problem, inner, schedule.choice) == schedule
+
+
+def test_files_name_the_choice_only_where_there_is_one(tmp_path):
+    schedule = by_hand()
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert b"choice" not in msgspec.structs.replace(schedule, choice={}).to_json()
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"), [({}, "names 'product'"), ({"gate": "else"}, "'else'"), ({"other": "apart"}, "'other'")]
+)
+def test_a_choice_that_does_not_fit_is_named(choice, said):
+    wrong = msgspec.structs.replace(by_hand(), choice=choice)
+    assert [v.rule for v in violations(gated(), wrong)] == ["problem"]
+    with pytest.raises(ScheduleError, match=said):
+        verify(gated(), wrong)
+
+
+def test_a_choice_of_a_problem_without_variants_is_refused():
+    problem = gated().resolve({})
+    schedule = msgspec.structs.replace(by_hand(), problem=problem.digest)
+    with pytest.raises(ScheduleError, match="no variants"):
+        verify(problem, schedule)
+
+
+def test_the_relaxed_problem_by_hand():
+    """A head of 95 ns, and a tail of the 5 ns that it leaves of the fused kernel: at least ``up`` and the tail."""
+    relaxed = without_variants(gated())
+    assert relaxed.costs.operator_ns[:, 0].tolist() == [100, 95, 5]
+    assert relaxed.graph.operators[1].inputs == ("x",)
+    assert 105 <= lower_bound(gated()).ns <= 115
+    assert lower_bound(gated().resolve({})).ns == 199  # 200, less what rounding may take
+
+
+@pytest.mark.parametrize("scheduler", ["anytime", "heft", "peft"])
+def test_schedulers_choose(scheduler):
+    options = {"work": 0.1} if scheduler == "anytime" else {}
+    schedule = solve(gated(), scheduler, options)
+    assert schedule.choice == CHOICE
+    assert schedule.certificate.latency_ns == 115
+
+
+@pytest.mark.parametrize("scheduler", ["single", "sortinghat", "hios-lp", "pipelined"])
+def test_others_take_the_way_of_the_graph_and_have_the_bound_over_all(scheduler):
+    schedule = solve(gated(), scheduler)
+    assert not schedule.choice
+    assert schedule.certificate.latency_ns == 200
+    assert schedule.certificate.lower_bound_ns == lower_bound(gated()).ns
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 100_000), operators=st.integers(1, 12), devices=st.integers(1, 4), groups=st.integers(1, 3))
+def test_no_bound_exceeds_a_schedule_of_any_choice(seed, operators, devices, groups):
+    problem = random_variants(random_problem(seed, operators, devices, memory="generous"), seed, groups)
+    if problem.variants is None:
+        return
+    bound = lower_bound(problem).ns
+    for ways in itertools.islice(itertools.product(*(group.ways for group in problem.variants.groups)), 16):
+        chosen = problem.resolve({g.name: way for g, way in zip(problem.variants.groups, ways, strict=True)})
+        for schedule in (solve(chosen, "peft"), random_schedule(chosen, seed)):
+            assert bound <= simulate(chosen, schedule).latency_ns
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 100_000), operators=st.integers(1, 2), devices=st.integers(1, 2))
+def test_no_bound_exceeds_the_optimum_over_all_choices(seed, operators, devices):
+    problem = random_variants(random_problem(seed, operators, devices, memory="generous"), seed, 1)
+    if problem.variants is None:
+        return
+    bound, (group,) = lower_bound(problem).ns, problem.variants.groups
+    for way in group.ways:
+        try:
+            least = least_latency(problem.resolve({group.name: way}), most_states=250)
+        except TooLarge:
+            continue
+        assert least is None or bound <= least, way
+
+
+def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
+    """Ctrl-C while list scheduling chooses: the search ends with what it has."""
+    tried = []
+
+    def step(self):
+        if tried:
+            raise KeyboardInterrupt
+        tried.append(self._try({"gate": "apart"}))
+        return True
+
+    monkeypatch.setattr(ChoiceSearch, "step", step)
+    schedule = solve(gated(), "anytime", {"work": 5.0})
+    assert schedule.certificate.status == "interrupted"
+    assert schedule.choice == CHOICE
