@@ -55,7 +55,8 @@ def test_shapes_that_are_computed_become_constants():
 def test_parts_of_a_shape_become_constants(opset):
     """Split names the sizes of its parts in no version, their number from 18 on."""
     count = ", num_outputs = 2" if opset >= 18 else ""
-    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]> agraph (float[a, b, c, e] x) => (float[p, q, r] y) {{
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    model = parser.parse_model(f"""{head} agraph (float[a, b, c, e] x) => (float[p, q, r] y) {{
         shape = Shape (x)
         first, last = Split <axis = 0{count}> (shape)
         none = Constant <value_ints = [-1]> ()

@@ -147,7 +147,7 @@ def _fold_several_outputs(model: ir.Model) -> bool:
         try:
             operator = onnx.reference.ops.load_op("", node.op_type, model.opset_imports[""])
             attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-            given = [None if c is None else c.numpy() for c in constants]
+            given: list[Any] = [None if c is None else c.numpy() for c in constants]
             if node.op_type == "Split" and (len(given) < 2 or given[1] is None):
                 given = [given[0], _equal_parts(given[0].shape[attributes.get("axis", 0)], len(node.outputs))]
                 attributes.pop("num_outputs", None)
