@@ -2,7 +2,7 @@
 
 ``python benchmarks/torch_fuzz.py --count 500 --seed 0`` ends with status 1 where a module is wrong or the compiler fails
 with another error than its own; the first is printed shrunk with ``--shrink``.
-Tolerances: `tvm_sched.testing.torch_modules`.
+An interrupted run counts what it examined. Tolerances: `tvm_sched.testing.torch_modules`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def main() -> int:
                 raise AssertionError(f"{verdict}: {why}")
             print(f"{verdict}: {why[:500]}\n{module}\n", flush=True)
 
-    examine()
+    try:
+        examine()
+    except KeyboardInterrupt:
+        print("interrupted; of the modules until then:")
     for reason, count in reasons.most_common():
         print(f"{count:6} {reason}")
     total = sum(counts.values())

@@ -19,7 +19,7 @@ def linear_regressor(node: Node) -> relax.Expr:
     targets, kind = int(node.attribute("targets", 1)), node.attribute("post_transform", "NONE")
     if targets == 1 and kind != "NONE":
         raise node.unsupported(
-            f"its post_transform is {kind}, which ONNX Runtime leaves out where there is one target; apply it behind the node"
+            f"its post_transform is {kind}, which ONNX Runtime leaves out with one target; apply it behind the node"
         )
     return relax.op.astype(post_transform(node, _scores(node, targets), kind), "float32")
 
@@ -65,7 +65,7 @@ def _scores(node: Node, targets: int) -> relax.Expr:
 
 @converter("LabelEncoder", domain=DOMAIN)
 def label_encoder(node: Node) -> relax.Expr:
-    """Each number by its entry in a table of numbers, or by the default; NaN may be a key."""
+    """Each number by its entry in a table of numbers, or by the default; NaN is a key only from version 4 on."""
     x = node.input(0)
     keys, values = _table(node, "keys"), _table(node, "values")
     if len(keys) != len(values):
@@ -75,7 +75,7 @@ def label_encoder(node: Node) -> relax.Expr:
     places = relax.const(first + 1, "int64")
     wide = node.emit(relax.op.expand_dims(relax.op.astype(x, keys.dtype.name), -1))
     same = relax.op.equal(wide, relax.const(keys, keys.dtype.name))
-    if keys.dtype.kind == "f" and np.isnan(keys).any():
+    if node.opset >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
         same = relax.op.logical_or(
             same, relax.op.logical_and(relax.op.isnan(wide), relax.const(np.isnan(keys), "bool"))
         )
