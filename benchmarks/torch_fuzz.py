@@ -2,7 +2,7 @@
 
 ``python benchmarks/torch_fuzz.py --count 500 --seed 0`` ends with status 1 where a module is wrong or the compiler fails
 with another error than its own; the first is printed shrunk with ``--shrink``.
-Tolerances: `tvm_sched.testing.torch_modules`.
+An interrupted run counts what it examined. Tolerances: `tvm_sched.testing.torch_modules`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import hypothesis
@@ -21,21 +22,22 @@ from tvm_sched.errors import TvmSchedError
 from tvm_sched.testing.torch_modules import RandomModule, difference, torch_modules
 
 
-def compile_and_run(program: Any, feeds: list[Any]) -> list[Any]:
+def compile_and_run(program: Any, feeds: list[Any], target: str = "cpu2") -> list[Any]:
+    """With costs by the roofline: what is measured decides on speed, not on values."""
     import tvm_sched.relax
 
-    result = tvm_sched.relax.compile(program, "cpu2", "heft").run(*feeds)
+    result = tvm_sched.relax.compile(program, target, "heft", cost_model="roofline").run(*feeds)
     return result if isinstance(result, list) else [result]
 
 
-def judge(module: RandomModule) -> tuple[str, str]:
+def judge(module: RandomModule, target: str = "cpu2") -> tuple[str, str]:
     """``right``, ``refused``, ``not exported``, ``wrong`` or ``failed``, and why."""
     try:
         module.export()
     except Exception as error:
         return "not exported", f"{type(error).__name__}: {error}"
     try:
-        told = difference(module, compile_and_run)
+        told = difference(module, partial(compile_and_run, target=target))
     except TvmSchedError as error:
         return "refused", str(error)
     except Exception as error:
@@ -48,6 +50,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="modules (default 500)")
     parser.add_argument("--seed", type=int, default=0, help="of hypothesis (default 0)")
     parser.add_argument("--steps", type=int, default=5, help="most steps of a module (default 5)")
+    parser.add_argument("-t", "--target", default="cpu2", help="machine to compile for (default cpu2)")
     parser.add_argument("--shrink", action="store_true", help="stop at the first that is wrong, and make it small")
     parser.add_argument("--refused", action="store_true", help="print the modules that are refused, too")
     options = parser.parse_args()
@@ -62,7 +65,7 @@ def main() -> int:
     )
     @hypothesis.given(torch_modules(options.steps))
     def examine(module: RandomModule) -> None:
-        verdict, why = judge(module)
+        verdict, why = judge(module, options.target)
         counts[verdict] += 1
         if verdict in ("refused", "not exported"):
             reasons[f"{verdict}: {re.sub('[0-9]+', '#', why.splitlines()[0])[:160]}"] += 1
@@ -73,7 +76,10 @@ def main() -> int:
                 raise AssertionError(f"{verdict}: {why}")
             print(f"{verdict}: {why[:500]}\n{module}\n", flush=True)
 
-    examine()
+    try:
+        examine()
+    except KeyboardInterrupt:
+        print("interrupted; of the modules until then:")
     for reason, count in reasons.most_common():
         print(f"{count:6} {reason}")
     total = sum(counts.values())

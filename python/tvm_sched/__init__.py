@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .plans import export_plan
     from .problem import Problem, Topology, load_topology
     from .relax import compile, target
     from .runtime import load
@@ -25,6 +26,7 @@ __all__ = [
     "Topology",
     "__version__",
     "compile",
+    "export_plan",
     "load",
     "load_problem",
     "load_schedule",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "export_plan": "plans",
     "Problem": "problem",
     "Topology": "problem",
     "load_topology": "problem",

@@ -57,10 +57,10 @@ def test_a_model_that_does_not_fit_is_a_cell_too():
     assert cell.error.startswith("out of memory")
     short = int(cell.error.split("short of ")[1].split()[0])
     assert 26_953_662_464 - 24 * 10**9 <= short < 26_953_662_464 - 24 * 10**9 + 10**9  # weights, and some activations
-    spread = solve(p, "anytime", {"time_limit": 5})
+    spread = solve(p, "anytime", {"work": 0.5})
     assert len({placement.device for placement in spread.placements}) > 1
     record, _ = emulate(p, spread)
-    assert record == pytest.approx(spread.certificate.latency, rel=1e-2)
+    assert record >= 0.999 * spread.certificate.latency  # other work can only make a run longer
 
 
 def test_the_page_of_a_run(tmp_path, monkeypatch):

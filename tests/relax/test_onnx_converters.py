@@ -261,6 +261,15 @@ def test_gather_counts_from_the_end(kind):
     check("Gather", [X, indices], axis=1)
 
 
+@pytest.mark.parametrize("batch_dims", [0, 1])
+def test_gather_nd(batch_dims):
+    """As an input and as a constant, counted from the end, too."""
+    places = np.array([[[0, -1]], [[1, 2]]]) if batch_dims == 0 else np.array([[-1], [0]])
+    value = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    check("GatherND", [value, places], batch_dims=batch_dims)
+    check("GatherND", [value], [places], batch_dims=batch_dims)
+
+
 def test_gather_nd_with_indices_of_32_bits():
     # ONNX has 64-bit indices; converters before it may give 32-bit ones
     builder = tvm.relax.BlockBuilder()

@@ -51,6 +51,21 @@ def test_shapes_that_are_computed_become_constants():
     assert operators(prepared(model, {"x": X})) == ["Reshape"]
 
 
+@pytest.mark.parametrize("opset", [17, 18])
+def test_parts_of_a_shape_become_constants(opset):
+    """Split names the sizes of its parts in no version, their number from 18 on."""
+    count = ", num_outputs = 2" if opset >= 18 else ""
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    model = parser.parse_model(f"""{head} agraph (float[a, b, c, e] x) => (float[p, q, r] y) {{
+        shape = Shape (x)
+        first, last = Split <axis = 0{count}> (shape)
+        none = Constant <value_ints = [-1]> ()
+        new = Concat <axis = 0> (last, none)
+        y = Reshape (x, new)
+    }}""")
+    assert operators(prepared(model, {"x": np.ones((2, 3, 4, 5), "float32")})) == ["Reshape"]
+
+
 @pytest.mark.parametrize("chosen", [True, False])
 def test_a_condition_that_is_a_constant(chosen):
     model = parse(

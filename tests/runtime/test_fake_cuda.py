@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parent / "cpp" / "fake_cuda" / "fake_cuda.cc"
+SOURCES = sorted((HERE.parent / "cpp" / "fake_cuda").glob("*.cc"))
 COMPILER = os.environ.get("CXX") or shutil.which("g++")
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler to build the fake driver with")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compil
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory):
     library = tmp_path_factory.mktemp("driver") / "libfake_cuda.so"
-    subprocess.run([COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", SOURCE, "-o", library], check=True)
+    subprocess.run([COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", *SOURCES, "-o", library], check=True)
     return library
 
 

@@ -13,6 +13,7 @@ from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.bounds.variants import without_variants
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.common.variants import ChoiceSearch
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
 
@@ -108,3 +109,19 @@ def test_no_bound_exceeds_the_optimum_over_all_choices(seed, operators, devices)
         except TooLarge:
             continue
         assert least is None or bound <= least, way
+
+
+def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
+    """Ctrl-C while list scheduling chooses: the search ends with what it has."""
+    tried = []
+
+    def step(self):
+        if tried:
+            raise KeyboardInterrupt
+        tried.append(self._try({"gate": "apart"}))
+        return True
+
+    monkeypatch.setattr(ChoiceSearch, "step", step)
+    schedule = solve(gated(), "anytime", {"work": 5.0})
+    assert schedule.certificate.status == "interrupted"
+    assert schedule.choice == CHOICE

@@ -22,6 +22,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     machine,
     pipeline,
     plan,
+    runtime_plan,
     schema,
     serving,
 )
@@ -140,6 +141,17 @@ command(
     ),
     apart=True,
 )(pipeline.pipeline)
+command(
+    app,
+    "plan",
+    (
+        "tvm-sched plan llama-3-70b -t p4d --for vllm --context 8192 --batch 16 -o vllm.sh",
+        "tvm-sched plan llama-2-13b/config.json -t my-machine.toml --for llama.cpp --dtype q4_0 -o llama.sh",
+        "tvm-sched plan mistral-7b -t a6000-server --for accelerate -o device_map.json --json",
+        "tvm-sched plan model.onnx -t a40x2 --for onnxruntime --input-shape batch=8 -o plan/onnxruntime_plan.json",
+    ),
+    apart=True,
+)(runtime_plan.plan)
 command(
     app,
     "serve",

@@ -30,15 +30,16 @@ Models = Annotated[
     typer.Argument(
         metavar="MODEL...",
         help="Models: .onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; or one of gpt2-large, "
-        "gpt2-xl, openllama-3b, openllama-7b. Several run at once.",
+        "gpt2-xl, openllama-3b, openllama-7b, llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, mistral-7b. "
+        "Several run at once.",
     ),
 ]
 ModelsOrProblems = Annotated[
     list[Path],
     typer.Argument(
         metavar="MODEL|PROBLEM...",
-        help="Models (.onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; gpt2-large, gpt2-xl, "
-        "openllama-3b, openllama-7b) or problem files (.json). Several run at once.",
+        help="Models (.onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; a name such as "
+        "gpt2-large or llama-3-8b) or problem files (.json). Several run at once.",
     ),
 ]
 ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file (.json).")]

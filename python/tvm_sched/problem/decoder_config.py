@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -107,6 +108,18 @@ def _open_llama(name: str, layers: int, hidden: int, intermediate: int) -> Decod
     )
 
 
+def _llama(
+    name: str, layers: int, hidden: int, heads: int, kv_heads: int, intermediate: int, **more: Any
+) -> DecoderConfig:
+    return DecoderConfig(
+        name=name, layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads, intermediate=intermediate,
+        **{"vocab": 32000, **more},
+    )  # fmt: skip
+
+
+_LLAMA_3 = {"vocab": 128256, "rope_theta": 500000.0}
+
+
 PRESETS = MappingProxyType(
     {
         config.name: config
@@ -115,10 +128,17 @@ PRESETS = MappingProxyType(
             _gpt2("gpt2-xl", layers=48, hidden=1600, heads=25),
             _open_llama("openllama-3b", layers=26, hidden=3200, intermediate=8640),
             _open_llama("openllama-7b", layers=32, hidden=4096, intermediate=11008),
+            _llama("llama-2-7b", 32, 4096, 32, 32, 11008),
+            _llama("llama-2-13b", 40, 5120, 40, 40, 13824),
+            _llama("llama-2-70b", 80, 8192, 64, 8, 28672),
+            _llama("llama-3-8b", 32, 4096, 32, 8, 14336, **_LLAMA_3),
+            _llama("llama-3-70b", 80, 8192, 64, 8, 28672, **_LLAMA_3),
+            _llama("mistral-7b", 32, 4096, 32, 8, 14336),
         )
     }
 )
-"""Published models by name, from their ``config.json`` on Hugging Face (openai-community, openlm-research)."""
+"""Published models by name, from their ``config.json`` on Hugging Face: openai-community, openlm-research, meta-llama,
+mistralai."""
 
 
 class _HuggingFace(msgspec.Struct):
@@ -143,7 +163,9 @@ class _HuggingFace(msgspec.Struct):
     rms_norm_eps: float = 1e-6
 
 
-def read_config(path: str | os.PathLike[str], name: str | None = None) -> DecoderConfig:
+def read_config(
+    path: str | os.PathLike[str], name: str | None = None, families: Sequence[str] = FAMILIES
+) -> DecoderConfig:
     """Read a ``config.json`` of Hugging Face's transformers.
 
     Parameters
@@ -152,6 +174,8 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> Decode
         The file. What changes no shape (dropout, scaling of rotary embedding, a sliding window) is left out.
     name : str, optional
         Of the model; else the name of the folder that holds a ``config.json``, or the stem of another file.
+    families : sequence of str
+        Values of ``model_type`` that the caller understands. Those beyond `FAMILIES` are read as Llama's.
 
     Raises
     ------
@@ -163,8 +187,8 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> Decode
         found = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
     except UNREADABLE as error:
         raise InputError(f"{where}: not a config.json of a language model ({why_unreadable(error)})") from None
-    if found.model_type not in FAMILIES:
-        raise InputError(f"{where}: model_type is {found.model_type!r}; allowed are {', '.join(FAMILIES)}")
+    if found.model_type not in families:
+        raise InputError(f"{where}: model_type is {found.model_type!r}; allowed are {', '.join(families)}")
     stem = Path(where).resolve().parent.name if Path(where).name == "config.json" else Path(where).stem
     try:
         return _from_hugging_face(found, name or stem)

@@ -11,7 +11,10 @@ import ray
 from ..errors import InputError
 from .names import NAMESPACE
 
-_START = "start one with `ray start --head --resources='{\"h100\": 8}'`, or name it: connect('HOST:PORT'), --address HOST:PORT"
+_START = (
+    "start one with `ray start --head --resources='{\"h100\": 8}'`, or name it: connect('HOST:PORT'), "
+    "--address HOST:PORT"
+)
 _PORT_SECONDS = 5.0
 
 

@@ -8,7 +8,7 @@ from tvm_sched.cost_model.features import describe, footprint_of
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.errors import InputError
 from tvm_sched.relax import make_problem
-from tvm_sched.relax.profiling import profile
+from tvm_sched.relax.profiling import other_load, profile
 from tvm_sched.relax.profiling.cpu import CpuBench
 from tvm_sched.relax.profiling.random_networks import random_networks
 from tvm_sched.runtime.machine import cores
@@ -28,7 +28,7 @@ def test_median_and_its_error_by_hand():
 
 
 def test_which_runs_count_by_hand(monkeypatch):
-    monkeypatch.setattr(profile, "FEWEST_RUNS", 3)
+    monkeypatch.setattr(other_load, "FEWEST_RUNS", 3)
     latencies, loads = np.array([10.0, 10.5, 19.0, 11.4, 11.6, 9.0]), np.array([0, 0, 0, 0, 0, 1.0])
     # The last was fast, but beside another process; the fastest tenth of the others is 10.2: up to 11.73 counts.
     assert profile.undisturbed(latencies, loads).tolist() == [0, 1, 3, 4]

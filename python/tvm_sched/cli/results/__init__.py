@@ -30,6 +30,7 @@ from .machines import (
     ShownTopology,
 )
 from .pipelines import DeploymentStatus, Partitioned, Pipelined, RanPipeline, Requested, Statuses, Undeployed
+from .plans import Planned
 from .schedules import (
     Comparison,
     Comparisons,
@@ -52,6 +53,7 @@ RESULTS: dict[str, Any] = {
     "verify": Verified,
     "compare": (Comparison, Comparisons),
     "pipeline": (Pipelined, Partitioned),
+    "plan": Planned,
     "serve": DeploymentStatus,
     "status": Statuses,
     "request": Requested,

@@ -62,6 +62,8 @@ class _Importer(ExportedProgramImporter):
                 lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
                 told = lines[-1] if lines[0].startswith("Trace") else lines[0]
                 raise _unsupported(node, f"TVM's converter failed: {told.strip()}") from error
+            if isinstance(result, relax.Call):  # until it is bound it has no type to check
+                result = self.block_builder.emit(result)
             _check(node, result)
             return result
 

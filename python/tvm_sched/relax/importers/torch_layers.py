@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from .torch_registry import Call, converter, dtype_of, is_float
 
 _CONVOLUTION = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}
+_AVERAGE = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
 _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -69,28 +71,48 @@ def group_norm(call: Call) -> relax.Expr:
 
 @converter("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def average_pool(call: Call) -> relax.Expr:
-    """With a divisor of its own, the average of full windows is scaled."""
-    divisor = call.arguments.get("divisor_override")
-    if divisor is not None:
-        raise call.unsupported("divisor_override is not written; multiply by a constant behind it")
+    """As TVM does it; with ``ceil_mode`` or a divisor, averages of whole windows of the input padded with zeros.
+
+    They are multiplied by constants: torch leaves out what windows reach beyond the padding, and TVM counts it.
+    """
     dims = int(call.node.target.__name__[8])
-    if call["ceil_mode"] and _hangs_over(call, dims):
-        raise call.unsupported(
-            "with ceil_mode, its last windows reach beyond the padding; pad the input, or leave ceil_mode out"
-        )
-    return call.upstream()
-
-
-def _hangs_over(call: Call, dims: int) -> bool:
-    """Whether a last window ends behind the padded input, where TVM divides by another count than torch."""
-    sizes = [int(size) for size in call.tensor("self").ty.shape][-dims:]
-    kernels = _all(call["kernel_size"], dims)
+    x = call.tensor("self")
+    divisor = call.arguments.get("divisor_override")
+    if divisor is None and not call["ceil_mode"]:
+        return call.upstream()
+    lengths = call.sizes(-dims)
+    kernel, padding = _all(call["kernel_size"], dims), _all(call["padding"], dims)
     strides = _all(call["stride"] or call["kernel_size"], dims)
-    pads = _all(call["padding"], dims)
-    return any(
-        (size + 2 * pad - kernel) % stride != 0
-        for size, pad, kernel, stride in zip(sizes, pads, kernels, strides, strict=True)
-    )
+    sizes = [int(size) for size in list(x.ty.shape)[-dims:]]
+    windows = [
+        _windows(*axis, bool(call["count_include_pad"]))
+        for axis in zip(sizes, lengths, kernel, strides, padding, strict=True)
+    ]
+    behind = [more for _, more in windows]
+    if not is_float(dtype_of(x)):
+        raise call.unsupported(f"ceil_mode or divisor_override of {dtype_of(x)}; cast to float32 before it")
+    batched = len(x.ty.shape) == dims + 2
+    if not batched:
+        x = call.emit(relax.op.expand_dims(x, 0))
+    if any(padding) or any(behind):
+        around = [width for ends in zip(padding, behind, strict=True) for width in ends]
+        x = call.emit(relax.op.nn.pad(x, [0, 0, 0, 0, *around]))
+    made = call.emit(_AVERAGE[dims](x, pool_size=kernel, strides=strides, layout=f"NC{_SPATIAL[dims]}"))
+    counts = np.ones([1] * dims)
+    for axis, (count, _) in enumerate(windows):
+        counts = counts * count.reshape([-1 if k == axis else 1 for k in range(dims)])
+    factors = math.prod(kernel) / (counts if divisor is None else np.full([1] * dims, float(divisor)))
+    if (factors != 1).any():
+        made = call.emit(relax.op.multiply(made, call.cast(factors[None, None], dtype_of(x))))
+    return made if batched else call.emit(relax.op.squeeze(made, [0]))
+
+
+def _windows(size: int, length: int, kernel: int, stride: int, pad: int, padded: bool) -> tuple[Any, int]:
+    """How many elements torch counts in each window along an axis, shape (length,), and how far the last one reaches."""
+    first = np.arange(length) * stride - pad
+    last = np.minimum(first + kernel, size + pad)
+    count = last - first if padded else np.minimum(last, size) - np.maximum(first, 0)
+    return count, max(0, (length - 1) * stride + kernel - size - pad)
 
 
 _LINEAR = ("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec")

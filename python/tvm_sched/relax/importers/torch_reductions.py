@@ -81,6 +81,30 @@ def extremum_with_place(call: Call) -> relax.Expr:
     return relax.Tuple([call.cast(value, dtype_of(x)), place])
 
 
+@converter("linalg_vector_norm.default")
+def vector_norm(call: Call) -> relax.Expr:
+    """Of any order, half types in float32."""
+    wide = "float64" if call.dtype == "float64" else "float32"
+    x, order = call.emit(relax.op.abs(call.tensor("self", wide))), float(call["ord"])
+    if not x.ty.shape:
+        x = call.emit(relax.op.reshape(x, (1,)))
+        axes, keep = [0], False
+    else:
+        axes, keep = _axes(call, x), _keep(call)
+    if abs(order) == float("inf"):
+        found = (relax.op.max if order > 0 else relax.op.min)(x, axes, keepdims=keep)
+    elif order == 0:
+        found = relax.op.sum(call.cast(call.emit(relax.op.not_equal(x, constant(0, x))), wide), axes, keepdims=keep)
+    elif order == 1:
+        found = relax.op.sum(x, axes, keepdims=keep)
+    elif order == 2:
+        found = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), axes, keepdims=keep))
+    else:
+        total = relax.op.sum(relax.op.power(x, constant(order, x)), axes, keepdims=keep)
+        found = relax.op.power(total, constant(1 / order, x))
+    return call.cast(call.emit(found), call.dtype)
+
+
 @converter("var.correction")
 def variance(call: Call) -> relax.Expr:
     """With the divisor that ``correction`` says; NaN where it is 0 or less, as torch has it."""

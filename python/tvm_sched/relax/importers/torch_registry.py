@@ -59,7 +59,17 @@ class Call:
         UnsupportedOperator
             One is not known; programs of several sizes take another way.
         """
-        return static_shape(self.result, self)
+        return self.sizes()
+
+    def sizes(self, first: int = 0) -> tuple[int, ...]:
+        """The result's sizes from a dimension on, which may be counted from the end; see `shape`."""
+        found = tuple(self.result.shape)[first:]
+        if not all(isinstance(size, int) for size in found):
+            raise self.unsupported(
+                f"it needs sizes that are known when the program is exported, and has {list(self.result.shape)}: export "
+                "it with fixed sizes, without dynamic_shapes"
+            )
+        return found
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
         """Bind an expression to a variable."""
@@ -101,16 +111,6 @@ def name_of(dtype: Any) -> str:
 def dtype_of(value: relax.Expr) -> str:
     """The type of a tensor's elements."""
     return str(value.ty.dtype.dtype)
-
-
-def static_shape(tensor: Any, call: Call) -> tuple[int, ...]:
-    """The sizes of a fake tensor, which have to be known; see `Call.shape`."""
-    if not all(isinstance(size, int) for size in tensor.shape):
-        raise call.unsupported(
-            f"it needs sizes that are known when the program is exported, and has {list(tensor.shape)}: export it with "
-            "fixed sizes, without dynamic_shapes"
-        )
-    return tuple(tensor.shape)
 
 
 def is_float(dtype: str) -> bool:

@@ -33,7 +33,7 @@ from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS
 from ..kernel_objects import compiler_digest
 from ..processor import host_target, runs_here
-from .other_load import QUIET_LOAD, OtherLoad
+from .other_load import QUIET_LOAD, OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""
@@ -127,12 +127,13 @@ def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Seq
     others = OtherLoad()
     times = kernel_times(module, [operator.name for operator in graph.operators], SECONDS)
     load = round(others.share(), 2)
+    times = times[undisturbed(times.sum(axis=1), np.full(len(times), load))]
     together: dict[str, list[int]] = {}
     for position, key in enumerate(keys):
         together.setdefault(key, []).append(position)
     texts, rows = signatures(graph), []
     for key, same in together.items():
-        seconds, error = _typical(times[:, same], load > QUIET_LOAD)
+        seconds, error = _typical(times[:, same])
         content = key.rpartition("#")[2]
         row = Measurement(
             texts[same[0]], graph.name, seconds, repeats=len(times), error=error, content=content, load=load
@@ -141,13 +142,13 @@ def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Seq
     return rows
 
 
-def _typical(times: npt.NDArray[np.float64], busy: bool) -> tuple[float, float]:
-    """Seconds of a kernel whose calls took ``times``, (runs, calls), and the error of that, as a share of it.
+def _typical(times: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Seconds of a kernel whose calls took ``times``, (runs, calls): the median, and how far the least is below it.
 
-    The median of its runs; the least where other work on the machine made some of them longer.
+    The least alone would be too little: no run has all its kernels at their fastest.
     """
     low, middle = (max(float(np.quantile(times, q, axis=0).mean()), 1e-9) for q in (0.0, 0.5))
-    return (low, round(middle / low - 1, 4)) if busy else (middle, round((middle - low) / middle, 4))
+    return middle, round((middle - low) / middle, 4)
 
 
 def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> npt.NDArray[np.float64]:

@@ -6,9 +6,14 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 _STAT = Path("/proc/stat")
 QUIET_LOAD = 0.1
 """Up to this many cores in use by others, what is measured counts as undisturbed."""
+FEWEST_RUNS, DISTURBED = 10, 1.15
+"""How many undisturbed runs are enough, and which slowness makes runs that do not count."""
 
 
 class OtherLoad:
@@ -22,6 +27,26 @@ class OtherLoad:
         before, self._last = self._last, _read()
         wall = max(self._last[2] - before[2], 1e-9)
         return max((self._last[0] - before[0]) - (self._last[1] - before[1]), 0.0) / wall
+
+
+def undisturbed(latencies: npt.NDArray[np.float64], loads: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Which runs nothing else on the machine slowed down.
+
+    Another process beside the run, on another core, costs it up to half its speed where the two cores are threads of one;
+    one that takes turns with it on its core costs as much, for seconds. A median over such runs says more of that process
+    than of the kernels. So those count that had a quiet machine, if there are a few; and of these, those within `DISTURBED`
+    of the fastest tenth.
+
+    Parameters
+    ----------
+    latencies : array of float
+        Seconds of each run.
+    loads : array of float
+        Cores that other processes used then.
+    """
+    quiet = np.flatnonzero(loads <= QUIET_LOAD)
+    rows = quiet if len(quiet) >= FEWEST_RUNS else np.arange(len(latencies))
+    return rows[latencies[rows] <= DISTURBED * np.quantile(latencies[rows], 0.1)]
 
 
 def _read() -> tuple[float, float, float]:

@@ -27,13 +27,13 @@ from ..passes.lower import LowerToKernels
 from .cpu import CpuBench
 from .cuda import CudaBench
 from .interference import choose_pairs
-from .other_load import QUIET_LOAD, OtherLoad
+from .other_load import FEWEST_RUNS, OtherLoad, undisturbed
 
 TOLERANCE = 0.02
 """Measuring ends when the 95 % confidence interval of the median latency is this share of it to either side."""
-FEWEST_RUNS, MOST_RUNS, LEAST_SECONDS, MOST_SECONDS = 10, 1000, 1.0, 20.0
-SLICE_SECONDS, DISTURBED = 0.2, 1.15
-"""How often the load of the machine is looked at, and which slowness makes runs that do not count."""
+MOST_RUNS, LEAST_SECONDS, MOST_SECONDS = 1000, 1.0, 20.0
+SLICE_SECONDS = 0.2
+"""How often the load of the machine is looked at."""
 
 
 class Bench(Protocol):
@@ -236,26 +236,6 @@ def _kernel_seconds(timeline: Mapping[str, Any]) -> dict[str, float]:
         for row in timeline["events"]
         if row["event"] and row["event"].get("kind") == "kernel"
     }
-
-
-def undisturbed(latencies: npt.NDArray[np.float64], loads: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Which runs nothing else on the machine slowed down.
-
-    Another process beside the run, on another core, costs it up to half its speed where the two cores are threads of one;
-    one that takes turns with it on its core costs as much, for seconds. A median over such runs says more of that process
-    than of the kernels. So those count that had a quiet machine, if there are a few; and of these, those within `DISTURBED`
-    of the fastest tenth.
-
-    Parameters
-    ----------
-    latencies : array of float
-        Seconds of each run.
-    loads : array of float
-        Cores that other processes used then.
-    """
-    quiet = np.flatnonzero(loads <= QUIET_LOAD)
-    rows = quiet if len(quiet) >= FEWEST_RUNS else np.arange(len(latencies))
-    return rows[latencies[rows] <= DISTURBED * np.quantile(latencies[rows], 0.1)]
 
 
 def _is_known(latencies: npt.NDArray[np.float64]) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from ...anytime import Budget, Turn, budget_of, improve
 from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
-from ...schedule import Certificate, Schedule, simulate, with_choice
+from ...schedule import INTERRUPTED, Certificate, Schedule, simulate, with_choice
 from ..common.native import nothing_contends
 from ..registry import SCHEDULERS, register
 from .improvers import Annealing, Blocks, LocalSearch
@@ -87,24 +87,34 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     budget = options.budget()
     if problem.variants is None:
         return _search(problem, options, budget)[0]
+    return _search_variants(problem, options, budget)
+
+
+def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) -> Schedule:
+    """The best schedule of the choices that list scheduling found; of the graph's own ways where these have none."""
     choosing = budget.part(SHARE * budget.work)
     choosing.deadline = min(budget.deadline, time.monotonic() + SHARE * budget.seconds)
-    choices = choose(problem, choosing, options.seed)
+    choices, interrupted = choose(problem, choosing, options.seed)
+    if interrupted:
+        budget = Budget(0.0, time.monotonic())
     found: list[Schedule] = []
     refusals: list[InfeasibleError] = []
-    for k, choice in enumerate(choices):
-        part = budget.part(budget.left / (len(choices) - k))
+    for k, choice in enumerate(choices if {} in choices else [*choices, {}]):
+        if k == len(choices) and found:
+            break
+        part = budget.part(budget.left / max(len(choices) - k, 1))
         try:
             schedule, done = _search(problem.resolve(choice), options, part, bound_of=problem)
         except InfeasibleError as error:
             refusals.append(error)
             continue
         found.append(with_choice(problem, schedule, choice))
-        if done:
+        if done or interrupted:
             break
     if not found:
         raise refusals[0]
-    return min(found, key=lambda schedule: simulate(problem, schedule).latency_ns)
+    best = min(found, key=lambda schedule: simulate(problem, schedule).latency_ns)
+    return best.replace(certificate=INTERRUPTED) if interrupted else best
 
 
 def _search(

@@ -54,17 +54,23 @@ class _Prices:
         return self.known[key]
 
 
-def choose(problem: Problem, budget: Budget, seed: int) -> list[Choice]:
-    """The choices to search with, the most promising first: the best, and the graph's own where that is near."""
+def choose(problem: Problem, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
+    """The choices to search with, and whether Ctrl-C ended the choosing.
+
+    The most promising comes first: the best, then the graph's own where that is near.
+    """
     prices = _Prices(problem, budget)
     search = ChoiceSearch(problem, prices.of, seed)
-    while not budget.over and search.step():
-        pass
-    failed = 0
-    while not budget.over and failed < MOST_FAILED:
-        failed = 0 if search.vary() else failed + 1
-    graph = prices.of({})
+    interrupted = False
+    try:
+        while not budget.over and search.step():
+            pass
+        failed = 0
+        while not budget.over and failed < MOST_FAILED:
+            failed = 0 if search.vary() else failed + 1
+    except KeyboardInterrupt:
+        interrupted = True
     if not search.best:
-        return [{}]
-    near = not graph > RIVAL * search.cost  # also where list scheduling finds neither
-    return [search.best, {}] if near else [search.best]
+        return [{}], interrupted
+    near = prices.of({}) <= RIVAL * search.cost
+    return [search.best, {}] if near and not interrupted else [search.best], interrupted

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .branches import check_control_flow, select_branches
 from .contributed import infer_shapes
 from .loops import unroll_loops
@@ -123,6 +126,12 @@ def _bytes(value: ir.Value) -> float:
     return size
 
 
+def _equal_parts(size: int, count: int) -> npt.NDArray[np.int64]:
+    """Sizes of the parts of a Split that names none; the evaluator of opset 13 to 17 needs them."""
+    part = -(-size // count)
+    return np.array([part] * (count - 1) + [size - part * (count - 1)], np.int64)
+
+
 def _fold_several_outputs(model: ir.Model) -> bool:
     """Fold nodes with several outputs (Split, TopK), which onnxscript leaves alone."""
     import onnx.reference.ops
@@ -138,9 +147,11 @@ def _fold_several_outputs(model: ir.Model) -> bool:
         try:
             operator = onnx.reference.ops.load_op("", node.op_type, model.opset_imports[""])
             attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-            if node.op_type == "Split" and len(constants) < 2:
-                attributes.setdefault("num_outputs", len(node.outputs))
-            made = operator.eval(*(None if c is None else c.numpy() for c in constants), **attributes)
+            given: list[Any] = [None if c is None else c.numpy() for c in constants]
+            if node.op_type == "Split" and (len(given) < 2 or given[1] is None):
+                given = [given[0], _equal_parts(given[0].shape[attributes.get("axis", 0)], len(node.outputs))]
+                attributes.pop("num_outputs", None)
+            made = operator.eval(*given, **attributes)
         except Exception:  # the evaluator raises many classes; the node stays for the importer
             continue
         for value, array in zip(node.outputs, made, strict=True):

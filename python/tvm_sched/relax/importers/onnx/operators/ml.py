@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from tvm import relax
 
 from .elementwise import scalar
 from .registry import Node, converter, dtype_of
+from .scores import DOMAIN
 
-_DOMAIN = "ai.onnx.ml"
 
-
-@converter("ArrayFeatureExtractor", domain=_DOMAIN)
+@converter("ArrayFeatureExtractor", domain=DOMAIN)
 def array_feature_extractor(node: Node) -> relax.Expr:
     """Columns of the last axis, by number."""
     x, at = node.input(0), node.input(1)
@@ -23,17 +24,65 @@ def array_feature_extractor(node: Node) -> relax.Expr:
     return relax.op.take(x, node.emit(relax.op.reshape(at, (count,))), max(len(shape), 2) - 1)
 
 
-@converter("Binarizer", domain=_DOMAIN)
+@converter("Binarizer", domain=DOMAIN)
 def binarizer(node: Node) -> relax.Expr:
     """1 above the threshold, else 0."""
     x = node.input(0)
     return relax.op.astype(relax.op.greater(x, scalar(node.attribute("threshold", 0.0), x)), dtype_of(x))
 
 
-@converter("Scaler", domain=_DOMAIN)
+@converter("Scaler", domain=DOMAIN)
 def scaler(node: Node) -> relax.Expr:
     """``(x - offset) * scale``, in float32."""
     x = relax.op.astype(node.input(0), "float32")
     offset, scale = (relax.const(list(node.attribute(name, (default,))), "float32")
                      for name, default in (("offset", 0.0), ("scale", 1.0)))  # fmt: skip
     return relax.op.multiply(relax.op.subtract(x, offset), scale)
+
+
+@converter("Normalizer", domain=DOMAIN)
+def normalizer(node: Node) -> relax.Expr:
+    """Rows divided by their largest element, the sum of their amounts or their length, in float32; by 1 instead of 0."""
+    x = relax.op.astype(node.input(0), "float32")
+    kind = node.attribute("norm", "MAX")
+    if kind == "MAX":
+        size = relax.op.max(x, -1, keepdims=True)
+    elif kind == "L1":
+        size = relax.op.sum(relax.op.abs(x), -1, keepdims=True)
+    elif kind == "L2":
+        size = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), -1, keepdims=True))
+    else:
+        raise node.unsupported(f"norm is {kind!r}; allowed are MAX, L1 and L2")
+    size = node.emit(size)
+    nothing = relax.op.equal(size, scalar(0.0, size))
+    return relax.op.divide(x, node.emit(relax.op.where(nothing, scalar(1.0, size), size)))
+
+
+@converter("Imputer", domain=DOMAIN)
+def imputer(node: Node) -> relax.Expr:
+    """One number, which may be NaN, is replaced by another one, or by one for each column."""
+    x = node.emit(node.input(0))
+    is_float = dtype_of(x).startswith("float")
+    names = (
+        ("imputed_value_floats", "replaced_value_float")
+        if is_float
+        else ("imputed_value_int64s", "replaced_value_int64")
+    )
+    values, replaced = list(node.attribute(names[0], ())), node.attribute(names[1], 0)
+    columns = node.shape(x, "its input X")[-1]
+    if len(values) not in (1, columns):
+        raise node.unsupported(
+            f"{names[0]} has {len(values)} numbers for an input of {dtype_of(x)} with {columns} columns; 1 or {columns} are "
+            "allowed"
+        )
+    missing = relax.op.isnan(x) if math.isnan(replaced) else relax.op.equal(x, scalar(replaced, x))
+    return relax.op.where(node.emit(missing), relax.const(values, dtype_of(x)), x)
+
+
+@converter("ZipMap", domain=DOMAIN)
+def zip_map(node: Node) -> relax.Expr:
+    """A list of dictionaries is no tensor."""
+    raise node.unsupported(
+        "it makes a list of dictionaries of the scores, which no tensor is: export the model without it (skl2onnx: "
+        "options={'zipmap': False}), or cut it and take its input, the scores in the order of its labels"
+    )

@@ -1,0 +1,78 @@
+"""A lower bound for all placements, in runs or not: a linear program in which units may be cut into fractions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .chain import Chain
+
+NAME = "linear program over units and places"
+_ROUNDING = 1e-6
+"""Part of the program's value that is given up to the solver's tolerances."""
+_MOST = 8
+"""Values of activations for which memory is limited."""
+
+
+def lower_bound(chain: Chain, micro_batches: int = 1) -> int:
+    """No placement that fits takes less: nanoseconds.
+
+    Let x(u, p) be the part of unit u at place p. The parts of a unit add up to 1. A place that has any of the units whose
+    activations take π or more can hold no more of their weights and cache than its memory less π; this for several π. Units
+    run one after another, so that the time is at least the sum of t(u, p) x(u, p); and with several micro-batches at least
+    as many times the time at any place. Copies count for nothing, and parameters that two units share for one of them, so
+    that a placement's true values satisfy the program.
+
+    Returns
+    -------
+    int
+        0 where no fractions fit either, so that nothing does.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array, vstack
+
+    # Units that are alike are one row with a number, so that eighty layers are as easy as one.
+    alike, number = np.unique(
+        np.column_stack([chain.time_ns, chain.weight, chain.cache, chain.peak]), axis=0, return_counts=True
+    )
+    time_ns, peak = alike[:, :-3], alike[:, -1]
+    units, places = time_ns.shape
+    scale, size = max(float(time_ns.max()), 1.0), max(float((alike[:, -3] + alike[:, -2]) @ number), 1.0)
+    variables = units * places + 1
+    variable = np.arange(units * places).reshape(units, places)
+    column = np.tile(np.arange(places), units)
+    whole = coo_array(
+        (np.ones(units * places), (np.repeat(np.arange(units), places), variable.ravel())), (units, variables)
+    )
+    # Offloaded weights are brought to another place, which has the cache and the activations; its room is not charged.
+    computes = np.array([place.load is None for place in chain.machine.places])
+    held = alike[:, -3][:, None] + alike[:, -2][:, None] * computes
+    room = np.array(chain.room, dtype=np.float64)
+    rows, limits = [], []
+    for least in _thresholds(peak):
+        part = np.where((peak >= least)[:, None], held, 0) / size
+        rows.append(coo_array((part.ravel(), (column, variable.ravel())), (places, variables)))
+        limits.append(np.maximum(room - least * computes, 0) / size)
+    time = time_ns / scale
+    every = np.arange(variables)
+    rows.append(coo_array((np.append(time.ravel(), -1.0), (np.zeros(variables, dtype=int), every)), (1, variables)))
+    limits.append(np.zeros(1))
+    if micro_batches > 1:
+        values = np.concatenate([micro_batches * time.ravel(), -np.ones(places)])
+        at = np.concatenate([column, np.arange(places)]), np.append(variable.ravel(), [variables - 1] * places)
+        rows.append(coo_array((values, at), (places, variables)))
+        limits.append(np.zeros(places))
+    goal = np.zeros(variables)
+    goal[-1] = 1.0
+    solved = linprog(
+        goal, A_ub=vstack(rows).tocsr(), b_ub=np.concatenate(limits), A_eq=whole.tocsr(), b_eq=number, method="highs"
+    )
+    if solved.status != 0:
+        return 0
+    return max(int(solved.fun * scale * (1 - _ROUNDING)), 0)
+
+
+def _thresholds(peak: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """A few of the values there are, the least and the largest among them."""
+    values = np.unique(peak)
+    return values if len(values) <= _MOST else values[np.linspace(0, len(values) - 1, _MOST).astype(int)]

@@ -1,0 +1,163 @@
+"""What a runtime says of itself, for the planner: where it can put what, its own split, and how a plan is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from ...errors import InputError
+from ...problem import Device, Topology
+from ..architecture import Architecture
+from ..chain import Chain, Placement
+from ..cuts import best_latency, best_period
+from ..language import Serving, language_model
+from ..machine import gpus
+from ..model import UnitModel
+from ..operators import OperatorModel
+from ..pricing import Priced, price
+from ..workload import Workload
+
+Objective = Literal["latency", "throughput"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be planned.
+
+    Attributes
+    ----------
+    source : Architecture or OperatorModel
+        A language model, or a graph of operators from a file.
+    topology : Topology
+    workload : Workload
+        Of a language model.
+    costs : str
+        The cost model's name.
+    overhead : int or None
+        Bytes of each GPU that the runtime needs for itself; None: what is known of it.
+    """
+
+    source: Architecture | OperatorModel
+    topology: Topology
+    workload: Workload
+    costs: str = "roofline"
+    overhead: int | None = None
+
+    @property
+    def architecture(self) -> Architecture:
+        """The language model."""
+        assert isinstance(self.source, Architecture)
+        return self.source
+
+    @property
+    def operators(self) -> OperatorModel:
+        """The graph of operators."""
+        assert isinstance(self.source, OperatorModel)
+        return self.source
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of the ways in which a runtime can be set up, in which cuts are searched.
+
+    Attributes
+    ----------
+    chain : Chain
+    stages : int
+        Runs of units exactly; 0: any number.
+    micro_batches : int
+    search : Chain or None
+        What cuts are searched in, where memory has to be put by for what a cut is not charged with.
+    """
+
+    chain: Chain
+    stages: int = 0
+    micro_batches: int = 1
+    search: Chain | None = None
+
+    def best(self) -> Placement | None:
+        """The best cut of the units; None where none fits."""
+        if self.micro_batches > 1:
+            return best_period(self.search or self.chain, self.stages, self.micro_batches)
+        return best_latency(self.search or self.chain, self.stages)
+
+    def price(self, placement: Placement) -> Priced:
+        """What a placement takes in this case."""
+        return price(self.chain, placement, self.micro_batches)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A placement with a name, in the case where it applies."""
+
+    label: str
+    case: Case
+    placement: Placement
+
+
+class Runtime:
+    """A runtime that takes plans; each is a file of its own, and registered by name."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    tried: ClassVar[str]
+    """The versions that its plans were tried with, and how."""
+    cannot: ClassVar[tuple[str, ...]]
+    """What of a schedule it has no words for."""
+    takes: ClassVar[tuple[str, ...]]
+    """Of ``language``, ``onnx`` and ``torch``: the models it is planned for."""
+    overhead: ClassVar[int]
+    """Bytes of each GPU that are not for weights, cache and activations."""
+    overhead_is: ClassVar[str]
+    """What these are."""
+    objective: ClassVar[Objective] = "latency"
+    file: ClassVar[str]
+    """Name of the file that a plan is, where none is given."""
+    serving: ClassVar[Serving] = Serving()
+
+    def room(self, request: Request, device: Device) -> int:
+        """Bytes of a device that a plan may use."""
+        return device.memory - (self.overhead if request.overhead is None else request.overhead)
+
+    def gpus(self, request: Request) -> tuple[Device, ...]:
+        """GPUs with room for anything; raises `InputError` where there are none."""
+        found = gpus(request.topology)
+        if not found:
+            raise InputError(
+                f"topology {request.topology.name!r} has no GPU, so there is nothing to split for {self.name}; give one "
+                "with devices of kind 'cuda' (`tvm-sched topology list`)"
+            )
+        if all(self.room(request, device) <= 0 for device in found):
+            raise InputError(
+                f"an overhead of {request.overhead} bytes leaves no memory on any GPU of {request.topology.name!r}"
+            )
+        return found
+
+    def language_model(self, request: Request, micro_batches: int = 1) -> UnitModel:
+        """The units of a language model as this runtime serves it."""
+        serving = replace(self.serving, micro_batches=micro_batches)
+        return language_model(request.architecture, request.workload, serving)
+
+    def cases(self, request: Request) -> list[Case]:
+        """Ways to set it up; the first is the one that memory limits are explained by."""
+        raise NotImplementedError
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """The ways in which all is on GPUs, but for what never is: what is asked when it is said what would fit."""
+        return self.cases(request)
+
+    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+        """What it does when nobody tells it."""
+        raise NotImplementedError
+
+    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+        """A plan's files by name; the first is the plan, others lie beside it."""
+        raise NotImplementedError
+
+    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+        """The plan as data, for programs."""
+        raise NotImplementedError
+
+
+GB = 1_000_000_000

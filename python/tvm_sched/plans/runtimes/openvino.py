@@ -1,0 +1,64 @@
+"""OpenVINO: affinities of all operators for the device HETERO, set by a script when the model is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..machine import host_place
+from .base import GB, Case, Request, Runtime, Split
+from .onnx_runtime import operator_case
+from .torch import with_table
+
+
+class OpenVino(Runtime):
+    """`rt_info["affinity"]` and `HETERO:...`."""
+
+    name = "openvino"
+    title = "OpenVINO"
+    tried = (
+        "openvino 2026.4.1 on the CPU: affinities are set, the model is compiled for HETERO and gives the same results"
+    )
+    cannot = (
+        "the order in which weights are loaded, and reads from host memory by a kernel",
+        "streams and order: HETERO runs its subgraphs one after another",
+    )
+    takes = ("onnx",)
+    overhead = int(0.5 * GB)
+    overhead_is = "the driver's context and compiled kernels (0.5 GB)"
+    file = "openvino_plan.py"
+
+    def cases(self, request: Request) -> list[Case]:
+        """GPUs in any order, and the CPU."""
+        return [operator_case(self, request, [host_place(request.topology)])]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """Without the CPU."""
+        return [operator_case(self, request, [])]
+
+    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+        """All that it can on the first device of the list, whatever its memory; or everything on the CPU."""
+        case = cases[0]
+        units = len(case.chain.model.units)
+        last = len(case.chain.machine.places) - 1
+        found = [Split("HETERO, by priority", case, (0,) * units)]
+        if not case.chain.fits(found[0].placement):
+            found.append(Split("CPU", case, (last,) * units))
+        return found
+
+    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+        """The device of each operator, by the first tensor that it makes."""
+        names = {device.name: f"GPU.{n}" for n, device in enumerate(self.gpus(request))}
+        places = split.case.chain.machine.places
+        device = [names.get(place.name, "CPU") for place in places]
+        graph = request.operators.graph
+        table = {
+            operator.outputs[0]: device[p]
+            for operator, p in zip(graph.operators, split.placement, strict=True)
+            if operator.outputs
+        }
+        return {"affinity": table}
+
+    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+        """A Python module with functions ``set_affinities`` and ``compile_model``."""
+        return {self.file: with_table("_openvino_script.py", "AFFINITY", self.settings(request, split)["affinity"])}

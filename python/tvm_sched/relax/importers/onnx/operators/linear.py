@@ -1,0 +1,105 @@
+"""Linear models of the domain ai.onnx.ml, as scikit-learn's are exported, and the lookup of labels that goes with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import numpy_helper
+from tvm import relax
+
+from .registry import Node, converter, dtype_of
+from .scores import DOMAIN, class_labels, one_class, post_transform
+
+
+@converter("LinearRegressor", domain=DOMAIN)
+def linear_regressor(node: Node) -> relax.Expr:
+    """``x @ coefficients.T + intercepts``, and a function of it."""
+    targets, kind = int(node.attribute("targets", 1)), node.attribute("post_transform", "NONE")
+    if targets == 1 and kind != "NONE":
+        raise node.unsupported(
+            f"its post_transform is {kind}, which ONNX Runtime leaves out with one target; apply it behind the node"
+        )
+    return relax.op.astype(post_transform(node, _scores(node, targets), kind), "float32")
+
+
+@converter("LinearClassifier", domain=DOMAIN)
+def linear_classifier(node: Node) -> list[relax.Expr]:
+    """Labels of the largest scores, and the scores; with one score for two classes, its sign decides."""
+    labels, kind = class_labels(node, "classlabels_ints"), node.attribute("post_transform", "NONE")
+    count = len(labels)
+    single = count == 2 and len(node.attribute("intercepts", ())) == 1
+    scores = _scores(node, 1 if single else count)
+    if single and kind == "NONE":
+        raise node.unsupported(
+            "it has one score for two classes, and post_transform NONE: the score of the first class then differs between "
+            "ONNX Runtime and ONNX's reference; LOGISTIC is allowed, and a score for each class"
+        )
+    if single:
+        return one_class(node, scores, labels, kind, False)
+    if count < 2:
+        raise node.unsupported(
+            "it has 1 class; at least 2 are needed for a choice: cut the node, its label is constant"
+        )
+    best = node.emit(relax.op.argmax(scores, axis=1))
+    made = relax.op.astype(post_transform(node, scores, kind), "float32")
+    return [relax.op.take(relax.const(labels, "int64"), best, 0), made]
+
+
+def _scores(node: Node, targets: int) -> relax.Expr:
+    """Of shape (rows, targets)."""
+    x = node.input(0)
+    shape, wide = node.shape(x, "its input X"), "float64" if dtype_of(x) == "float64" else "float32"
+    rows, features = (1, *shape) if len(shape) == 1 else shape
+    weights, bias = (np.asarray(node.attribute(name, ()), wide) for name in ("coefficients", "intercepts"))
+    if weights.size != targets * features or bias.size not in (0, targets):
+        raise node.unsupported(
+            f"it has {weights.size} coefficients and {bias.size} intercepts; {targets} results of {features} features need "
+            f"{targets * features} and {targets}"
+        )
+    x = node.emit(relax.op.astype(node.emit(relax.op.reshape(x, (rows, features))), wide))
+    scores = node.emit(relax.op.matmul(x, relax.const(weights.reshape(targets, features).T.copy(), wide)))
+    return node.emit(relax.op.add(scores, relax.const(bias, wide))) if bias.size else scores
+
+
+@converter("LabelEncoder", domain=DOMAIN)
+def label_encoder(node: Node) -> relax.Expr:
+    """Each number by its entry in a table of numbers, or by the default; NaN is a key only from version 4 on."""
+    x = node.input(0)
+    keys, values = _table(node, "keys"), _table(node, "values")
+    if len(keys) != len(values):
+        raise node.unsupported(f"it has {len(keys)} keys and {len(values)} values")
+    values = np.concatenate([np.array([_default(node, values)], values.dtype), values])
+    keys, first = np.unique(keys, return_index=True)  # of several the first one counts
+    places = relax.const(first + 1, "int64")
+    wide = node.emit(relax.op.expand_dims(relax.op.astype(x, keys.dtype.name), -1))
+    same = relax.op.equal(wide, relax.const(keys, keys.dtype.name))
+    if node.opset >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
+        same = relax.op.logical_or(
+            same, relax.op.logical_and(relax.op.isnan(wide), relax.const(np.isnan(keys), "bool"))
+        )
+    found = relax.op.where(node.emit(same), places, relax.const(0, "int64"))
+    return relax.op.take(relax.const(values, values.dtype.name), node.emit(relax.op.max(node.emit(found), -1)), 0)
+
+
+def _table(node: Node, what: str) -> npt.NDArray[Any]:
+    """Keys or values, whichever attribute holds them."""
+    for name, kind in ((f"{what}_int64s", "int64"), (f"{what}_floats", "float32")):
+        if node.attribute(name):
+            return np.asarray(node.attribute(name), kind)
+    tensor = node.attribute(f"{what}_tensor")
+    found = None if tensor is None else numpy_helper.to_array(tensor)
+    if found is None or found.dtype.kind not in "if":
+        raise node.unsupported(
+            f"its {what} are text, which TVM has no type for: look labels up outside, and give and take whole numbers"
+        )
+    return found.reshape(-1)
+
+
+def _default(node: Node, values: npt.NDArray[Any]) -> Any:
+    """What a number without an entry gives."""
+    tensor = node.attribute("default_tensor")
+    if tensor is not None:
+        return numpy_helper.to_array(tensor).reshape(-1)[0]
+    return node.attribute("default_float", -0.0) if values.dtype.kind == "f" else node.attribute("default_int64", -1)

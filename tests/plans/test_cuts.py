@@ -1,0 +1,114 @@
+"""Cuts are the best there are, bounds hold, and both agree with the simulator."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import machine
+
+from tvm_sched.plans.architecture import Architecture
+from tvm_sched.plans.bound import lower_bound
+from tvm_sched.plans.chain import Chain, segments
+from tvm_sched.plans.cuts import Cutter, best_latency, best_period, kinds_of, stage_times
+from tvm_sched.plans.language import by_layer, language_model
+from tvm_sched.plans.machine import Machine, device_place
+from tvm_sched.plans.pricing import price
+from tvm_sched.plans.workload import Workload
+from tvm_sched.problem.decoder_config import DecoderConfig
+
+
+def small_chain(memory, speed, layers=3, tied=False):
+    config = DecoderConfig(layers=layers, hidden=64, heads=4, vocab=300, intermediate=128, tied=tied)
+    topology = machine(*memory, speed=speed)
+    places = tuple(device_place(device, device.memory) for device in topology.devices)
+    return Chain.of(by_layer(language_model(Architecture(config), Workload(context=64))), Machine(topology, places))
+
+
+def every_cut(chain):
+    """All placements in which each place has one run of units."""
+    for placement in product(range(len(chain.machine.places)), repeat=len(chain.model.units)):
+        runs = [p for p, _, _ in segments(placement)]
+        if len(set(runs)) == len(runs):
+            yield placement
+
+
+def time_of(chain, placement):
+    total = sum(int(chain.time_ns[u, p]) for u, p in enumerate(placement))
+    return total + sum(
+        chain.hop_ns[u, placement[u - 1], p] for u, p in enumerate(placement) if u and placement[u - 1] != p
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_no_cut_is_better_and_none_is_below_the_bound(data):
+    memory = data.draw(st.lists(st.integers(120_000, 500_000), min_size=2, max_size=3))
+    speed = tuple(data.draw(st.sampled_from([0.5, 1.0, 2.0])) for _ in memory)
+    chain = small_chain(memory, speed, tied=data.draw(st.booleans()))
+    good = [placement for placement in every_cut(chain) if chain.fits(placement)]
+    found = best_latency(chain)
+    assert (found is None) == (not good)
+    if found is None:
+        return
+    assert chain.fits(found)
+    assert time_of(chain, found) == pytest.approx(min(time_of(chain, placement) for placement in good), rel=1e-9)
+    assert lower_bound(chain) <= min(time_of(chain, placement) for placement in good)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_no_pipeline_is_better(data):
+    memory = data.draw(st.lists(st.integers(150_000, 500_000), min_size=2, max_size=3))
+    chain = small_chain(memory, tuple(data.draw(st.sampled_from([0.5, 1.0, 2.0])) for _ in memory))
+    stages = data.draw(st.integers(1, len(memory)))
+
+    def period(placement):
+        return max(time_of(chain, placement), 4 * max(stage_times(chain, placement)))
+
+    good = [p for p in every_cut(chain) if chain.fits(p) and len(segments(p)) == stages]
+    found = best_period(chain, stages, 4)
+    assert (found is None) == (not good)
+    if found is not None:
+        assert period(found) == pytest.approx(min(map(period, good)), rel=1e-9)
+        assert lower_bound(chain, 4) <= period(found)
+
+
+def test_the_simulator_confirms_times_and_memory():
+    chain = small_chain((300_000, 350_000, 300_000), (1.0, 2.0, 0.5), layers=5)
+    found = best_latency(chain)
+    assert len(segments(found)) > 1
+    priced = price(chain, found)
+    loads = priced.total_ns - time_of(chain, found)  # tokens come from host memory
+    runs = sum(phase.repeats for phase in chain.model.phases)
+    assert 0 <= loads <= runs * 20_000
+    assert priced.fits
+    assert all(used <= room for used, room in zip(priced.held, chain.room, strict=True))
+
+
+def test_equal_places_are_one_kind():
+    assert kinds_of(small_chain((1e6,) * 4, ())) == [[0, 1, 2, 3]]
+    assert kinds_of(small_chain((1e6, 2e6, 1e6), ())) == [[0, 2], [1]]
+    assert kinds_of(small_chain((1e6,) * 3, (1.0, 1.0, 2.0))) == [[0, 1], [2]]
+
+
+def test_a_tied_table_is_held_twice_where_its_readers_part():
+    chain = small_chain((1e6, 1e6), (), tied=True)
+    units = len(chain.model.units)
+    together, apart = (0,) * units, (0,) * (units - 1) + (1,)
+    table = chain.again[0, units - 1]
+    assert table == 300 * 64 * 2
+    assert sum(chain.placement_bytes(apart)) - sum(chain.placement_bytes(together)) == table + int(chain.peak[-1])
+    for a, b in ((0, units), (1, units), (0, 2)):
+        bytes_ = chain.placement_bytes(tuple(0 if a <= u < b else 1 for u in range(units)))[0]
+        assert bytes_ == chain.segment_bytes[a, b]
+
+
+def test_nothing_fits():
+    chain = small_chain((10_000, 10_000), ())
+    assert best_latency(chain) is None
+    assert lower_bound(chain) == 0
+    assert not np.isfinite(Cutter(chain).cost[0]).all()

@@ -1,0 +1,358 @@
+"""What each runtime does by itself, and that plans are read by the runtimes' own code."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plan_cases import config_file, machine
+
+from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.plans import export_plan, get_runtime, runtime_names
+from tvm_sched.plans.architecture import read_architecture
+from tvm_sched.plans.runtimes import Request
+from tvm_sched.plans.runtimes.llama_cpp import by_free_memory
+from tvm_sched.plans.runtimes.vllm import even_layers
+from tvm_sched.plans.workload import Workload
+
+GIB = 1 << 30
+UNEQUAL = machine(24e9, 16e9, 12e9, speed=(2.0, 1.0, 0.5))
+
+
+def plan(model, topology, runtime, output=None, **workload):
+    return export_plan(model, topology, runtime, output, workload=workload)
+
+
+def test_there_are_six_runtimes_that_say_what_they_cannot():
+    assert {"accelerate", "vllm", "llama.cpp", "onnxruntime", "openvino", "torch"} <= set(runtime_names())
+    for name in runtime_names():
+        runtime = get_runtime(name)
+        assert runtime.cannot
+        assert re.search(r"\d+\.\d+|\d{4,}", runtime.tried), "the versions it was tried with"
+        assert runtime.overhead_is
+    with pytest.raises(InputError, match="did you mean 'vllm'"):
+        get_runtime("vlm")
+
+
+# vLLM
+
+
+def vllm_indices():
+    """vLLM's `get_pp_indices`, without what the engine imports."""
+    found = importlib.util.find_spec("vllm")
+    if found is None:
+        pytest.skip("the package vllm is not installed")
+    folder = Path(found.submodule_search_locations[0])
+    tree = ast.parse((folder / "distributed" / "utils.py").read_text())
+    function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "get_pp_indices")
+
+    class Envs:
+        VLLM_PP_LAYER_PARTITION: str | None = None
+
+    class Logger:
+        def info(self, *_):
+            pass
+
+    names = {"envs": Envs, "logger": Logger()}
+    exec(compile(ast.Module([function], []), "vllm", "exec"), names)
+    return names["get_pp_indices"], Envs
+
+
+def test_vllm_reads_the_layers_of_the_stages(tmp_path):
+    indices, envs = vllm_indices()
+    made = plan("llama-2-7b", UNEQUAL, "vllm", tmp_path / "vllm.sh", batch=4)
+    partition = re.search(r"VLLM_PP_LAYER_PARTITION=(.*)", (tmp_path / "vllm.sh").read_text()).group(1)
+    envs.VLLM_PP_LAYER_PARTITION = partition
+    stages = made.settings["pipeline_parallel_size"]
+    ranges = [indices(32, rank, stages) for rank in range(stages)]
+    assert [b - a for a, b in ranges] == made.settings["partition"]
+    with pytest.raises(ValueError, match="does not match"):
+        indices(33, 0, stages)
+
+
+def test_even_layers_are_those_of_vllm():
+    indices, _ = vllm_indices()
+    for layers in (28, 32, 40, 61, 80):
+        for stages in range(1, 9):
+            expected = [indices(layers, rank, stages) for rank in range(stages)]
+            assert even_layers(layers, stages) == [b - a for a, b in expected]
+
+
+def test_even_layers_by_the_documentation():
+    # Layers left over go to the stages before the last, from behind.
+    assert even_layers(32, 3) == [11, 11, 10]
+    assert even_layers(61, 4) == [15, 15, 16, 15]
+
+
+def test_vllm_stages_are_of_equal_gpus_that_divide_the_heads(tmp_path):
+    made = plan("llama-3-70b", machine(*[40e9] * 8), "vllm", batch=16)
+    size, stages = made.settings["tensor_parallel_size"], made.settings["pipeline_parallel_size"]
+    assert 64 % size == 0
+    assert 8 % size == 0
+    assert size * stages == len(made.settings["visible_devices"]) <= 8
+    assert len(set(made.settings["visible_devices"])) == size * stages
+
+
+# llama.cpp
+
+
+def layer_devices(settings, layers):
+    """`llama_model::load_tensors`: the device of each layer and of the output, in the arithmetic of float32."""
+    count, split = settings["n_gpu_layers"], settings["tensor_split"]
+    start = max(layers + 1 - count, 0)
+    active = min(count, layers + 1)
+    sums = np.cumsum(np.array(split, dtype=np.float32), dtype=np.float32)
+    sums /= sums[-1] if len(sums) else 1
+    found = []
+    for layer in range(layers + 1):
+        if layer < start or layer - start >= active:
+            found.append("CPU")
+        else:
+            part = np.float32(np.float32(layer - start) / np.float32(active))
+            found.append(settings["device"][int(np.searchsorted(sums, part, side="right"))])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "memory", "workload"),
+    [("llama-3-70b", (24e9, 16e9, 12e9), {"dtype": "q4_0"}), ("llama-3-70b", (16e9, 8e9), {"dtype": "q4_0"}),
+     ("llama-2-13b", (8e9, 12e9, 10e9, 6e9), {"dtype": "q8_0"}), ("llama-2-7b", (80e9,), {})],
+)  # fmt: skip
+def test_llama_cpp_puts_layers_where_the_plan_has_them(model, memory, workload):
+    topology = machine(*memory)
+    request = Request(read_architecture(model), topology, Workload(**workload))
+    runtime = get_runtime("llama.cpp")
+    case = runtime.cases(request)[0]
+    placement = case.best()
+    from tvm_sched.plans.runtimes import Split
+
+    settings = runtime.settings(request, Split("ours", case, placement))
+    layers = request.architecture.config.layers
+    names = ["CPU", *(f"CUDA{n}" for n in range(len(memory)))]
+    found = layer_devices(settings, layers)
+    assert found == [names[placement[1 + 2 * i]] for i in range(layers)] + [names[placement[-1]]]
+    moved = {}
+    for pattern in settings["override_tensor"]:
+        expression, _, device = pattern.partition("=")
+        moved |= {i: device for i in range(layers) if re.search(expression, f"blk.{i}.ffn_up.weight")}
+        assert not any(re.search(expression, f"blk.{i}.attn_q.weight") for i in range(layers))
+    assert [moved.get(i, found[i]) for i in range(layers)] == [names[placement[2 + 2 * i]] for i in range(layers)]
+
+
+def test_split_by_free_memory_is_that_of_llama_cpp():
+    for layers, count, free in ((32, 33, [24, 12]), (80, 81, [10, 10, 10]), (80, 60, [3, 5, 7]), (40, 0, [1, 1])):
+        placement = by_free_memory(layers, count, free)
+        settings = {"n_gpu_layers": count, "tensor_split": free, "device": [f"CUDA{n}" for n in range(len(free))]}
+        names = ["CPU", *settings["device"]]
+        owners = [names[placement[1 + 2 * i]] for i in range(layers)] + [names[placement[-1]]]
+        assert owners == (layer_devices(settings, layers) if count else ["CPU"] * (layers + 1))
+
+
+def test_llama_cpp_reads_the_patterns():
+    llama = pytest.importorskip("xllamacpp", reason="xllamacpp, llama.cpp with its own parser, is not installed")
+    parameters = llama.CommonParams()
+    # Without a GPU it knows of one buffer alone; the pattern is what matters.
+    parameters.tensor_buft_overrides = "blk\\.19\\.ffn_.*=CPU,blk\\.3\\.ffn_.*=CPU"
+    assert "blk\\.19\\.ffn_.*=CPU" in parameters.tensor_buft_overrides
+    with pytest.raises((ValueError, RuntimeError)):
+        llama.CommonParams().tensor_buft_overrides = "blk\\.19\\.ffn_.*"
+
+
+# accelerate
+
+
+def tiny_model(folder, **changes):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.from_pretrained(config_file(folder, **changes).parent)
+    torch.manual_seed(0)
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("share", [(1.0, 1.0), (0.3, 0.3, 0.9), (0.55, 0.2, 0.6), (0.4, 0.3)])
+def test_the_automatic_map_is_that_of_transformers(tmp_path, share):
+    pytest.importorskip("accelerate", reason="the package accelerate is not installed")
+    from tvm_sched.plans.runtimes import accelerate as own
+
+    model = tiny_model(tmp_path)
+    from transformers.integrations.accelerate import _get_device_map
+
+    total = sum(p.numel() * 4 for p in model.parameters())
+    free = [int(total * part) for part in share]
+    theirs = _get_device_map(model, "auto", {**dict(enumerate(free)), "cpu": 64 << 30}, None)
+    request = Request(
+        read_architecture(tmp_path),
+        machine(*[x + own._CONTEXT for x in free]),
+        Workload(dtype="fp32", context=64),
+        overhead=0,
+    )
+    runtime = get_runtime("accelerate")
+    split = runtime.defaults(request, runtime.cases(request))[0]
+    ours = runtime.settings(request, split)["device_map"]
+
+    def device(name):
+        while name not in theirs:
+            name = name.rpartition(".")[0]
+        return theirs[name]
+
+    checked = [name for name in ours if name not in ("model.norm", "model.rotary_emb")]
+    assert {name: ours[name] for name in checked} == {name: device(name) for name in checked}
+
+
+def test_accelerate_takes_the_map_with_cpu_and_disk(tmp_path):
+    torch = pytest.importorskip("torch")
+    accelerate = pytest.importorskip("accelerate", reason="the package accelerate is not installed")
+    model = tiny_model(tmp_path)
+    ids = torch.arange(12).reshape(1, 12)
+    with torch.no_grad():
+        expected = model(ids).logits
+    total = sum(p.numel() * 4 for p in model.parameters())
+    path = tmp_path / "device_map.json"
+    topology = machine(0.35 * total, 0.35 * total)
+    export_plan(tmp_path, topology, "accelerate", path, workload={"dtype": "fp32", "context": 16}, overhead=0)
+    planned = json.loads(path.read_text())
+    assert set(planned.values()) == {0, 1, "cpu"}
+    from accelerate.utils import check_device_map
+
+    check_device_map(model, planned)
+    # GPUs stand for CPUs here, and the CPU for a disk, so that offload really happens.
+    stand_in = {name: "disk" if device == "cpu" else "cpu" for name, device in planned.items()}
+    placed = accelerate.dispatch_model(model, stand_in, main_device="cpu", offload_dir=tmp_path / "disk")
+    with torch.no_grad():
+        assert torch.equal(placed(ids).logits, expected)
+
+
+def test_accelerate_puts_on_a_disk_what_host_memory_cannot_hold(tmp_path):
+    import msgspec
+
+    topology = msgspec.structs.replace(machine(24e9, 24e9), host_memory=int(30e9))
+    made = plan("llama-2-70b", topology, "accelerate", context=1024)
+    places = list(made.settings["device_map"].values())
+    assert set(places) == {0, 1, "cpu", "disk"}
+    assert made.ours.held["cpu"] <= 30e9
+    assert made.ours.fits
+
+
+# PyTorch
+
+
+def load_script(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_script_places_a_transformers_model(tmp_path):
+    torch = pytest.importorskip("torch")
+    model = tiny_model(tmp_path)
+    ids = torch.arange(12).reshape(1, 12)
+    with torch.no_grad():
+        expected = model(ids).logits
+    total = sum(p.numel() * 4 for p in model.parameters())
+    topology = machine(0.7 * total, 0.7 * total)
+    export_plan(
+        tmp_path, topology, "torch", tmp_path / "place.py", workload={"dtype": "fp32", "context": 16}, overhead=0
+    )
+    script = load_script(tmp_path / "place.py")
+    assert set(script.MODULES.values()) == {"cuda:0", "cuda:1"}
+    everywhere = {"cuda:0": "cpu", "cuda:1": "cpu"}
+    with torch.no_grad():
+        assert torch.equal(script.place(model, everywhere)(ids).logits, expected)
+    # `meta` shows that modules go where the plan has them.
+    half = script.place(tiny_model(tmp_path), {"cuda:0": "cpu", "cuda:1": "meta"})
+    there = {name: next(half.get_submodule(name).parameters(), None) for name in script.MODULES}
+    for name, parameter in there.items():
+        if parameter is not None:
+            assert (parameter.device.type == "meta") == (script.MODULES[name] == "cuda:1"), name
+
+
+class Branches:
+    """Builds a module with a skip connection and two inputs."""
+
+    def __new__(cls):
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = torch.nn.Linear(32, 64), torch.nn.Linear(64, 64)
+                self.last = torch.nn.Linear(128, 8)
+
+            def forward(self, x, scale):
+                a = torch.relu(self.first(x))
+                b = torch.tanh(self.second(a)) * scale
+                left, right = torch.cat([a, b], dim=-1).chunk(2, dim=-1)
+                return self.last(torch.cat([right, left], dim=-1)), b
+
+        torch.manual_seed(0)
+        return Net().eval()
+
+
+def test_the_script_places_an_exported_program(tmp_path):
+    torch = pytest.importorskip("torch")
+    net = Branches()
+    inputs = torch.randn(4, 32), torch.tensor(2.0)
+    torch.export.save(torch.export.export(net, inputs), tmp_path / "net.pt2")
+    made = export_plan(tmp_path / "net.pt2", machine(26_000, 24_000), "torch", tmp_path / "place.py", overhead=0)
+    assert len(made.settings["runs"]) >= 2
+    assert made.ours.fits
+    script = load_script(tmp_path / "place.py")
+    program = torch.export.load(tmp_path / "net.pt2")
+    placed = script.place(program, dict.fromkeys(("cuda:0", "cuda:1"), "cpu"))
+    with torch.no_grad():
+        for got, expected in zip(placed(*inputs), net(*inputs), strict=True):
+            assert torch.equal(got, expected)
+        assert torch.equal(placed(inputs[0], scale=inputs[1])[0], net(*inputs)[0])
+    other = torch.export.export(torch.nn.Linear(3, 3), (torch.ones(3),))
+    if set(script.RUNS) - {node.name for node in other.module().graph.nodes}:
+        with pytest.raises(ValueError, match="made for another one"):
+            script.place(other)
+
+
+# What is given is wrong, or does not fit.
+
+
+@pytest.mark.parametrize(
+    ("model", "topology", "runtime", "said"),
+    [("nothing", UNEQUAL, "vllm", "no such file, nor one of the language models gpt2-large"),
+     ("llama-2-7b", "cpu2", "vllm", "has no GPU"), ("llama-2-7b", UNEQUAL, "openvino", "planned for an ONNX file"),
+     ("llama-2-7b", UNEQUAL, "ollama", "there is no runtime 'ollama'")],
+)  # fmt: skip
+def test_wrong_input_is_refused(model, topology, runtime, said):
+    with pytest.raises(InputError, match=said):
+        export_plan(model, topology, runtime)
+
+
+def test_what_does_not_fit_is_told_what_would():
+    with pytest.raises(
+        InfeasibleError, match="does not fit on test for vllm: it needs weights 131 GiB, keys"
+    ) as raised:
+        plan("llama-3-70b", machine(40e9, 40e9), "vllm", context=8192)
+    assert re.search(r"no context fits\. no batch fits with context 8192\. (\d) GPUs like 'gpu0'", str(raised.value))
+    with pytest.raises(InfeasibleError) as raised:
+        plan("llama-2-13b", machine(40e9), "vllm", context=4096, batch=64)
+    found = re.search(
+        r"context that fits on the GPUs with batch 64 is (\d+)\. the largest batch with context 4096 is (\d+)",
+        str(raised.value),
+    )
+    context, batch = int(found.group(1)), int(found.group(2))
+    assert plan("llama-2-13b", machine(40e9), "vllm", context=context, batch=64).ours.fits
+    assert plan("llama-2-13b", machine(40e9), "vllm", context=4096, batch=batch).ours.fits
+    with pytest.raises(InfeasibleError):
+        plan("llama-2-13b", machine(40e9), "vllm", context=4096, batch=batch + 1)
+
+
+def test_an_overhead_is_left_alone():
+    free = export_plan("llama-2-7b", machine(20e9), "torch", overhead=0)
+    assert free.ours.limit["gpu0"] == int(20e9)
+    tight = export_plan("llama-2-7b", machine(20e9), "torch", overhead=int(2e9))
+    assert tight.ours.limit["gpu0"] == int(18e9)
+    with pytest.raises(InputError, match="overhead is -1"):
+        export_plan("llama-2-7b", machine(20e9), "torch", overhead=-1)
+    assert GIB == 2**30
