@@ -22,15 +22,17 @@ def images():
     return [random.random((1, 3, 224, 224), dtype=np.float32) for _ in range(3)]
 
 
-@pytest.mark.parametrize(("topology", "stages"), [("cpu2", 2), ("v100-server", 3)])
-def test_values_equal_the_model_on_one_device(model, images, topology, stages):
+@pytest.mark.parametrize(("topology", "stages", "error"), [("cpu2", 2, 0.0), ("v100-server", 3, 1e-5)])
+def test_values_equal_the_model_on_one_device(model, images, topology, stages, error):
+    """To the bit on other CPU devices; emulated GPUs have kernels of their own, which round otherwise."""
     whole = compile(model, "cpu1", "single")
     pipeline = compile_pipeline(model, topology, stages, "slicegraph", FAST)
     assert len(pipeline.plan.stages) == stages
     results = pipeline.run(images)
     for image, result in zip(images, results, strict=True):
         (value,) = result.value()
-        np.testing.assert_array_equal(value, np.asarray(whole.run(image)).reshape(value.shape))
+        expected = np.asarray(whole.run(image)).reshape(value.shape)
+        np.testing.assert_allclose(value, expected, rtol=error, atol=error * expected.max())
 
 
 def test_a_wrong_shape_fails_its_batch_alone(model, images):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import msgspec
-import rustworkx as rx
 
 from ..errors import ProblemError
 from .costs import Costs, concatenate_costs
@@ -207,20 +207,18 @@ def all_ways(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
 
 def _check_convex(graph: OpGraph, group_of: Mapping[str, str]) -> None:
     """Each group can be one operator: no path leaves it and comes back, nor do groups wait for each other."""
-    index, contracted = graph.index, rx.PyDiGraph()
-    node: dict[tuple[bool, str], int] = {}
     keys = [(o.name in group_of, group_of.get(o.name, o.name)) for o in graph.operators]
-    for key in keys:
-        if key not in node:
-            node[key] = contracted.add_node(key)
-    edges = {(node[keys[p]], node[keys[o]]) for o, before in enumerate(index.predecessors) for p in before}
-    contracted.add_edges_from_no_data([(a, b) for a, b in edges if a != b])
-    if not rx.is_directed_acyclic_graph(contracted):
-        names = sorted({contracted[a][1] for a, _ in rx.digraph_find_cycle(contracted) if contracted[a][0]})
+    before: dict[tuple[bool, str], set[tuple[bool, str]]] = {key: set() for key in keys}
+    for key, predecessors in zip(keys, graph.index.predecessors, strict=True):
+        before[key].update(keys[p] for p in predecessors if keys[p] != key)
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        names = sorted({name for grouped, name in error.args[1] if grouped})
         raise ProblemError(
             f"groups {names} wait for each other, or one for itself through operators outside of it; a group is "
             "computed as one"
-        )
+        ) from None
 
 
 def _check_interfaces(graph: OpGraph, group: Group) -> None:
