@@ -12,6 +12,7 @@ from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .elementwise import vectorise_functions
 from .flops import FLOPS, count_flops
+from .index_bounds import bound_indices
 from .not_a_number import keep_not_a_number
 from .parallel import worth_threads
 from .reductions import vectorise_reductions
@@ -30,7 +31,7 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
     schedule : bool
         Whether its loops are rearranged for a CPU (`schedule_for_cpu`); without it no loop is parallel.
     """
-    function = function.with_attr(FLOPS, tirx.IntImm("int64", count_flops(function)))
+    function = bound_indices(function.with_attr(FLOPS, tirx.IntImm("int64", count_flops(function))))
     if not schedule or not worth_threads(function):
         function = function.with_body(map_statement(function.body, kinds=_serial))
     return schedule_for_cpu(function) if schedule else function

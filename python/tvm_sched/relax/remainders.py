@@ -26,7 +26,11 @@ def hide_remainders(function: tirx.PrimFunc) -> tirx.PrimFunc:
     function : tvm.tirx.PrimFunc
         Without blocks, its indices not yet vectors.
     """
-    body = map_statement(function.body, lambda value: ([], _outside(value)), indices=_inside)
+
+    def places(_: Any, indices: list[Any]) -> list[Any]:
+        return [_inside(index) for index in indices]
+
+    body = map_statement(function.body, lambda value: ([], _outside(value)), indices=places)
     return function if body.same_as(function.body) else function.with_body(body)
 
 

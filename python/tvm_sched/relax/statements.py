@@ -10,13 +10,14 @@ from tvm import s_tir, tirx
 
 Expressions = Callable[[Any], tuple[list[Any], Any]]
 Loops = Callable[[tirx.For], Any]
+Places = Callable[[Any, list[Any]], list[Any]]
 
 
 def map_statement(
     stmt: Any,
     expressions: Expressions | None = None,
     kinds: Loops | None = None,
-    indices: Callable[[Any], Any] | None = None,
+    indices: Places | None = None,
 ) -> Any:
     """A statement with other expressions, and other kinds of loops.
 
@@ -29,7 +30,7 @@ def map_statement(
     kinds : callable, optional
         Gives the kind of a loop in place of the one it has.
     indices : callable, optional
-        Gives the index at which is stored in place of one.
+        Gives the indices at which is stored in place of some, of the tensor and these.
 
     Returns
     -------
@@ -81,12 +82,12 @@ class _Mapper:
         expressions: Expressions,
         kinds: Loops,
         loops: Loops | None = None,
-        indices: Callable[[Any], Any] | None = None,
+        indices: Places | None = None,
     ) -> None:
         self.expressions = expressions
         self.kinds = kinds
         self.loops = loops or (lambda loop: loop)
-        self.indices = indices or (lambda index: index)
+        self.indices = indices or (lambda buffer, given: given)
 
     def visit(self, stmt: Any) -> Any:
         if isinstance(stmt, tirx.For):
@@ -99,7 +100,7 @@ class _Mapper:
             return self._block(stmt)
         if isinstance(stmt, tirx.BufferStore):
             first, value = self.expressions(stmt.value)
-            places = [self.indices(index) for index in stmt.indices]
+            places = self.indices(stmt.buffer, list(stmt.indices))
             if value.same_as(stmt.value) and all(n.same_as(o) for n, o in zip(places, stmt.indices, strict=True)):
                 return stmt
             return _after(first, tirx.BufferStore(stmt.buffer, value, places, stmt.span))

@@ -1,0 +1,66 @@
+"""Indices that depend on data stay within their tensors, whatever the data say: no kernel touches foreign memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from .statements import any_expression, map_expression, map_statement
+
+
+def bound_indices(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Take the nearest row where an index that a kernel reads from a tensor is outside of the tensor that it is for.
+
+    TVM's kernels of gathers and scatters trust their indices. Of the arguments only: what a kernel allocates it indexes by
+    its own counts.
+
+    Parameters
+    ----------
+    function : tvm.tirx.PrimFunc
+        With blocks, before its loops are rearranged.
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        The same object where no index depends on data.
+    """
+    bounds = _Bounds(function)
+    body = map_statement(function.body, lambda value: ([], bounds.of_loads(value)), indices=bounds.of_store)
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+class _Bounds:
+    def __init__(self, function: tirx.PrimFunc) -> None:
+        self.shapes = {p: list(p.shape) for p in function.params if isinstance(p.ty, tirx.buffer.BufferType)}
+
+    def of_loads(self, expr: Any) -> Any:
+        """An expression whose loads stay within the arguments."""
+        if isinstance(expr, tvm.ir.TensorLoad):
+            indices = self._within(expr.source, [self.of_loads(index) for index in expr.indices])
+            same = all(new.same_as(old) for new, old in zip(indices, expr.indices, strict=True))
+            return expr if same else tirx.BufferLoad(expr.source, indices)
+        return map_expression(expr, self.of_loads)
+
+    def of_store(self, buffer: Any, indices: list[Any]) -> list[Any]:
+        """Indices at which is stored."""
+        return self._within(buffer, [self.of_loads(index) for index in indices])
+
+    def _within(self, buffer: Any, indices: list[Any]) -> list[Any]:
+        shape = self.shapes.get(buffer)
+        if shape is None or len(shape) != len(indices):
+            return indices
+        return [
+            _clamped(i, extent) if any_expression(i, _loads) else i for i, extent in zip(indices, shape, strict=True)
+        ]
+
+
+def _loads(expr: Any) -> bool:
+    return isinstance(expr, tvm.ir.TensorLoad)
+
+
+def _clamped(index: Any, extent: Any) -> Any:
+    kind = str(index.ty.dtype)
+    last = tirx.Sub(extent.astype(kind), tirx.IntImm(kind, 1))
+    return tirx.Max(tirx.Min(index, last), tirx.IntImm(kind, 0))

@@ -1,0 +1,63 @@
+"""Indices outside of their tensors: the nearest row is read or written, and no foreign memory."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tvm_sched.relax import compile, get_graph, passes
+from tvm_sched.relax.index_bounds import bound_indices
+
+FAR = 10**12
+
+
+def module(make, *shapes):
+    """``main`` of ``indices`` and float32 tensors with these shapes."""
+    builder = relax.BlockBuilder()
+    indices = relax.Var("indices", relax.TensorType(shapes[0], "int64"))
+    tensors = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes[1:])]
+    with builder.function("main", [indices, *tensors]):
+        with builder.dataflow():
+            result = builder.emit_output(make(indices, *tensors))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+CASES = {
+    "gather_elements": (
+        lambda i, x: relax.op.gather_elements(x, i, axis=0),
+        [[1, 0, 2], [FAR, -FAR, 3]],
+        (X,),
+        [[3, 1, 8], [9, 1, 11]],
+    ),
+    "gather_nd": (lambda i, x: relax.op.gather_nd(x, i), [[2, 1], [FAR, 0], [-FAR, FAR]], (X,), [7, 9, 2]),
+    "scatter_elements": (
+        lambda i, x, u: relax.op.scatter_elements(x, i, u, axis=0),
+        [[1, FAR, -FAR]],
+        (X, np.full((1, 3), -1, np.float32)),
+        [[0, 1, -1], [-1, 4, 5], [6, 7, 8], [9, -1, 11]],
+    ),
+    "scatter_nd": (
+        lambda i, x, u: relax.op.scatter_nd(x, i, u),
+        [[FAR], [1]],
+        (X, np.array([[-1, -2, -3], [-4, -5, -6]], np.float32)),
+        [[0, 1, 2], [-4, -5, -6], [6, 7, 8], [-1, -2, -3]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_nearest_row(name):
+    make, indices, tensors, expected = CASES[name]
+    indices = np.array(indices, np.int64)
+    compiled = compile(module(make, indices.shape, *(each.shape for each in tensors)), "cpu1", "single")
+    np.testing.assert_array_equal(compiled.run(indices, *tensors), np.array(expected, np.float32))
+
+
+def test_kernels_without_such_indices_stay():
+    mod = module(lambda i, x: relax.op.add(x, x), (1,), (4, 3))
+    lowered = relax.transform.LegalizeOps()(mod)
+    (kernel,) = [f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+    assert bound_indices(kernel).same_as(kernel)
+    assert get_graph(passes.LowerToKernels(libraries=())(mod)).operators
