@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from tvm_sched.plans.chain import Chain, segments
 from tvm_sched.plans.cuts import Cutter, best_latency, best_period, kinds_of, stage_times
 from tvm_sched.plans.language import by_layer, language_model
 from tvm_sched.plans.machine import Machine, device_place
+from tvm_sched.plans.operators import OperatorModel
 from tvm_sched.plans.pricing import price
 from tvm_sched.plans.workload import Workload
+from tvm_sched.problem import Operator, OpGraph, Tensor
 from tvm_sched.problem.decoder_config import DecoderConfig
 
 
@@ -107,8 +110,54 @@ def test_a_tied_table_is_held_twice_where_its_readers_part():
         assert bytes_ == chain.segment_bytes[a, b]
 
 
+@st.composite
+def branching_chains(draw):
+    """Operators that read one or two of those before them, on two or three GPUs; in order or overlapping."""
+    count = draw(st.integers(2, 6))
+    tensors = [Tensor("x", 4096, "input", dtype="float32")]
+    operators = []
+    for o in range(count):
+        read = draw(st.lists(st.integers(0, o), min_size=1, max_size=2, unique=True))
+        inputs = tuple("x" if r == 0 else f"t{r - 1}" for r in read)
+        operators.append(Operator(f"o{o}", "", inputs, (f"t{o}",), draw(st.sampled_from([0, 10**7, 10**9]))))
+        tensors.append(Tensor(f"t{o}", 4096, dtype="float32"))
+    graph = OpGraph("branches", tuple(operators), tuple(tensors), (f"t{count - 1}",))
+    topology = machine(*[1e6] * draw(st.integers(2, 3)), speed=())
+    places = tuple(device_place(device, device.memory) for device in topology.devices)
+    units = OperatorModel("onnx", Path("x"), graph, None, tuple(o.name for o in operators)).units()
+    return Chain.of(units, Machine(topology, places, in_order=draw(st.booleans())))
+
+
+@settings(max_examples=40, deadline=None)
+@given(branching_chains())
+def test_no_placement_of_branches_is_below_the_bound(chain):
+    places, units = range(len(chain.machine.places)), len(chain.model.units)
+    bound = lower_bound(chain)
+    for placement in product(places, repeat=units):
+        assert price(chain, placement).total_ns >= bound
+    if chain.machine.in_order:
+        assert bound == pytest.approx(chain.time_ns.min(axis=1).sum(), rel=1e-5, abs=2)
+
+
+def test_branches_overlap_where_the_runtime_lets_them():
+    """Two branches on two GPUs take half as long, unless operators run in order: then all of them count."""
+    x = Tensor("x", 4096, "input", dtype="float32")
+    outputs = [Tensor(f"t{o}", 4096, dtype="float32") for o in range(2)]
+    operators = tuple(Operator(f"o{o}", "", ("x",), (f"t{o}",), 10**10) for o in range(2))
+    graph = OpGraph("branches", operators, (x, *outputs), ("t0", "t1"))
+    topology = machine(1e6, 1e6)
+    places = tuple(device_place(device, device.memory) for device in topology.devices)
+    units = OperatorModel("onnx", Path("x"), graph, None, ("o0", "o1")).units()
+    overlapping, in_order = (Chain.of(units, Machine(topology, places, in_order=x)) for x in (False, True))
+    one = int(overlapping.time_ns[0, 0])
+    assert price(overlapping, (0, 1)).total_ns < 1.1 * one
+    assert price(in_order, (0, 1)).total_ns == pytest.approx(2 * one)
+    assert lower_bound(overlapping) == pytest.approx(one, rel=1e-5)
+    assert lower_bound(in_order) == pytest.approx(2 * one, rel=1e-5)
+
+
 def test_nothing_fits():
     chain = small_chain((10_000, 10_000), ())
     assert best_latency(chain) is None
-    assert lower_bound(chain) == 0
+    assert lower_bound(chain) is None
     assert not np.isfinite(Cutter(chain).cost[0]).all()

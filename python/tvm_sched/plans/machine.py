@@ -69,11 +69,14 @@ class Machine:
     places : tuple of Place
     staged : bool
         Activations go from GPU to GPU through host memory, as the runtime has no other way.
+    in_order : bool
+        Operators run one after another wherever they are; without, those that need nothing of each other overlap.
     """
 
     topology: Topology
     places: tuple[Place, ...]
     staged: bool = False
+    in_order: bool = False
 
     def route(self, a: int, b: int) -> Route:
         """How activations get from one place to another; raises `InputError` where nothing joins them."""

@@ -12,6 +12,7 @@ from ..errors import InfeasibleError, InputError
 from ..files import write_atomically
 from ..problem import Topology, load_topology
 from .architecture import Architecture, read_architecture
+from .bound import NAME as BOUND
 from .bound import lower_bound
 from .operators import OperatorModel
 from .pricing import Priced
@@ -227,12 +228,12 @@ def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
 
         raise InfeasibleError(what_fits(runtime, request, cases[0]))
     ours, priced = min(usable, key=lambda each: each[1].total_ns)
-    bounds = [bound for case in _bounded(cases, defaults) if (bound := lower_bound(case.chain, case.micro_batches)) > 0]
-    bound_ns = min(bounds, default=0)
+    bounds = [lower_bound(case.chain, case.micro_batches) for case in _bounded(cases, defaults)]
+    bound_ns = min((bound for bound in bounds if bound is not None), default=0)
     return RuntimePlan(
         runtime.name, _name(request), request.topology.name, request.costs, _measure(runtime, request),
         _row(ours, priced), tuple(_row(split, each) for split, each in rows), bound_ns,
-        "linear program over units and places",
+        BOUND,
         runtime.settings(request, ours), _encoded(runtime.write(request, ours)), _notes(runtime, request),
         _all_on_gpus(ours),
     )  # fmt: skip

@@ -84,5 +84,18 @@ def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placeme
 def _simulate(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> tuple[int, list[int]]:
     schedule = schedule_of(chain, phase, problem, placement)
     names = frozenset(moved_parameters(problem, schedule))
-    times = ScheduleIndex.of(problem, schedule).when_warm(names).times
-    return times.latency_ns, [int(size) for size in times.peak_memory]
+    index = ScheduleIndex.of(problem, schedule)
+    times = index.when_warm(names).times
+    latency = times.latency_ns
+    if chain.machine.in_order:
+        latency = max(latency, _in_order_ns(phase, index, placement))
+    return latency, [int(size) for size in times.peak_memory]
+
+
+def _in_order_ns(phase: Phase, index: ScheduleIndex, placement: Placement) -> int:
+    """Operators and copies one after another."""
+    problem, costs = index.problem, index.problem.costs.operator_ns
+    work = sum(int(costs[o, placement[u]]) for u, members in enumerate(phase.members) for o in members)
+    kind, tensor, source, target = index.transfers[:4].tolist()
+    copies = zip(kind, tensor, source, target, strict=True)
+    return work + sum(problem.copy_ns(t, a, b) for what, t, a, b in copies if what == ScheduleIndex.COPY)

@@ -86,7 +86,7 @@ class OnnxRuntime(Runtime):
 def operator_case(runtime: Runtime, request: Request, more: Sequence[Place]) -> Case:
     """Operators on GPUs in any order, and on what else there is; activations pass through host memory."""
     places = [device_place(device, runtime.room(request, device)) for device in runtime.gpus(request)]
-    machine = Machine(request.topology, (*places, *more), staged=True)
+    machine = Machine(request.topology, (*places, *more), staged=True, in_order=True)
     return Case(Chain.of(request.operators.units(), machine, request.costs))
 
 
