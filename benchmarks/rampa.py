@@ -24,9 +24,9 @@ from rich.console import Console
 from tvm_sched.cluster import (
     DEMANDS,
     ClusterState,
-    Placement,
     Request,
     Service,
+    ServicePlacement,
     demand_of_services,
     load_cluster,
     load_services,
@@ -67,7 +67,7 @@ MOST_REQUESTS = 2000
 class Run:
     """The services of a sequence that were placed before the first failure, and seconds of all attempts."""
 
-    placed: Sequence[Placement]
+    placed: Sequence[ServicePlacement]
     seconds: Sequence[float]
 
 
