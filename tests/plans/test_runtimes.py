@@ -13,7 +13,7 @@ import pytest
 from plan_cases import config_file, machine
 
 from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.plans import export_plan, get_runtime, runtime_names
+from tvm_sched.plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
 from tvm_sched.plans.architecture import read_architecture
 from tvm_sched.plans.runtimes import Request
 from tvm_sched.plans.runtimes.llama_cpp import by_free_memory
@@ -37,6 +37,26 @@ def test_there_are_six_runtimes_that_say_what_they_cannot():
         assert runtime.overhead_is
     with pytest.raises(InputError, match="did you mean 'vllm'"):
         get_runtime("vlm")
+
+
+def test_a_runtime_of_others_that_lacks_something_is_told_so(monkeypatch):
+    class Half(Runtime):
+        name = title = tried = overhead_is = "half"
+        cannot = takes = ()
+        overhead = 0
+
+        def cases(self, request):
+            return []
+
+        def settings(self, request, split):
+            return {}
+
+    monkeypatch.setitem(RUNTIMES.entries, "half", Half)
+    with pytest.raises(InputError, match=r"'half' \(.*Half\) lacks defaults, write, file, which"):
+        get_runtime("half")
+    monkeypatch.setitem(RUNTIMES.entries, "none", print)
+    with pytest.raises(InputError, match=r"no subclass of tvm_sched\.plans\.Runtime"):
+        get_runtime("none")
 
 
 # vLLM
@@ -242,6 +262,8 @@ def test_accelerate_puts_on_a_disk_what_host_memory_cannot_hold(tmp_path):
 
 
 def load_script(path):
+    """As users do, who have the plan and torch alone."""
+    assert "from tvm_sched" not in path.read_text()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

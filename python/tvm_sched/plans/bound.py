@@ -96,8 +96,8 @@ def _longest_path(problem: Problem) -> set[int]:
     ends: dict[int, int] = {}
     before: dict[int, int | None] = {}
     for o in index.order:
-        before[o] = max(index.predecessors[o], key=ends.__getitem__, default=None)
-        ends[o] = least[o] + (0 if before[o] is None else ends[before[o]])
+        last = max(index.predecessors[o], key=ends.__getitem__, default=None)
+        before[o], ends[o] = last, least[o] + (0 if last is None else ends[last])
     path: set[int] = set()
     at = max(ends, key=ends.__getitem__, default=None)
     while at is not None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from tvm_sched.plans.runtimes._copies_script import copied
+
 MODULES: dict[str, str] = {}
 """Device of each module, by its name in the model."""
-
-_COPIES: dict[torch.device, Any] = {}
 
 
 def place(model: torch.nn.Module, devices: Mapping[str, str] | None = None) -> torch.nn.Module:
@@ -40,7 +40,7 @@ def _fetch(device: torch.device) -> Any:
 def _moved(value: Any, device: torch.device) -> Any:
     """Tensors in lists, tuples and dictionaries on a device; a cache has tensors of its own there, and remains."""
     if isinstance(value, torch.Tensor):
-        return value if value.device == device else _copied(value, device)
+        return value if value.device == device else copied(value, device)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_moved(each, device) for each in value))
     if isinstance(value, (list, tuple)):
@@ -48,17 +48,3 @@ def _moved(value: Any, device: torch.device) -> Any:
     if type(value) is dict:
         return {key: _moved(each, device) for key, each in value.items()}
     return value
-
-
-def _copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    if tensor.device.type != "cuda" or device.type != "cuda":
-        return tensor.to(device, non_blocking=tensor.device.type == "cpu" and tensor.is_pinned())
-    stream = _COPIES.setdefault(device, torch.cuda.Stream(device))
-    stream.wait_stream(torch.cuda.current_stream(tensor.device))
-    with torch.cuda.stream(stream):
-        copy = tensor.to(device, non_blocking=True)
-    tensor.record_stream(stream)
-    reader = torch.cuda.current_stream(device)
-    reader.wait_stream(stream)
-    copy.record_stream(reader)
-    return copy

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from tvm_sched.plans.runtimes._copies_script import copied
+
 RUNS: dict[str, str] = {}
 """The first operator of each run of operators, and the device that has them up to the next one."""
-
-_COPIES: dict[torch.device, Any] = {}
 
 
 def place(program: torch.export.ExportedProgram, devices: Mapping[str, str] | None = None) -> torch.nn.Module:
@@ -93,7 +93,7 @@ class _Run(torch.fx.Interpreter):
 
 def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
-        return value if value.device == device else _copied(value, device)
+        return value if value.device == device else copied(value, device)
     if isinstance(value, (list, tuple)):
         return type(value)(_moved(each, device) for each in value)
     return value
@@ -103,17 +103,3 @@ def _attribute(module: Any, target: Any) -> Any:
     for part in str(target).split("."):
         module = getattr(module, part)
     return module
-
-
-def _copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    if tensor.device.type != "cuda" or device.type != "cuda":
-        return tensor.to(device)
-    stream = _COPIES.setdefault(device, torch.cuda.Stream(device))
-    stream.wait_stream(torch.cuda.current_stream(tensor.device))
-    with torch.cuda.stream(stream):
-        copy = tensor.to(device, non_blocking=True)
-    tensor.record_stream(stream)
-    reader = torch.cuda.current_stream(device)
-    reader.wait_stream(stream)
-    copy.record_stream(reader)
-    return copy

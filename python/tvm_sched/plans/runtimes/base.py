@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -96,8 +97,11 @@ class Split:
     placement: Placement
 
 
-class Runtime:
-    """A runtime that takes plans; each is a file of its own, and registered by name."""
+class Runtime(ABC):
+    """A runtime that takes plans; each is a file of its own, and registered by name.
+
+    A subclass sets what has no value here, and has the methods that are abstract here; `get_runtime` refuses it otherwise.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -139,25 +143,25 @@ class Runtime:
         serving = replace(self.serving, micro_batches=micro_batches)
         return language_model(request.architecture, request.workload, serving)
 
+    @abstractmethod
     def cases(self, request: Request) -> list[Case]:
         """Ways to set it up; the first is the one that memory limits are explained by."""
-        raise NotImplementedError
 
     def on_gpus(self, request: Request) -> list[Case]:
         """The ways in which all is on GPUs, but for what never is: what is asked when it is said what would fit."""
         return self.cases(request)
 
+    @abstractmethod
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
         """What it does when nobody tells it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
         """A plan's files by name; the first is the plan, others lie beside it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settings(self, request: Request, split: Split) -> dict[str, Any]:
         """The plan as data, for programs."""
-        raise NotImplementedError
 
 
 GB = 1_000_000_000

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ..chain import Chain, Placement, segments
-from ..machine import Machine, Place, device_place, host_place
 from ..onnx_parts import annotated, parts_of
-from .base import GB, Case, Request, Runtime, Split
+from .base import GB, Case, Request, Split
+from .onnx_base import OnnxBase
 
 MULTIPLIER = 1.5
 """By which ONNX Runtime multiplies its estimate of a node's memory where it has no statistics of a run."""
 
 
-class OnnxRuntime(Runtime):
+class OnnxRuntime(OnnxBase):
     """`layer_ann` of nodes with `session.layer_assignment_settings`; or parts of the model."""
 
     name = "onnxruntime"
@@ -27,18 +27,9 @@ class OnnxRuntime(Runtime):
         "several GPUs in a session: parts are sessions of their own, run one after another",
         "streams: a session runs nodes in order",
     )
-    takes = ("onnx",)
     overhead = int(0.8 * GB)
     overhead_is = "CUDA context, cuBLAS and cuDNN workspaces (0.6 GB), what its arena takes beyond need (0.2 GB)"
     file = "onnxruntime_plan.json"
-
-    def cases(self, request: Request) -> list[Case]:
-        """GPUs in any order, and the CPU."""
-        return [operator_case(self, request, [host_place(request.topology)])]
-
-    def on_gpus(self, request: Request) -> list[Case]:
-        """Without the CPU."""
-        return [operator_case(self, request, [])]
 
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
         """All nodes on the first GPU; where its memory is too small, as many as capacity-aware partitioning takes."""
@@ -81,13 +72,6 @@ class OnnxRuntime(Runtime):
                 models[run["model"]] = part
         script = (Path(__file__).parent / "_onnxruntime_script.py").read_text()
         return {self.file: json.dumps(made, indent=2) + "\n", "run_onnxruntime.py": script, **models}
-
-
-def operator_case(runtime: Runtime, request: Request, more: Sequence[Place]) -> Case:
-    """Operators on GPUs in any order, and on what else there is; activations pass through host memory."""
-    places = [device_place(device, runtime.room(request, device)) for device in runtime.gpus(request)]
-    machine = Machine(request.topology, (*places, *more), staged=True, in_order=True)
-    return Case(Chain.of(request.operators.units(), machine, request.costs))
 
 
 def _session(used: set[str]) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..machine import host_place
-from .base import GB, Case, Request, Runtime, Split
-from .onnx_runtime import operator_case
+from .base import GB, Case, Request, Split
+from .onnx_base import OnnxBase
 from .torch import with_table
 
 
-class OpenVino(Runtime):
+class OpenVino(OnnxBase):
     """`rt_info["affinity"]` and `HETERO:...`."""
 
     name = "openvino"
@@ -23,18 +22,9 @@ class OpenVino(Runtime):
         "the order in which weights are loaded, and reads from host memory by a kernel",
         "streams and order: HETERO runs its subgraphs one after another",
     )
-    takes = ("onnx",)
     overhead = int(0.5 * GB)
     overhead_is = "the driver's context and compiled kernels (0.5 GB)"
     file = "openvino_plan.py"
-
-    def cases(self, request: Request) -> list[Case]:
-        """GPUs in any order, and the CPU."""
-        return [operator_case(self, request, [host_place(request.topology)])]
-
-    def on_gpus(self, request: Request) -> list[Case]:
-        """Without the CPU."""
-        return [operator_case(self, request, [])]
 
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
         """All that it can on the first device of the list, whatever its memory; or everything on the CPU."""

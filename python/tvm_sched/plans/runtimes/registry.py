@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...errors import InputError
 from ...registry import Registry
 from .base import Runtime
 
@@ -28,9 +29,18 @@ def get_runtime(name: str) -> Runtime:
     Raises
     ------
     InputError
-        There is none; the message lists those there are.
+        There is none, and the message lists those there are; or what a package registered is no whole `Runtime`.
     """
-    return RUNTIMES.get(name)()
+    kind = RUNTIMES.get(name)
+    if not (isinstance(kind, type) and issubclass(kind, Runtime)):
+        raise InputError(f"runtime {name!r} is registered as {kind!r}, which is no subclass of tvm_sched.plans.Runtime")
+    missing = sorted(kind.__abstractmethods__) + [each for each in Runtime.__annotations__ if not hasattr(kind, each)]
+    if missing:
+        raise InputError(
+            f"runtime {name!r} ({kind.__module__}.{kind.__qualname__}) lacks {', '.join(missing)}, which "
+            "tvm_sched.plans.Runtime asks of every runtime; update or remove the package that brings it"
+        )
+    return kind()
 
 
 def runtime_names() -> list[str]:

@@ -86,8 +86,16 @@ class Torch(Runtime):
 
 def with_table(template: str, name: str, table: dict[str, str]) -> str:
     """A template whose empty table is filled."""
-    text = (_TEMPLATES / template).read_text()
+    text = _whole((_TEMPLATES / template).read_text())
     rows = "".join(f"    {key!r}: {value!r},\n" for key, value in table.items())
     empty = f"{name}: dict[str, str] = {{}}\n"
     assert empty in text
     return text.replace(empty, f"{name}: dict[str, str] = {{\n{rows}}}\n")
+
+
+def _whole(script: str) -> str:
+    """A script with what it imports from here, since it is to run without us."""
+    ours = "from tvm_sched.plans.runtimes._copies_script import copied\n"
+    _, _, copies = (_TEMPLATES / "_copies_script.py").read_text().partition("import torch\n\n")
+    before, found, after = script.partition(ours)
+    return f"{before}{after.lstrip()}\n\n{copies}" if found else script
