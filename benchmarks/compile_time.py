@@ -82,11 +82,13 @@ def main() -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL[:NAME:SHAPE]")
     parser.add_argument("-t", "--topology", default="cpu1")
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--quick", action="store_true", help="the first model alone")
     given = parser.parse_args()
     os.environ.pop("TVM_SCHED_NO_CACHE", None)
     rows = []
     with tempfile.TemporaryDirectory() as made:
-        for model in given.models or make_models(Path(made)):
+        models = given.models or make_models(Path(made))
+        for model in models[:1] if given.quick else models:
             with tempfile.TemporaryDirectory() as folder:
                 cold, size = cpu_seconds(model, given.topology, Path(folder))
                 warm, _ = cpu_seconds(model, given.topology, Path(folder))

@@ -106,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--case", action="append", help="this case only; may stand several times")
     parser.add_argument("--half", choices=("looked-at", "held-out"), help="the half of the cases by a hash of the name")
     parser.add_argument(
-        "--sample", action="store_true", help="every twentieth case by a hash of the name, as the test does"
+        "--sample", "--quick", action="store_true", help="every twentieth case by a hash of the name, as the test does"
     )
     parser.add_argument("--system", action="append", choices=(OURS, PLAIN), help="through this one only")
     parser.add_argument("--again", action="store_true", help="run what is selected although its results are there")

@@ -166,6 +166,7 @@ def page(lines: list[list[str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the first two settings alone")
+    parser.add_argument("--json", type=Path, help="write the lines there")
     parser.add_argument("--markdown", type=Path, help="write the page")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -173,6 +174,8 @@ def main() -> None:
         for line in rows(SETTINGS[:2] if options.quick else SETTINGS, Path(folder)):
             print(" | ".join(line), flush=True)
             lines.append(line)
+    if options.json:
+        options.json.write_text(json.dumps([dict(zip(HEAD, line, strict=True)) for line in lines], indent=1) + "\n")
     if options.markdown:
         options.markdown.write_text(page(lines))
 

@@ -164,6 +164,8 @@ def main() -> None:
     if args.measure:
         print(json.dumps(measure(Path(args.measure[0]), args.measure[1], seconds, args.least)))
         return
+    if args.anew:  # what is forgotten is of this run alone, not what the user's own cache knows
+        os.environ["TVM_SCHED_CACHE"] = str(args.cache.resolve() / "anew")
     bench = Bench(args.cache, args.threads, seconds, 1, args.limit, "" if args.any_version else fingerprint())
     rows: list[Row] = []
     for case in chosen_cases(args):

@@ -377,4 +377,7 @@ def test_an_overhead_is_left_alone():
     assert tight.ours.limit["gpu0"] == int(18e9)
     with pytest.raises(InputError, match="overhead is -1"):
         export_plan("llama-2-7b", machine(20e9), "torch", overhead=-1)
+    for given in (None, 900_000_000):
+        with pytest.raises(InputError, match="an overhead of 900000000 bytes leaves no memory on any GPU of 'test'"):
+            export_plan("llama-2-7b", machine(0.5e9), "torch", overhead=given)
     assert GIB == 2**30

@@ -133,8 +133,9 @@ class Runtime(ABC):
                 "with devices of kind 'cuda' (`tvm-sched topology list`)"
             )
         if all(self.room(request, device) <= 0 for device in found):
+            overhead = self.overhead if request.overhead is None else request.overhead
             raise InputError(
-                f"an overhead of {request.overhead} bytes leaves no memory on any GPU of {request.topology.name!r}"
+                f"an overhead of {overhead} bytes leaves no memory on any GPU of {request.topology.name!r} for {self.name}"
             )
         return found
 
