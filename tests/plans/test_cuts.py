@@ -16,11 +16,11 @@ from tvm_sched.plans.bound import lower_bound
 from tvm_sched.plans.chain import Chain, segments
 from tvm_sched.plans.cuts import Cutter, best_latency, best_period, kinds_of, stage_times
 from tvm_sched.plans.language import by_layer, language_model
-from tvm_sched.plans.machine import Machine, device_place
+from tvm_sched.plans.machine import Machine, device_place, host_place
 from tvm_sched.plans.operators import OperatorModel
 from tvm_sched.plans.pricing import price
 from tvm_sched.plans.workload import Workload
-from tvm_sched.problem import Operator, OpGraph, Tensor
+from tvm_sched.problem import Device, Operator, OpGraph, Tensor, Topology
 from tvm_sched.problem.decoder_config import DecoderConfig
 
 
@@ -90,6 +90,11 @@ def test_the_simulator_confirms_times_and_memory():
     assert 0 <= loads <= runs * 20_000
     assert priced.fits
     assert all(used <= room for used, room in zip(priced.held, chain.room, strict=True))
+
+
+def test_the_host_is_as_slow_to_start_a_kernel_as_its_devices():
+    device = Device("cpu0", 1e9, 1e10, {"float32": 1e11}, "cpu", launch_overhead=3e-6)
+    assert host_place(Topology("host", (device,))).device.launch_overhead == 3e-6
 
 
 def test_equal_places_are_one_kind():

@@ -150,7 +150,8 @@ def host_place(topology: Topology, name: str = "cpu", first: bool = False) -> Pl
     memory = topology.host_memory or max((device.memory for device in cpus), default=_ENOUGH)
     if cpus:
         flops = {"float32": sum(device.peak_flops["float32"] for device in cpus)}
-        device = Device(name, memory, max(d.memory_bandwidth for d in cpus), flops, "cpu")
+        bandwidth, overhead = max(d.memory_bandwidth for d in cpus), max(d.launch_overhead for d in cpus)
+        device = Device(name, memory, bandwidth, flops, "cpu", launch_overhead=overhead)
     else:
         device = Device(name, memory, HOST_BANDWIDTH, {"float32": HOST_FLOPS}, "cpu")
     return Place(name, tuple(d.name for d in cpus), device, memory, first)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ..errors import InputError
 from ..problem import Operator, OpGraph, Tensor
@@ -66,11 +67,16 @@ def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
         given = shapes.get(value.name)
         if given is not None:
             used.add(value.name)
-            sizes = (given,) if isinstance(given, int) else tuple(given)
+            sizes = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
             if len(sizes) != len(dims):
                 raise InputError(f"{path}: input {value.name!r} has {len(dims)} dimensions, {list(sizes)} was given")
-            for dim, size in zip(dims, sizes, strict=True):
-                dim.dim_value = int(size)
+            for number, (dim, size) in enumerate(zip(dims, sizes, strict=True)):
+                fixed = dim.dim_value if dim.HasField("dim_value") else 0
+                if fixed > 0 and size != fixed:
+                    raise InputError(
+                        f"{path}: dimension {number} of input {value.name!r} is fixed to {fixed}; {size} was given"
+                    )
+                dim.dim_value = _size(size, f"dimension {number} of input {value.name!r}", path)
         for number, dim in enumerate(dims):
             if dim.HasField("dim_value") and dim.dim_value > 0:
                 continue
@@ -81,7 +87,7 @@ def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
                     f"{path}: {symbol!r} of input {value.name!r} is open; give its size, e.g. --input-shape {example}"
                 )
             used.add(symbol)
-            dim.dim_value = int(shapes[symbol])
+            dim.dim_value = _size(shapes[symbol], repr(symbol), path)
     unknown = sorted(set(shapes) - used)
     if unknown:
         names = [value.name for value in inputs]
@@ -91,6 +97,15 @@ def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
     del model.graph.value_info[:]
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
+
+
+def _size(given: object, what: str, path: Path) -> int:
+    size = operator.index(given) if isinstance(given, SupportsIndex) else 0
+    if not 1 <= size < 1 << 31:
+        raise InputError(
+            f"{path}: the size of {what} is {given!r}; a whole number from 1 to {(1 << 31) - 1} is allowed"
+        )
+    return size
 
 
 class _Reader:
