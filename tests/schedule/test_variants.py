@@ -22,10 +22,21 @@ from tvm_sched.problem import (
     Topology,
     Variants,
 )  # fmt: skip
-from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
+from tvm_sched.schedule import (
+    INTERRUPTED,
+    Placement,
+    Schedule,
+    Transfer,
+    resolved,
+    simulate,
+    verify,
+    violations,
+    with_choice,
+)
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.bounds.variants import without_variants
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import scheduler
 from tvm_sched.schedulers.common.variants import ChoiceSearch
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
@@ -178,3 +189,19 @@ def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
     schedule = solve(gated(), "anytime", {"work": 5.0})
     assert schedule.certificate.status == "interrupted"
     assert schedule.choice == CHOICE
+
+
+def test_an_interrupt_in_the_last_search_is_said_of_the_best_of_all(monkeypatch):
+    """Ctrl-C in the search with the graph's own ways, after that with better ones had ended."""
+    search = scheduler._search
+
+    def interrupted_without_choice(problem, *arguments, **named):
+        schedule, _ = search(problem, *arguments, **named)
+        last = "gate" in problem.graph.index.operator_id
+        return (schedule.replace(certificate=INTERRUPTED), True) if last else (schedule, False)
+
+    monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE, {}], False))
+    monkeypatch.setattr(scheduler, "_search", interrupted_without_choice)
+    schedule = solve(gated(), "anytime", {"work": 0.1})
+    assert schedule.choice == CHOICE
+    assert schedule.certificate.status == "interrupted"
