@@ -135,7 +135,7 @@ class _Maker:
                         readers.setdefault(name, set()).add(group.name)
         for name in problem.graph.outputs:
             readers.setdefault(name, set()).add("result")
-        self.taken = {each.name for each in (*problem.graph.operators, *problem.graph.tensors)}
+        self.taken = problem.graph.index.operator_id.keys() | problem.graph.index.tensor_id.keys()
         self.alone = {name for name, who in readers.items() if len(who) == 1}
 
     def part(self, group: Group) -> _Part:
