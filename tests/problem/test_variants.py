@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from tvm_sched.errors import InputError, ProblemError
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor, Variants, all_ways, merge_problems, problem_of
+from tvm_sched.problem import (
+    Alternative,
+    Costs,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Variants,
+    all_ways,
+    merge_problems,
+    problem_of,
+)
 from tvm_sched.testing import random_problem, random_variants
 from variant_cases import CHOICE, gated
 
@@ -61,6 +72,32 @@ def test_a_cost_model_sees_all_ways_and_gets_its_rows_back():
     assert seen[0].operators[3].outputs == ("y (apart)",)
     assert made.costs.operator_ns.tolist() == [[1, 2], [3, 4]]
     assert made.variants.costs.operator_ns.tolist() == [[5, 6], [7, 8]]
+
+
+def test_only_alternatives_that_fit_into_no_device_are_left_out():
+    """A second alternative needs 2,000 bytes between its operators; devices have 1,000."""
+    problem = gated()
+    (group,) = problem.variants.groups
+    large = Alternative(
+        "large", (Operator("p", "", ("x",), ("c",)), Operator("q", "", ("c", "a"), ("y",))), (Tensor("c", 2000),)
+    )
+
+    def made(*alternatives):
+        groups = [msgspec.structs.replace(group, alternatives=alternatives)]
+        rows = lambda graph, _: Costs(np.arange(1, 1 + 2 * len(graph.operators)).reshape(-1, 2))  # noqa: E731
+        return problem_of(problem.graph, groups, problem.topology, rows)
+
+    both = made(large, *group.alternatives)
+    assert both.variants.groups == problem.variants.groups
+    assert both.variants.costs.operator_ns.tolist() == [[9, 10], [11, 12]]
+    assert made(large).variants is None
+
+
+def test_other_faults_of_groups_are_no_reason_to_leave_them_out():
+    problem = gated()
+    gone = msgspec.structs.replace(problem.variants.groups[0], operators=("gone",))
+    with pytest.raises(ProblemError, match="'gone'"):
+        problem_of(problem.graph, [gone], problem.topology, lambda g, _: Costs(np.ones((len(g.operators), 2), int)))
 
 
 def changed(**fields):

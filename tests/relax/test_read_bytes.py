@@ -50,6 +50,15 @@ def test_indices_that_are_the_table_too_are_all_read():
     assert count_read_bytes(kernel) == {0: 2 * 4 * 4}
 
 
+def test_each_thread_reads():
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(x: T.Buffer((1000,), "float32"), y: T.Buffer((100,), "float32")):
+        i = T.launch_thread("threadIdx.x", 100)
+        y[i] = x[i]
+
+    assert count_read_bytes(kernel) == {0: 100 * 4}
+
+
 def test_loops_that_depend_on_data_say_nothing():
     @T.prim_func(private=True, s_tir=True)
     def kernel(n: T.Buffer((1,), "int32"), x: T.Buffer((100,), "float32"), y: T.Buffer((100,), "float32")):

@@ -3,16 +3,40 @@
 import itertools
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers.exhaustive import TooLarge, least_latency
 from tvm_sched.errors import ScheduleError
-from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
+from tvm_sched.problem import (
+    Alternative,
+    Costs,
+    Group,
+    Link,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    Variants,
+)  # fmt: skip
+from tvm_sched.schedule import (
+    INTERRUPTED,
+    Placement,
+    Schedule,
+    Transfer,
+    resolved,
+    simulate,
+    verify,
+    violations,
+    with_choice,
+)
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.bounds.variants import without_variants
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import scheduler
 from tvm_sched.schedulers.common.variants import ChoiceSearch
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
@@ -65,6 +89,46 @@ def test_the_relaxed_problem_by_hand():
     assert relaxed.graph.operators[1].inputs == ("x",)
     assert 105 <= lower_bound(gated()).ns <= 115
     assert lower_bound(gated().resolve({})).ns == 199  # 200, less what rounding may take
+
+
+def branching() -> Problem:
+    """An operator of two results, each read by one of 1,000 ns, on two devices between which copies take 10,000 ns.
+
+    Apart, each result is made by an operator of 10 ns on the device that reads it: 1,010 ns.
+    """
+    devices = gated().topology.devices
+    topology = Topology("two", devices, links=(Link(tuple(d.name for d in devices), 1e9, 1e-5),))
+    tensors = (Tensor("x", 1, "input"), *(Tensor(name, 10) for name in ("y1", "y2", "z1", "z2")))
+    operators = (
+        Operator("both", "", ("x",), ("y1", "y2")),
+        Operator("c1", "", ("y1",), ("z1",)),
+        Operator("c2", "", ("y2",), ("z2",)),
+    )
+    apart = Alternative("apart", (Operator("a", "", ("x",), ("y1",)), Operator("b", "", ("x",), ("y2",))))
+    variants = Variants([Group("both", ("both",), (apart,))], Costs(np.full((2, 2), 10)))
+    graph = OpGraph("branching", operators, tensors, ("z1", "z2"))
+    return Problem(graph, topology, Costs(np.array([[10, 10], [1000, 1000], [1000, 1000]])), variants)
+
+
+def test_the_bound_holds_where_several_operators_make_what_others_read():
+    problem = branching()
+    placements = (Placement("a", "cpu0"), Placement("b", "cpu1"), Placement("c1", "cpu0"), Placement("c2", "cpu1"))
+    schedule = Schedule(problem.digest, placements, (), choice={"both": "apart"})
+    verify(problem, schedule)
+    assert simulate(problem, schedule).latency_ns == 1010
+    assert 990 <= lower_bound(problem).ns <= 1010
+
+
+def test_the_relaxed_problem_has_names_of_its_own():
+    """The graph has an operator and a tensor that are called as heads would be."""
+    problem = gated()
+    renamed = {"up": "gate/head0", "a": "gate/head0/host"}
+    text = problem.to_json().decode()
+    for old, new in renamed.items():
+        text = text.replace(f'"{old}"', f'"{new}"')
+    same = Problem.from_json(text)
+    assert same.graph.operators[0].name == "gate/head0"
+    assert lower_bound(same).ns == lower_bound(problem).ns
 
 
 @pytest.mark.parametrize("scheduler", ["anytime", "heft", "peft"])
@@ -125,3 +189,19 @@ def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
     schedule = solve(gated(), "anytime", {"work": 5.0})
     assert schedule.certificate.status == "interrupted"
     assert schedule.choice == CHOICE
+
+
+def test_an_interrupt_in_the_last_search_is_said_of_the_best_of_all(monkeypatch):
+    """Ctrl-C in the search with the graph's own ways, after that with better ones had ended."""
+    search = scheduler._search
+
+    def interrupted_without_choice(problem, *arguments, **named):
+        schedule, _ = search(problem, *arguments, **named)
+        last = "gate" in problem.graph.index.operator_id
+        return (schedule.replace(certificate=INTERRUPTED), True) if last else (schedule, False)
+
+    monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE, {}], False))
+    monkeypatch.setattr(scheduler, "_search", interrupted_without_choice)
+    schedule = solve(gated(), "anytime", {"work": 0.1})
+    assert schedule.choice == CHOICE
+    assert schedule.certificate.status == "interrupted"

@@ -80,11 +80,15 @@ class Problem:
             return self
         if self._resolved is None or self._resolved[0] != wanted:
             graph, costs = self.variants.choose(self.graph, self.costs, wanted)
-            resolved = Problem.__new__(Problem)  # its operators were checked when this problem was made
-            resolved.graph, resolved.topology, resolved.costs = graph, self.topology, costs
-            resolved.variants, resolved._resolved = None, None
-            self._resolved = wanted, resolved
+            self._resolved = wanted, Problem._unchecked(graph, self.topology, costs)  # checked when this was made
         return self._resolved[1]
+
+    @staticmethod
+    def _unchecked(graph: OpGraph, topology: Topology, costs: Costs) -> Problem:
+        problem = Problem.__new__(Problem)
+        problem.graph, problem.topology, problem.costs = graph, topology, costs
+        problem.variants, problem._resolved = None, None
+        return problem
 
     def _check_total(self) -> None:
         """No sum of times can leave 64 bits, whatever a schedule does."""
@@ -123,13 +127,18 @@ class Problem:
                     f"faster than the bus, which carries its {self.host_bytes(o)} bytes in {self.host_read_ns(o, d)} ns"
                 )
         smallest = min(self._working_set(o, d) for d in runnable)
-        if all(self._working_set(o, d) > self.topology.devices[d].memory for d in runnable):
+        if not self._fits(o):
             largest = max((*index.inputs[o], *index.outputs[o]), key=lambda t: index.size[t])
             raise ProblemError(
                 f"operator {name!r} needs {smallest} bytes at once (largest tensor "
                 f"{self.graph.tensors[largest].name!r}, {index.size[largest]} bytes), but the devices that can run it "
                 f"have at most {room} bytes of memory"
             )
+
+    def _fits(self, o: int) -> bool:
+        """Whether some device can run operator ``o`` and has memory for its tensors."""
+        devices = enumerate(self.topology.devices)
+        return any(self.runs_on(o, d) and self._working_set(o, d) <= device.memory for d, device in devices)
 
     def _working_set(self, o: int, d: int) -> int:
         """Least bytes that operator ``o`` takes on device ``d``: host tensors may be read in place or directly."""
@@ -297,15 +306,21 @@ def problem_of(
 ) -> Problem:
     """The problem of a graph and its groups, with latencies by a cost model.
 
-    Groups are left out where the costs know operators together, or where an alternative fits into no device.
+    Groups are left out where the costs know operators together, and alternatives with an operator that can run on no device
+    or fits into none.
+
+    Raises
+    ------
+    ProblemError
+        As `Problem`, for any other reason.
     """
     if not groups:
         return Problem(graph, topology, cost_model(graph, topology))
-    costs, variants = Variants.split(groups, len(graph.operators), cost_model(all_ways(graph, groups), topology))
+    every = all_ways(graph, groups)
+    both = cost_model(every, topology)
+    costs, variants = Variants.split(groups, len(graph.operators), both)
     if costs.concurrency is not None:
         return Problem(graph, topology, costs)
-    plain = Problem(graph, topology, costs)
-    try:
-        return Problem(graph, topology, costs, variants)
-    except ProblemError:  # the graph's own way is there
-        return plain
+    together = Problem._unchecked(every, topology, both)
+    fits = [together._fits(o) for o in range(len(graph.operators), len(every.operators))]
+    return Problem(graph, topology, costs, variants.only(fits))

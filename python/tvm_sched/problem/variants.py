@@ -87,6 +87,22 @@ class Variants:
         rows = range(costs.operator_ns.shape[0])
         return costs.rows(rows[:operators]), Variants(groups, costs.rows(rows[operators:]))
 
+    def only(self, possible: Sequence[bool]) -> Variants:
+        """Those alternatives all of whose operators are ``possible``, a value for each row of the costs."""
+        groups: list[Group] = []
+        rows: list[int] = []
+        end = 0
+        for group in self.groups:
+            kept = []
+            for alternative in group.alternatives:
+                own = range(end, end := end + len(alternative.operators))
+                if all(possible[row] for row in own):
+                    kept.append(alternative)
+                    rows += own
+            if kept:
+                groups.append(msgspec.structs.replace(group, alternatives=tuple(kept)))
+        return Variants(groups, self.costs.rows(rows))
+
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""
         return {"groups": msgspec.to_builtins(self.groups), "costs": self.costs.to_builtins()}

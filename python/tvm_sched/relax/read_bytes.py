@@ -74,6 +74,9 @@ class _Loads:
             if stmt.else_case is not None:
                 self.visit(stmt.else_case, times)
         elif isinstance(stmt, tirx.AttrStmt):
+            if stmt.attr_key in _THREADS:  # its body runs once in each of them
+                self.known = self.known and isinstance(stmt.value, tirx.IntImm)
+                times *= int(stmt.value) if self.known else 1
             self.visit(stmt.body, times)
         elif isinstance(stmt, tirx.BufferStore):
             for part in (stmt.value, *stmt.indices):
@@ -100,6 +103,7 @@ class _Loads:
         return expr
 
 
+_THREADS = ("thread_extent", "virtual_thread")
 _ADDRESSES = ("address_of", "tvm_access_ptr", "call_extern", "call_packed", "call_cpacked")
 _ARITHMETIC = (
     tirx.IntImm, tirx.FloatImm, tirx.Var, tirx.Select, tirx.Cast, tirx.Broadcast, tirx.And, tirx.Or, tirx.Not, tvm.ir.Call,

@@ -18,9 +18,10 @@ of the relaxed problem, and it ends no later, because
   tensor, and no longer than a direct read of it. With one head it also reads host tensors that others read too, if all
   ways do. Where that cannot be, it reads none.
 
-What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while any
-operator that makes that ends. Memory is not limited, which no bound looks at, nor at how host tensors get from device
-to device.
+What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while the
+operator that makes that ends. Where some way makes the tensors that others read by several operators, on as many devices
+perhaps, that holds for one tensor, and nobody waits for the rest. Memory is not limited, which no bound looks at, nor at
+how host tensors get from device to device.
 """
 
 from __future__ import annotations
@@ -60,25 +61,35 @@ def without_variants(problem: Problem) -> Problem:
             operators.append(operator)
             normal.append(problem.costs.operator_ns[o])
             direct.append(problem.costs.direct_ns[o])
-    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(
-        problem.graph.outputs
-    )
+    gone = {name for part in parts.values() for name in part.gone}
+    operators = [_reading_none_of(gone, operator) for operator in operators]
+    outputs = tuple(name for name in problem.graph.outputs if name not in gone)
+    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(outputs)
     kept = tuple(tensor for tensor in tensors.values() if tensor.name in used)
-    graph = OpGraph(problem.graph.name, tuple(operators), kept, problem.graph.outputs)
+    graph = OpGraph(problem.graph.name, tuple(operators), kept, outputs)
     shape = (len(operators), len(problem.topology.devices))
     costs = Costs(np.array(normal).reshape(shape), np.array(direct).reshape(shape), problem.costs.source)
     devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
     return Problem(graph, msgspec.structs.replace(problem.topology, devices=devices), costs)
 
 
+def _reading_none_of(gone: set[str], operator: Operator) -> Operator:
+    if gone.isdisjoint(operator.inputs):
+        return operator
+    parts = operator.read_bytes and {name: size for name, size in operator.read_bytes.items() if name not in gone}
+    inputs = tuple(name for name in operator.inputs if name not in gone)
+    return msgspec.structs.replace(operator, inputs=inputs, read_bytes=parts)
+
+
 @dataclass
 class _Part:
-    """What stands for a group."""
+    """What stands for a group; ``gone`` are tensors of it that others read, and that nothing stands for."""
 
     operators: list[Operator]
     tensors: list[Tensor]
     normal: list[Array]
     direct: list[Array]
+    gone: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,7 @@ class _Maker:
                         readers.setdefault(name, set()).add(group.name)
         for name in problem.graph.outputs:
             readers.setdefault(name, set()).add("result")
+        self.taken = problem.graph.index.operator_id.keys() | problem.graph.index.tensor_id.keys()
         self.alone = {name for name, who in readers.items() if len(who) == 1}
 
     def part(self, group: Group) -> _Part:
@@ -144,15 +156,22 @@ class _Maker:
             ways.append(self._way(alternative.operators, rows, alternative.tensors, needed))
         known = [way for way in ways if way is not None]
         found = self._joined(group, known, needed) if len(known) == len(ways) else None
-        return found or self._least(group, needed)
+        if found:
+            return found
+        makers = [
+            sum(not set(needed).isdisjoint(o.outputs) for o in way)
+            for way in (base, *(a.operators for a in group.alternatives))
+        ]
+        return self._least(group, needed if max(makers) == 1 else needed[:1], needed)
 
-    def _least(self, group: Group, needed: Sequence[str]) -> _Part:
-        """One operator of a nanosecond that makes what is needed; none where nothing is."""
+    def _least(self, group: Group, made: Sequence[str], needed: Sequence[str]) -> _Part:
+        """One operator of a nanosecond that makes ``made`` of what is needed; none where nothing is."""
         if not needed:
             return _Part([], [], [], [])
         devices = len(self.topology.devices)
-        operator = Operator(group.operators[0], outputs=tuple(needed))
-        return _Part([operator], [], [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)])
+        operator = Operator(group.operators[0], outputs=tuple(made))
+        gone = [name for name in needed if name not in made]
+        return _Part([operator], [], [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)], gone)
 
     def _way(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
@@ -192,6 +211,13 @@ class _Maker:
             max(given, default=-1),
         )
 
+    def _new(self, name: str) -> str:
+        """A name that the problem does not have, close to this one."""
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
     def _joined(self, group: Group, ways: Sequence[_Way], needed: Sequence[str]) -> _Part | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
         count = max(len(way.heads) for way in ways)
@@ -210,14 +236,13 @@ class _Maker:
             if not hosts:
                 normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
             joined = all(size >= 0 for size in sizes)
-            made = Tensor(
-                f"{name}/head{i}", sizes[i] if joined else min((p.gives for p in row if p.gives >= 0), default=0)
-            )
+            head = self._new(f"{name}/head{i}")
+            made = Tensor(head, sizes[i] if joined else min((p.gives for p in row if p.gives >= 0), default=0))
             feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if way.heads)
             if feeds and (joined or i == 0):
                 given.append(made.name)
             reads = [each for each in row[0].reads if all(each in other.reads for other in row)]
-            part.operators.append(Operator(f"{name}/head{i}", inputs=(*reads, *hosts), outputs=(made.name,)))
+            part.operators.append(Operator(head, inputs=(*reads, *hosts), outputs=(made.name,)))
             part.tensors += [*tensors, made]
             part.normal.append(normal)
             part.direct.append(direct)
@@ -244,8 +269,8 @@ class _Maker:
             if size >= 0:
                 size = _largest(size, lambda s: self._readable(bytes_shared + s, direct))
             if size >= 0:
-                hosts.append(name)
-                tensors.append(Tensor(name, size, "parameter"))
+                tensors.append(Tensor(self._new(name), size, "parameter"))
+                hosts.append(tensors[-1].name)
         return hosts, tensors
 
     def _readable(self, size: int, direct: Array) -> bool:

@@ -109,6 +109,7 @@ def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) 
             refusals.append(error)
             continue
         found.append(with_choice(problem, schedule, choice))
+        interrupted = interrupted or schedule.certificate == INTERRUPTED
         if done or interrupted:
             break
     if not found:
