@@ -1,5 +1,8 @@
 """Kernels as object files: they run, models share them, and they come from the disk the second time."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import tvm
@@ -35,7 +38,7 @@ def run(module, name):
 
 
 def forget():
-    kernel_objects._latest.clear()
+    kernel_objects._latest = {}
 
 
 def test_equal_kernels_are_compiled_once_and_have_all_their_names(compiled):
@@ -61,6 +64,23 @@ def test_other_targets_and_compilers_are_other_kernels(compiled, monkeypatch):
     monkeypatch.setattr(kernel_objects, "compiler_digest", lambda: "another version")
     load_kernels(functions, host_target())
     assert len(compiled) == 3
+
+
+def test_threads_that_compile_at_once_each_get_their_own(monkeypatch):
+    monkeypatch.setattr(kernel_objects, "_compile", lambda name, function, host: function)
+    monkeypatch.setattr(kernel_objects, "_latest", {})
+    former = sys.getswitchinterval()
+
+    def work(thread):
+        given = {f"{thread} {k}": b"code" for k in range(100)}
+        return all(kernel_objects._objects(given, None) == given for _ in range(600))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(former)
 
 
 def test_a_damaged_cache_does_no_harm(compiled):
