@@ -9,6 +9,7 @@ import tvm
 from tvm import relax, te
 
 from tvm_sched.blob_cache import kernel_cache
+from tvm_sched.errors import TvmSchedError
 from tvm_sched.relax import compile, kernel_objects
 from tvm_sched.relax.kernel_objects import load_kernels, static_kernels
 from tvm_sched.relax.kernels import prepare_kernel
@@ -97,6 +98,12 @@ def test_without_a_linker_kernels_run_and_are_exported_all_the_same(compiled, mo
     assert run(load_kernels({"twice": kernel(2.0)}, host_target()), "twice")[5] == 2
     static_kernels({"twice": kernel(2.0)}, host_target()).export_library(str(tmp_path / "library.so"))
     assert run(tvm.runtime.load_module(str(tmp_path / "library.so")), "twice")[5] == 2
+
+
+def test_what_the_linker_says_is_in_the_message(compiled, monkeypatch):
+    monkeypatch.setattr(kernel_objects, "_compile", lambda *given: b"no object file")
+    with pytest.raises(TvmSchedError, match=r"cannot link the compiled kernels: .*\.o"):
+        load_kernels({"twice": kernel(2.0)}, host_target())
 
 
 def test_static_kernels_run_once_they_are_exported(compiled, tmp_path):

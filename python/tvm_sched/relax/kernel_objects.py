@@ -21,6 +21,7 @@ from tvm import tirx
 
 from .._library import library_path
 from ..blob_cache import kernel_cache
+from ..errors import TvmSchedError
 from .kernels import compile_kernels
 
 _SYMBOL = "__tvm_ffi_"
@@ -63,9 +64,10 @@ def _linked(
         given = [f"--defsym={_SYMBOL}{name}={_SYMBOL}{_name(key)}" for name, key in keys.items()]
         response = Path(folder, "arguments")
         response.write_text("\n".join([*given, *(f"{key}.o" for key in objects)]))
-        subprocess.run(
-            [str(_linker()), how, "-o", name, f"@{response}"], cwd=folder, check=True, capture_output=True, text=True
-        )
+        command = [str(_linker()), how, "-o", name, f"@{response}"]
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if ended.returncode:
+            raise TvmSchedError(f"{command[0]} cannot link the compiled kernels: {ended.stderr.strip()}")
         return read(str(Path(folder, name)))
 
 
