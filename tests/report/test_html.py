@@ -11,6 +11,8 @@ from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.schedule import Placement, Schedule, Timeline
 from tvm_sched.schedule.simulator import memory_profile, simulate
+from tvm_sched.schedulers import solve
+from variant_cases import CHOICE, gated
 
 
 def report(path, problem, entries, **options):
@@ -90,6 +92,19 @@ def test_the_topology_is_drawn(written, problem):
 
 def test_the_entry_with_the_largest_speedup_opens_first(written):
     text, page = written
+    assert page.data(text)["open"] == 1
+
+
+def test_what_variants_gained_counts_as_a_speedup(tmp_path):
+    """A compiled model's problem is that of the variants chosen: another digest, the same model."""
+    problem = gated()
+    fused, apart = problem.resolve({}), problem.resolve(CHOICE)
+    entries = [
+        Entry("fused", solve(fused, "single"), problem=fused),
+        Entry("apart", solve(apart, "anytime", {"work": 0.1}), problem=apart),
+    ]
+    text, page = report(tmp_path / "r.html", problem, entries)
+    assert f"{200 / 115:.2f}×" in text
     assert page.data(text)["open"] == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,7 +47,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", n
 
 
 def summary_table(views: Sequence[View]) -> str:
-    """A row for each schedule: latencies, bound, gap; speed-ups are over the first of the same problem."""
+    """A row for each schedule: latencies, bound, gap; speed-ups are over the first of the same case (`_case`)."""
     head = [
         "Schedule",
         "Scheduler",
@@ -60,14 +60,14 @@ def summary_table(views: Sequence[View]) -> str:
         "Found in",
         "",
     ]
-    first: dict[str, int] = {}
-    longest: dict[str, int] = {}
+    first: dict[Any, int] = {}
+    longest: dict[Any, int] = {}
     for view in views:
-        longest[view.posed.digest] = max(longest.get(view.posed.digest, 1), view.predicted.latency_ns)
+        longest[_case(view)] = max(longest.get(_case(view), 1), view.predicted.latency_ns)
     rows = []
     for n, view in enumerate(views):
         latency, certificate = view.predicted.latency_ns, view.schedule.certificate
-        base = first.setdefault(view.posed.digest, latency)
+        base = first.setdefault(_case(view), latency)
         rows.append(
             [
                 f'<a href="#entry-{n}" data-entry="{n}">{escape(view.title)}</a>',
@@ -79,18 +79,28 @@ def summary_table(views: Sequence[View]) -> str:
                 escape(certificate.bound) if certificate else NONE,
                 f"{base / latency:.2f}×" if latency else NONE,
                 format_time(view.schedule.seconds) if view.schedule.seconds else NONE,
-                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[view.posed.digest]),
+                _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[_case(view)]),
             ]
         )
     return table(head, rows, "summary", numbers=2)
 
 
 def most_telling(views: Sequence[View]) -> int:
-    """The entry to open first: the one with the largest speed-up over the first of its problem."""
-    first: dict[str, int] = {}
+    """The entry to open first: the one with the largest speed-up over the first of its case."""
+    first: dict[Any, int] = {}
     latencies = [max(view.predicted.latency_ns, 1) for view in views]
-    speedups = [first.setdefault(v.posed.digest, ns) / ns for v, ns in zip(views, latencies, strict=True)]
+    speedups = [first.setdefault(_case(v), ns) / ns for v, ns in zip(views, latencies, strict=True)]
     return speedups.index(max(speedups))
+
+
+def _case(view: View) -> tuple[Any, ...]:
+    """What two schedules are of if they can be compared: a model with the same inputs on the same machine.
+
+    Not the problem's digest: a compiled model has the problem of the variants that its schedule chose.
+    """
+    graph = view.posed.graph
+    inputs = ((t.name, t.shape, t.size) for t in graph.tensors if t.kind == "input")
+    return graph.name, view.posed.topology.name, tuple(sorted(inputs))
 
 
 def _bar(latency: int, bound: int, longest: int) -> str:
