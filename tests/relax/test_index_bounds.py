@@ -11,10 +11,10 @@ from tvm_sched.relax.index_bounds import bound_indices
 FAR = 10**12
 
 
-def module(make, *shapes):
+def module(make, *shapes, dtype="int64"):
     """``main`` of ``indices`` and float32 tensors with these shapes."""
     builder = relax.BlockBuilder()
-    indices = relax.Var("indices", relax.TensorType(shapes[0], "int64"))
+    indices = relax.Var("indices", relax.TensorType(shapes[0], dtype))
     tensors = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes[1:])]
     with builder.function("main", [indices, *tensors]):
         with builder.dataflow():
@@ -53,6 +53,21 @@ def test_the_nearest_row(name):
     indices = np.array(indices, np.int64)
     compiled = compile(module(make, indices.shape, *(each.shape for each in tensors)), "cpu1", "single")
     np.testing.assert_array_equal(compiled.run(indices, *tensors), np.array(expected, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_indices_of_a_type_that_does_not_hold_the_number_of_rows(dtype):
+    table = np.arange(300, dtype=np.float32).reshape(300, 1)
+    indices = np.array([np.iinfo(dtype).max, 5], dtype)
+    compiled = compile(module(lambda i, x: relax.op.take(x, i, axis=0), (2,), (300, 1), dtype=dtype), "cpu1", "single")
+    np.testing.assert_array_equal(compiled.run(indices, table)[:, 0], indices)
+
+
+def test_an_empty_table_gives_zeros():
+    compiled = compile(module(lambda i, x: relax.op.gather_nd(x, i), (2, 1), (0, 3)), "cpu1", "single")
+    np.testing.assert_array_equal(
+        compiled.run(np.zeros((2, 1), np.int64), np.zeros((0, 3), np.float32)), np.zeros((2, 3))
+    )
 
 
 def test_kernels_without_such_indices_stay():

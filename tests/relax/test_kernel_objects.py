@@ -1,11 +1,15 @@
 """Kernels as object files: they run, models share them, and they come from the disk the second time."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import tvm
 from tvm import relax, te
 
 from tvm_sched.blob_cache import kernel_cache
+from tvm_sched.errors import TvmSchedError
 from tvm_sched.relax import compile, kernel_objects
 from tvm_sched.relax.kernel_objects import load_kernels, static_kernels
 from tvm_sched.relax.kernels import prepare_kernel
@@ -35,7 +39,7 @@ def run(module, name):
 
 
 def forget():
-    kernel_objects._latest.clear()
+    kernel_objects._latest = {}
 
 
 def test_equal_kernels_are_compiled_once_and_have_all_their_names(compiled):
@@ -63,6 +67,23 @@ def test_other_targets_and_compilers_are_other_kernels(compiled, monkeypatch):
     assert len(compiled) == 3
 
 
+def test_threads_that_compile_at_once_each_get_their_own(monkeypatch):
+    monkeypatch.setattr(kernel_objects, "_compile", lambda name, function, host: function)
+    monkeypatch.setattr(kernel_objects, "_latest", {})
+    former = sys.getswitchinterval()
+
+    def work(thread):
+        given = {f"{thread} {k}": b"code" for k in range(100)}
+        return all(kernel_objects._objects(given, None) == given for _ in range(600))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(former)
+
+
 def test_a_damaged_cache_does_no_harm(compiled):
     functions = {"twice": kernel(2.0)}
     load_kernels(functions, host_target())
@@ -77,6 +98,12 @@ def test_without_a_linker_kernels_run_and_are_exported_all_the_same(compiled, mo
     assert run(load_kernels({"twice": kernel(2.0)}, host_target()), "twice")[5] == 2
     static_kernels({"twice": kernel(2.0)}, host_target()).export_library(str(tmp_path / "library.so"))
     assert run(tvm.runtime.load_module(str(tmp_path / "library.so")), "twice")[5] == 2
+
+
+def test_what_the_linker_says_is_in_the_message(compiled, monkeypatch):
+    monkeypatch.setattr(kernel_objects, "_compile", lambda *given: b"no object file")
+    with pytest.raises(TvmSchedError, match=r"cannot link the compiled kernels: .*\.o"):
+        load_kernels({"twice": kernel(2.0)}, host_target())
 
 
 def test_static_kernels_run_once_they_are_exported(compiled, tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
 
 from tvm_sched.relax import compile
 from tvm_sched.relax.kernel_libraries import get_library
@@ -150,3 +151,35 @@ def test_fractions_are_no_zero_point(tmp_path):
     onnx.save(model, tmp_path / "m.onnx")
     x = np.full(IMAGE, 3, np.float32)
     np.testing.assert_allclose(compile(tmp_path / "m.onnx", "cpu1", "single").run(x), np.full((*IMAGE[:3], 5), 0.625))
+
+
+def product(source):
+    """``main`` of a uint8 matrix: the product of what is made of it with whole numbers."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((16, 32), "uint8"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.matmul(builder.normalize(source(x)), relax.const(WHOLE)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+WHOLE = np.random.default_rng(5).integers(100, 128, (32, 16)).astype("float32")
+FAR = np.float32(2**20)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (lambda x: relax.op.astype(relax.op.astype(x, "int8"), "float32"), lambda x: x.astype("int8")),
+        (lambda x: relax.op.astype(x * relax.const(np.uint8(3)), "float32"), lambda x: x * np.uint8(3)),
+        (
+            lambda x: (relax.op.astype(x, "float32") - relax.const(FAR)) * relax.const(np.float32(2)),
+            lambda x: (x.astype("float64") - FAR) * 2,
+        ),
+    ],
+    ids=["wraps as int8", "wraps as it is multiplied", "a zero point that 8 bits do not hold"],
+)
+def test_what_is_no_8_bit_tensor_less_its_zero_point(source, expected):
+    x = np.arange(512).astype("uint8").reshape(16, 32)
+    found = compile(product(source), "cpu1", "single").run(x)
+    np.testing.assert_allclose(found, expected(x).astype("float64") @ WHOLE, rtol=1e-5, atol=1e-2)

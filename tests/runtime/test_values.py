@@ -24,3 +24,20 @@ def test_a_damaged_archive_is_refused(tmp_path):
     file.write_bytes(content)
     with pytest.raises(InputError, match="cannot be read as NumPy arrays"):
         read_inputs([str(file)])
+
+
+def test_a_compression_that_nobody_knows_is_refused(tmp_path):
+    file = tmp_path / "x.npz"
+    np.savez(file, x=np.arange(10))
+    content = bytearray(file.read_bytes())
+    content[8] = content[content.index(b"PK\x01\x02") + 10] = 77  # the method, in both of its places
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="cannot be read as NumPy arrays"):
+        read_inputs([str(file)])
+
+
+def test_half_an_archive_is_no_array(tmp_path):
+    file = tmp_path / "x.npy"
+    file.write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(InputError, match="cannot be read as a NumPy array"):
+        read_inputs([f"x={file}"])

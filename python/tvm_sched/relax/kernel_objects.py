@@ -21,6 +21,7 @@ from tvm import tirx
 
 from .._library import library_path
 from ..blob_cache import kernel_cache
+from ..errors import TvmSchedError
 from .kernels import compile_kernels
 
 _SYMBOL = "__tvm_ffi_"
@@ -63,28 +64,30 @@ def _linked(
         given = [f"--defsym={_SYMBOL}{name}={_SYMBOL}{_name(key)}" for name, key in keys.items()]
         response = Path(folder, "arguments")
         response.write_text("\n".join([*given, *(f"{key}.o" for key in objects)]))
-        subprocess.run(
-            [str(_linker()), how, "-o", name, f"@{response}"], cwd=folder, check=True, capture_output=True, text=True
-        )
+        command = [str(_linker()), how, "-o", name, f"@{response}"]
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if ended.returncode:
+            raise TvmSchedError(f"{command[0]} cannot link the compiled kernels: {ended.stderr.strip()}")
         return read(str(Path(folder, name)))
 
 
-def _objects(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> dict[str, bytes]:
+def _objects(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> Mapping[str, bytes]:
     """The object file of each kernel, by its key: from the cache, or compiled now and kept there.
 
     Those of the last call are held, too: the same kernels are measured, and then become part of an artifact.
     """
-    found = {key: _latest[key] for key in functions if key in _latest}
+    global _latest
+    held = _latest  # another thread may replace it
+    found = {key: held[key] for key in functions if key in held}
     kept = kernel_cache()
     found |= kept.find(functions.keys() - found.keys())
     made = {key: _compile(_name(key), function, host) for key, function in functions.items() if key not in found}
     kept.keep(made)
-    _latest.clear()
-    _latest.update(found | made)
-    return dict(_latest)
+    _latest = found | made
+    return _latest
 
 
-_latest: dict[str, bytes] = {}
+_latest: Mapping[str, bytes] = {}
 
 
 def _compile(name: str, function: tirx.PrimFunc, host: tvm.target.Target) -> bytes:

@@ -16,6 +16,8 @@ from ..files import write_atomically
 from .tensors import random_value
 
 Array = np.ndarray[Any, Any]
+_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What numpy raises for files that it cannot read; the last for a compression that `zipfile` does not know."""
 
 
 def read_inputs(texts: Iterable[str]) -> dict[str, Array]:
@@ -47,7 +49,7 @@ def _read_input(text: str) -> dict[str, Array]:
             raise InputError(f"--input {text}: it holds one array without a name; give NAME={text}")
         with archive:
             return dict(archive)
-    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise InputError(f"--input {text}: cannot be read as NumPy arrays ({error})") from None
 
 
@@ -55,7 +57,7 @@ def read_array(what: str, file: Path) -> Any:
     """The array of a ``.npy`` file; ``what`` begins the message where there is none."""
     try:
         array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except _UNREADABLE as error:
         raise InputError(f"{what}: {file} cannot be read as a NumPy array ({error})") from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{what}: {file} holds several arrays; a .npy file with one is expected")

@@ -196,9 +196,15 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
             order = tuple(axes[k] for k in order)
         elif name == "subtract" and zero is None and not wider and _is_whole_number(rewriter, call.args[1]):
             zero = rewriter.resolve(call.args[1])
-        elif name == "multiply" and scale is None and zero is None and rewriter.number(call.args[1]) is not None:
+        elif (
+            name == "multiply"
+            and scale is None
+            and zero is None
+            and not wider
+            and rewriter.number(call.args[1]) is not None
+        ):
             scale = rewriter.number(call.args[1])
-        elif name == "astype" and dtype_of(call.args[0]) in BYTES:
+        elif name == "astype" and dtype_of(call.args[0]) in BYTES and dtype_of(call) not in BYTES:
             wider = True
         else:
             break
@@ -209,13 +215,13 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
 
 
 def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
-    """Whether it is a constant without a fraction, or one 8-bit number in another type and shape."""
+    """Whether it is a constant that 8 bits hold, or one 8-bit number in another type and shape."""
     shape = shape_of(expr)
     if shape is None or prod(shape) != 1:
         return False
     number = rewriter.number(expr)
     if number is not None:
-        return number.is_integer()
+        return number.is_integer() and -128 <= number <= 255  # the sums of products with more might exceed int32
     while dtype_of(expr) not in BYTES and operation(call := rewriter.defined(expr)) in ("astype", *RESHAPES):
         expr = call.args[0]
     return dtype_of(expr) in BYTES
