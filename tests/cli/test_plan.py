@@ -1,174 +1,90 @@
-"""`schedule`, `simulate`, `verify`, `compare`, `problem` on files."""
+"""The command ``plan``."""
 
 import json
 
-import msgspec
+import pytest
 
-from tvm_sched.problem import Problem
-from tvm_sched.schedule import Certificate, Schedule, Timeline
-from tvm_sched.testing import random_problem
-
-
-def test_schedule_writes_what_it_is_asked_for(run, problem, problem_file, tmp_path):
-    files = {name: tmp_path / name for name in ("s.json", "r.html", "t.json")}
-    result = run(
-        "schedule", problem_file, "-s", "single", "-o", files["s.json"], "--report", files["r.html"], "--trace",
-        files["t.json"], "--json",
-    )  # fmt: skip
-    schedule = Schedule.load(files["s.json"])
-    assert schedule.problem == problem.digest == result.json["problem"]
-    assert result.json["latency_ns"] == schedule.certificate.latency_ns
-    assert 0 <= result.json["gap"] <= 1
-    assert "<title>" in files["r.html"].read_text()
-    assert json.loads(files["t.json"].read_text())["traceEvents"]
-    assert set(result.json["files"]) == {"schedule", "report", "trace"}
-    assert not list(tmp_path.glob(".*")), "temporary files are gone"
-
-
-def test_schedule_shows_latency_bound_and_gap(run, problem_file):
-    result = run("schedule", problem_file, "--scheduler", "anytime", "--time-limit", 5, "--seed", 1)
-    for word in ("latency", "lower bound", "gap"):
-        assert word in result.stdout
+TOPOLOGY = """
+format = "tvm_sched.topology"
+version = 1
+name = "two cards"
+host_memory = "64 GB"
+peer_access = false
+[[devices]]
+name = "large"
+memory = "24 GB"
+memory_bandwidth = "1 TB/s"
+peak_flops = { float32 = "40 TFLOP/s", float16 = "160 TFLOP/s" }
+bus = "pcie0"
+[[devices]]
+name = "small"
+memory = "12 GB"
+memory_bandwidth = "360 GB/s"
+peak_flops = { float32 = "13 TFLOP/s", float16 = "25 TFLOP/s" }
+bus = "pcie1"
+[[buses]]
+names = ["pcie0", "pcie1"]
+bandwidth = "25 GB/s"
+latency = "10 us"
+"""
 
 
-def test_options_reach_the_scheduler(run, problem_file):
-    result = run("schedule", problem_file, "--option", "seed=5", "--time-limit", 3, "--option", "stage=1", "--json")
-    assert result.json["options"]["seed"] == 5
-    assert result.json["options"]["time_limit"] == 3
-    assert result.json["options"]["stage"] == 1
-    assert result.json["status"] in ("optimal", "no better found", "time limit")
+@pytest.fixture
+def cards(tmp_path):
+    path = tmp_path / "cards.toml"
+    path.write_text(TOPOLOGY)
+    return path
 
 
-def test_an_old_name_is_said_in_a_line(run, problem_file):
-    result = run("schedule", problem_file, "-s", "exact", "--time-limit", 1, "--option", "operators=4", "--json")
-    assert result.json["scheduler"] == "anytime"
-    assert result.stderr.count("'exact' is an old name of 'anytime'") == 1
-    assert "no option operators any more" in result.stderr
+def test_a_table_and_a_plan(run, cards, tmp_path):
+    done = run("plan", "llama-2-13b", "-t", cards, "--for", "llama.cpp", "--dtype", "q8_0", "-o", tmp_path / "llama.sh")
+    for words in ("all layers, by free memory", "ours", "no split is below", "large", "small"):
+        assert words in done.stdout
+    script = (tmp_path / "llama.sh").read_text()
+    assert "--tensor-split" in script
+    assert "cannot be told the order in which weights are loaded" in done.stderr
 
 
-def test_a_seed_that_a_scheduler_does_not_know_is_ignored_aloud(run, problem_file):
-    result = run("schedule", problem_file, "-s", "single", "--seed", 3, "--json")
-    assert "--seed is ignored" in result.stderr
-    assert result.json["scheduler"] == "single"
+def test_the_same_for_programs(run, cards, tmp_path):
+    plan = tmp_path / "map.json"
+    found = run("plan", "llama-2-13b", "-t", cards, "--for", "accelerate", "-o", plan, "--limits", "--json").json
+    assert found["ours"]["fits"]
+    assert found["files"] == [str(plan)]
+    assert json.loads(plan.read_text()) == found["settings"]["device_map"]
+    assert found["lower_bound_ns"] <= found["ours"]["total_ns"]
+    assert all(each["bytes"] <= each["limit"] for each in found["ours"]["memory"])
+    assert found["limits"][0].startswith("the longest context that fits on the GPUs with batch 1 is ")
 
 
-def test_another_topology_replaces_that_of_the_problem(run, problem_file):
-    result = run("schedule", problem_file, "-s", "single", "-t", "a40x2", "--json")
-    assert result.json["topology"] == "a40x2"
+def test_what_is_not_on_gpus_is_said(run, cards):
+    done = run("plan", "llama-2-70b", "-t", cards, "--for", "llama.cpp", "--dtype", "q4_0", "--context", "2048")
+    assert "not all of it is on GPUs" in done.stderr
+    assert "-ngl " in done.stdout
 
 
-def test_existing_outputs_are_replaced(run, problem_file, tmp_path):
-    (tmp_path / "s.json").write_text("old")
-    run("schedule", problem_file, "-s", "single", "-o", tmp_path / "s.json")
-    assert Schedule.load(tmp_path / "s.json").scheduler == "single"
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("llama-2-13b -t {cards} --for vllm --batch 0", "batch is 0"),
+        ("llama-2-13b -t {cards} --for vllm --overhead 2", None),
+        ("llama-2-13b -t {cards} --for vllm --overhead lots", "--overhead: found 'lots'"),
+        ("llama-2-13b -t {cards} --for vllm --input-shape batch=1", "shapes are of ONNX files"),
+        ("llama-2-13b -t {cards} --for ollama", "there is no runtime 'ollama'"),
+        ("llama-2-13b -t {cards} --for vllm -o {folder}", "that is a directory"),
+        ("llama-2-13b -t {cards} --for vllm -o {folder}/no/plan.sh", "there is no directory"),
+        ("{cards} -t {cards} --for vllm", "is planned for a language model"),
+        ("nothing -t {cards} --for torch", "no such file, nor one of the language models"),
+    ],
+)
+def test_wrong_input(run, fails, cards, tmp_path, arguments, words):
+    given = arguments.format(cards=cards, folder=tmp_path).split()
+    if words is None:
+        assert run("plan", *given)
+    else:
+        assert words in " ".join(fails(2, "plan", *given).split())
 
 
-def test_simulate(run, problem, problem_file, schedule_file, tmp_path):
-    timeline, trace, report = tmp_path / "l.json", tmp_path / "t.json", tmp_path / "r.html"
-    result = run(
-        "simulate", problem_file, schedule_file, "--timeline", timeline, "--trace", trace, "--report", report, "--json"
-    )
-    assert Timeline.load(timeline).latency_ns == result.json["latency_ns"]
-    assert report.stat().st_size > 1_000_000
-    # A timeline of a run is drawn beside the predicted one.
-    real = msgspec.structs.replace(Timeline.load(timeline), source="measured")
-    real.save(tmp_path / "m.json")
-    run("simulate", problem_file, schedule_file, "--measured", tmp_path / "m.json", "--trace", trace)
-    names = {e["args"]["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["name"] == "process_name"}
-    assert names == {"predicted", "measured"}
-
-
-def test_simulate_certifies_a_schedule_without_certificate(run, problem_file, schedule_file):
-    bare = msgspec.structs.replace(Schedule.load(schedule_file), certificate=None)
-    bare.save(schedule_file)
-    result = run("simulate", problem_file, schedule_file, "--json")
-    assert result.json["lower_bound_ns"] > 0
-
-
-def test_verify_accepts_a_good_schedule(run, problem_file, schedule_file):
-    assert run("verify", problem_file, schedule_file, "--json").json == {"feasible": True, "violations": []}
-
-
-def test_verify_lists_what_is_broken(fails, problem_file, schedule_file):
-    schedule = Schedule.load(schedule_file)
-    msgspec.structs.replace(schedule, placements=schedule.placements[1:], certificate=None).save(schedule_file)
-    from .conftest import run_command
-
-    result = run_command("verify", problem_file, schedule_file, "--json")
-    assert result.status == 2
-    assert not result.json["feasible"]
-    assert any(schedule.placements[0].operator in row["message"] for row in result.json["violations"])
-    assert "rule" in fails(2, "simulate", problem_file, schedule_file)
-
-
-def test_compare(run, problem_file, tmp_path):
-    result = run(
-        "compare", problem_file, "--schedulers", "anytime,single", "--option", "anytime.stage=1", "--time-limit", 5,
-        "--report", tmp_path / "r.html", "--json",
-    )  # fmt: skip
-    first, second = result.json["schedulers"]
-    assert (first["scheduler"], first["speedup_over_single"]) == ("single", 1.0)
-    assert second["latency_ns"] <= first["latency_ns"]
-    assert (tmp_path / "r.html").read_text().count('class="entry"') == 2
-    assert "speed-up" in run("compare", problem_file, "--schedulers", "single").stdout
-
-
-def test_problems_are_compared_apart_or_together(run, fails, problem_file, tmp_path):
-    random_problem(6, operators=6, devices=2, memory="generous").save(tmp_path / "other.json")
-    both = ("compare", problem_file, tmp_path / "other.json", "--schedulers", "single,heft")
-    told = run(*both, "--each", "--json").json["problems"]
-    alone = [run("compare", file, "--schedulers", "single,heft", "--json").json for file in both[1:3]]
-    assert [[row["latency_ns"] for row in each["schedulers"]] for each in told] == [
-        [row["latency_ns"] for row in each["schedulers"]] for each in alone
-    ]
-    assert "--report is of one problem" in fails(2, *both, "--each", "--report", tmp_path / "r.html")
-
-
-def test_compare_goes_on_after_a_failure(problem, tmp_path):
-    small = [msgspec.structs.replace(d, memory=problem_memory(problem)) for d in problem.topology.devices]
-    topology = msgspec.structs.replace(problem.topology, devices=tuple(small))
-    Problem(problem.graph, topology, problem.costs).save(tmp_path / "p.json")
-    from .conftest import run_command
-
-    result = run_command("compare", tmp_path / "p.json", "--schedulers", "single", "--json")
-    assert result.status == 1
-    assert "error" in result.json["schedulers"][0]
-
-
-def problem_memory(problem):
-    """Enough for each operator, not for all of them."""
-    index = problem.graph.index
-    return max(sum(index.size[t] for t in (*index.inputs[o], *index.outputs[o])) for o in range(len(index.inputs)))
-
-
-def test_problem_of_a_model(run, model_file, tmp_path):
-    result = run("problem", model_file, "--topology", "v100-server", "-o", tmp_path / "p.json", "--json")
-    problem = Problem.load(tmp_path / "p.json")
-    assert problem.topology.name == "v100-server"
-    assert result.json["operators"] == len(problem.graph.operators)
-    assert result.json["parameter_bytes"] == 2 * 8 * 8 * 4
-
-
-def test_schedule_of_a_model(run, model_file):
-    result = run("schedule", model_file, "--topology", "cpu2", "-s", "single", "--json")
-    assert result.json["topology"] == "cpu2"
-
-
-def test_simulate_trusts_no_certificate(run, problem_file, schedule_file):
-    true = run("simulate", problem_file, schedule_file, "--json").json
-    certificate = Certificate(true["latency_ns"], true["latency_ns"], "my word")
-    forged = msgspec.structs.replace(Schedule.load(schedule_file), certificate=certificate)
-    forged.save(schedule_file)
-    said = run("simulate", problem_file, schedule_file, "--json").json
-    assert [said[key] for key in ("latency_ns", "lower_bound_ns", "bound")] == [
-        true[key] for key in ("latency_ns", "lower_bound_ns", "bound")
-    ]
-
-
-def test_the_time_limit_is_that_of_the_whole(run, problem_file):
-    result = run("compare", problem_file, "--schedulers", "sortinghat", "--time-limit", 2, "--json")
-    assert [entry["scheduler"] for entry in result.json["schedulers"]] == ["sortinghat"]
-    assert [entry["name"] for entry in result.json["references"]] == ["critical-path"]
-    chosen = run("schedule", problem_file, "--scheduler", "sortinghat", "--time-limit", 2, "--json").json
-    assert chosen["options"]["total_time_limit"] == 2
-    assert chosen["options"]["time_limit"] == 30
+def test_what_does_not_fit(fails, cards):
+    text = " ".join(fails(1, "plan", "llama-2-70b", "-t", cards, "--for", "vllm").split())
+    assert "does not fit on two cards for vllm: it needs weights 128 GiB" in text
+    assert "GPUs like 'large' (22.4 GiB) would do" in text

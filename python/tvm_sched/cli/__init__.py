@@ -22,7 +22,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     machine,
     pipeline,
     plan,
-    runtime_plan,
+    schedule,
     schema,
     serving,
 )
@@ -107,7 +107,7 @@ command(
         "tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d",
     ),
     apart=True,
-)(plan.schedule)
+)(schedule.schedule)
 command(
     app,
     "simulate",
@@ -117,8 +117,8 @@ command(
         "tvm-sched simulate problem.json schedule.json --measured timeline.json --report report.html",
         "tvm-sched simulate problem.json schedule.json --samples 200",
     ),
-)(plan.simulate)
-command(app, "verify", ("tvm-sched verify problem.json schedule.json --json",))(plan.verify)
+)(schedule.simulate)
+command(app, "verify", ("tvm-sched verify problem.json schedule.json --json",))(schedule.verify)
 command(
     app,
     "compare",
@@ -151,7 +151,7 @@ command(
         "tvm-sched plan model.onnx -t a40x2 --for onnxruntime --input-shape batch=8 -o plan/onnxruntime_plan.json",
     ),
     apart=True,
-)(runtime_plan.plan)
+)(plan.plan)
 command(
     app,
     "serve",
@@ -179,7 +179,7 @@ command(
         "tvm-sched problem openllama-7b --shape 1x512 --phase decode -t h200x8 -o decode.json",
     ),
     apart=True,
-)(plan.problem)
+)(schedule.problem)
 command(
     app,
     "profile",

@@ -24,8 +24,8 @@ from .cluster_inputs import (
 from .inputs import Options, ReportFile, check_outputs, common_options, parse_options
 from .interrupt import interruptible
 from .output import Output
-from .plan import HTML, JSON
 from .registration import command
+from .schedule import HTML, JSON
 
 if TYPE_CHECKING:
     from ..cluster import ClusterState, Request, ServicePlacement

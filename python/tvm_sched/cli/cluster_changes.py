@@ -22,8 +22,8 @@ from .cluster_inputs import (
 from .inputs import ReportFile, check_outputs
 from .interrupt import interruptible
 from .output import Output
-from .plan import HTML, JSON
 from .registration import command
+from .schedule import HTML, JSON
 
 
 @command(

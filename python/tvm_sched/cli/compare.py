@@ -25,7 +25,7 @@ from .inputs import (
 from .interrupt import interruptible
 from .models import ModelOptions, load_problem
 from .output import FAILURE, Output
-from .plan import HTML, OptionalTopology, solve_aloud
+from .schedule import HTML, OptionalTopology, solve_aloud
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:

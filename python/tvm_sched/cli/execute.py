@@ -160,7 +160,7 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Ma
     with packages_for(model):
         from ..relax import compile as compile_scheduled
     from ..schedule.simulator import simulate
-    from .plan import describe
+    from .schedule import describe
 
     compiled = compile_scheduled(model, progress=step, **asked)
     step("writing the artifact", 0, 0)

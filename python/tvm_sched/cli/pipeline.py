@@ -29,7 +29,7 @@ from .interrupt import interruptible, stoppable
 from .models import ModelOptions, decoder_config, load_problem, model_warnings
 from .output import Output
 from .partition import is_instance, partition_graph
-from .plan import HTML, JSON, OptionalTopology
+from .schedule import HTML, JSON, OptionalTopology
 from .shapes import ConstantValues, InputShapes, TokenShape, one_shape
 
 if TYPE_CHECKING:

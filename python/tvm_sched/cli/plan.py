@@ -1,4 +1,4 @@
-"""Commands on problems and schedules: nothing here compiles or runs a model."""
+"""The command ``plan``: placements for runtimes of others."""
 
 from __future__ import annotations
 
@@ -6,316 +6,173 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..errors import InputError
-from .inputs import (
-    LaunchOrder,
-    Models,
-    ModelsOrProblems,
-    OptionalCosts,
-    Options,
-    Phase,
-    ProblemFile,
-    ReportFile,
-    ScheduleFile,
-    SchedulerName,
-    Seed,
-    Streams,
-    TimeLimit,
-    TimelineFile,
-    TopologyName,
-    TraceFile,
-    Variants,
-    check_outputs,
-    load_schedule,
-    load_timeline,
-    scheduler_options,
-)
-from .interrupt import interruptible, stoppable
-from .models import ModelOptions, load_problem
-from .output import BAD_INPUT, Output
-from .shapes import ConstantValues, InputShapes, TokenShape
+from .inputs import CostsName, TopologyName, check_directory
+from .interrupt import interruptible
+from .models import packages_for
+from .output import Output
+from .shapes import InputShapes, one_shape, parse_shapes
 
 if TYPE_CHECKING:
-    from ..problem import Problem
-    from ..schedule import Schedule, Timeline
-
-JSON, HTML = (".json",), (".html", ".htm")
-
-OptionalTopology = Annotated[
-    str | None,
-    typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file. A problem file brings its own."),
-]
+    from ..plans import Row, RuntimePlan
 
 
-def problem(
+def plan(
     out: Output,
-    models: Models,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="Language model (a name such as llama-3-70b, a config.json, a folder of Hugging Face; no weights needed), "
+            ".onnx for onnxruntime and openvino, .pt2 for torch.",
+        ),
+    ],
     topology: TopologyName,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
+    runtime: Annotated[
+        str, typer.Option("--for", metavar="NAME", help="accelerate, vllm, llama.cpp, onnxruntime, openvino or torch.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the plan; models and scripts that belong to it beside it."
+        ),
+    ] = None,
+    context: Annotated[
+        int | None,
+        typer.Option("--context", metavar="N", help="Tokens of a sequence, new ones included. Default: 4096."),
+    ] = None,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Sequences at once. Default: 1.")] = None,
+    new_tokens: Annotated[
+        int | None,
+        typer.Option("--new-tokens", metavar="N", help="Of the context, those generated. Default: 128 at most."),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="NAME", help="Weights: fp16 (default), bf16, fp32, int8, int4, q4_0, ..."),
+    ] = None,
+    cache_dtype: Annotated[
+        str | None, typer.Option("--cache-dtype", metavar="NAME", help="Keys and values: fp16, bf16, fp8, q8_0, ...")
+    ] = None,
+    overhead: Annotated[
+        str | None,
+        typer.Option(
+            "--overhead", metavar="BYTES", help="Memory of each GPU that the runtime takes itself, such as '1 GB'."
+        ),
+    ] = None,
     input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
-    phase: Phase = "full",
-    costs: OptionalCosts = None,
-    variants: Variants = True,
+    costs: CostsName = None,
+    limits: Annotated[
+        bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")
+    ] = False,
 ) -> None:
-    """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
-    check_outputs({"--output": (output, JSON)}, models)
-    made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
-    made.save(output)
-    out.wrote(output, "problem")
-    graph = made.graph
-    flops = sum(operator.flops for operator in graph.operators)
-    parameter_bytes = sum(tensor.size for tensor in graph.tensors if tensor.kind == "parameter")
-    about = {
-        "problem": made.digest, "model": graph.name, "topology": made.topology.name, "operators": len(graph.operators),
-        "tensors": len(graph.tensors), "parameter_bytes": parameter_bytes, "flops": flops, "files": {"problem": str(output)},
-    }  # fmt: skip
+    """Split a model over a machine's GPUs for another runtime, and compare that with what it does by itself.
+
+    Memory is weights, keys and values, activations and the runtime's own; the plan holds the limits of
+    all devices. Where nothing fits, it is said what would.
+    """
+    if output is not None:
+        if output.is_dir():
+            raise InputError(f"--output {output}: that is a directory; give a file")
+        if output.resolve() == model.resolve():
+            raise InputError(f"--output {output}: that is the model; give another name")
+        check_directory("--output", output.parent)
+    given = {"context": context, "batch": batch, "new_tokens": new_tokens, "dtype": dtype, "cache_dtype": cache_dtype}
+    workload = {name: value for name, value in given.items() if value is not None}
+    own = None if overhead is None else _bytes(overhead)
+    shapes = one_shape(parse_shapes(input_shape), "a plan has one") if input_shape else None
+    with interruptible(out), packages_for(model), out.step(f"Planning for {runtime}"):
+        from ..plans import export_plan
+
+        made = export_plan(
+            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "roofline", overhead=own
+        )
+    written: list[Path] = []
+    if output is not None:
+        written = made.save(output)
+        for number, path in enumerate(written):
+            out.wrote(path, "plan" if number == 0 else "with it")
+    _show(out, made)
+    more = _limits(model, topology, runtime, workload, shapes, costs, own) if limits else []
+    for sentence in more:
+        out.show(sentence)
+    if not made.on_gpus and not limits:
+        out.say("not all of it is on GPUs, which costs time; --limits says what would fit there")
+    out.result(_about(made, more, written))
+
+
+def _bytes(text: str) -> int:
+    from ..problem.quantity import parse_quantity
+
+    size = float(text) if text.strip().isdecimal() else parse_quantity(text, "bytes", "--overhead")
+    if not 0 <= size < 1 << 60:
+        raise InputError(f"--overhead {text}: 0 bytes or more, and less than 1 EiB, is allowed")
+    return int(size)
+
+
+def _limits(
+    model: Path,
+    topology: str,
+    runtime: str,
+    workload: dict[str, Any],
+    shapes: Any,
+    costs: str | None,
+    overhead: int | None,
+) -> list[str]:
+    from ..plans import Workload
+    from ..plans.fitting import advice
+    from ..plans.planner import open_source
+    from ..plans.runtimes import Request, get_runtime
+    from ..problem import load_topology
+
+    chosen = get_runtime(runtime)
+    source = open_source(model, chosen, shapes)
+    return advice(chosen, Request(source, load_topology(topology), Workload(**workload), costs or "roofline", overhead))
+
+
+def _show(out: Output, made: RuntimePlan) -> None:
+    from ..report.tables import table
+    from ..report.units import format_ns
+
+    phases = list(made.ours.phase_ns)
+    names = {"prefill": "a pass of prompt", "decode": "a token", "run": "a run"}
+    splits = (*made.defaults, made.ours)
+    rows = [
+        (row.label, "yes" if row.fits else "no", format_ns(row.total_ns), *(format_ns(row.phase_ns[p]) for p in phases))
+        for row in splits
+    ]
+    rows.append(("no split is below", "", format_ns(made.lower_bound_ns), *("" for _ in phases)))
+    title = f"{made.model} on {made.topology} for {made.runtime}: {made.measure}"
+    out.show(table(("split", "fits", "time", *(names[phase] for phase in phases)), rows, title))
+    places = dict.fromkeys(name for row in splits for name in row.held)
+    memory = [(name, *(_memory(row, name) for row in splits)) for name in places]
+    out.show(table(("memory, of what may be used", *(row.label for row in splits)), memory))
+    for note in made.notes:
+        out.say(note)
+
+
+def _memory(row: Row, place: str) -> str:
     from ..report.units import format_bytes
 
-    out.say(
-        f"{graph.name} on {made.topology.name}: {len(graph.operators):,} operators, {flops / 1e9:.3g} Gflop, "
-        f"parameters of {format_bytes(parameter_bytes)}"
-    )
-    out.result(about)
+    return f"{format_bytes(row.held[place])} of {format_bytes(row.limit[place])}" if place in row.held else ""
 
 
-def schedule(
-    out: Output,
-    sources: ModelsOrProblems,
-    topology: OptionalTopology = None,
-    scheduler: SchedulerName = "anytime",
-    option: Options = None,
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
-    phase: Phase = "full",
-    time_limit: TimeLimit = None,
-    seed: Seed = None,
-    costs: OptionalCosts = None,
-    streams: Streams = None,
-    launch_order: LaunchOrder = None,
-    variants: Variants = True,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
-    ] = None,
-    report: ReportFile = None,
-    trace: TraceFile = None,
-) -> None:
-    """Schedule models or problem files, several of them at once, and say how good the schedule is."""
-    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
-    options = scheduler_options(out, scheduler, option, time_limit, seed)
-    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
-    from ..schedule import resolved, with_choice
-    from ..streams import choose_launch_order, choose_streams
+def _about(made: RuntimePlan, limits: list[str], written: list[Path]) -> dict[str, Any]:
+    def row(each: Row) -> dict[str, Any]:
+        devices = [{"device": name, "bytes": size, "limit": each.limit[name]} for name, size in each.held.items()]
+        return {
+            "split": each.label,
+            "total_ns": each.total_ns,
+            "phase_ns": each.phase_ns,
+            "fits": each.fits,
+            "memory": devices,
+        }
 
-    solved = solve_aloud(out, made, scheduler, options)
-    without, chosen = resolved(made, solved)  # streams know nothing of variants
-    chosen = choose_launch_order(without, choose_streams(without, chosen, streams), launch_order)
-    chosen = with_choice(made, chosen, solved.choice) if made.variants else chosen
-    if output:
-        chosen.save(output)
-        out.wrote(output, "schedule")
-    _show_schedule(out, made, chosen, report, trace, output)
-
-
-def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
-    """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
-    from ..schedulers import get, solve
-
-    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-        return solve(made, scheduler, options, progress=step)
-
-
-def _show_schedule(
-    out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, output: Path | None = None
-) -> None:
-    from ..report.tables import certificate_table, lanes_table
-    from ..schedule.simulator import simulate
-
-    predicted = simulate(made, chosen)
-    say_choice(out, made, chosen)
-    write_views(out, made, chosen, [predicted], report, trace)
-    out.show(certificate_table(chosen), lanes_table(made.topology, predicted))
-    files = {"schedule": output, "report": report, "trace": trace}
-    out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
-
-
-def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
-    """Say in which ways the groups of a problem with variants are computed."""
-    if made.variants is None:
-        return
-    from collections import Counter
-
-    ways = Counter(chosen.choice.get(group.name, group.graph_way) for group in made.variants.groups)
-    said = ", ".join(f"{count} {way}" for way, count in ways.items())
-    out.say(f"{len(made.variants.groups)} groups of operators can be computed in several ways; chosen: {said}")
-
-
-def write_views(
-    out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline], report: Path | None, trace: Path | None
-) -> None:
-    """Write the report and the trace that were asked for."""
-    from ..schedule import resolved
-
-    if report:
-        from ..report.html import Entry, write_report
-
-        write_report(report, made, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
-        out.wrote(report, "report")
-    if trace:
-        from ..report.trace import write_trace
-
-        write_trace(trace, timelines, *resolved(made, chosen))
-        out.wrote(trace, "trace")
-
-
-def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, Any]:
-    """What ``--json`` says of a schedule."""
-    from ..report.figures import lane_figures, ordered_lanes
-
-    certificate = chosen.certificate
-    figures = lane_figures(predicted, ordered_lanes(made.topology, [predicted]))
     return {
-        "problem": made.digest,
-        "model": made.graph.name,
-        "topology": made.topology.name,
-        "scheduler": chosen.scheduler,
-        "options": chosen.options,
-        "choice": chosen.choice or chosen.notes.get("choice", {}),
-        "latency_ns": predicted.latency_ns,
-        "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
-        "gap": certificate.gap if certificate else None,
-        "bound": certificate.bound if certificate else None,
-        "status": certificate.status if certificate else None,
-        "seconds": chosen.seconds,
-        "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
-    }
-
-
-def simulate(
-    out: Output,
-    problem_file: ProblemFile,
-    schedule_file: ScheduleFile,
-    timeline: TimelineFile = None,
-    trace: TraceFile = None,
-    report: ReportFile = None,
-    measured: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--measured", metavar="FILE.json", help="Timeline of `run`, for trace and report. May be repeated."
-        ),
-    ] = None,
-    samples: Annotated[
-        int,
-        typer.Option(
-            "--samples", metavar="N", help="Uncertainty of the latency, from N draws of the operators' times."
-        ),
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
-) -> None:
-    """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency."""
-    if samples < 0 or seed < 0:
-        raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
-    outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
-    check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
-    from ..problem import Problem
-    from ..report.tables import certificate_table, lanes_table
-    from ..schedule import resolved
-    from ..schedule.simulator import simulate as price
-    from ..schedule.verifier import verify
-
-    made = Problem.load(problem_file)
-    chosen = load_schedule(made, schedule_file)
-    verify(made, chosen)
-    predicted = price(made, chosen)
-    chosen = _certified(made, chosen)
-    say_choice(out, made, chosen)
-    without, inner = resolved(made, chosen)  # timelines are of what was chosen
-    real = [load_timeline(without, path) for path in measured or ()]
-    if timeline:
-        predicted.save(timeline)
-        out.wrote(timeline, "timeline")
-    write_views(out, made, chosen, [predicted, *real], report, trace)
-    out.show(certificate_table(chosen, real), lanes_table(made.topology, predicted))
-    uncertainty = _show_uncertainty(out, without, inner, samples, seed) if samples else {}
-    _show_useful(out, without, inner)
-    files = {"timeline": timeline, "trace": trace, "report": report}
-    said = {**describe(made, chosen, predicted), **uncertainty, "useful_measurements": most_useful_of(without, inner)}
-    out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
-
-
-def _show_uncertainty(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> dict[str, Any]:
-    """The uncertainty of the latency, for people and for programs."""
-    import numpy as np
-
-    from ..cost_model.uncertainty import sample_latencies
-    from ..report.tables import table
-    from ..report.units import format_ns
-
-    with interruptible(out), out.step("Sampling") as step:
-        latencies = sample_latencies(made, chosen, samples, seed, step)
-    levels = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
-    found = {name: int(np.percentile(latencies, level)) for name, level in levels.items()}
-    out.show(table(("latency", f"{samples} samples"), [(name, format_ns(ns)) for name, ns in found.items()]))
-    return {"percentiles_ns": found, "samples": samples, "seed": seed}
-
-
-def most_useful_of(made: Problem, chosen: Schedule) -> list[dict[str, Any]]:
-    """The kernels whose measurement would help most, for programs."""
-    from dataclasses import asdict
-
-    from ..cost_model.uncertainty import most_useful
-
-    return [asdict(each) for each in most_useful(made, chosen)]
-
-
-def _show_useful(out: Output, made: Problem, chosen: Schedule) -> None:
-    from ..report.tables import table
-    from ..report.units import format_ns
-
-    rows = [
-        (each["signature"].partition("|")[0], str(len(each["operators"])), each["operators"][0], each["device"],
-         format_ns(each["uncertain_ns"]), "far from the data" if each["far"] else "")
-        for each in most_useful_of(made, chosen)
-    ]  # fmt: skip
-    if rows:
-        head = ("most useful to measure", "operators", "such as", "on", "uncertain by", "")
-        out.show(table(head, rows, text_columns=1))
-
-
-def _certified(made: Problem, chosen: Schedule) -> Schedule:
-    """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
-    import msgspec
-
-    from ..schedulers.registry import certificate
-
-    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen))
-
-
-def verify(
-    out: Output,
-    problem_file: ProblemFile,
-    schedule_file: ScheduleFile,
-    contiguous: Annotated[bool, typer.Option("--contiguous", help="Ask for contiguous submodels, too.")] = False,
-    resident: Annotated[
-        float, typer.Option(help="Judge the memory of warm runs, too, in which this part of the parameters remains.")
-    ] = 0.0,
-) -> None:
-    """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one."""
-    from ..problem import Problem
-    from ..schedule import Schedule
-    from ..schedule.verifier import violations
-
-    made = Problem.load(problem_file)
-    found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident)
-    for violation in found:
-        out.show(escape(violation.message))
-    if not found:
-        out.show(escape(f"{schedule_file} obeys every rule"))
-    rows = [{"rule": v.rule, "operator": v.operator, "device": v.device, "message": v.message} for v in found]
-    out.result({"feasible": not found, "violations": rows})
-    if found:
-        raise typer.Exit(BAD_INPUT)
+        "runtime": made.runtime, "model": made.model, "topology": made.topology, "costs": made.costs,
+        "measure": made.measure,
+        "ours": row(made.ours), "defaults": [row(each) for each in made.defaults], "lower_bound_ns": made.lower_bound_ns,
+        "bound": made.bound, "gap": made.gap, "on_gpus": made.on_gpus,
+        "settings": made.settings, "notes": list(made.notes), "limits": limits,
+        "files": [str(path) for path in written],
+    }  # fmt: skip

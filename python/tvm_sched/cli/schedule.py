@@ -1,0 +1,321 @@
+"""Commands on problems and schedules: nothing here compiles or runs a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ..errors import InputError
+from .inputs import (
+    LaunchOrder,
+    Models,
+    ModelsOrProblems,
+    OptionalCosts,
+    Options,
+    Phase,
+    ProblemFile,
+    ReportFile,
+    ScheduleFile,
+    SchedulerName,
+    Seed,
+    Streams,
+    TimeLimit,
+    TimelineFile,
+    TopologyName,
+    TraceFile,
+    Variants,
+    check_outputs,
+    load_schedule,
+    load_timeline,
+    scheduler_options,
+)
+from .interrupt import interruptible, stoppable
+from .models import ModelOptions, load_problem
+from .output import BAD_INPUT, Output
+from .shapes import ConstantValues, InputShapes, TokenShape
+
+if TYPE_CHECKING:
+    from ..problem import Problem
+    from ..schedule import Schedule, Timeline
+
+JSON, HTML = (".json",), (".html", ".htm")
+
+OptionalTopology = Annotated[
+    str | None,
+    typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file. A problem file brings its own."),
+]
+
+
+def problem(
+    out: Output,
+    models: Models,
+    topology: TopologyName,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
+    input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    constant: ConstantValues = None,
+    phase: Phase = "full",
+    costs: OptionalCosts = None,
+    variants: Variants = True,
+) -> None:
+    """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
+    check_outputs({"--output": (output, JSON)}, models)
+    made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
+    made.save(output)
+    out.wrote(output, "problem")
+    graph = made.graph
+    flops = sum(operator.flops for operator in graph.operators)
+    parameter_bytes = sum(tensor.size for tensor in graph.tensors if tensor.kind == "parameter")
+    about = {
+        "problem": made.digest, "model": graph.name, "topology": made.topology.name, "operators": len(graph.operators),
+        "tensors": len(graph.tensors), "parameter_bytes": parameter_bytes, "flops": flops, "files": {"problem": str(output)},
+    }  # fmt: skip
+    from ..report.units import format_bytes
+
+    out.say(
+        f"{graph.name} on {made.topology.name}: {len(graph.operators):,} operators, {flops / 1e9:.3g} Gflop, "
+        f"parameters of {format_bytes(parameter_bytes)}"
+    )
+    out.result(about)
+
+
+def schedule(
+    out: Output,
+    sources: ModelsOrProblems,
+    topology: OptionalTopology = None,
+    scheduler: SchedulerName = "anytime",
+    option: Options = None,
+    input_shape: InputShapes = None,
+    shape: TokenShape = None,
+    constant: ConstantValues = None,
+    phase: Phase = "full",
+    time_limit: TimeLimit = None,
+    seed: Seed = None,
+    costs: OptionalCosts = None,
+    streams: Streams = None,
+    launch_order: LaunchOrder = None,
+    variants: Variants = True,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
+    ] = None,
+    report: ReportFile = None,
+    trace: TraceFile = None,
+) -> None:
+    """Schedule models or problem files, several of them at once, and say how good the schedule is."""
+    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
+    options = scheduler_options(out, scheduler, option, time_limit, seed)
+    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
+    from ..schedule import resolved, with_choice
+    from ..streams import choose_launch_order, choose_streams
+
+    solved = solve_aloud(out, made, scheduler, options)
+    without, chosen = resolved(made, solved)  # streams know nothing of variants
+    chosen = choose_launch_order(without, choose_streams(without, chosen, streams), launch_order)
+    chosen = with_choice(made, chosen, solved.choice) if made.variants else chosen
+    if output:
+        chosen.save(output)
+        out.wrote(output, "schedule")
+    _show_schedule(out, made, chosen, report, trace, output)
+
+
+def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
+    """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
+    from ..schedulers import get, solve
+
+    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
+        return solve(made, scheduler, options, progress=step)
+
+
+def _show_schedule(
+    out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, output: Path | None = None
+) -> None:
+    from ..report.tables import certificate_table, lanes_table
+    from ..schedule.simulator import simulate
+
+    predicted = simulate(made, chosen)
+    say_choice(out, made, chosen)
+    write_views(out, made, chosen, [predicted], report, trace)
+    out.show(certificate_table(chosen), lanes_table(made.topology, predicted))
+    files = {"schedule": output, "report": report, "trace": trace}
+    out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
+
+
+def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
+    """Say in which ways the groups of a problem with variants are computed."""
+    if made.variants is None:
+        return
+    from collections import Counter
+
+    ways = Counter(chosen.choice.get(group.name, group.graph_way) for group in made.variants.groups)
+    said = ", ".join(f"{count} {way}" for way, count in ways.items())
+    out.say(f"{len(made.variants.groups)} groups of operators can be computed in several ways; chosen: {said}")
+
+
+def write_views(
+    out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline], report: Path | None, trace: Path | None
+) -> None:
+    """Write the report and the trace that were asked for."""
+    from ..schedule import resolved
+
+    if report:
+        from ..report.html import Entry, write_report
+
+        write_report(report, made, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
+        out.wrote(report, "report")
+    if trace:
+        from ..report.trace import write_trace
+
+        write_trace(trace, timelines, *resolved(made, chosen))
+        out.wrote(trace, "trace")
+
+
+def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, Any]:
+    """What ``--json`` says of a schedule."""
+    from ..report.figures import lane_figures, ordered_lanes
+
+    certificate = chosen.certificate
+    figures = lane_figures(predicted, ordered_lanes(made.topology, [predicted]))
+    return {
+        "problem": made.digest,
+        "model": made.graph.name,
+        "topology": made.topology.name,
+        "scheduler": chosen.scheduler,
+        "options": chosen.options,
+        "choice": chosen.choice or chosen.notes.get("choice", {}),
+        "latency_ns": predicted.latency_ns,
+        "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
+        "gap": certificate.gap if certificate else None,
+        "bound": certificate.bound if certificate else None,
+        "status": certificate.status if certificate else None,
+        "seconds": chosen.seconds,
+        "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
+    }
+
+
+def simulate(
+    out: Output,
+    problem_file: ProblemFile,
+    schedule_file: ScheduleFile,
+    timeline: TimelineFile = None,
+    trace: TraceFile = None,
+    report: ReportFile = None,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--measured", metavar="FILE.json", help="Timeline of `run`, for trace and report. May be repeated."
+        ),
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            "--samples", metavar="N", help="Uncertainty of the latency, from N draws of the operators' times."
+        ),
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
+) -> None:
+    """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency."""
+    if samples < 0 or seed < 0:
+        raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
+    outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
+    check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
+    from ..problem import Problem
+    from ..report.tables import certificate_table, lanes_table
+    from ..schedule import resolved
+    from ..schedule.simulator import simulate as price
+    from ..schedule.verifier import verify
+
+    made = Problem.load(problem_file)
+    chosen = load_schedule(made, schedule_file)
+    verify(made, chosen)
+    predicted = price(made, chosen)
+    chosen = _certified(made, chosen)
+    say_choice(out, made, chosen)
+    without, inner = resolved(made, chosen)  # timelines are of what was chosen
+    real = [load_timeline(without, path) for path in measured or ()]
+    if timeline:
+        predicted.save(timeline)
+        out.wrote(timeline, "timeline")
+    write_views(out, made, chosen, [predicted, *real], report, trace)
+    out.show(certificate_table(chosen, real), lanes_table(made.topology, predicted))
+    uncertainty = _show_uncertainty(out, without, inner, samples, seed) if samples else {}
+    _show_useful(out, without, inner)
+    files = {"timeline": timeline, "trace": trace, "report": report}
+    said = {**describe(made, chosen, predicted), **uncertainty, "useful_measurements": most_useful_of(without, inner)}
+    out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
+
+
+def _show_uncertainty(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> dict[str, Any]:
+    """The uncertainty of the latency, for people and for programs."""
+    import numpy as np
+
+    from ..cost_model.uncertainty import sample_latencies
+    from ..report.tables import table
+    from ..report.units import format_ns
+
+    with interruptible(out), out.step("Sampling") as step:
+        latencies = sample_latencies(made, chosen, samples, seed, step)
+    levels = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
+    found = {name: int(np.percentile(latencies, level)) for name, level in levels.items()}
+    out.show(table(("latency", f"{samples} samples"), [(name, format_ns(ns)) for name, ns in found.items()]))
+    return {"percentiles_ns": found, "samples": samples, "seed": seed}
+
+
+def most_useful_of(made: Problem, chosen: Schedule) -> list[dict[str, Any]]:
+    """The kernels whose measurement would help most, for programs."""
+    from dataclasses import asdict
+
+    from ..cost_model.uncertainty import most_useful
+
+    return [asdict(each) for each in most_useful(made, chosen)]
+
+
+def _show_useful(out: Output, made: Problem, chosen: Schedule) -> None:
+    from ..report.tables import table
+    from ..report.units import format_ns
+
+    rows = [
+        (each["signature"].partition("|")[0], str(len(each["operators"])), each["operators"][0], each["device"],
+         format_ns(each["uncertain_ns"]), "far from the data" if each["far"] else "")
+        for each in most_useful_of(made, chosen)
+    ]  # fmt: skip
+    if rows:
+        head = ("most useful to measure", "operators", "such as", "on", "uncertain by", "")
+        out.show(table(head, rows, text_columns=1))
+
+
+def _certified(made: Problem, chosen: Schedule) -> Schedule:
+    """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
+    import msgspec
+
+    from ..schedulers.registry import certificate
+
+    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen))
+
+
+def verify(
+    out: Output,
+    problem_file: ProblemFile,
+    schedule_file: ScheduleFile,
+    contiguous: Annotated[bool, typer.Option("--contiguous", help="Ask for contiguous submodels, too.")] = False,
+    resident: Annotated[
+        float, typer.Option(help="Judge the memory of warm runs, too, in which this part of the parameters remains.")
+    ] = 0.0,
+) -> None:
+    """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one."""
+    from ..problem import Problem
+    from ..schedule import Schedule
+    from ..schedule.verifier import violations
+
+    made = Problem.load(problem_file)
+    found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident)
+    for violation in found:
+        out.show(escape(violation.message))
+    if not found:
+        out.show(escape(f"{schedule_file} obeys every rule"))
+    rows = [{"rule": v.rule, "operator": v.operator, "device": v.device, "message": v.message} for v in found]
+    out.result({"feasible": not found, "violations": rows})
+    if found:
+        raise typer.Exit(BAD_INPUT)
