@@ -13,7 +13,8 @@ def random_variants(problem: Problem, seed: int, groups: int = 2) -> Problem:
     """The problem with other ways to compute some of its operators.
 
     Each of them is computed apart, by heads and a tail, in some ways split into several heads, which read parts of its own
-    parameters; or by a chain of operators. Times are about those of the whole, sometimes less.
+    parameters; or by a chain of operators. Several results are made by one tail or by one each. Times are about those of
+    the whole, sometimes less.
     """
     random = Random(f"{seed} variants")
     graph = problem.graph
@@ -55,8 +56,11 @@ def _group(random: Random, graph: OpGraph, operator: Operator) -> Group:
             own.append(Tensor(f"{where}/{i}:0", random.randint(0, 2000)))
             heads.append(Operator(f"{where}/{i}", "head", tuple(inputs), (own[-1].name,), operator.flops // count))
         read = heads if k else heads[-1:]
-        tail = Operator(f"{where}/tail", "tail", (*(o.outputs[0] for o in read), *late), tuple(used))
-        alternatives.append(Alternative(label, (*heads, tail), tuple(own)))
+        apart = len(used) > 1 and random.random() < 0.7
+        made = [(name,) for name in used] if apart else [tuple(used)]
+        gathered = (*(o.outputs[0] for o in read), *late)
+        tails = [Operator(f"{where}/tail{j or ''}", "tail", gathered, outputs) for j, outputs in enumerate(made)]
+        alternatives.append(Alternative(label, (*heads, *tails), tuple(own)))
     return Group(f"group of {operator.name}", (operator.name,), tuple(alternatives))
 
 
