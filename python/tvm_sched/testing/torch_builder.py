@@ -13,6 +13,11 @@ LARGEST = 4096
 """Most elements of a tensor."""
 MAGNITUDE = 1e4
 """Largest magnitude of a float: what a step makes larger is left out."""
+REFUSALS = (RuntimeError, IndexError, ValueError)
+"""What torch raises for types (NotImplementedError is a RuntimeError), sizes and dimensions that an operator does not take.
+
+A line that is wrong in itself raises NameError, AttributeError, SyntaxError or TypeError, which end the run.
+"""
 
 Draw = Callable[[Any], Any]
 
@@ -122,7 +127,7 @@ class ModuleBuilder:
             return None
         try:
             result = self.evaluate(expression)
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+        except REFUSALS:
             return None
         return self._keep(expression, result, known and (exact or steep))
 
@@ -139,7 +144,7 @@ class ModuleBuilder:
             return
         try:
             results = self.evaluate(expression)
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+        except REFUSALS:
             return
         name = f"v{len(self.lines)}"
         line = f"{name} = {expression}"

@@ -76,7 +76,7 @@ _STEEP = (
     "torch.heaviside({}, torch.tensor(0.5))",
     "torch.isfinite({})",
     "torch.signbit({})",
-    "~{}",
+    "torch.bitwise_not({})",
     "{} & 3",
     "{} | 1",
     "{} ^ 5",
@@ -265,6 +265,8 @@ def reduction(b: ModuleBuilder, draw: Draw) -> None:
         arguments = ""
     else:
         arguments = f"dim={dims[0] if one and dims else tuple(dims)}{keep}"
+    if name == "cummax":  # it has no default
+        arguments = f"dim={dims[0] if dims else 0}"
     if name == "std" and draw(st.booleans()):
         arguments = ", ".join(filter(None, [arguments, "correction=0"]))
     text = (

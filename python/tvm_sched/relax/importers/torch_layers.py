@@ -135,6 +135,8 @@ def resize(call: Call) -> relax.Expr:
     if "nearest" not in name and not is_float(dtype_of(x)):
         raise call.unsupported(f"interpolation of {dtype_of(x)}; cast to float32 before it")
     whole = dims == 2 and all(length % size == 0 for length, size in zip(lengths, shape[2:], strict=True))
+    if given:  # torch computes positions by the factor given, of 2.1 not those of 2
+        whole = whole and all(g * size == n for g, size, n in zip(given, shape[2:], lengths, strict=True))
     if whole and dtype_of(x) == "float32" and name in ("upsample_nearest2d.vec", "upsample_bilinear2d.vec"):
         nearest = name == "upsample_nearest2d.vec"
         method = (
@@ -148,7 +150,10 @@ def resize(call: Call) -> relax.Expr:
         return call.emit(resized)
     for k in range(dims):
         scale = 1 / float(given[k]) if given else shape[2 + k] / lengths[k]
-        if lengths[k] == shape[2 + k] and scale == 1:
+        same = lengths[k] == shape[2 + k]
+        if name == "upsample_nearest2d.vec" and (same or lengths[k] == 2 * shape[2 + k]):
+            scale = shape[2 + k] / lengths[k]  # torch takes these two whatever the factor is
+        if same and (scale == 1 or "linear" in name):
             continue
         indices, weights = _taps(name, shape[2 + k], lengths[k], scale, corners)
         x = call.emit(interpolate(call.importer.block_builder, x, 2 + k, indices, weights))

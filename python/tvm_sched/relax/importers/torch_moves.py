@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from .torch_operators import common, constant
-from .torch_registry import Call, converter, dtype_of, name_of
+from .torch_registry import Call, converter, dtype_of, is_float, name_of
 
 
 @converter("cat.default")
@@ -138,6 +138,8 @@ def isin(call: Call) -> relax.Expr:
     """Whether each element is one of the others."""
     dtype = common(call, call.node.args[0], call.node.args[1])
     x, others = call.tensor("elements", dtype), call.tensor("test_elements", dtype)
+    if 0 in call.node.args[1].meta["val"].shape:
+        return call.emit(relax.op.full(call.shape, call.cast(bool(call["invert"]), "bool"), "bool"))
     x = call.emit(relax.op.expand_dims(x, -1))
     same = relax.op.equal(x, call.emit(relax.op.reshape(others, (-1,))))
     found = call.cast(call.emit(relax.op.max(call.cast(call.emit(same), "uint8"), -1)), "bool")
@@ -245,10 +247,12 @@ def repeat(call: Call) -> relax.Expr:
 
 @converter("bucketize.Tensor")
 def bucketize(call: Call) -> relax.Expr:
-    """How many boundaries are below, or not above, each value."""
+    """How many boundaries are below, or not above, each value; NaN is behind all."""
     x, edges = call.tensor("self"), call.tensor("boundaries")
     x = call.emit(relax.op.expand_dims(call.cast(x, dtype_of(edges)), -1))
     below = relax.op.greater_equal(x, edges) if call["right"] else relax.op.greater(x, edges)
+    if is_float(dtype_of(x)):
+        below = relax.op.logical_or(below, call.emit(relax.op.isnan(x)))
     return call.emit(relax.op.sum(relax.op.astype(below, call.dtype), -1))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax, te
 
-from .torch_registry import Call, converter, dtype_of, is_float
+from .torch_registry import HALF, Call, converter, dtype_of, is_float
 
 _UNARY: dict[str, Callable[[relax.Expr], relax.Expr]] = {
     name: getattr(relax.op, name)
@@ -195,7 +195,7 @@ def elu(call: Call) -> relax.Expr:
            "bitwise_xor.Tensor", "bitwise_xor.Scalar")  # fmt: skip
 def arithmetic(call: Call) -> relax.Expr:
     """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
-    name, dtype = _operator(call), call.dtype
+    name, dtype = _operator(call), _wide(call) if _operator(call) == "mul" else call.dtype
     x, y = call.tensor("self", dtype), call.tensor("other", dtype)
     if dtype == "bool":
         return call.emit(_OF_BOOLEANS[name](x, y))
@@ -204,7 +204,24 @@ def arithmetic(call: Call) -> relax.Expr:
         x, y = y, x
     if alpha != 1:
         y = call.emit(relax.op.multiply(y, call.cast(alpha, dtype)))
-    return call.emit(_BINARY[name](x, y))
+    return call.cast(call.emit(_BINARY[name](x, y)), call.dtype)
+
+
+def _wide(call: Call) -> str:
+    """The type to multiply or divide in: that of the result, and float32 for a number that a half type does not hold.
+
+    Torch takes such a number as it is: 100,000 is not infinite as a factor, nor 1e-8 zero as a divisor.
+    """
+    number = call["other"]
+    rounded = call.dtype in HALF and isinstance(number, int | float) and _is_rounded(number, call.dtype)
+    return "float32" if rounded else call.dtype
+
+
+def _is_rounded(value: float, dtype: str) -> bool:
+    import torch
+
+    held = float(torch.tensor(value, dtype=getattr(torch, dtype)))
+    return held != value and value == value
 
 
 @converter("hypot.default")
@@ -212,8 +229,8 @@ def hypotenuse(call: Call) -> relax.Expr:
     """By the larger one, so that squares neither overflow nor vanish."""
     x, y = (call.emit(relax.op.abs(call.tensor(name, call.dtype))) for name in ("self", "other"))
     larger, smaller = largest(call, x, y, True), largest(call, x, y, False)
-    zero = call.emit(relax.op.equal(larger, constant(0, larger)))
-    ratio = call.emit(relax.op.divide(smaller, call.emit(relax.op.where(zero, constant(1, larger), larger))))
+    same = call.emit(relax.op.equal(larger, smaller))  # of 0 and infinity the ratio is no number
+    ratio = call.emit(relax.op.where(same, constant(1, larger), call.emit(relax.op.divide(smaller, larger))))
     root = call.emit(relax.op.sqrt(call.emit(relax.op.add(constant(1, ratio), relax.op.multiply(ratio, ratio)))))
     return call.emit(relax.op.multiply(larger, root))
 
@@ -278,14 +295,14 @@ def where(call: Call) -> relax.Expr:
 @converter("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
 def divide(call: Call) -> relax.Expr:
     """True division, of whole numbers, too, or a quotient that is rounded to zero or down."""
-    x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
+    x, y = call.tensor("self", _wide(call)), call.tensor("other", _wide(call))
     mode = "floor" if _operator(call) == "floor_divide" else call.arguments.get("rounding_mode")
     if mode is None:
-        return call.emit(relax.op.divide(x, y))
+        return call.cast(call.emit(relax.op.divide(x, y)), call.dtype)
     if is_float(call.dtype):
         if mode == "trunc":
-            return call.emit(relax.op.trunc(call.emit(relax.op.divide(x, y))))
-        return _float_remainder(call, x, y, "quotient")
+            return call.cast(call.emit(relax.op.trunc(call.emit(relax.op.divide(x, y)))), call.dtype)
+        return call.cast(_float_remainder(call, x, y, "quotient"), call.dtype)
     y, negated = _safe_divisor(call, y)
     quotient = call.emit(relax.op.divide(x, y) if mode == "trunc" else relax.op.floor_divide(x, y))
     return quotient if negated is None else call.emit(relax.op.where(negated, relax.op.negative(quotient), quotient))
@@ -333,7 +350,7 @@ def _float_remainder(call: Call, x: relax.Expr, y: relax.Expr, kind: str) -> rel
                 return tvm.tirx.Select(other, rest + by, rest).astype(a.dtype)
             one = tvm.tirx.const(1, wide)
             quotient = (number - rest) / by - tvm.tirx.Select(other, one, tvm.tirx.const(0, wide))
-            return tvm.tirx.floor(quotient + tvm.tirx.const(0.5, wide)).astype(a.dtype)
+            return tvm.tirx.Select(by == 0, number / by, tvm.tirx.nearbyint(quotient)).astype(a.dtype)
 
         return te.compute(a.shape, element, name=kind)
 

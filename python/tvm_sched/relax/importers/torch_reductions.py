@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax
 
 from .torch_operators import constant
-from .torch_registry import Call, converter, dtype_of
+from .torch_registry import HALF, Call, converter, dtype_of
 
 
 def _axes(call: Call, x: relax.Expr) -> list[int]:
@@ -107,18 +107,20 @@ def vector_norm(call: Call) -> relax.Expr:
 
 @converter("var.correction")
 def variance(call: Call) -> relax.Expr:
-    """With the divisor that ``correction`` says; NaN where it is 0 or less, as torch has it."""
+    """With the divisor that ``correction`` says; where that is 0 or less, a division by 0, as torch has it."""
     x = call.tensor("self")
     axes, shape = _axes(call, x), [int(size) for size in x.ty.shape]
     count = 1
     for axis in axes:
         count *= shape[axis]
+    if count == 0:
+        return call.emit(relax.op.full(call.shape, constant(float("nan"), x), call.dtype))
     correction = 1 if call["correction"] is None else call["correction"]
-    factor = count / (count - correction) if count > correction else float("nan")
+    factor = count / (count - correction) if count > correction else float("inf")
     if not axes:
         return (
             call.emit(relax.op.multiply(x, constant(float("nan"), x)))
-            if correction
+            if correction >= 1
             else call.emit(relax.op.zeros_like(x))
         )
     found = call.emit(relax.op.variance(x, axes, keepdims=_keep(call)))
@@ -134,12 +136,14 @@ def variance_and_mean(call: Call) -> relax.Expr:
 
 @converter("cumsum.default", "cumprod.default")
 def scan(call: Call) -> relax.Expr:
-    """Small integers and booleans in int64."""
+    """Small integers and booleans in int64, half types in float32."""
     x = call.tensor("self", call.dtype)
     if not x.ty.shape:
         return x
     function = relax.op.cumsum if call.node.target.__name__.startswith("cumsum") else relax.op.cumprod
-    return call.emit(function(x, call["dim"] % len(x.ty.shape), call.dtype))
+    wide = "float32" if call.dtype in HALF else call.dtype
+    made = call.emit(function(call.cast(x, wide), call["dim"] % len(x.ty.shape), wide))
+    return call.cast(made, call.dtype)
 
 
 def _order(call: Call, x: relax.Expr, axis: int, down: bool) -> relax.Expr:

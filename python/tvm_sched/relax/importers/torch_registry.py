@@ -113,6 +113,9 @@ def dtype_of(value: relax.Expr) -> str:
     return str(value.ty.dtype.dtype)
 
 
+HALF = ("float16", "bfloat16")
+
+
 def is_float(dtype: str) -> bool:
     """Whether a type is a floating-point one."""
     return "float" in dtype

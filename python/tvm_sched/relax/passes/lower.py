@@ -14,6 +14,7 @@ from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_libr
 from ..kernels import prepare_kernel
 from ..tail import tail_operators
 from ..variants import offer_variants
+from . import half
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
 from .split_tail import split_tail
@@ -106,7 +107,7 @@ class LowerToKernels:
             [
                 relax.backend.DispatchSampling(),
                 relax.backend.DispatchSortScan(),
-                transform.LegalizeOps(),
+                transform.LegalizeOps(half.legalizations()),
                 transform.AnnotateTIROpPattern(),
                 transform.FoldConstant(),
                 transform.FuseOps(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -41,6 +42,8 @@ class _Simplifier(relax.PyExprMutator):
             return self._sum_of_booleans(call, operation)
         if operation == "relax.take" and call.attrs.mode == "fast":
             return self._bounded_take(call)
+        if operation == "relax.divide" and (infinity := _infinity_for_zero(call.args[1])) is not None:
+            return relax.op.multiply(call.args[0], infinity)
         if operation == "relax.power" and (factors := _whole_exponent(call.args[1])):
             return self._product(call.args[0], factors)
         if operation in _COMPARISONS and all(_is_bool(argument) for argument in call.args):
@@ -83,6 +86,14 @@ def _whole_exponent(expr: relax.Expr) -> int:
 def _dtype(expr: relax.Expr) -> str:
     known = isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None
     return str(expr.ty.dtype.dtype) if known else ""
+
+
+def _infinity_for_zero(divisor: relax.Expr) -> relax.Expr | None:
+    """What gives as a factor what a single constant 0 gives as a divisor, at which TVM's simplifier fails."""
+    if not isinstance(divisor, tvm.ir.GenericConst) or _dtype(divisor) not in _WITH_NAN:
+        return None
+    value = divisor.value.numpy()
+    return relax.const(np.copysign(np.inf, value), value.dtype.name) if value.size == 1 and not value.any() else None
 
 
 def _is_bool(expr: relax.Expr) -> bool:

@@ -1,0 +1,69 @@
+"""Torch operators on odd numbers: infinite and half ones, divisors of 0, factors of resizing that are not whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.nn import functional
+
+import tvm_sched.relax
+
+_resize = functional.interpolate
+NAN, INF = float("nan"), float("inf")
+CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "resize2d": (
+        lambda x: tuple(_resize(x, scale_factor=s, mode=m) for s in (1.1, 2.1) for m in ("nearest", "bilinear")),
+        [torch.arange(32.0).reshape(1, 2, 4, 4) ** 1.5],
+    ),
+    "resize1d": (
+        lambda x: tuple(_resize(x, scale_factor=s, mode=m) for s in (1.1, 2.1) for m in ("nearest", "linear")),
+        [torch.arange(8.0).reshape(1, 2, 4) ** 1.5],
+    ),
+    "half_by_numbers": (lambda x: (x * 1e5, x / 1e5, x / 1e-8, x * 0.5), [torch.tensor([1e-3, 0, 1, 300]).half()]),
+    "half_cumsum": (lambda x: x.cumsum(0), [torch.ones(5000).half()]),
+    "variance": (lambda x: tuple(x.var(0, correction=k) for k in (0, 1, 2, 3)), [torch.tensor([1.0, 2.0])]),
+    "hypot": (torch.hypot, [torch.tensor([INF, INF, 0, 3, NAN]), torch.tensor([INF, 1, 0, 4, 1])]),
+    "floor_divide": (torch.floor_divide, [torch.tensor([1, -1, 0, 8388609.0, -7]), torch.tensor([0, 0, 0, 1, 2.0])]),
+    "bucketize": (
+        lambda x, edges: (torch.bucketize(x, edges), torch.bucketize(x, edges, right=True)),
+        [torch.tensor([1, NAN, 3, -1]), torch.tensor([0.0, 1, 2])],
+    ),
+    "divide": (lambda x: (x / 0, x / -0.0, x.int() / 0), [torch.tensor([1.0, -2, 0])]),
+    "empty_variance": (lambda x: x.var(1), [torch.zeros(3, 0)]),
+    "isin": (
+        lambda x, others: (torch.isin(x, others), torch.isin(x, others, invert=True)),
+        [torch.tensor([1, 2]), torch.zeros(0, dtype=torch.int64)],
+    ),
+}  # fmt: skip
+
+
+class Module(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_as_torch(name: str) -> None:
+    function, inputs = CASES[name]
+    program = torch.export.export(Module(function), tuple(inputs))
+    compiled = tvm_sched.relax.compile(program, "cpu1", "heft", cost_model="roofline")
+    found, right = compiled.run(*(x.numpy() for x in inputs)), function(*inputs)
+    for mine, theirs in zip(
+        found if isinstance(found, list) else [found], right if isinstance(right, tuple) else [right], strict=True
+    ):
+        assert mine.dtype.name == str(theirs.dtype).removeprefix("torch.")
+        np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-3 if mine.dtype == np.float16 else 1e-5)
