@@ -9,7 +9,8 @@ import tvm
 
 from relax import cases
 from tvm_sched.errors import InputError
-from tvm_sched.relax import load_model
+from tvm_sched.relax import compile, load_model
+from tvm_sched.relax.importers.model import ModelWarning
 from tvm_sched.relax.importers.shapes import DeclaredInput, bind_shapes
 
 onnx = pytest.importorskip("onnx")
@@ -181,6 +182,25 @@ def test_a_torch_program_keeps_its_ranges_and_takes_tensors():
         load_model(program, {"x": (65, 3)})
     with pytest.raises(InputError, match=r"input 'factor' is no tensor \(3\)"):
         load_model(torch.export.export(Scale(), (torch.ones(4, 3), 3)))
+
+
+def test_a_torch_program_that_writes_to_its_buffers_says_so():
+    torch = pytest.importorskip("torch")
+
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return x + self.count
+
+    program = torch.export.export(Counter().eval(), (torch.ones(2),))
+    with pytest.warns(ModelWarning, match=r"writes to its buffers count; what it writes is gone after each run"):
+        compiled = compile(program, "cpu1", "single")
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled.run(np.ones(2, np.float32)), [2, 2])
 
 
 def test_a_damaged_torch_program_is_one_error(tmp_path, caplog):

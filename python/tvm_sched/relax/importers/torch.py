@@ -17,7 +17,7 @@ from tvm import relax
 
 from ...errors import InputError
 from .constants import Values
-from .model import ImportedModel
+from .model import ImportedModel, ModelWarning
 from .relax import bind_module
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
 from .source import Description, Importer, ModelSource
@@ -165,13 +165,14 @@ def _dimension(size: Any) -> Dimension:
 
 
 def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
-    from .torch_frontend import convert_program
+    from .torch_frontend import convert_program, decomposed
 
     _check_inputs(program, where)
     try:
         with warnings.catch_warnings(), _views_as_reshapes(program):
             warnings.simplefilter("ignore")
-            mod = convert_program(program)
+            core = decomposed(program)
+            mod = convert_program(core)
     except UnsupportedOperator as error:
         raise InputError(
             f"{where}: {error}; change it in the model, or export the model to ONNX and compile that"
@@ -181,6 +182,13 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
         raise InputError(
             f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
         ) from error
+    if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
+        warnings.warn(
+            f"{where}: it writes to its buffers {', '.join(written)}; what it writes is gone after each run, and the next "
+            "one starts from the values that were exported",
+            ModelWarning,
+            stacklevel=2,
+        )
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
     return ImportedModel(*_parameters(mod, program, targets, prefix), name)
 

@@ -115,14 +115,14 @@ def _check(node: Any, result: Any) -> None:
 
 
 def convert_program(program: Any) -> tvm.IRModule:
-    """A module with the parameters as arguments of ``main``.
+    """A module of a program that is `decomposed`, with the parameters as arguments of ``main``.
 
     Raises
     ------
     UnsupportedOperator
         An operator has no converter, or one that does not do what torch does.
     """
-    return _Importer().from_exported_program(decomposed(program), True, True, False, None)
+    return _Importer().from_exported_program(program, True, True, False, None)
 
 
 def decomposed(program: Any) -> Any:
