@@ -136,3 +136,9 @@ def artifact(tmp_path_factory):
 @pytest.fixture(scope="session")
 def v100():
     return load_topology("v100-server")
+
+
+def problem_memory(problem):
+    """Enough for each operator, not for all of them."""
+    index = problem.graph.index
+    return max(sum(index.size[t] for t in (*index.inputs[o], *index.outputs[o])) for o in range(len(index.inputs)))

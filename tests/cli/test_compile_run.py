@@ -8,6 +8,8 @@ import pytest
 
 from tvm_sched.schedule import Timeline
 
+from .conftest import write_model
+
 
 def expected(x, weights):
     return sum(np.maximum(x @ weight, 0) for weight in weights)
@@ -96,8 +98,6 @@ def test_the_plan_promises_what_the_simulator_says(run, model_file, tmp_path):
 
 
 def test_several_shapes_in_one_artifact(run, fails, tmp_path):
-    from .conftest import write_model
-
     weights = write_model(tmp_path / "open.onnx", batch="n")
     assert "n" in fails(2, "compile", tmp_path / "open.onnx", "-t", "cpu2", "-o", tmp_path / "m.so")
     shapes = ("--input-shape", "x:1,8", "--input-shape", "x:4,8")

@@ -10,6 +10,8 @@ from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import Problem
 from tvm_sched.schedule import Schedule
 
+from .conftest import problem_memory, run_command
+
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -93,8 +95,6 @@ def test_an_unexpected_error_is_one_line(fails, problem_file, monkeypatch):
 
 
 def test_debug_shows_the_traceback(problem_file, monkeypatch):
-    from .conftest import run_command
-
     def fail(*arguments, **options):
         raise RuntimeError("first")
 
@@ -107,8 +107,6 @@ def test_debug_shows_the_traceback(problem_file, monkeypatch):
 
 
 def test_ctrl_c_says_what_was_saved(problem_file, monkeypatch, tmp_path):
-    from .conftest import run_command
-
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
@@ -135,8 +133,6 @@ def test_a_directory_that_may_not_be_written(fails, problem_file, monkeypatch, t
 
 
 def test_infeasible_problem(fails, problem, tmp_path):
-    from .test_plan import problem_memory
-
     small = [msgspec.structs.replace(d, memory=problem_memory(problem)) for d in problem.topology.devices]
     topology = msgspec.structs.replace(problem.topology, devices=tuple(small))
     Problem(problem.graph, topology, problem.costs).save(tmp_path / "p.json")

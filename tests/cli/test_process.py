@@ -12,6 +12,8 @@ from tvm_sched import __version__
 from tvm_sched.schedule import Schedule
 from tvm_sched.testing import random_problem
 
+from .conftest import write_model
+
 COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "pipeline", "problem", "schedulers", "demo"]
 COMMANDS += ["serve", "status", "request", "undeploy"]
 PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
@@ -95,8 +97,6 @@ def test_a_closed_standard_output():
 @pytest.mark.slow
 def test_without_the_compiler(tmp_path):
     pytest.importorskip("onnx")
-    from .conftest import write_model
-
     write_model(tmp_path / "m.onnx")
     environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "1"}
     command = [*PROGRAM, "compile", tmp_path / "m.onnx", "-t", "cpu1", "-o", tmp_path / "m.so"]

@@ -8,6 +8,8 @@ from tvm_sched.problem import Problem
 from tvm_sched.schedule import Certificate, Schedule, Timeline
 from tvm_sched.testing import random_problem
 
+from .conftest import problem_memory, run_command
+
 
 def test_schedule_writes_what_it_is_asked_for(run, problem, problem_file, tmp_path):
     files = {name: tmp_path / name for name in ("s.json", "r.html", "t.json")}
@@ -92,8 +94,6 @@ def test_verify_accepts_a_good_schedule(run, problem_file, schedule_file):
 def test_verify_lists_what_is_broken(fails, problem_file, schedule_file):
     schedule = Schedule.load(schedule_file)
     msgspec.structs.replace(schedule, placements=schedule.placements[1:], certificate=None).save(schedule_file)
-    from .conftest import run_command
-
     result = run_command("verify", problem_file, schedule_file, "--json")
     assert result.status == 2
     assert not result.json["feasible"]
@@ -128,17 +128,9 @@ def test_compare_goes_on_after_a_failure(problem, tmp_path):
     small = [msgspec.structs.replace(d, memory=problem_memory(problem)) for d in problem.topology.devices]
     topology = msgspec.structs.replace(problem.topology, devices=tuple(small))
     Problem(problem.graph, topology, problem.costs).save(tmp_path / "p.json")
-    from .conftest import run_command
-
     result = run_command("compare", tmp_path / "p.json", "--schedulers", "single", "--json")
     assert result.status == 1
     assert "error" in result.json["schedulers"][0]
-
-
-def problem_memory(problem):
-    """Enough for each operator, not for all of them."""
-    index = problem.graph.index
-    return max(sum(index.size[t] for t in (*index.inputs[o], *index.outputs[o])) for o in range(len(index.inputs)))
 
 
 def test_problem_of_a_model(run, model_file, tmp_path):
