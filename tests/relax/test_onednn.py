@@ -384,6 +384,30 @@ def network():
     )
 
 
+@pytest.mark.parametrize(
+    ("layouts", "build", "shape", "filters"),
+    [
+        (("NHWC", "HWIO"), op.nn.conv2d, (1, 8, 8, 3), (3, 3, 3, 3)),
+        (("NHWC", "HWOI"), op.nn.conv2d, (2, 5, 5, 3), (3, 3, 3, 3)),
+        (("NHWC", "OHWI"), op.nn.conv2d, (1, 3, 3, 3), (3, 1, 1, 3)),
+        (("NHWC", "OIHW"), op.nn.conv2d, (1, 8, 8, 3), (4, 3, 3, 3)),
+        (("NCHW", "HWIO"), op.nn.conv2d, (1, 3, 8, 8), (3, 3, 3, 3)),
+        (("NDHWC", "DHWIO"), op.nn.conv3d, (1, 4, 4, 4, 3), (3, 3, 3, 3, 3)),
+        (("NWC", "WIO"), op.nn.conv1d, (1, 9, 3), (3, 3, 3)),
+    ],
+)  # fmt: skip
+def test_layouts_that_a_model_gives(monkeypatch, layouts, build, shape, filters):
+    """Images and weights of equal sizes, so that one layout taken for another gives wrong values and no error."""
+    data, kernel = layouts
+
+    def function(_, x):
+        made = build(x, constant(*filters), padding=1, data_layout=data, kernel_layout=kernel)
+        return op.nn.relu(made)
+
+    kind = None if data == "NCHW" else "conv1d_relu" if data == "NWC" else f"{build.__name__}_relu"
+    check(monkeypatch, module(function, [shape]), arrays([shape]), kind)
+
+
 @pytest.mark.parametrize("topology", ["cpu1", "v100-server"])
 def test_new_parameters_are_noticed(topology):
     compiled = compile(network(), topology, "single", parameters="external")

@@ -21,7 +21,7 @@ from tvm import relax
 from ...processor import host_target, needs_of
 from ..rewrite import RESHAPES, Rewriter, constant_value, operation, shape_of
 from .describe import channels_last, dense, window
-from .products import CONVOLUTIONS, LAYOUTS, implementation
+from .products import CONVOLUTIONS, implementation, known_layouts, layouts
 
 BYTES = ("int8", "uint8")
 SUMS = ("int32", "float32")
@@ -230,7 +230,7 @@ def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
 def _convolution(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
     attrs, out, shape = call.attrs, shape_of(call) or (), source.shape
     number = _number(source.zero)
-    if number is None or len(shape) not in LAYOUTS or str(attrs.data_layout) != LAYOUTS[len(shape)][1]:
+    if number is None or layouts(call) != known_layouts(call, last=True):
         return None
     groups = int(attrs.groups)
     split = (groups, weights.shape[0] // groups, *weights.shape[1:])

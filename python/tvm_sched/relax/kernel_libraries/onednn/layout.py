@@ -19,7 +19,7 @@ from .integers import BYTES, SUMS, dtype_of, is_integer_product
 from .local_response import find_local_response
 from .normalization import OPERATORS as NORMALIZATIONS
 from .normalization import groups_of
-from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED
+from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, known_layouts, layouts
 
 UNARY = {
     *("abs", "astype", "clip", "erf", "exp", "log", "negative", "round", "rsqrt", "sigmoid", "sqrt", "square", "tanh"),
@@ -127,7 +127,7 @@ class ChannelsLast(Rewriter):
 
     def _convolution(self, call: Any) -> Any:
         if not convolution_fits(call) and not self._of_integers(call):
-            return None
+            return self._given_last(call)
         made = self._upsampled(call) if operation(call) in TRANSPOSED else None
         if made is not None:
             return made
@@ -135,9 +135,22 @@ class ChannelsLast(Rewriter):
         arguments = [self._to_last(call.args[0]), self.value(self.resolve(call.args[1]))]
         return self.emit(_with(call, arguments, data_layout=layout, out_layout=layout))
 
+    def _given_last(self, call: Any) -> Any:
+        """A convolution that is written with channels last, its weights in the order that kernels are made for."""
+        weights, known = self.resolve(call.args[1]), known_layouts(call, last=True)
+        value, (data, given, out) = constant_value(weights), layouts(call)
+        if value is None or known is None or (data, out) != known[::2] or not is_float32(weights):
+            return None
+        if given == known[1] or sorted(given) != sorted(known[1]):
+            return None
+        order = tuple(given.index(letter) for letter in known[1])
+        name = self.names.get(data_address(weights))
+        ordered = self.kernels.constant(transpose_constant(value, order), name, self.names)
+        return Plain(self.emit(_with(call, [self.value(call.args[0]), ordered], kernel_layout=known[1])))
+
     def _of_integers(self, call: Any) -> bool:
         """Whether it is a convolution of integers in wider types, with channels first, that could be claimed."""
-        return has_layout(call) and is_integer_product(self, call)
+        return layouts(call) == known_layouts(call, last=False) and is_integer_product(self, call)
 
     def _upsampled(self, call: Any) -> Any:
         """A transposed convolution to few channels whose windows do not overlap: a matrix product, whose columns move.
@@ -356,22 +369,7 @@ class ChannelsLast(Rewriter):
 
 def convolution_fits(call: Any) -> bool:
     """Whether oneDNN takes a convolution: float32, channels first."""
-    return all(is_float32(expr) for expr in (*call.args, call)) and has_layout(call)
-
-
-def has_layout(call: Any) -> bool:
-    """Whether a convolution is written with channels first."""
-    rank = len(shape_of(call) or ())
-    if rank not in LAYOUTS:
-        return False
-    plain = LAYOUTS[rank][0]
-    channels = "IO" if operation(call) in TRANSPOSED else "OI"
-    attrs = call.attrs
-    return (
-        str(attrs.data_layout) == plain
-        and str(attrs.kernel_layout) == channels + plain[2:]
-        and str(attrs.out_layout) in ("", plain)
-    )
+    return all(is_float32(expr) for expr in (*call.args, call)) and layouts(call) == known_layouts(call, last=False)
 
 
 def _is_of_integers(value: Any) -> bool:

@@ -111,9 +111,24 @@ def product_of(call: Any, weights: Any) -> Product | None:
     return None
 
 
+def layouts(call: Any) -> tuple[str, str, str]:
+    """The layouts of a convolution's images, weights and result, as it is written."""
+    attrs = call.attrs
+    return str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or str(attrs.data_layout)
+
+
+def known_layouts(call: Any, last: bool) -> tuple[str, str, str] | None:
+    """Those that kernels are made for: channels first or last; weights (O, I / groups, ...), or (I, O / groups, ...)."""
+    rank = len(shape_of(call) or ())
+    if rank not in LAYOUTS:
+        return None
+    data = LAYOUTS[rank][last]
+    return data, ("IO" if operation(call) in TRANSPOSED else "OI") + LAYOUTS[rank][0][2:], data
+
+
 def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None:
     attrs, shape, filters, out = call.attrs, *((shape_of(e) or ()) for e in (*call.args, call))
-    if str(attrs.data_layout) != LAYOUTS[len(shape)][1]:
+    if layouts(call) != known_layouts(call, last=True):
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
     weights = _filters(filters, groups, transposed, parameter)
