@@ -41,6 +41,10 @@ class ScheduleError(InputError):
     """A schedule breaks a rule of ``docs/model.md``; ``verify`` says which operator, device and rule."""
 
 
+class UnsupportedModelError(InputError):
+    """TVM cannot compile a model that was read: the message says which part of it, and TVM's own words."""
+
+
 class InfeasibleError(TvmSchedError):
     """A scheduler found, or proved, that no schedule obeys the limits; the message says what is short."""
 

@@ -110,3 +110,16 @@ def test_ctrl_c_reaches_the_child(tmp_path):
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "interrupted; nothing was saved" in error
+
+
+def test_a_model_that_tvm_cannot_compile(fails, tmp_path):
+    """Status 2, and in one line the model, TVM's pass and its reason."""
+    path = tmp_path / "squares.py"
+    path.write_text(
+        "from tvm.script import ir as I\nfrom tvm.script import relax as R\n@I.ir_module\nclass Module:\n    @R.function\n"
+        "    def main(x: R.Tensor((4,), 'uint8')):\n        return R.power(x, x)\n"
+    )
+    for command, output in (("compile", "m.so"), ("problem", "p.json")):
+        said = " ".join(fails(2, command, path, "-t", "cpu2", "-o", tmp_path / output).split())
+        assert "model 'squares': TVM cannot compile this: its pass LegalizeOps failed with InternalError: " in said
+        assert "power only applies to float; change that part of the model" in said

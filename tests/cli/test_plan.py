@@ -43,6 +43,17 @@ def test_a_table_and_a_plan(run, cards, tmp_path):
     script = (tmp_path / "llama.sh").read_text()
     assert "--tensor-split" in script
     assert "cannot be told the order in which weights are loaded" in done.stderr
+    assert "its host is assumed to read 80 GB/s, to compute 1 TFLOP/s and to start kernels in no time" in done.stderr
+
+
+def test_a_host_of_which_the_topology_speaks_is_not_assumed(run, cards, tmp_path):
+    cards.write_text(
+        TOPOLOGY
+        + '[[devices]]\nname = "host"\nkind = "cpu"\nmemory = "64 GB"\nmemory_bandwidth = "40 GB/s"\n'
+        + 'launch_overhead = "5 us"\npeak_flops = { float32 = "1 TFLOP/s" }\n'
+    )
+    done = run("plan", "llama-2-13b", "-t", cards, "--for", "llama.cpp", "--dtype", "q8_0")
+    assert "assumed to read" not in done.stderr
 
 
 def test_the_same_for_programs(run, cards, tmp_path):

@@ -4,6 +4,7 @@
 import numpy as np
 from tvm.script import ir as I  # noqa: N812
 from tvm.script import relax as R  # noqa: N812
+from tvm.script import tirx as T  # noqa: N812
 
 
 @I.ir_module
@@ -190,3 +191,33 @@ CASES = {
     "other functions": (OtherFunctions, [VECTOR]),
 }
 """Modules with inputs."""
+
+
+@I.ir_module
+class Squares:
+    """TVM types it, and has no kernel of a power of whole numbers."""
+
+    @R.function
+    def main(x: R.Tensor((4,), "uint8")):
+        with R.dataflow():
+            y = R.power(x, x)
+            R.output(y)
+        return y
+
+
+@I.ir_module
+class OfAGpu:
+    """A kernel with threads of a GPU, which a CPU has not."""
+
+    @T.prim_func(private=True)
+    def plus_one(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32")):
+        for i in T.thread_binding(64, thread="threadIdx.x"):
+            b[i] = a[i] + T.float32(1)
+
+    @R.function
+    def main(x: R.Tensor((64,), "float32")):
+        cls = OfAGpu
+        with R.dataflow():
+            y = R.call_tir(cls.plus_one, (x,), out_ty=R.Tensor((64,), "float32"))
+            R.output(y)
+        return y

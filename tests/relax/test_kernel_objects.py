@@ -74,7 +74,7 @@ def test_threads_that_compile_at_once_each_get_their_own(monkeypatch):
 
     def work(thread):
         given = {f"{thread} {k}": b"code" for k in range(100)}
-        return all(kernel_objects._objects(given, None) == given for _ in range(600))
+        return all(kernel_objects._objects(given, None, {key: key for key in given}) == given for _ in range(600))
 
     sys.setswitchinterval(1e-6)
     try:

@@ -228,3 +228,25 @@ def test_small_whole_powers_are_products(exponent):
     value = np.array([[-2.0, -1.0, 0.5, 1.0, 3.0], [0.1, -0.3, 7.0, 1e-3, 2.5]], np.float32)
     value = value if exponent != 1.5 else np.abs(value)
     np.testing.assert_allclose(made.module.run(value)[0], value**exponent, rtol=1e-6)
+
+
+def test_targets_of_any_number_of_devices_are_known_when_asked_for():
+    for name in ("cpu129", "cpu2345/throughput"):
+        target = tvm.target.Target(f"tvm_sched/{name}")
+        assert "tvm_sched" in target.keys
+        assert str(target.attrs["model"]) == name.split("/")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("cpu0", ""), ("cpu10000", ""), ("v100-sever", "did you mean 'v100-server'"), ("cpu2/fast", "")]
+)
+def test_an_unknown_target_says_which_there_are(name, hint):
+    with pytest.raises(InputError, match=f"there is no target 'tvm_sched/{name}'.*{hint}.*cpu1 to cpu9999") as caught:
+        tvm.compile(cases.SameTwice, f"tvm_sched/{name}")
+    assert "tvm_sched.relax.target('machine.toml', ...)" in str(caught.value)
+
+
+def test_other_unknown_targets_fail_as_in_tvm():
+    with pytest.raises(ValueError, match="is not defined") as caught:
+        tvm.target.Target("tvm_schedule")
+    assert not isinstance(caught.value, InputError)

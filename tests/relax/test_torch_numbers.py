@@ -67,3 +67,18 @@ def test_as_torch(name: str) -> None:
     ):
         assert mine.dtype.name == str(theirs.dtype).removeprefix("torch.")
         np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-3 if mine.dtype == np.float16 else 1e-5)
+
+
+def test_a_converter_that_fails_is_told_from_tvms(monkeypatch):
+    from tvm_sched.errors import InputError
+    from tvm_sched.relax.importers import torch_frontend
+
+    def fail(call):
+        raise IndexError("out of the tuple")
+
+    program = torch.export.export(Module(torch.tanh).eval(), (torch.zeros(2),))
+    monkeypatch.setitem(torch_frontend.CONVERTERS, "tanh.default", fail)
+    with pytest.raises(
+        InputError, match=r"operator tanh.default \(node 'tanh'\): its converter failed: out of the tuple"
+    ):
+        tvm_sched.relax.compile(program, "cpu1", "single")

@@ -157,6 +157,17 @@ def host_place(topology: Topology, name: str = "cpu", first: bool = False) -> Pl
     return Place(name, tuple(d.name for d in cpus), device, memory, first)
 
 
+ASSUMED_HOST = (
+    f"the topology has no CPU device, so its host is assumed to read {HOST_BANDWIDTH / 1e9:g} GB/s, to compute "
+    f'{HOST_FLOPS / 1e12:g} TFLOP/s and to start kernels in no time: add a device of kind "cpu" to the topology to say'
+)
+
+
+def is_assumed_host(place: Place) -> bool:
+    """Whether units could be computed by a host of which the topology says nothing."""
+    return place.device.kind == "cpu" and not place.members
+
+
 _ENOUGH = 1 << 50
 """Host memory where the topology does not say how much there is."""
 

@@ -14,6 +14,7 @@ from ..problem import Topology, load_topology
 from .architecture import Architecture, read_architecture
 from .bound import NAME as BOUND
 from .bound import lower_bound
+from .machine import ASSUMED_HOST, is_assumed_host
 from .operators import OperatorModel
 from .pricing import Priced
 from .runtimes import Case, Request, Runtime, Split, get_runtime
@@ -234,7 +235,7 @@ def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
         runtime.name, _name(request), request.topology.name, request.costs, _measure(runtime, request),
         _row(ours, priced), tuple(_row(split, each) for split, each in rows), bound_ns,
         BOUND,
-        runtime.settings(request, ours), _encoded(runtime.write(request, ours)), _notes(runtime, request),
+        runtime.settings(request, ours), _encoded(runtime.write(request, ours)), _notes(runtime, request, ours),
         _all_on_gpus(ours),
     )  # fmt: skip
 
@@ -279,14 +280,16 @@ def _encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
     return {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
 
 
-def _notes(runtime: Runtime, request: Request) -> tuple[str, ...]:
+def _notes(runtime: Runtime, request: Request, chosen: Split) -> tuple[str, ...]:
     overhead = runtime.overhead if request.overhead is None else request.overhead
     why = f": {runtime.overhead_is}" if request.overhead is None else ""
     source = request.source
     longest = source.positions if isinstance(source, Architecture) else 0
     beyond = (f"the model was made for {longest} tokens, the context is {request.workload.context}",)
+    places = chosen.case.chain.machine.places
     return (
         *(beyond if 0 < longest < request.workload.context else ()),
+        *((ASSUMED_HOST,) if any(is_assumed_host(place) for place in places) else ()),
         f"{runtime.title} cannot be told {'; '.join(runtime.cannot)}",
         f"{overhead / 1e9:g} GB of each GPU are the runtime's own{why}",
         f"latencies are of the {request.costs} model; tried with {runtime.tried}",

@@ -45,8 +45,12 @@ MEASURED = "cpu"
 """The name of the topology ``cpu1`` that asks the compiler to measure how the cores are best used."""
 
 
+MOST_CPU_DEVICES = 9999
+"""The largest N of the names ``cpuN``."""
+
+
 def cpu_count_of(name: str) -> int | None:
-    """N of the name ``cpuN`` with N from 1, 1 of ``cpu``, else None."""
+    """N of the name ``cpuN`` with N from 1 to `MOST_CPU_DEVICES`, 1 of ``cpu``, else None."""
     if name == MEASURED:
         return 1
     match = re.fullmatch(r"cpu([1-9]\d{0,3})", name)

@@ -14,7 +14,7 @@ from ..errors import FormatError, TopologyError
 from ..files import read_bytes, write_atomically
 from ..presets import neither_preset_nor_file, preset_files
 from ..toml_files import Table, format_toml, parse_toml
-from .cpu import cpu_count_of, cpu_topology
+from .cpu import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
 from .quantity import format_quantity, parse_quantity
 from .topology import Bus, Device, Link, Switch, Topology
 
@@ -106,8 +106,8 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
         "topology",
         text,
         _PRESETS,
-        ", cpuN for N logical devices on this machine's cores, and cpu for the use of its cores that is measured to be "
-        "fastest",
+        f", cpuN for N (1 to {MOST_CPU_DEVICES}) logical devices on this machine's cores, and cpu for the use of its cores "
+        "that is measured to be fastest",
         like="cpu1 cpu2 cpu4 cpu8",
     )
 

@@ -42,6 +42,7 @@ __all__ = [
     "get_problem",
     "get_schedule",
     "leave",
+    "model_name",
 ]
 
 _Kind = TypeVar("_Kind", Problem, Schedule, PipelinePlan)
@@ -58,6 +59,11 @@ def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
     if not mod.attrs or key not in mod.attrs:
         raise InputError(f"the module has no attribute {key!r}; run the pass {left_by} before this one")
     return mod.attrs[key]
+
+
+def model_name(mod: tvm.IRModule) -> str:
+    """The name that the importer gave the model; ``"model"`` for a module that none imported."""
+    return str(mod.attrs[NAME]) if mod.attrs and NAME in mod.attrs else "model"
 
 
 def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:

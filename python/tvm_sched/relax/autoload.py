@@ -5,13 +5,14 @@ It runs in every process that imports TVM, so it imports nothing but the standar
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from .target_tags import PREFIX, THROUGHPUT, config
 
 CPU_TAGS = 128
-"""Tags are registered for ``cpu`` and ``cpu1`` to this many; `tvm_sched.relax.target` knows any number."""
+"""Tags are registered for ``cpu`` and ``cpu1`` to this many; those of more when they are asked for."""
 
 
 def register() -> None:
@@ -25,6 +26,7 @@ def register() -> None:
     if tvm._RUNTIME_ONLY:
         return
     _register_tags()
+    _answer_for_other_tags()
     _register_pipeline()
 
 
@@ -48,6 +50,32 @@ def _register_tags() -> None:
         tvm.target.register_tag(PREFIX + name, config(name), override=True)
         throughput = config(name, '{"objective": "throughput"}')
         tvm.target.register_tag(f"{PREFIX}{name}{THROUGHPUT}", throughput, override=True)
+
+
+def _answer_for_other_tags() -> None:
+    """Let ``Target("tvm_sched/cpu200")`` work and ``Target("tvm_sched/cpu0")`` say what there is.
+
+    TVM asks nobody about a tag that it does not know: it says that there is no such kind of target.
+    """
+    from tvm.target import Target
+
+    construct = Target.__init__
+    if hasattr(construct, "__wrapped__"):
+        return
+
+    @wraps(construct)
+    def construct_or_explain(self: Any, target: Any, host: Any = None) -> None:
+        try:
+            construct(self, target, host)
+        except ValueError:
+            if not isinstance(target, str) or not target.startswith(PREFIX):
+                raise
+            from .targets import register_tag
+
+            register_tag(target)
+            construct(self, target, host)
+
+    Target.__init__ = construct_or_explain
 
 
 def _register_pipeline() -> None:

@@ -21,6 +21,7 @@ from .attributes import NAME, get_problem, get_schedule
 from .cuda import find_nvcc
 from .emit import make_executor
 from .export import EMBED_LIMIT, export
+from .failures import explained
 from .importers import ImportedModel, load_model, open_model
 from .importers.constants import Constants
 from .importers.shapes import InputShapes, StaticShapes
@@ -162,7 +163,7 @@ def compile(
     source = open_model(model, name)
     combinations = [each for given in shapes for each in source.combinations(given, constants)]
     _check_different(combinations)
-    with compiling_for(chosen.processor, chosen.threads):
+    with compiling_for(chosen.processor, chosen.threads), explained(f"model {source.name!r}"):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))
@@ -198,8 +199,10 @@ def make_problem(
 ) -> Problem:
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     chosen = CompileOptions.of(topology, **settings)
-    mod = model_with_name(load_model(model, input_shapes, name, constants))
-    return get_problem(tvm.transform.Sequential(problem_passes(replace(chosen, measure=False)))(mod))
+    imported = load_model(model, input_shapes, name, constants)
+    with explained(f"model {imported.name!r}"):
+        passes = problem_passes(replace(chosen, measure=False))
+        return get_problem(tvm.transform.Sequential(passes)(model_with_name(imported)))
 
 
 def check_before(options: CompileOptions, objective: str) -> None:

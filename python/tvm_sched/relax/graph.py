@@ -16,7 +16,7 @@ from tvm import relax
 from ..errors import InputError
 from ..planning import KernelCall
 from ..problem import Group, Operator, OpGraph, Tensor, all_ways, choose_graph
-from .attributes import CHOICE, NAME
+from .attributes import CHOICE, model_name
 from .flops import count_flops
 from .importers.model import number_of_inputs
 from .kernel_libraries import kernel_flops
@@ -154,8 +154,7 @@ class _Extractor:
             raise InputError(
                 "main returns a shape or number beside its tensors; a schedule's results are tensors: drop it"
             )
-        name = plain(self.mod.attrs[NAME]) if self.mod.attrs and NAME in self.mod.attrs else "model"
-        graph = OpGraph(name, tuple(self.operators), tuple(self.tensors.values()), flat)
+        graph = OpGraph(plain(model_name(self.mod)), tuple(self.operators), tuple(self.tensors.values()), flat)
         groups, calls = self.ways.finish()
         return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts)
 
@@ -384,5 +383,5 @@ def _why(operation: str) -> str:
         "relax.argsort",
         "relax.topk",
     ):
-        return "it is not lowered to a kernel; run LowerToKernels first"
+        return "no kernel was made of it: TVM has none for its types, layouts or attributes (or LowerToKernels did not run)"
     return "TVM has no kernel for it (no legalisation), and no packed function implements it"

@@ -22,6 +22,7 @@ from tvm import tirx
 from .._library import library_path
 from ..blob_cache import kernel_cache
 from ..errors import TvmSchedError
+from .failures import explained
 from .kernels import compile_kernels
 
 _SYMBOL = "__tvm_ffi_"
@@ -57,7 +58,9 @@ def _linked(
 ) -> tvm.runtime.Module:
     """What ``read`` makes of the file that the linker makes of the kernels' objects."""
     keys = {name: _key(function, host) for name, function in functions.items()}
-    objects = _objects({keys[name]: function for name, function in functions.items()}, host)
+    objects = _objects(
+        {key: functions[name] for name, key in keys.items()}, host, {k: name for name, k in keys.items()}
+    )
     with tempfile.TemporaryDirectory(prefix="tvm_sched_kernels_") as folder:
         for key, content in objects.items():
             Path(folder, f"{key}.o").write_bytes(content)
@@ -71,17 +74,23 @@ def _linked(
         return read(str(Path(folder, name)))
 
 
-def _objects(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> Mapping[str, bytes]:
+def _objects(
+    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, names: Mapping[str, str]
+) -> Mapping[str, bytes]:
     """The object file of each kernel, by its key: from the cache, or compiled now and kept there.
 
-    Those of the last call are held, too: the same kernels are measured, and then become part of an artifact.
+    Those of the last call are held, too: the same kernels are measured, and then become part of an artifact. ``names`` are
+    the kernels' own, by key, for messages.
     """
     global _latest
     held = _latest  # another thread may replace it
     found = {key: held[key] for key in functions if key in held}
     kept = kernel_cache()
     found |= kept.find(functions.keys() - found.keys())
-    made = {key: _compile(_name(key), function, host) for key, function in functions.items() if key not in found}
+    made = {}
+    for key in [key for key in functions if key not in found]:
+        with explained(f"kernel {names[key]!r}"):
+            made[key] = _compile(_name(key), functions[key], host)
     kept.keep(made)
     _latest = found | made
     return _latest

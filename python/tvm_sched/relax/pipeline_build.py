@@ -16,6 +16,7 @@ from .attributes import get_pipeline_plan, get_problem
 from .build import check_before, decide
 from .emit.stages import CompiledStage, make_stages
 from .export import export
+from .failures import explained
 from .importers import load_model
 from .importers.constants import Constants
 from .importers.shapes import InputShapes
@@ -95,8 +96,9 @@ def compile_pipeline(
         given["objective"] = "throughput"
     chosen = CompileOptions.of(topology, **given)
     check_before(chosen, "throughput")
-    with compiling_for(chosen.processor, chosen.threads):
-        mod = decide(load_model(model, input_shapes, name, constants), chosen, progress, plan=plan)
+    imported = load_model(model, input_shapes, name, constants)
+    with compiling_for(chosen.processor, chosen.threads), explained(f"model {imported.name!r}"):
+        mod = decide(imported, chosen, progress, plan=plan)
         problem, plan = get_problem(mod), get_pipeline_plan(mod)
         compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))
     ready = assemble(problem, plan, [stage.link() for stage in compiled], times_only, gpus)

@@ -15,6 +15,8 @@ from ..problem import Topology
 from ..progress import Progress
 from ..schedule import Schedule
 from ..schedulers import get
+from .attributes import model_name
+from .failures import explained
 from .options import DEFAULTS, CompileOptions, check_names
 from .passes import (
     AllocateStreams,
@@ -60,7 +62,7 @@ def pipeline(
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, given)
         check_embeds(chosen)
-        with compiling_for(chosen.processor, chosen.threads):
+        with compiling_for(chosen.processor, chosen.threads), explained(f"model {model_name(mod)!r}"):
             passes = [*problem_passes(chosen), *decision_passes(chosen), *emit_passes(chosen)]
             return build_rest(tvm.transform.Sequential(passes)(mod))
 

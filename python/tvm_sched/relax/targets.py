@@ -9,10 +9,11 @@ from typing import Any
 
 import tvm
 
-from ..errors import InputError
-from ..problem import Topology
+from ..errors import InputError, did_you_mean
+from ..problem import Topology, preset_names
+from ..problem.cpu import MOST_CPU_DEVICES, cpu_count_of
 from .options import CompileOptions
-from .target_tags import config
+from .target_tags import PREFIX, THROUGHPUT, config
 
 _topologies: dict[str, Topology] = {}
 
@@ -70,6 +71,26 @@ def read_target(found: tvm.target.Target) -> CompileOptions:
     model = str(found.attrs["model"])
     (said,) = found.attrs["libs"]
     return CompileOptions.from_json(_topologies.get(model) or model, str(said))
+
+
+def register_tag(tag: str) -> None:
+    """Register the tag of ``cpuN`` for an N for which ``import tvm`` registered none.
+
+    Raises
+    ------
+    InputError
+        There is no such preset.
+    """
+    model = tag.removeprefix(PREFIX)
+    name, _, rest = model.partition("/")
+    if cpu_count_of(name) is None or rest not in ("", THROUGHPUT[1:]):
+        raise InputError(
+            f"there is no target {tag!r}{did_you_mean(name, preset_names())}; there are {PREFIX}NAME and {PREFIX}NAME"
+            f"{THROUGHPUT} for the topologies {', '.join(preset_names())}, cpu, and cpu1 to cpu{MOST_CPU_DEVICES}. "
+            "For a topology file, or with options: tvm_sched.relax.target('machine.toml', ...)"
+        )
+    options = '{"objective": "throughput"}' if rest else "{}"
+    tvm.target.register_tag(tag, config(name, options), override=True)
 
 
 def check_embeds(options: CompileOptions) -> None:

@@ -41,7 +41,8 @@ class _Importer(ExportedProgramImporter):
         self.upstream = super().create_convert_map()
         ours = {name: self._ours(convert) for name, convert in CONVERTERS.items()}
         refused = {name: self._refusal(why) for name, why in REFUSED.items()}
-        return {name: self._checked(convert) for name, convert in {**self.upstream, **refused, **ours}.items()}
+        upstream = {name: self._checked(convert, "TVM's converter") for name, convert in self.upstream.items()}
+        return upstream | {name: self._checked(convert, "its converter") for name, convert in (refused | ours).items()}
 
     def _ours(self, convert: Callable[[Call], Any]) -> Callable[[Any], Any]:
         return lambda node: convert(Call(node, self))
@@ -52,7 +53,7 @@ class _Importer(ExportedProgramImporter):
 
         return refuse
 
-    def _checked(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _checked(self, convert: Callable[[Any], Any], who: str) -> Callable[[Any], Any]:
         def converted(node: Any) -> Any:
             try:
                 result = torch_moves.zeros(Call(node, self)) if _is_empty(node) else convert(node)
@@ -61,10 +62,10 @@ class _Importer(ExportedProgramImporter):
             except Exception as error:
                 lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
                 told = lines[-1] if lines[0].startswith("Trace") else lines[0]
-                raise _unsupported(node, f"TVM's converter failed: {told.strip()}") from error
+                raise _unsupported(node, f"{who} failed: {told.strip()}") from error
             if isinstance(result, relax.Call):  # until it is bound it has no type to check
                 result = self.block_builder.emit(result)
-            _check(node, result)
+            _check(node, result, who)
             return result
 
         return converted
@@ -88,7 +89,7 @@ def _is_empty(node: Any) -> bool:
     return hasattr(wanted, "dtype") and all(isinstance(size, int) for size in sizes) and 0 in sizes
 
 
-def _check(node: Any, result: Any) -> None:
+def _check(node: Any, result: Any, who: str) -> None:
     """Refuse a result that has another type or other sizes than torch gives it.
 
     Raises
@@ -102,7 +103,7 @@ def _check(node: Any, result: Any) -> None:
         return
     found = dtype_of(result) if result.ty.dtype is not None else ""
     if found != name_of(wanted.dtype):
-        raise _unsupported(node, f"TVM's converter makes it {found}, torch {name_of(wanted.dtype)}")
+        raise _unsupported(node, f"{who} makes it {found}, torch {name_of(wanted.dtype)}")
     sizes = result.ty.shape.values if isinstance(result.ty.shape, relax.ShapeExpr) else None
     if sizes is None:
         return
@@ -111,7 +112,7 @@ def _check(node: Any, result: Any) -> None:
     if len(known) != len(right) or any(
         a is not None and b is not None and a != b for a, b in zip(known, right, strict=True)
     ):
-        raise _unsupported(node, f"TVM's converter gives it the shape {known}, torch {list(wanted.shape)}")
+        raise _unsupported(node, f"{who} gives it the shape {known}, torch {list(wanted.shape)}")
 
 
 def convert_program(program: Any) -> tvm.IRModule:

@@ -20,6 +20,7 @@ from ...problem import Topology
 from ...progress import Progress
 from ...runtime.tensors import random_value
 from ..build import CompiledModel, compile
+from ..failures import explained
 from ..graph import Extraction, extract
 from ..importers import load_model
 from ..importers.shapes import InputShapes
@@ -128,7 +129,8 @@ def profile_models(
     for position, (name, model) in enumerate(models.items()):
         report(f"compiling {name}", position, len(models))
         imported = load_model(model, input_shapes, name).with_parameters()
-        mod = tvm.transform.Sequential([LowerToKernels(device_kind=bench.device.kind)])(imported)
+        with explained(f"model {name!r}"):
+            mod = tvm.transform.Sequential([LowerToKernels(device_kind=bench.device.kind)])(imported)
         extraction = extract(mod)
         asked = list(dict.fromkeys(signatures(extraction.graph)))
         if missing := set(asked) - known.keys():

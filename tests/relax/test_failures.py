@@ -1,0 +1,71 @@
+"""What a caller reads where TVM fails on a model that it could read."""
+
+import pytest
+import tvm
+from tvm import relax
+
+from relax import cases
+from tvm_sched.errors import InputError, UnsupportedModelError
+from tvm_sched.relax import compile, compile_pipeline, make_problem
+from tvm_sched.relax.failures import explained
+
+PASS = (
+    "model '.*': TVM cannot compile this: its pass LegalizeOps failed with InternalError: .*power only applies to float"
+)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: compile(cases.Squares, "cpu2", name="squares"),
+        lambda: make_problem(cases.Squares, "v100-server", name="squares"),
+        lambda: compile_pipeline(cases.Squares, "cpu2", name="squares"),
+        lambda: tvm.compile(cases.Squares, "tvm_sched/cpu2"),
+    ],
+)
+def test_a_pass_of_tvm_that_fails_is_named(work):
+    with pytest.raises(UnsupportedModelError, match=PASS):
+        work()
+
+
+def test_a_kernel_that_cannot_be_compiled_is_named():
+    words = r"^model 'm': kernel 'tvm_sched_plus_one': TVM cannot .*not implemented"
+    with pytest.raises(UnsupportedModelError, match=words) as caught:
+        compile(cases.OfAGpu, "cpu2", "single", name="m")
+    assert isinstance(caught.value.__cause__, tvm.error.InternalError)
+
+
+def test_errors_of_others_remain_as_they_are():
+    def cost_model(graph, topology):
+        raise KeyError("no latency of mine")
+
+    with pytest.raises(KeyError, match="no latency of mine"):
+        make_problem(cases.OfAGpu, "cpu2", cost_model=cost_model)
+    with pytest.raises(InputError, match=r"^given$") as caught, explained("model 'm'"):
+        raise InputError("given")
+    assert not isinstance(caught.value, UnsupportedModelError)
+
+
+def test_the_callers_settings_and_instruments_hold_inside():
+    @tvm.instrument.pass_instrument
+    class Counter:
+        begun = ended = 0
+
+        def exit_pass_ctx(self):
+            self.ended += 1
+
+        def run_before_pass(self, mod, info):
+            self.begun += 1
+
+    counter = Counter()
+    with tvm.transform.PassContext(opt_level=1, config={"tirx.disable_cse_tir": True}), explained("model 'm'"):
+        inside = tvm.transform.PassContext.current()
+        assert (inside.opt_level, bool(inside.config["tirx.disable_cse_tir"])) == (1, True)
+    with tvm.transform.PassContext(instruments=[counter]):
+        with explained("model 'm'"):
+            relax.transform.DeadCodeElimination()(cases.Squares)
+        assert (counter.begun, counter.ended) == (1, 0)
+        with pytest.raises(
+            UnsupportedModelError, match="model 'm': TVM cannot compile this: it failed with InternalError"
+        ):
+            compile(cases.Squares, "cpu2", name="m")
