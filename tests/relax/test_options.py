@@ -16,7 +16,7 @@ from tvm_sched.relax.attributes import PROBLEM, SCHEDULE, get_schedule, leave
 from tvm_sched.relax.pipelines import decision_passes, emit_passes, problem_passes
 from tvm_sched.relax.targets import read_target
 from tvm_sched.schedulers import solve
-from tvm_sched.streams import best_launch_order, best_streams
+from tvm_sched.streams import allocate_streams, best_launch_order, best_streams, order_launches
 from tvm_sched.testing import random_problem
 
 CHANGED = {
@@ -33,6 +33,9 @@ def test_defaults():
     assert CompileOptions.of("cpu").measuring
     assert not CompileOptions.of("cpu", backend="emulated").measuring
     assert not CompileOptions.of("cpu", objective="throughput").measuring
+    assert CompileOptions.of("cpu", streams="best", launch_order="best").measuring
+    assert not CompileOptions.of("cpu", streams="one").measuring, "a method was named, and decides"
+    assert not CompileOptions.of("cpu", launch_order="opara").measuring
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.scheduler = "single"
 
@@ -40,8 +43,17 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"streams": "two"}, "streams is 'two'; allowed are 'one', 'opara'"),
-        ({"launch_order": "x"}, "launch_order is 'x'"),
+        ({"streams": "two"}, "streams is 'two'; allowed are one, opara, nimble, wavefront, best"),
+        ({"streams": "oprara"}, "streams is 'oprara'; did you mean 'opara'"),
+        (
+            {"launch_order": "x"},
+            "launch_order is 'x'; allowed are depth-first, breadth-first, critical-path, opara, best",
+        ),
+        (
+            {"measure": True, "streams": "opara"},
+            "streams is 'opara', which leaves measuring nothing to choose: give 'best'",
+        ),
+        ({"measure": True, "launch_order": "opara"}, "launch_order is 'opara', which leaves measuring nothing"),
         ({"backend": "tpu"}, "backend is 'tpu'; allowed are 'cpu', 'emulated', 'cuda'"),
         ({"objective": "energy"}, "objective is 'energy'"),
         ({"instances": 0}, "instances is 0; 1 to 1024"),
@@ -73,6 +85,44 @@ def test_a_target_carries_all_of_them():
         target("cpu2", cost_model=lambda graph, topology: None)
     with pytest.raises(InputError, match="parameters='external' is for"):
         target("cpu2", parameters="external")
+
+
+def test_a_targets_name_takes_options_as_on_the_command_line():
+    given = "--streams=opara --launch-order=opara --resident=0.5 --instances=2 --variants=false --cost-model=roofline"
+    chosen = read_target(tvm.target.Target(f"tvm_sched/v100-server {given}"))
+    assert chosen == CompileOptions.of(
+        "v100-server",
+        streams="opara",
+        launch_order="opara",
+        resident=0.5,
+        instances=2,
+        variants=False,
+        cost_model="roofline",
+    )
+    assert read_target(tvm.target.Target("tvm_sched/v100-server --backend=cuda --graph")).graph is True
+    assert read_target(tvm.target.Target("tvm_sched/cpu2/throughput --stages=2")).stages == 2
+    for wrong, message in (
+        ("cpu2 --streams=two", "streams is 'two'; allowed are one"),
+        ("cpu2 --stream=one", "no option 'stream' of compilation"),
+        ("cpu2 opara", "'opara' in a target is no option; options are written --name=value"),
+        ("cpu2 --scheduler=fastest", "fastest"),
+        ("cpu2 --parameters=external", "an executable of tvm.compile holds its parameters"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tvm.target.Target(f"tvm_sched/{wrong}")
+
+
+def test_passes_take_their_methods_from_the_target():
+    problem = overlapping()
+    mod = leave(leave(tvm.IRModule({}), PROBLEM, problem), SCHEDULE, solve(problem, "single"))
+    both = tvm.transform.Sequential([passes.AllocateStreams(), passes.OrderLaunches()])
+    for streams, order in (("wavefront", "breadth-first"), ("one", "depth-first")):
+        with target("cpu2", streams=streams, launch_order=order):
+            made = get_schedule(both(mod))
+        expected = order_launches(problem, allocate_streams(problem, get_schedule(mod), streams), order)
+        assert made.placements == expected.placements
+        with target("cpu2", streams=streams, launch_order=order):
+            assert get_schedule(passes.AllocateStreams("opara")(mod)).placements != made.placements
 
 
 def test_options_change_options():

@@ -67,3 +67,9 @@ def test_no_checkout(tmp_path):
     done = subprocess.run([sys.executable, RUN, "--source", tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "name a checkout of TVM" in done.stderr
+
+
+def test_a_file_that_cannot_be_imported_leaves_nothing_to_compare(tmp_path):
+    done = run(tmp_path, "from tvm import no_such_name\n")
+    assert done.returncode == 2
+    assert "no test passes plain, so nothing can be compared" in done.stderr

@@ -75,15 +75,17 @@ Streams = Annotated[
     typer.Option(
         "--streams",
         metavar="one|opara|nimble|wavefront|best",
-        help="How operators of a device share its streams. Default: what is best by prediction, the scheduler's among it.",
+        help="How operators of a device share its streams. Default, and best: what is best by prediction, the scheduler's "
+        "among it; where schedules are measured (-t cpu), best measures each of these, too. Others: taken as they are.",
     ),
 ]
 LaunchOrder = Annotated[
     str | None,
     typer.Option(
         "--launch-order",
-        metavar="depth-first|breadth-first|critical-path|opara",
-        help="Order in which kernels start. Default: with several streams what is best by prediction, else the scheduler's.",
+        metavar="depth-first|breadth-first|critical-path|opara|best",
+        help="Order in which kernels start. Default, and best: with several streams what is best by prediction, else the "
+        "scheduler's.",
     ),
 ]
 Variants = Annotated[

@@ -107,9 +107,11 @@ def schedule(
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
     check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
+    from ..streams import check_methods, choose_launch_order, choose_streams
+
+    check_methods(streams, launch_order)  # before the long work
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
     from ..schedule import resolved, with_choice
-    from ..streams import choose_launch_order, choose_streams
 
     solved = solve_aloud(out, made, scheduler, options)
     without, chosen = resolved(made, solved)  # streams know nothing of variants

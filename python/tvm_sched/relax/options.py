@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
-from ..streams import ALLOCATORS, LAUNCH_ORDERS
+from ..streams import BEST, check_methods
 
 SCHEDULER, PARTITIONER = "anytime", "anytime"
 OBJECTIVES = ("latency", "throughput")
@@ -21,8 +21,6 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "objective": OBJECTIVES,
     "backend": (None, *BACKENDS),
     "parameters": ("auto", "embed", "external"),
-    "streams": (None, *ALLOCATORS, "best"),
-    "launch_order": (None, *LAUNCH_ORDERS),
 }
 _OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances")
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
@@ -50,13 +48,15 @@ class CompileOptions:
         compiles for GPUs, and needs nvcc.
     measure : bool, optional
         Run the schedule and others for the same cores on this machine and keep the fastest, which may be for another
-        number of logical devices. Default: only for the topology ``"cpu"``; `measuring` says what follows.
+        number of logical devices. Default: only for the topology ``"cpu"`` where neither ``streams`` nor
+        ``launch_order`` names a method; `measuring` says what follows.
     streams : {"one", "opara", "nimble", "wavefront", "best"}, optional
-        How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default: what is best by
-        prediction, the scheduler's streams among it, where the costs say how long operators take together.
-    launch_order : {"depth-first", "breadth-first", "critical-path", "opara"}, optional
-        Order in which kernels start (`tvm_sched.streams.order_launches`). Default: what is best by prediction, the
-        scheduler's order among it, where a device has several streams; else the scheduler's.
+        How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default and ``"best"``: what is
+        best by prediction, the scheduler's streams among it, where the costs say how long operators take together. Where
+        schedules are measured, ``"best"`` measures the streams of each method, too.
+    launch_order : {"depth-first", "breadth-first", "critical-path", "opara", "best"}, optional
+        Order in which kernels start (`tvm_sched.streams.order_launches`). Default and ``"best"``: what is best by
+        prediction, the scheduler's order among it, where a device has several streams; else the scheduler's.
     variants : bool
         Whether the scheduler may choose among several ways to compute fused kernels. Schedulers that do not choose take
         the fused kernels.
@@ -116,9 +116,10 @@ class CompileOptions:
                 raise InputError(f"{name} is {value!r}; allowed are {known}")
         if self.stages != "auto" and (not _is_whole(self.stages) or self.stages < 1):
             raise InputError(f"stages is {self.stages!r}; a number from 1, or 'auto', is allowed")
+        check_methods(self.streams, self.launch_order)
         self._check_run()
         self._check_objective()
-        _check_measure(self.measure, self.backend)
+        self._check_measure()
         given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
         if given == MEASURED:
@@ -134,6 +135,22 @@ class CompileOptions:
             raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
         if self.graph and self.backend != "cuda":
             raise InputError("graph is for GPUs: give backend='cuda', too")
+
+    def _check_measure(self) -> None:
+        if self.measure and self.backend not in (None, "cpu"):
+            raise InputError(
+                f"backend is {self.backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
+            )
+        if self.measure and self._named:
+            raise InputError(
+                f"{self._named} is {getattr(self, self._named)!r}, which leaves measuring nothing to choose: give "
+                f"{BEST!r}, or leave measure out"
+            )
+
+    @property
+    def _named(self) -> str | None:
+        """Which of ``streams`` and ``launch_order`` names a method."""
+        return next((name for name in ("streams", "launch_order") if getattr(self, name) not in (None, BEST)), None)
 
     def _check_objective(self) -> None:
         latency = self.objective == "latency"
@@ -183,13 +200,14 @@ class CompileOptions:
     def measuring(self) -> bool:
         """Whether schedules are measured: as asked, and by default where the topology was named ``"cpu"``.
 
+        Not where a method of streams or of the launch order was named, which decides and leaves nothing to measure.
         Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
         measured choice is neither.
         """
         if self.measure is not None:
             return self.measure
         here = self._chosen_here is not None and self._chosen_here is self.topology
-        return here and self.backend in (None, "cpu") and self.objective == "latency"
+        return here and self.backend in (None, "cpu") and self.objective == "latency" and self._named is None
 
     @property
     def run_options(self) -> dict[str, Any]:
@@ -227,13 +245,6 @@ def check_names(settings: Mapping[str, Any]) -> None:
     unknown = [name for name in settings if name not in DEFAULTS]
     if unknown:
         raise InputError(f"there is no option {unknown[0]!r} of compilation; there are {', '.join(sorted(DEFAULTS))}")
-
-
-def _check_measure(asked: bool | None, backend: str | None) -> None:
-    if asked and backend not in (None, "cpu"):
-        raise InputError(
-            f"backend is {backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
-        )
 
 
 def _is_whole(value: Any) -> bool:

@@ -15,6 +15,7 @@ from ..problem import Topology
 from ..progress import Progress
 from ..schedule import Schedule
 from ..schedulers import get
+from ..streams import BEST
 from .attributes import model_name
 from .failures import explained
 from .options import DEFAULTS, CompileOptions, check_names
@@ -132,8 +133,8 @@ def decision_passes(
                 progress=progress,
             )
         ]
-    measuring = [MeasureSchedules(progress=progress)] if options.measuring else []
-    streams, order = AllocateStreams(options.streams), OrderLaunches(options.launch_order)
+    measuring = [MeasureSchedules(progress=progress, streams=options.streams == BEST)] if options.measuring else []
+    streams, order = AllocateStreams(options.streams or BEST), OrderLaunches(options.launch_order or BEST)
     if schedule is not None:  # it has streams and an order already
         asked = [*([streams] if options.streams else []), *([order] if options.launch_order else [])]
         return [Place(schedule=schedule), *asked, *measuring]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import tvm
 
 from ..errors import InputError, did_you_mean
@@ -73,24 +74,46 @@ def read_target(found: tvm.target.Target) -> CompileOptions:
     return CompileOptions.from_json(_topologies.get(model) or model, str(said))
 
 
+def option_of_target(name: str) -> Any:
+    """An option of the current target; None where it is not one of ours."""
+    current = tvm.target.Target.current(allow_none=True)
+    return getattr(read_target(current), name) if current is not None and "tvm_sched" in current.keys else None
+
+
 def register_tag(tag: str) -> None:
-    """Register the tag of ``cpuN`` for an N for which ``import tvm`` registered none.
+    """Register a tag that ``import tvm`` did not: of more logical devices, or with options behind the name.
+
+    ``tvm_sched/cpu2 --streams=opara --launch-order=opara`` has those of `CompileOptions`, as they are on the command line.
 
     Raises
     ------
     InputError
-        There is no such preset.
+        There is no such preset, or no such option.
     """
-    model = tag.removeprefix(PREFIX)
+    model, *given = tag.removeprefix(PREFIX).split()
     name, _, rest = model.partition("/")
-    if cpu_count_of(name) is None or rest not in ("", THROUGHPUT[1:]):
+    if (cpu_count_of(name) is None and name not in preset_names()) or rest not in ("", THROUGHPUT[1:]):
         raise InputError(
             f"there is no target {tag!r}{did_you_mean(name, preset_names())}; there are {PREFIX}NAME and {PREFIX}NAME"
             f"{THROUGHPUT} for the topologies {', '.join(preset_names())}, cpu, and cpu1 to cpu{MOST_CPU_DEVICES}. "
-            "For a topology file, or with options: tvm_sched.relax.target('machine.toml', ...)"
+            "For a topology file: tvm_sched.relax.target('machine.toml', ...)"
         )
-    options = '{"objective": "throughput"}' if rest else "{}"
-    tvm.target.register_tag(tag, config(name, options), override=True)
+    settings = {"objective": "throughput"} if rest else {}
+    chosen = CompileOptions.of(name, **settings, **dict(map(_setting, given)))
+    check_embeds(chosen)
+    chosen.check_methods()
+    tvm.target.register_tag(tag, config(name, chosen.to_json()), override=True)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Name and value of ``--name=value``, or of ``--name``, which is true."""
+    name, mark, value = text.lstrip("-").partition("=")
+    if not text.startswith("-"):
+        raise InputError(f"{text!r} in a target is no option; options are written --name=value, or --name")
+    try:
+        return name.replace("-", "_"), msgspec.json.decode(value) if mark else True
+    except msgspec.DecodeError:
+        return name.replace("-", "_"), value
 
 
 def check_embeds(options: CompileOptions) -> None:

@@ -1,17 +1,19 @@
 """Streams within devices: who shares one (passes that can be swapped), in which order kernels are launched, what waits."""
 
 from .allocation import ALLOCATORS, allocate_streams, count_synchronizations
-from .choice import best_launch_order, best_streams, choose_launch_order, choose_streams
+from .choice import BEST, best_launch_order, best_streams, check_methods, choose_launch_order, choose_streams
 from .launch_order import LAUNCH_ORDERS, Demand, order_launches
 from .threads import core_shares
 
 __all__ = [
     "ALLOCATORS",
+    "BEST",
     "LAUNCH_ORDERS",
     "Demand",
     "allocate_streams",
     "best_launch_order",
     "best_streams",
+    "check_methods",
     "choose_launch_order",
     "choose_streams",
     "core_shares",

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..problem import Problem
 from ..schedule import Schedule, ScheduleIndex
 from ..schedule.verifier import verify, violations
 from .allocation import ALLOCATORS, allocate_streams
 from .launch_order import LAUNCH_ORDERS, order_launches
 
+BEST = "best"
+"""In the place of a method: the one of least predicted latency, with what the scheduler decided among them."""
+
+
+def check_methods(streams: str | None = None, launch_order: str | None = None) -> None:
+    """Refuse names that are no methods, before the long work; None stands for `BEST`.
+
+    Raises
+    ------
+    InputError
+        It says which there are.
+    """
+    for what, name, known in (("streams", streams, ALLOCATORS), ("launch_order", launch_order, LAUNCH_ORDERS)):
+        if name not in (None, BEST, *known):
+            raise InputError(
+                f"{what} is {name!r}{did_you_mean(str(name), known)}; allowed are {', '.join((*known, BEST))}"
+            )
+
 
 def choose_streams(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
-    """The schedule with the streams of a method (`allocate_streams`), or without a name the `best_streams`.
+    """The schedule with the streams of a method (`allocate_streams`), or, without one, the `best_streams`.
 
     Raises
     ------
@@ -22,15 +40,16 @@ def choose_streams(problem: Problem, schedule: Schedule, method: str | None = No
     ScheduleError
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
-    if method is None:
+    check_methods(streams=method)
+    if method in (None, BEST):
         return best_streams(problem, schedule)
-    chosen = allocate_streams(problem, schedule, method)
+    chosen = allocate_streams(problem, schedule, str(method))
     verify(problem, chosen)
     return chosen
 
 
 def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
-    """The schedule in the launch order of a method (`order_launches`), or without a name the `best_launch_order`.
+    """The schedule in the launch order of a method (`order_launches`), or, without one, the `best_launch_order`.
 
     Raises
     ------
@@ -39,9 +58,10 @@ def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None
     ScheduleError
         In this order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
-    if method is None:
+    check_methods(launch_order=method)
+    if method in (None, BEST):
         return best_launch_order(problem, schedule)
-    chosen = order_launches(problem, schedule, method)
+    chosen = order_launches(problem, schedule, str(method))
     verify(problem, chosen)
     return chosen
 

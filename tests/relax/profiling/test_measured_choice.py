@@ -107,6 +107,17 @@ def test_the_schedule_that_was_asked_for_is_tried_too(monkeypatch, two_cores):
     assert compiled.schedule.scheduler == "heft"
 
 
+def test_streams_of_the_allocators_are_tried_where_the_best_are_asked_for(monkeypatch, two_cores):
+    decide(monkeypatch, [(1.0, 1.1), (1.0, 1.1), (1.0, 1.1), (1.0, 0.5), (0.5, 0.6), (0.5, 0.6)])
+    mod, x, expected = branches()
+    compiled = compile(mod, "cpu", "single", streams="best")
+    said = compiled.schedule.notes["measured"]
+    assert said["chosen"] == "streams of opara"
+    assert [row["schedule"] for row in said["measured"]][:5] == [*NAMES, "streams of opara"]
+    assert len({placement.stream for placement in compiled.schedule.placements}) > 1
+    np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
+
+
 def test_one_core_leaves_nothing_to_choose(monkeypatch):
     monkeypatch.setenv("TVM_SCHED_NUM_THREADS", "1")
     mod, x, expected = branches()

@@ -6,6 +6,7 @@ import tvm
 
 from ...streams import choose_streams
 from ..attributes import SCHEDULE, get_problem, get_schedule, leave
+from ..targets import option_of_target
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.AllocateStreams")
@@ -17,8 +18,9 @@ class AllocateStreams:
     Parameters
     ----------
     method : str, optional
-        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"best"``.
-        Default: the best by prediction, the scheduler's streams among it (`tvm_sched.streams.best_streams`).
+        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"`` or ``"wavefront"``; or ``"best"``:
+        the best by prediction, the scheduler's streams among it (`tvm_sched.streams.best_streams`). Default: what the
+        current target says, if it is one of ours, else ``"best"``.
 
     Raises
     ------
@@ -34,5 +36,5 @@ class AllocateStreams:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         problem, schedule = get_problem(mod), get_schedule(mod)
-        chosen = choose_streams(problem, schedule, self.method)
+        chosen = choose_streams(problem, schedule, self.method or option_of_target("streams"))
         return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

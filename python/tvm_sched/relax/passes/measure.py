@@ -23,15 +23,18 @@ class MeasureSchedules:
         For which two schedules are compared; default 1.
     progress : callable, optional
         Called with what is being done, how many parts are done, and how many there are.
+    streams : bool
+        Whether to measure the streams of each allocator, too.
     """
 
-    def __init__(self, seconds: float | None = None, progress: Any = None) -> None:
+    def __init__(self, seconds: float | None = None, progress: Any = None, streams: bool = False) -> None:
         self.seconds = seconds
         self.progress = progress
+        self.streams = streams
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         from ..profiling.measured_choice import choose_fastest
 
-        problem, schedule = choose_fastest(mod, self.seconds, self.progress)
+        problem, schedule = choose_fastest(mod, self.seconds, self.progress, self.streams)
         return leave(leave(mod, PROBLEM, problem), SCHEDULE, schedule)

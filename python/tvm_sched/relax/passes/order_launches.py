@@ -6,6 +6,7 @@ import tvm
 
 from ...streams import choose_launch_order
 from ..attributes import SCHEDULE, get_problem, get_schedule, leave
+from ..targets import option_of_target
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
@@ -18,8 +19,9 @@ class OrderLaunches:
     ----------
     method : str, optional
         As in `tvm_sched.streams.order_launches`: ``"depth-first"``, ``"breadth-first"``, ``"critical-path"`` or
-        ``"opara"``. Default: where a device has several streams, the best by prediction, the scheduler's order among it
-        (`tvm_sched.streams.best_launch_order`).
+        ``"opara"``; or ``"best"``: where a device has several streams, the best by prediction, the scheduler's order among
+        it (`tvm_sched.streams.best_launch_order`). Default: what the current target says, if it is one of ours, else
+        ``"best"``.
 
     Raises
     ------
@@ -35,5 +37,5 @@ class OrderLaunches:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         problem, schedule = get_problem(mod), get_schedule(mod)
-        chosen = choose_launch_order(problem, schedule, self.method)
+        chosen = choose_launch_order(problem, schedule, self.method or option_of_target("launch_order"))
         return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

@@ -24,6 +24,7 @@ from ...runtime import ScheduledModule
 from ...runtime.tensors import random_value
 from ...schedule import Schedule
 from ...schedulers import solve
+from ...streams import ALLOCATORS, allocate_streams
 from ..attributes import get_problem, get_schedule
 from ..emit.runnable import link_calls, make_runnable
 from ..graph import extract
@@ -47,7 +48,7 @@ class _Candidate:
 
 
 def choose_fastest(
-    mod: tvm.IRModule, seconds: float | None = None, progress: Progress | None = None
+    mod: tvm.IRModule, seconds: float | None = None, progress: Progress | None = None, streams: bool = False
 ) -> tuple[Problem, Schedule]:
     """Measure the schedule of a lowered module and others for the same cores on this machine; return the fastest.
 
@@ -57,6 +58,7 @@ def choose_fastest(
     - one of N devices: the same with one core;
     - in parallel: stages of one device by `ios`, which gives each stream of a stage threads of its own;
     - logical devices: `heft` over as many devices as there are cores;
+    - with ``streams``, those of each allocator on one device (`tvm_sched.streams.allocate_streams`), where they differ;
     - the module's own schedule, if it is none of these.
 
     What was chosen on a quiet machine is kept on disk, by the graph and its kernels' content; the same kernels in the same
@@ -72,6 +74,7 @@ def choose_fastest(
     seconds : float, optional
         For which two schedules are compared; default `SECONDS`.
     progress : callable, optional
+    streams : bool
 
     Returns
     -------
@@ -91,12 +94,12 @@ def choose_fastest(
             "machine's cores: compile for cpu or cpuN, or do not ask for measuring"
         )
     seconds = SECONDS if seconds is None else seconds
-    key = _key(mod, problem, schedule, seconds)
+    key = _key(mod, problem, schedule, seconds, streams)
     known = choice_cache().find([key]).get(key)
     if known is not None:
         return _restore(known, problem)
     load = OtherLoad()
-    chosen = _Choice(mod, problem.topology, seconds, progress or (lambda *_: None)).run(problem, schedule)
+    chosen = _Choice(mod, problem.topology, seconds, progress or (lambda *_: None), streams).run(problem, schedule)
     if load.share() <= QUIET_LOAD:
         choice_cache().keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
     return chosen
@@ -110,18 +113,20 @@ def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
     return now, msgspec.structs.replace(Schedule.from_json(chosen), problem=now.digest)
 
 
-def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, seconds: float) -> str:
+def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, seconds: float, streams: bool) -> str:
     """Digest of what the choice depends on: graph, what computes each operator, the given schedule, cores and processor."""
     graph = msgspec.structs.replace(problem.graph, name="")
     given = (graph, problem.topology, schedule.placements, schedule.transfers)
     keys = kernel_keys(mod, extract(mod))
-    said = (*map(msgspec.json.encode, given), keys, cores(), seconds, this_machine().processor)
+    said = (*map(msgspec.json.encode, given), keys, cores(), seconds, streams, this_machine().processor)
     return hashlib.sha256("\n".join(map(str, said)).encode()).hexdigest()
 
 
 class _Choice:
-    def __init__(self, mod: tvm.IRModule, topology: Topology, seconds: float, progress: Progress) -> None:
-        self.mod, self.seconds, self.progress = mod, seconds, progress
+    def __init__(
+        self, mod: tvm.IRModule, topology: Topology, seconds: float, progress: Progress, streams: bool
+    ) -> None:
+        self.mod, self.seconds, self.progress, self.streams = mod, seconds, progress, streams
         self.calls = extract(mod)
         self.kernels = link_calls(mod, self.calls, topology)
         self.rows: list[dict[str, Any]] = []
@@ -177,6 +182,7 @@ class _Choice:
         if cores() > 1:
             yield from self._parallel_streams(first)
             yield from self._logical_devices(first)
+            yield from self._allocated(first) if self.streams else ()
         if len(problem.topology.devices) > 1 or any(placement.stage for placement in given.placements):
             yield _Candidate(f"{given.scheduler} on {problem.topology.name}", problem, given)
 
@@ -189,6 +195,15 @@ class _Choice:
             if any(placement.stage for placement in schedule.placements):
                 yield _Candidate("in parallel", first.problem, schedule)
             return
+
+    def _allocated(self, first: _Candidate) -> Iterator[_Candidate]:
+        """The streams of each allocator that are not those of one before it."""
+        seen = [first.schedule.placements]
+        for method in ALLOCATORS:
+            schedule = allocate_streams(first.problem, first.schedule, method)
+            if schedule.placements not in seen:
+                seen.append(schedule.placements)
+                yield _Candidate(f"streams of {method}", first.problem, schedule)
 
     def _logical_devices(self, first: _Candidate) -> Iterator[_Candidate]:
         topology = cpu_topology(cores())
