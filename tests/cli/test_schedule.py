@@ -3,8 +3,9 @@
 import json
 
 import msgspec
+import numpy as np
 
-from tvm_sched.problem import Problem
+from tvm_sched.problem import Concurrency, Costs, Problem
 from tvm_sched.schedule import Certificate, Schedule, Timeline
 from tvm_sched.testing import random_problem
 
@@ -164,3 +165,34 @@ def test_the_time_limit_is_that_of_the_whole(run, problem_file):
     chosen = run("schedule", problem_file, "--scheduler", "sortinghat", "--time-limit", 2, "--json").json
     assert chosen["options"]["total_time_limit"] == 2
     assert chosen["options"]["time_limit"] == 30
+
+
+def test_streams_and_launch_order_of_a_name(run, tmp_path):
+    of_one, file = random_problem(5, operators=8, devices=1, memory="generous"), tmp_path / "problem.json"
+    together = Concurrency(np.full((len(of_one.graph.operators), 1, 1), 0.2))
+    costs = Costs(of_one.costs.operator_ns, of_one.costs.direct_ns, concurrency=together)
+    Problem(of_one.graph, of_one.topology, costs).save(file)
+    latency = {}
+    for streams, count in (("one", 1), ("opara", 2), ("best", 1)):
+        output, trace = tmp_path / f"{streams}.json", tmp_path / "trace.json"
+        shown = run(
+            "schedule",
+            file,
+            "-s",
+            "single",
+            "--streams",
+            streams,
+            "--launch-order",
+            "opara",
+            "-o",
+            output,
+            "--trace",
+            trace,
+        )
+        lanes = {placement.stream for placement in Schedule.load(output).placements}
+        assert len(lanes) >= count
+        assert ("streams" in shown.stdout) == (len(lanes) > 1)
+        assert all(f"{of_one.topology.devices[0].name}/{stream}" in trace.read_text() for stream in lanes)
+        latency[streams] = Schedule.load(output).certificate.latency_ns
+    assert latency["opara"] <= latency["one"]
+    assert latency["best"] <= latency["opara"]

@@ -11,7 +11,7 @@ from relax import cases
 from relax.onnx_models import small_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Concurrency, Costs, Problem, load_topology
-from tvm_sched.relax import CompileOptions, compile, passes, target
+from tvm_sched.relax import CompileOptions, compile, make_problem, passes, target
 from tvm_sched.relax.attributes import PROBLEM, SCHEDULE, get_schedule, leave
 from tvm_sched.relax.pipelines import decision_passes, emit_passes, problem_passes
 from tvm_sched.relax.targets import read_target
@@ -33,9 +33,6 @@ def test_defaults():
     assert CompileOptions.of("cpu").measuring
     assert not CompileOptions.of("cpu", backend="emulated").measuring
     assert not CompileOptions.of("cpu", objective="throughput").measuring
-    assert CompileOptions.of("cpu", streams="best", launch_order="best").measuring
-    assert not CompileOptions.of("cpu", streams="one").measuring, "a method was named, and decides"
-    assert not CompileOptions.of("cpu", launch_order="opara").measuring
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.scheduler = "single"
 
@@ -49,11 +46,6 @@ def test_defaults():
             {"launch_order": "x"},
             "launch_order is 'x'; allowed are depth-first, breadth-first, critical-path, opara, best",
         ),
-        (
-            {"measure": True, "streams": "opara"},
-            "streams is 'opara', which leaves measuring nothing to choose: give 'best'",
-        ),
-        ({"measure": True, "launch_order": "opara"}, "launch_order is 'opara', which leaves measuring nothing"),
         ({"backend": "tpu"}, "backend is 'tpu'; allowed are 'cpu', 'emulated', 'cuda'"),
         ({"objective": "energy"}, "objective is 'energy'"),
         ({"instances": 0}, "instances is 0; 1 to 1024"),
@@ -123,6 +115,19 @@ def test_passes_take_their_methods_from_the_target():
         assert made.placements == expected.placements
         with target("cpu2", streams=streams, launch_order=order):
             assert get_schedule(passes.AllocateStreams("opara")(mod)).placements != made.placements
+
+
+def test_streams_of_a_name_need_costs_that_know_operators_together(monkeypatch):
+    monkeypatch.delenv("TVM_SCHED_COSTS")
+    problem = compile(small_model(batch=2), "v100-server", "single", streams="opara").problem
+    assert problem.costs.source == "occupancy", "the default where streams are asked for"
+    assert make_problem(small_model(batch=2), "v100-server").costs.source == "roofline"
+    for topology in ("cpu2", "v100-server"):
+        with pytest.raises(
+            InputError, match=r"streams of 'opara' would have no effect: the costs .* do not say how long"
+        ):
+            compile(small_model(batch=2), topology, "single", cost_model="roofline", streams="opara")
+    assert compile(small_model(batch=2), "cpu2", "single", cost_model="roofline", streams="one").schedule
 
 
 def test_options_change_options():

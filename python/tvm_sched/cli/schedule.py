@@ -30,6 +30,7 @@ from .inputs import (
     check_outputs,
     load_schedule,
     load_timeline,
+    load_topology,
     scheduler_options,
 )
 from .interrupt import interruptible, stoppable
@@ -110,6 +111,10 @@ def schedule(
     from ..streams import check_methods, choose_launch_order, choose_streams
 
     check_methods(streams, launch_order)  # before the long work
+    if streams and costs is None and topology is not None:
+        from ..cost_model import default_cost_model
+
+        costs = default_cost_model(load_topology(topology), together=True)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
     from ..schedule import resolved, with_choice
 

@@ -28,9 +28,14 @@ VARIABLE = "TVM_SCHED_COSTS"
 """Environment variable: the cost model where none is named."""
 
 
-def default_cost_model(topology: Topology) -> str:
-    """The cost model where none is named: what `VARIABLE` says, else `NAME` for this machine's cores, else the roofline."""
-    return os.environ.get(VARIABLE) or (NAME if is_of_this_machine(topology) else "roofline")
+def default_cost_model(topology: Topology, together: bool = False) -> str:
+    """The cost model where none is named: what `VARIABLE` says, else `NAME` for this machine's cores, else the roofline.
+
+    ``together``: whether streams are asked for, which need to know how long operators take together: then occupancy takes
+    the roofline's place.
+    """
+    elsewhere = "occupancy" if together else "roofline"
+    return os.environ.get(VARIABLE) or (NAME if is_of_this_machine(topology) else elsewhere)
 
 
 def is_of_this_machine(topology: Topology) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
-from ..streams import BEST, check_methods
+from ..streams import check_methods
 
 SCHEDULER, PARTITIONER = "anytime", "anytime"
 OBJECTIVES = ("latency", "throughput")
@@ -48,12 +48,12 @@ class CompileOptions:
         compiles for GPUs, and needs nvcc.
     measure : bool, optional
         Run the schedule and others for the same cores on this machine and keep the fastest, which may be for another
-        number of logical devices. Default: only for the topology ``"cpu"`` where neither ``streams`` nor
-        ``launch_order`` names a method; `measuring` says what follows.
+        number of logical devices. Default: only for the topology ``"cpu"``; `measuring` says what follows.
     streams : {"one", "opara", "nimble", "wavefront", "best"}, optional
         How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default and ``"best"``: what is
         best by prediction, the scheduler's streams among it, where the costs say how long operators take together. Where
-        schedules are measured, ``"best"`` measures the streams of each method, too.
+        schedules are measured, ``"best"`` measures the streams of each method, too, and a method that is named is taken
+        with measured latencies. With a name the default cost model of GPUs is ``"occupancy"``, which knows such times.
     launch_order : {"depth-first", "breadth-first", "critical-path", "opara", "best"}, optional
         Order in which kernels start (`tvm_sched.streams.order_launches`). Default and ``"best"``: what is best by
         prediction, the scheduler's order among it, where a device has several streams; else the scheduler's.
@@ -141,16 +141,6 @@ class CompileOptions:
             raise InputError(
                 f"backend is {self.backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
             )
-        if self.measure and self._named:
-            raise InputError(
-                f"{self._named} is {getattr(self, self._named)!r}, which leaves measuring nothing to choose: give "
-                f"{BEST!r}, or leave measure out"
-            )
-
-    @property
-    def _named(self) -> str | None:
-        """Which of ``streams`` and ``launch_order`` names a method."""
-        return next((name for name in ("streams", "launch_order") if getattr(self, name) not in (None, BEST)), None)
 
     def _check_objective(self) -> None:
         latency = self.objective == "latency"
@@ -200,14 +190,13 @@ class CompileOptions:
     def measuring(self) -> bool:
         """Whether schedules are measured: as asked, and by default where the topology was named ``"cpu"``.
 
-        Not where a method of streams or of the launch order was named, which decides and leaves nothing to measure.
         Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
         measured choice is neither.
         """
         if self.measure is not None:
             return self.measure
         here = self._chosen_here is not None and self._chosen_here is self.topology
-        return here and self.backend in (None, "cpu") and self.objective == "latency" and self._named is None
+        return here and self.backend in (None, "cpu") and self.objective == "latency"
 
     @property
     def run_options(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ..cost_model import default_cost_model
 from ..pipeline import PipelinePlan
 from ..problem import Topology
 from ..progress import Progress
@@ -101,6 +102,8 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
     cost_model = options.cost_model
     if options.measuring and cost_model is None and len(options.topology.devices) == 1:
         cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
+    elif cost_model is None and options.streams:
+        cost_model = default_cost_model(options.topology, together=True)
     return [
         LowerToKernels(
             device_kind="cuda" if options.backend == "cuda" else "cpu",
@@ -133,18 +136,15 @@ def decision_passes(
                 progress=progress,
             )
         ]
-    measuring = [MeasureSchedules(progress=progress, streams=options.streams == BEST)] if options.measuring else []
-    streams, order = AllocateStreams(options.streams or BEST), OrderLaunches(options.launch_order or BEST)
+    last: list[tvm.transform.Pass]
+    if options.measuring:
+        last = [MeasureSchedules(progress=progress, streams=options.streams, launch_order=options.launch_order)]
+    else:
+        last = [AllocateStreams(options.streams or BEST), OrderLaunches(options.launch_order or BEST)]
     if schedule is not None:  # it has streams and an order already
-        asked = [*([streams] if options.streams else []), *([order] if options.launch_order else [])]
-        return [Place(schedule=schedule), *asked, *measuring]
-    return [
-        *_splitting(options),
-        Place(options.scheduler, options.options, progress),
-        streams,
-        order,
-        *measuring,
-    ]
+        asked = options.measuring or options.streams or options.launch_order
+        return [Place(schedule=schedule), *(last if asked else [])]
+    return [*_splitting(options), Place(options.scheduler, options.options, progress), *last]
 
 
 def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:

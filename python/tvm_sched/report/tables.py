@@ -36,11 +36,22 @@ def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> 
         rows.append(("lower bound", f"{format_ns(certificate.lower_bound_ns)} ({certificate.bound})"))
         rows.append(("gap", format_percent(certificate.gap)))
         rows.append(("status", certificate.status))
+    streams = {device: len(of) for device, of in _streams_of(schedule).items()}
+    if any(count > 1 for count in streams.values()):
+        rows.append(("streams", ", ".join(f"{device} {count}" for device, count in streams.items())))
     rows += [(f"{timeline.source} latency", format_ns(timeline.latency_ns)) for timeline in measured]
     rows.append(("found in", format_time(schedule.seconds)))
     made = table(("", ""), rows)
     made.show_header = False
     return made
+
+
+def _streams_of(schedule: Schedule) -> dict[str, set[int]]:
+    """The streams that operators are on, by device."""
+    found: dict[str, set[int]] = {}
+    for placement in schedule.placements:
+        found.setdefault(placement.device, set()).add(placement.stream)
+    return found
 
 
 def lanes_table(topology: Topology, timeline: Timeline) -> Table:

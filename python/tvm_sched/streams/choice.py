@@ -36,13 +36,19 @@ def choose_streams(problem: Problem, schedule: Schedule, method: str | None = No
     Raises
     ------
     InputError
-        There is no such method, or one is named and the schedule has stages, which have their streams.
+        There is no such method, or one is named and the schedule has stages, which have their streams, or the costs do not
+        say how long operators take together, so that streams would have no effect.
     ScheduleError
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
     check_methods(streams=method)
     if method in (None, BEST):
         return best_streams(problem, schedule)
+    if method != ALLOCATORS[0] and problem.costs.concurrency is None:
+        raise InputError(
+            f"streams of {method!r} would have no effect: the costs ({problem.costs.source or 'given'}) do not say how long "
+            "operators take together. Costs of the model 'occupancy' do, and those that the topology 'cpu' measures"
+        )
     chosen = allocate_streams(problem, schedule, str(method))
     verify(problem, chosen)
     return chosen

@@ -9,11 +9,14 @@ from tvm import relax
 
 from tvm_sched.blob_cache import choice_cache
 from tvm_sched.errors import InputError
+from tvm_sched.planning.steps import overlapping_devices
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.profiling import measured_choice
 from tvm_sched.relax.targets import read_target
 from tvm_sched.runtime import load
+from tvm_sched.schedule import ScheduleIndex
+from tvm_sched.streams import allocate_streams, order_launches
 
 op = relax.op
 
@@ -115,6 +118,20 @@ def test_streams_of_the_allocators_are_tried_where_the_best_are_asked_for(monkey
     assert said["chosen"] == "streams of opara"
     assert [row["schedule"] for row in said["measured"]][:5] == [*NAMES, "streams of opara"]
     assert len({placement.stream for placement in compiled.schedule.placements}) > 1
+    np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
+
+
+def test_streams_of_a_name_are_taken_with_measured_latencies(monkeypatch, two_cores):
+    decide(monkeypatch, [])
+    mod, x, expected = branches()
+    compiled = compile(mod, "cpu", "single", streams="wavefront", launch_order="breadth-first")
+    problem, schedule = compiled.problem, compiled.schedule
+    assert schedule.notes["measured"]["chosen"] == "streams of wavefront"
+    assert schedule.notes["measured"]["measured"] == []
+    assert problem.costs.source == "measured"
+    expected_streams = allocate_streams(problem, schedule, "wavefront")
+    assert schedule.placements == order_launches(problem, expected_streams, "breadth-first").placements
+    assert overlapping_devices(problem, ScheduleIndex.of(problem, schedule)) == {0}, "they are queues of the executor"
     np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
 
 

@@ -23,18 +23,26 @@ class MeasureSchedules:
         For which two schedules are compared; default 1.
     progress : callable, optional
         Called with what is being done, how many parts are done, and how many there are.
-    streams : bool
-        Whether to measure the streams of each allocator, too.
+    streams, launch_order : str, optional
+        As in `tvm_sched.streams.choose_streams` and `choose_launch_order`. With ``"best"`` the streams of each method are
+        measured, too; a method that is named is taken, on one device with all cores, by the measured times of kernels.
     """
 
-    def __init__(self, seconds: float | None = None, progress: Any = None, streams: bool = False) -> None:
+    def __init__(
+        self,
+        seconds: float | None = None,
+        progress: Any = None,
+        streams: str | None = None,
+        launch_order: str | None = None,
+    ) -> None:
         self.seconds = seconds
         self.progress = progress
         self.streams = streams
+        self.launch_order = launch_order
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         from ..profiling.measured_choice import choose_fastest
 
-        problem, schedule = choose_fastest(mod, self.seconds, self.progress, self.streams)
+        problem, schedule = choose_fastest(mod, self.seconds, self.progress, self.streams, self.launch_order)
         return leave(leave(mod, PROBLEM, problem), SCHEDULE, schedule)

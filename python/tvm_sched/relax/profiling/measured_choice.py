@@ -24,7 +24,7 @@ from ...runtime import ScheduledModule
 from ...runtime.tensors import random_value
 from ...schedule import Schedule
 from ...schedulers import solve
-from ...streams import ALLOCATORS, allocate_streams
+from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..attributes import get_problem, get_schedule
 from ..emit.runnable import link_calls, make_runnable
 from ..graph import extract
@@ -48,7 +48,11 @@ class _Candidate:
 
 
 def choose_fastest(
-    mod: tvm.IRModule, seconds: float | None = None, progress: Progress | None = None, streams: bool = False
+    mod: tvm.IRModule,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+    streams: str | None = None,
+    launch_order: str | None = None,
 ) -> tuple[Problem, Schedule]:
     """Measure the schedule of a lowered module and others for the same cores on this machine; return the fastest.
 
@@ -58,7 +62,7 @@ def choose_fastest(
     - one of N devices: the same with one core;
     - in parallel: stages of one device by `ios`, which gives each stream of a stage threads of its own;
     - logical devices: `heft` over as many devices as there are cores;
-    - with ``streams``, those of each allocator on one device (`tvm_sched.streams.allocate_streams`), where they differ;
+    - with ``streams="best"``, those of each allocator on one device (`tvm_sched.streams.allocate_streams`);
     - the module's own schedule, if it is none of these.
 
     What was chosen on a quiet machine is kept on disk, by the graph and its kernels' content; the same kernels in the same
@@ -74,7 +78,9 @@ def choose_fastest(
     seconds : float, optional
         For which two schedules are compared; default `SECONDS`.
     progress : callable, optional
-    streams : bool
+    streams, launch_order : str, optional
+        A method of streams (`tvm_sched.streams.choose_streams`) that is named is taken instead of all these, with the
+        launch order, on one device with all cores; nothing is compared then.
 
     Returns
     -------
@@ -94,12 +100,13 @@ def choose_fastest(
             "machine's cores: compile for cpu or cpuN, or do not ask for measuring"
         )
     seconds = SECONDS if seconds is None else seconds
-    key = _key(mod, problem, schedule, seconds, streams)
+    key = _key(mod, problem, schedule, (seconds, streams, launch_order))
     known = choice_cache().find([key]).get(key)
     if known is not None:
         return _restore(known, problem)
     load = OtherLoad()
-    chosen = _Choice(mod, problem.topology, seconds, progress or (lambda *_: None), streams).run(problem, schedule)
+    choice = _Choice(mod, problem.topology, seconds, progress or (lambda *_: None))
+    chosen = choice.run(problem, schedule, streams, launch_order)
     if load.share() <= QUIET_LOAD:
         choice_cache().keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
     return chosen
@@ -113,28 +120,32 @@ def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
     return now, msgspec.structs.replace(Schedule.from_json(chosen), problem=now.digest)
 
 
-def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, seconds: float, streams: bool) -> str:
+def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, asked: tuple[Any, ...]) -> str:
     """Digest of what the choice depends on: graph, what computes each operator, the given schedule, cores and processor."""
     graph = msgspec.structs.replace(problem.graph, name="")
     given = (graph, problem.topology, schedule.placements, schedule.transfers)
     keys = kernel_keys(mod, extract(mod))
-    said = (*map(msgspec.json.encode, given), keys, cores(), seconds, streams, this_machine().processor)
+    said = (*map(msgspec.json.encode, given), keys, cores(), *asked, this_machine().processor)
     return hashlib.sha256("\n".join(map(str, said)).encode()).hexdigest()
 
 
 class _Choice:
-    def __init__(
-        self, mod: tvm.IRModule, topology: Topology, seconds: float, progress: Progress, streams: bool
-    ) -> None:
-        self.mod, self.seconds, self.progress, self.streams = mod, seconds, progress, streams
+    def __init__(self, mod: tvm.IRModule, topology: Topology, seconds: float, progress: Progress) -> None:
+        self.mod, self.seconds, self.progress = mod, seconds, progress
         self.calls = extract(mod)
         self.kernels = link_calls(mod, self.calls, topology)
         self.rows: list[dict[str, Any]] = []
 
-    def run(self, problem: Problem, given: Schedule) -> tuple[Problem, Schedule]:
-        first = self._one_stream(problem)
-        best = first
-        candidates = list(self._candidates(first, problem, given))
+    def run(
+        self, problem: Problem, given: Schedule, streams: str | None, launch_order: str | None
+    ) -> tuple[Problem, Schedule]:
+        best = first = self._one_stream(problem)
+        candidates: list[_Candidate] = []
+        if streams not in (None, BEST):
+            best = _with_streams(first, str(streams), launch_order)
+        else:
+            candidates += self._candidates(first, problem, given)
+            candidates += _allocated(first, launch_order) if streams == BEST else []
         for position, candidate in enumerate(candidates):
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             held, found = compare(partial(self._turn, best), partial(self._turn, candidate), self.seconds)
@@ -182,7 +193,6 @@ class _Choice:
         if cores() > 1:
             yield from self._parallel_streams(first)
             yield from self._logical_devices(first)
-            yield from self._allocated(first) if self.streams else ()
         if len(problem.topology.devices) > 1 or any(placement.stage for placement in given.placements):
             yield _Candidate(f"{given.scheduler} on {problem.topology.name}", problem, given)
 
@@ -195,15 +205,6 @@ class _Choice:
             if any(placement.stage for placement in schedule.placements):
                 yield _Candidate("in parallel", first.problem, schedule)
             return
-
-    def _allocated(self, first: _Candidate) -> Iterator[_Candidate]:
-        """The streams of each allocator that are not those of one before it."""
-        seen = [first.schedule.placements]
-        for method in ALLOCATORS:
-            schedule = allocate_streams(first.problem, first.schedule, method)
-            if schedule.placements not in seen:
-                seen.append(schedule.placements)
-                yield _Candidate(f"streams of {method}", first.problem, schedule)
 
     def _logical_devices(self, first: _Candidate) -> Iterator[_Candidate]:
         topology = cpu_topology(cores())
@@ -219,6 +220,27 @@ class _Choice:
         """Seconds of each run of a module that is made for this turn alone."""
         module = make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
         return _run(module, seconds)
+
+
+def _with_streams(first: _Candidate, method: str, launch_order: str | None) -> _Candidate:
+    """One device whose streams run at once, each operator on the cores that are free."""
+    costs, together = first.problem.costs, first.problem.costs.concurrency
+    assert together is not None
+    shared = Costs(costs.operator_ns, source=costs.source, concurrency=Concurrency(together.utilisation))
+    problem = Problem(first.problem.graph, first.problem.topology, shared)
+    schedule = choose_streams(problem, solve(problem, "single"), method)
+    return _Candidate(f"streams of {method}", problem, choose_launch_order(problem, schedule, launch_order))
+
+
+def _allocated(first: _Candidate, launch_order: str | None) -> Iterator[_Candidate]:
+    """The streams of each allocator that are not those of one before it."""
+    seen: list[list[int]] = []
+    for method in ALLOCATORS:
+        candidate = _with_streams(first, method, launch_order)
+        streams = [placement.stream for placement in candidate.schedule.placements]
+        if any(streams) and streams not in seen:
+            seen.append(streams)
+            yield candidate
 
 
 def _run(module: ScheduledModule, seconds: float, after: Callable[[], None] = lambda: None) -> list[float]:
