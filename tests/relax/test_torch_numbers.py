@@ -50,8 +50,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         [torch.tensor([[1, 1, 3, NAN, 2, NAN], [2, 1, 3, 0, -1, 5]]), torch.tensor([1, 3, 3, 2, 5, 5, 0]).to(torch.int8)],
     ),
     "nanmedian": (
-        lambda x: (x.nanmedian(), *x.nanmedian(1), *x.nanmedian(0, keepdim=True)),
-        [torch.tensor([[3, NAN, 1, 2], [NAN, NAN, NAN, NAN], [4, INF, 7, -1]])],
+        lambda x: (x.nanmedian(), *x.nanmedian(1), *x.nanmedian(0, keepdim=True), x[1, 2:].nanmedian()),
+        [torch.tensor([[3, NAN, 1, 2], [NAN, INF, NAN, NAN], [4, INF, 7, -1]])],
     ),
     "small_sort": (
         lambda *xs: tuple(y for x in xs for y in torch.sort(x, stable=True)),
