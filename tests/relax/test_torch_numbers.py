@@ -70,6 +70,27 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda x, a, b: torch.addbmm(x, a, b, beta=0.5, alpha=2),
         [torch.ones(2, 2), torch.arange(12.0).reshape(3, 2, 2), torch.arange(12.0).reshape(3, 2, 2)],
     ),
+    "batch_norm_in_training": (
+        lambda x, w, m, v: (
+            functional.batch_norm(x, m, v, w, training=True, eps=0.5),
+            functional.batch_norm(x, m, v, w),
+            functional.batch_norm(x, None, None, w, training=True),
+            functional.instance_norm(x, weight=w),
+        ),
+        [torch.arange(24.0).reshape(2, 3, 4).sin(), torch.tensor([1, 2.0, -1]), torch.tensor([1.0, 0, 2]),
+         torch.tensor([1.0, 4, 0.5])],
+    ),
+    "norms_with_statistics": (
+        lambda x, w: (
+            *torch.native_layer_norm(x, (3, 4), None, None, 1e-3), *torch.native_group_norm(x, w, None, 2, 3, 4, 3, 0.1)
+        ),
+        [torch.arange(24.0).reshape(2, 3, 4).sin(), torch.tensor([1, 2.0, -1])],
+    ),
+    "adaptive_max": (
+        lambda x: (functional.adaptive_max_pool2d(x, (3, 2)), functional.adaptive_max_pool1d(x[0], 2)),
+        [torch.arange(70.0).reshape(2, 7, 5).sin()],
+    ),
+    "softmax_of_one": (lambda x: (x.softmax(0), x.log_softmax(0)), [torch.tensor(3.0)]),
     "empty_variance": (lambda x: x.var(1), [torch.zeros(3, 0)]),
     "empty_variance_and_mean": (lambda x: torch.var_mean(x, 1), [torch.zeros(3, 0)]),
     "isin": (
