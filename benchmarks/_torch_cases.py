@@ -76,7 +76,7 @@ def run_case(case: Case, most: int, target: str) -> dict[str, list[str]]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002 (samples of the database draw from it)
+    np.random.seed(0)  # samples of the database draw from it
     info = op_db[case.index]
     verdicts: dict[str, list[str]] = {}
     for call in _spread([Call(info.op, (s.args_with_input(), s.kwargs)) for s in _samples(info, case.dtype)], most):
