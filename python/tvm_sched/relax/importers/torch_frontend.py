@@ -10,7 +10,15 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from . import torch_layers, torch_moves, torch_operators, torch_recurrent, torch_reductions  # noqa: F401
+from . import (  # noqa: F401
+    torch_layers,
+    torch_moves,
+    torch_norms,
+    torch_operators,
+    torch_products,
+    torch_recurrent,
+    torch_reductions,
+)
 from .torch_registry import CONVERTERS, Call, UnsupportedOperator, dtype_of, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"

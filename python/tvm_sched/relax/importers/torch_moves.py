@@ -120,6 +120,18 @@ def _written(call: Call, x: relax.Expr, named: list[tuple[int, relax.Expr]], val
     return call.emit(relax.op.permute_dims(made, [order.index(axis) for axis in range(len(order))])) if moved else made
 
 
+@converter("masked_scatter.default")
+def masked_scatter(call: Call) -> relax.Expr:
+    """The true elements of a mask, counted from the first, take the elements of the source in their order."""
+    x = call.emit(relax.op.broadcast_to(call.tensor("self"), call.shape))
+    mask = call.emit(relax.op.broadcast_to(call.tensor("mask", "bool"), call.shape))
+    source = call.emit(relax.op.reshape(call.tensor("source", call.dtype), (-1,)))
+    counted = relax.op.cumsum(relax.op.reshape(call.cast(mask, "int64"), (-1,)), 0, "int64")
+    places = call.emit(relax.op.subtract(call.emit(counted), relax.const(1, "int64")))
+    places = call.emit(relax.op.reshape(relax.op.maximum(places, relax.const(0, "int64")), call.shape))
+    return call.emit(relax.op.where(mask, call.emit(relax.op.take(source, places, 0, mode="clip")), x))
+
+
 @converter("unfold.default")
 def unfold(call: Call) -> relax.Expr:
     """Windows along a dimension; what is in a window becomes the last dimension."""
