@@ -93,6 +93,18 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "softmax_of_one": (lambda x: (x.softmax(0), x.log_softmax(0)), [torch.tensor(3.0)]),
     "empty_variance": (lambda x: x.var(1), [torch.zeros(3, 0)]),
     "empty_variance_and_mean": (lambda x: torch.var_mean(x, 1), [torch.zeros(3, 0)]),
+    "searchsorted": (
+        lambda rows, x, y: (torch.searchsorted(rows, x), torch.searchsorted(rows[0], y, side="right"),
+                             torch.bucketize(y + 0.5, torch.tensor([1, 2, 9])), torch.searchsorted(rows[0], 0.5)),
+        [torch.tensor([[0.0, 1, 2], [1, 1, 5]]), torch.tensor([[1, NAN], [1, -3.0]]), torch.tensor([[2.0], [9]])],
+    ),
+    "scatter": (
+        lambda x, i, y: (
+            x.scatter(1, i, y, reduce="add"), x.scatter(0, i, 3.0, reduce="multiply"),
+            x[0, 0].scatter_add(0, i[0, 0], y[1, 1]),
+        ),
+        [torch.arange(6.0).reshape(2, 3), torch.tensor([[0, 0], [1, 0]]), torch.tensor([[1.0, 2], [3, 4]])],
+    ),
     "isin": (
         lambda x, others: (torch.isin(x, others), torch.isin(x, others, invert=True)),
         [torch.tensor([1, 2]), torch.zeros(0, dtype=torch.int64)],
