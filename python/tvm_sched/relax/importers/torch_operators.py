@@ -220,9 +220,10 @@ def arithmetic(call: Call) -> relax.Expr:
     """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
     name, dtype = _operator(call), _wide(call) if _operator(call) == "mul" else call.dtype
     x, y = call.tensor("self", dtype), call.tensor("other", dtype)
-    if dtype == "bool":
-        return call.emit(_OF_BOOLEANS[name](x, y))
     alpha = call.arguments.get("alpha", 1)
+    if dtype == "bool":
+        y = y if alpha else call.emit(relax.op.logical_and(y, constant(False, y)))
+        return call.emit(_OF_BOOLEANS[name](x, y))
     if name == "rsub":
         x, y = y, x
     if alpha != 1:
