@@ -27,6 +27,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         [torch.arange(8.0).reshape(1, 2, 4) ** 1.5],
     ),
     "half_by_numbers": (lambda x: (x * 1e5, x / 1e5, x / 1e-8, x * 0.5), [torch.tensor([1e-3, 0, 1, 300]).half()]),
+    "half_atan2": (torch.atan2, [torch.tensor(0.5).half(), torch.tensor(-2.0).half()]),
     "half_cumsum": (lambda x: x.cumsum(0), [torch.ones(5000).half()]),
     "variance": (lambda x: tuple(x.var(0, correction=k) for k in (0, 1, 2, 3)), [torch.tensor([1.0, 2.0])]),
     "hypot": (torch.hypot, [torch.tensor([INF, INF, 0, 3, NAN]), torch.tensor([INF, 1, 0, 4, 1])]),
