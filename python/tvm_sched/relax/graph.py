@@ -383,5 +383,5 @@ def _why(operation: str) -> str:
         "relax.argsort",
         "relax.topk",
     ):
-        return "no kernel was made of it: TVM has none for its types, layouts or attributes (or LowerToKernels did not run)"
+        return "run LowerToKernels first; if it ran, TVM has no kernel for its types, layouts or attributes"
     return "TVM has no kernel for it (no legalisation), and no packed function implements it"
