@@ -1,5 +1,7 @@
 """What a caller reads where TVM fails on a model that it could read."""
 
+import contextlib
+
 import pytest
 import tvm
 from tvm import relax
@@ -69,3 +71,19 @@ def test_the_callers_settings_and_instruments_hold_inside():
             UnsupportedModelError, match="model 'm': TVM cannot compile this: it failed with InternalError"
         ):
             compile(cases.Squares, "cpu2", name="m")
+
+
+def test_a_pass_whose_failure_was_caught_is_not_blamed():
+    @tvm.transform.module_pass(opt_level=0, name="tries")
+    def tries(mod, ctx):
+        with contextlib.suppress(tvm.error.InternalError):
+            relax.transform.LegalizeOps()(mod)
+        return mod
+
+    @tvm.transform.module_pass(opt_level=0, name="fails")
+    def fails(mod, ctx):
+        return relax.op.power(1, 2)
+
+    passes = tvm.transform.Sequential([tries, fails])
+    with pytest.raises(UnsupportedModelError, match="its pass fails failed with"), explained("model 'm'"):
+        passes(cases.Squares)

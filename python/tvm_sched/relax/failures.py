@@ -60,7 +60,8 @@ class _Passes:
         self.names.append(str(info.name))
 
     def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        self.names.pop()
+        while self.names and self.names.pop() != str(info.name):  # one that failed, and whose error was caught, is left
+            pass
 
 
 def _watched(passes: _Passes) -> Any:

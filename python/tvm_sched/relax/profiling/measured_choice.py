@@ -145,7 +145,7 @@ class _Choice:
             best = _with_streams(first, str(streams), launch_order)
         else:
             candidates += self._candidates(first, problem, given)
-            candidates += _allocated(first, launch_order) if streams == BEST else []
+            candidates += _allocated(first, launch_order) if streams == BEST and cores() > 1 else []
         for position, candidate in enumerate(candidates):
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             held, found = compare(partial(self._turn, best), partial(self._turn, candidate), self.seconds)
