@@ -62,9 +62,9 @@ def lower_bound(problem: Problem) -> Bound:
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
     operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
     operator, its successors, and branches between it and one that it dominates (`tvm_sched.schedule.bounds.regions`, and
-    `shared_regions` where operators may run together) share a device or pay for copies, and all work between the two fills
-    the devices (`region_work`). The times of such regions add up along the model, and what follows the last byte of a prefix
-    of the parameters is counted by them too.
+    `shared_regions` where operators may run together or there are more than `regions.MOST_DEVICES` devices) share a device
+    or pay for copies, and all work between the two fills the devices (`region_work`). The times of such regions add up along
+    the model, and what follows the last byte of a prefix of the parameters is counted by them too.
     *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
     the devices in between, each of which has another first and another last operator; where few operators begin the model,
     the other devices wait for copies from theirs, and so at its end (`tvm_sched.schedule.bounds.ramp`). Unequal devices

@@ -21,7 +21,7 @@ DECIDED = 10
 """Of these this many, those that take longest, share devices; the others only take time on the way."""
 
 MOST_DEVICES = 16
-"""With more devices than this the fastest copy and the fastest device stand for all."""
+"""With more devices than this, `shared_regions` takes the place of this argument."""
 
 NODES = 200_000
 """Places of a region's operators to look at."""
@@ -77,8 +77,6 @@ def spans(problem: Problem, best: Array, source: int) -> list[Span]:
     taken as free. The least over all placements is a bound (``cpp/search/region.cc``).
     """
     copies = _Copies(problem)
-    if copies.merged:
-        best = best.min(axis=1, keepdims=True).repeat(2, axis=1)
     known: dict[object, float] = {}
     found = []
     for u, v, members in joins(problem, source, LARGEST):
@@ -95,21 +93,15 @@ class _Copies:
 
     def __init__(self, problem: Problem) -> None:
         topology, devices = problem.topology, range(len(problem.topology.devices))
-        self.merged = len(devices) > MOST_DEVICES
         self._routes = {(a, b): r for a in devices for b in devices if a != b and (r := topology.route(a, b))}
         self._devices = len(devices)
         self._known: dict[int, Array] = {}
 
     def __call__(self, size: int) -> Array:
-        """(devices, devices): nanoseconds; where devices are merged, of two that stand for a device and any other."""
+        """(devices, devices): nanoseconds."""
         if size not in self._known:
-            self._known[size] = self._merged(size) if self.merged else self._matrix(size)
+            self._known[size] = self._matrix(size)
         return self._known[size]
-
-    def _merged(self, size: int) -> Array:
-        kinds = {(r.bandwidth, r.latency): r for r in self._routes.values()}
-        least = min((float(r.nanoseconds(size)) for r in kinds.values()), default=np.inf)
-        return np.array([[0.0, least], [least, 0.0]])
 
     def _matrix(self, size: int) -> Array:
         matrix = np.full((self._devices, self._devices), np.inf)

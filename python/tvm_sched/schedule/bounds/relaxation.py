@@ -13,7 +13,7 @@ from ...problem import FORBIDDEN, Problem
 from .host_traffic import HostTraffic
 from .neighbours import Beside, together_or_apart
 from .region_work import Work, work_spans
-from .regions import Span, spans
+from .regions import MOST_DEVICES, Span, spans
 from .shared_regions import fastest_copies, shared_spans
 
 Array = npt.NDArray[np.float64]
@@ -104,7 +104,7 @@ class Relaxation:
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
         source = int(rank.argmax())
         exclusive = self.problem.costs.concurrency is None
-        if exclusive:
+        if exclusive and len(self.problem.topology.devices) <= MOST_DEVICES:
             known = spans(self.problem, self.best, source)
         else:
             known = shared_spans(self.problem, self.shortest, self.share, source)
