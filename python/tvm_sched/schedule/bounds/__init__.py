@@ -90,7 +90,7 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     return [
         Bound(_floor(_critical_path(relaxation)), "critical path"),
         Bound(_floor(device_work_bound(relaxation)), "device work"),
-        Bound(_floor(bus_bound(relaxation)), "bus"),
+        Bound(_floor(bus_bound(relaxation).ns), "bus"),
     ]
 
 

@@ -122,10 +122,21 @@ def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _
             p = place.get(index.producer[t])
             if p is not None:
                 _widen(region.lag, (p, place[o]), copies(index.size[t]))
-    lightest = sorted(range(len(members) - 1), key=lambda i: (float(region.time[i].min()), i))
-    for i in lightest[: max(0, len(members) - DECIDED)]:
+    for i in _undecided(members, best):
         _bridge(region, i)
     return _renumber(region)
+
+
+def _undecided(members: list[int], best: Array) -> list[int]:
+    """Positions of the members whose devices are left open: those that take least, and never the last."""
+    lightest = sorted(range(len(members) - 1), key=lambda i: (float(best[members[i]].min()), i))
+    return lightest[: max(0, len(members) - DECIDED)]
+
+
+def decided(members: list[int], best: Array) -> list[int]:
+    """The members of a region whose devices `spans` looks at, in order; the arguments are as there."""
+    left_open = set(_undecided(members, best))
+    return [o for i, o in enumerate(members) if i not in left_open]
 
 
 def _widen(lag: dict[tuple[int, int], Array], edge: tuple[int, int], least: Array) -> None:

@@ -1,0 +1,294 @@
+"""What a lower bound rests on, as a list of lemmas that anyone can check (``docs/formats/evidence.md``).
+
+The lemmas are those of `tvm_sched_check`, which knows nothing of this package: spans between operators, each by the places of
+operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the whole
+run. Only what the last one needs is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ...errors import InputError
+from ...files import encode_document
+from ...problem import Problem
+from . import MARGIN, Bound, lower_bound
+from .bus import bus_bound
+from .device_work import level_work
+from .dominators import joins
+from .region_work import TURNS, WIDEST, WORK, Argument, Region, Spans
+from .regions import MOST_DEVICES, Span, decided
+from .relaxation import Relaxation
+
+FORMAT, VERSION = "tvm_sched.evidence", 1
+
+_SCALE = 1 << 40
+"""Multipliers are stored as integers of about this size."""
+
+
+class Evidence(NamedTuple):
+    """A derivation of a lower bound.
+
+    Parameters
+    ----------
+    problem : str
+        Digest of the problem.
+    certified : Bound
+        What `lower_bound` says.
+    argument : str
+        The last lemma's argument: ``"critical path"``, ``"bus"`` or ``"device work"``.
+    lemmas : list of dict
+        See ``docs/formats/evidence.md``.
+    """
+
+    problem: str
+    certified: Bound
+    argument: str
+    lemmas: list[dict[str, Any]]
+
+    @property
+    def proved_ns(self) -> int:
+        """The bound that the lemmas prove; below the certified one where that needs an argument they do not know."""
+        return int(self.lemmas[-1]["ns"])
+
+    def to_json(self) -> bytes:
+        """The document."""
+        body = {
+            "problem": self.problem, "proved_ns": self.proved_ns, "argument": self.argument,
+            "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
+        }  # fmt: skip
+        return encode_document(body, FORMAT, VERSION)
+
+
+def evidence(problem: Problem) -> Evidence:
+    """What the lower bound of a problem rests on.
+
+    The simplest argument that attains the bound; where the bound needs one that lemmas do not know (devices that wait for
+    copies at both ends of a run, regions on more than `MOST_DEVICES` devices), the strongest of those that they know.
+
+    Raises
+    ------
+    InputError
+        The problem has variants, or costs that know operators together; no lemma covers these.
+    """
+    if why := uncovered(problem):
+        raise InputError(f"no evidence can be stored: {why}")
+    certified = lower_bound(problem)
+    if not problem.graph.operators:
+        return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}])
+    many = len(problem.topology.devices) > MOST_DEVICES
+    recorder = _Recorder(_WithoutRegions(problem) if many else Relaxation(problem))
+    found = [recorder.critical_path(), recorder.bus(), *recorder.device_work()]
+    best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
+    return Evidence(problem.digest, certified, best.name, recorder.lemmas_for(best, min(best.ns, certified.ns)))
+
+
+def uncovered(problem: Problem) -> str:
+    """Why no lemma covers a problem; empty where they do."""
+    if problem.variants is not None:
+        return "the problem has variants, and its bound holds for every choice; schedule it with --no-variants"
+    if problem.costs.concurrency is not None:
+        return "the costs say how long operators take together (costs.concurrency)"
+    return ""
+
+
+class _WithoutRegions(Relaxation):
+    """Where the spans of regions come from an argument that lemmas do not know, none of them counts."""
+
+    @cached_property
+    def region_spans(self) -> list[Span]:
+        """None."""
+        return []
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """An argument about the whole run: its bound, its lemma, and the operators whose heads and tails it counts."""
+
+    name: str
+    value: float
+    lemma: dict[str, Any]
+    heads: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def ns(self) -> int:
+        """What is claimed: as in certificates, less what rounding may have added."""
+        return math.floor(self.value * (1 - MARGIN))
+
+
+@dataclass
+class _Recorder:
+    """Finds the lemmas that an argument needs, walking back from it."""
+
+    relaxation: Relaxation
+    used_spans: set[int] = field(default_factory=set)
+    bus_heads: set[int] = field(default_factory=set)
+
+    def critical_path(self) -> _Whole:
+        """The operator with the longest head and tail."""
+        through = self.relaxation.end + self.relaxation.after
+        o = int(through.argmax())
+        return _Whole("critical path", float(through[o]), {"rule": "path"}, (("end", o), ("after", o)))
+
+    def bus(self) -> _Whole:
+        """Host tensors that cross the buses before what must follow them."""
+        ns, least, readers = bus_bound(self.relaxation)
+        return _Whole("bus", ns, self._bus_lemma(least), tuple(("after", o) for o in readers))
+
+    def _bus_lemma(self, least: float) -> dict[str, Any]:
+        topology = self.relaxation.problem.topology
+        used = {device.bus for device in topology.devices}
+        bandwidth = {bus.name: bus.bandwidth for bus in topology.buses if bus.name in used}
+        return {
+            "rule": "bus",
+            "least": math.floor(least * (1 - MARGIN)),
+            "multipliers": dict(zip(bandwidth, _integers(list(bandwidth.values())), strict=True)),
+        }
+
+    def device_work(self) -> list[_Whole]:
+        """Work between heads and tails."""
+        found = []
+        for argument in level_work(self.relaxation):
+            operators = argument.held.operators.tolist()
+            head = "start" if argument.rule == WORK else "end"
+            needs = tuple((side, o) for o in operators for side in (head, "after"))
+            lemma = self._work_lemma(argument, operators)
+            found.append(_Whole("device work", argument.held.ns if operators else 0.0, lemma, needs))
+        return found
+
+    def _work_lemma(self, argument: Argument, operators: Iterable[int]) -> dict[str, Any]:
+        names = self._names(operators)
+        if argument.rule == TURNS:
+            return {"rule": "turns", "operators": names}
+        by = "start" if argument.rule == WORK else "end"
+        return {"rule": "work", "by": by, "operators": names, "multipliers": _integers(argument.weights.tolist())}
+
+    def _names(self, operators: Iterable[int]) -> list[str]:
+        return [self.relaxation.problem.graph.operators[o].name for o in operators]
+
+    def lemmas_for(self, whole: _Whole, ns: int) -> list[dict[str, Any]]:
+        """The lemmas that an argument needs, in order, with its own last."""
+        self._walk(whole.heads)
+        reasons = self._reasons() if self.used_spans else []
+        for i in sorted(self.used_spans, reverse=True):
+            if reasons[i] is None or reasons[i]["rule"] != "placement":
+                self.used_spans |= self._inside(i)
+        lemmas = []
+        for o in sorted(self.bus_heads):
+            own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
+            shortest = float(self.relaxation.shortest[o])
+            least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
+            claim = _up(float(self.relaxation.host.ancestors_on_bus[o]))
+            lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
+        for i in sorted(self.used_spans):
+            first, last = self._names(self.relaxation.spans[i][:2])
+            if reasons[i] is not None:
+                lemmas.append({**reasons[i], "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
+        return [*lemmas, {**whole.lemma, "ns": ns}]
+
+    @cached_property
+    def _members(self) -> dict[tuple[int, int], list[int]]:
+        relaxation = self.relaxation
+        return {(u, v): between for u, v, between in joins(relaxation.problem, relaxation.source, WIDEST)}
+
+    def _inside(self, i: int) -> set[int]:
+        """Spans before the ``i``-th that lie within its region."""
+        spans = self.relaxation.spans
+        last = set(self._members[spans[i].first, spans[i].last])
+        first = last | {spans[i].first}
+        return {k for k, span in enumerate(spans[:i]) if span.last in last and span.first in first}
+
+    def _reasons(self) -> list[dict[str, Any] | None]:
+        """For each span the lemma that gives it; None where the longest path through spans inside of it does."""
+        relaxation, before = self.relaxation, Spans()
+        placed = {(span.first, span.last): span.ns for span in relaxation.region_spans}
+        reasons: list[dict[str, Any] | None] = []
+        for span in relaxation.spans:
+            members = self._members[span.first, span.last]
+            if placed.get((span.first, span.last), 0.0) >= span.ns:
+                reasons.append({"rule": "placement", "operators": self._names(decided(members, relaxation.best))})
+            else:
+                region = Region(relaxation.problem, span.first, members, relaxation.work, before)
+                found = max(region.arguments(), key=lambda argument: argument.held.ns)
+                operators = [members[k] for k in found.held.operators.tolist()]
+                reasons.append(self._work_lemma(found, operators) if _reaches(found.held.ns, span.ns) else None)
+            before.add(span)
+        return reasons
+
+    def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
+        """Note the spans, and the ends by buses, on which some heads and tails rest."""
+        steps = {"end": self._before_end, "start": self._before_start, "after": self._behind}
+        stack, seen = list(needed), set(needed)
+        while stack:
+            what, o = stack.pop()
+            more = [each for each in steps[what](o) if each not in seen]
+            seen.update(more)
+            stack += more
+
+    def _before_end(self, o: int) -> list[tuple[str, int]]:
+        relaxation, target = self.relaxation, self.relaxation.end[o]
+        if _reaches(relaxation.host.ancestors_on_bus[o], target):
+            self.bus_heads.add(o)
+            return []
+        for i in self._spans_to.get(o, ()):
+            span = relaxation.spans[i]
+            if _reaches(relaxation.end[span.first] + span.ns, target):
+                self.used_spans.add(i)
+                return [("end", span.first)]
+        return self._before_start(o)
+
+    def _before_start(self, o: int) -> list[tuple[str, int]]:
+        relaxation, before = self.relaxation, self.relaxation.problem.graph.index.predecessors[o]
+        ready = max(before, key=lambda p: relaxation.end[p], default=None)
+        if ready is None:
+            return []
+        if _reaches(relaxation.end[ready], relaxation.ready_at[o]):
+            return [("end", ready)]
+        return [(side, p) for p in before for side in ("end", "start")]
+
+    def _behind(self, o: int) -> list[tuple[str, int]]:
+        relaxation, target = self.relaxation, self.relaxation.after[o]
+        for i in self._spans_of.get(o, ()):
+            span = relaxation.spans[i]
+            if _reaches(span.ns + relaxation.after[span.last], target):
+                self.used_spans.add(i)
+                return [("after", span.last)]
+        behind = relaxation.problem.graph.index.successors[o]
+        through = max(behind, key=lambda s: relaxation.shortest[s] + relaxation.after[s], default=None)
+        if through is None or _reaches(relaxation.shortest[through] + relaxation.after[through], target):
+            return [] if through is None else [("after", through)]
+        return [("after", s) for s in behind]
+
+    @cached_property
+    def _spans_to(self) -> dict[int, list[int]]:
+        return _by(span.last for span in self.relaxation.spans)
+
+    @cached_property
+    def _spans_of(self) -> dict[int, list[int]]:
+        return _by(span.first for span in self.relaxation.spans)
+
+
+def _by(keys: Iterable[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for i, key in enumerate(keys):
+        found.setdefault(key, []).append(i)
+    return found
+
+
+def _reaches(value: float, target: float) -> bool:
+    """Whether a value explains another one, but for rounding."""
+    return value >= target * (1 - 1e-12)
+
+
+def _up(ns: float) -> int:
+    """All times are integers, so that what is proved of a span may be rounded up; less what rounding may have added."""
+    return math.ceil(ns * (1 - MARGIN))
+
+
+def _integers(weights: list[float]) -> list[int]:
+    """Multipliers in the same ratios; those of equal weights are equal."""
+    return [round(weight / max(weights) * _SCALE) for weight in weights]
