@@ -1,4 +1,4 @@
-"""An independent check of schedules and of lower bounds: is this schedule's latency true, and can no other be faster?
+"""An independent check that a schedule's latency is true and that no schedule is faster than its lower bound.
 
 It reads the three files itself and shares no code with the package ``tvm_sched``. Read in this order:
 
@@ -12,8 +12,7 @@ Everything that is compared is an integer. Durations of transfers are the only p
 them as a rounded-up result in double precision (`document.Route`).
 """
 
-from .derivation import bound_of
-from .document import Problem, Refused
-from .replay import replay
+from .document import Refused
+from .verdict import Verdict, check
 
-__all__ = ["Problem", "Refused", "bound_of", "replay"]
+__all__ = ["Refused", "Verdict", "check"]

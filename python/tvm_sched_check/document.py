@@ -51,10 +51,12 @@ class Problem:
     """
 
     def __init__(self, document: dict[str, Any], digest: str, choice: dict[str, str]) -> None:
-        self.digest, self.has_variants = digest, "variants" in document
+        self.digest = digest
         graph, costs = document["graph"], document["costs"]
         if costs.get("concurrency") is not None:
-            raise Refused("the costs say how long operators take together (costs.concurrency), which is not covered here")
+            raise Refused(
+                "the costs say how long operators take together (costs.concurrency), which is not covered here"
+            )
         tensors = list(graph["tensors"])
         rows = list(zip(graph["operators"], costs["operator_ns"], costs["direct_ns"], strict=True))
         for group, way, ways in _chosen(document.get("variants"), choice):
@@ -186,7 +188,9 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     for switch in topology.get("switches", []):
         for a in switch["devices"]:
             for b in (b for b in switch["devices"] if b != a):
-                ports = (f"out {switch['name']} {a}", f"in {switch['name']} {b}") if switch.get("contention", True) else ()
+                ports = (
+                    (f"out {switch['name']} {a}", f"in {switch['name']} {b}") if switch.get("contention", True) else ()
+                )
                 route = Route(ports, _positive(switch["bandwidth"]), switch.get("latency", 0.0))
                 routes[number[a], number[b]] = route
     for link in topology.get("links", []):

@@ -27,7 +27,9 @@ class Placements:
         """``ns`` if no placement of the decided operators takes less, else 0. ``between`` is in order, the last included."""
         if not between or not decided <= set(between) or between[-1] not in decided:
             raise Refused("a lemma of rule 'placement' names operators outside of its region, or not the last one")
-        search = _Search([o for o in between if o in decided], self.best, self._lags(first, between, decided), first, ns)
+        search = _Search(
+            [o for o in between if o in decided], self.best, self._lags(first, between, decided), first, ns
+        )
         if search.key not in self._known:
             search.nodes = self.nodes
             self._known[search.key] = search.run()
@@ -71,7 +73,9 @@ class Placements:
 class _Search:
     """Is there a placement that may take less than ``ns``?"""
 
-    def __init__(self, operators: list[int], best: Array, lags: dict[tuple[int, int], Array], first: int, ns: int) -> None:
+    def __init__(
+        self, operators: list[int], best: Array, lags: dict[tuple[int, int], Array], first: int, ns: int
+    ) -> None:
         number = {first: -1} | {o: i for i, o in enumerate(operators)}
         self.ns, self.count, self.nodes = ns, len(operators), 0
         times = best[operators]
@@ -90,7 +94,9 @@ class _Search:
         for (a, b), lag in sorted(edges.items(), key=lambda e: -e[0][1]):
             tails[a] = np.maximum(tails[a], np.minimum((lag + times[b] + tails[b]).min(axis=1), NEVER))
         self.tail = tails.tolist()
-        self.twin = [next(a for a in range(b + 1) if a == b or self._are_twins(a, b, times, edges)) for b in self.devices]
+        self.twin = [
+            next(a for a in range(b + 1) if a == b or self._are_twins(a, b, times, edges)) for b in self.devices
+        ]
         self.place, self.start = [0] * self.count + [0], [0] * self.count
 
     def _are_twins(self, a: int, b: int, times: Array, edges: dict[tuple[int, int], Array]) -> bool:

@@ -44,7 +44,10 @@ class _Run:
         for x, (kind, item, _, d, _) in enumerate(self.transfers, len(placed)):
             if kind != "host_read":
                 self._bring(item, d, x)
-            elif self.placements[self.placement_of[item]][1:] != (d, True) or self.placement_of[item] in self.reads.values():
+            elif (
+                self.placements[self.placement_of[item]][1:] != (d, True)
+                or self.placement_of[item] in self.reads.values()
+            ):
                 raise Refused(f"rule 2: a host_read of {problem.operator_names[item]!r} has no placement of its own")
             else:
                 self.reads[x] = self.placement_of[item]
@@ -77,7 +80,9 @@ class _Run:
 
     def _bring(self, t: int, d: int, event: int) -> None:
         if (t, d) in self.arrival:
-            raise Refused(f"rule 3: tensor {self.problem.tensor_names[t]!r} gets to {self.problem.device_names[d]!r} twice")
+            raise Refused(
+                f"rule 3: tensor {self.problem.tensor_names[t]!r} gets to {self.problem.device_names[d]!r} twice"
+            )
         self.arrival[t, d] = event
 
     def _needed(self, p: int) -> list[int]:
@@ -168,4 +173,6 @@ class _Run:
         for moment, size, d in sorted(changes):
             held[d] += size
             if held[d] > problem.devices[d]["memory"]:
-                raise Refused(f"rule 5: {problem.device_names[d]!r} holds {held[d]} bytes at {moment} ns, more than it has")
+                raise Refused(
+                    f"rule 5: {problem.device_names[d]!r} holds {held[d]} bytes at {moment} ns, more than it has"
+                )

@@ -14,6 +14,7 @@ from ..caching import without_caches
 from ..errors import InputError
 from ..file_cache import compiled_models
 from .compile_cache import Made, compilation_key, keep, restore
+from .evidence import EvidenceFolder, store_all
 from .inputs import (
     CostsName,
     Graph,
@@ -106,6 +107,7 @@ def compile_model(
         ),
     ] = "native",
     report: ReportFile = None,
+    evidence: EvidenceFolder = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -153,7 +155,8 @@ def compile_model(
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
                 keep(cache, key, str(model), made, said)
-    _tell(out, model, made, output, report, parameters)
+    stored = store_all(out, made.problems, made.schedules, evidence)
+    _tell(out, model, made, output, report, parameters, stored)
 
 
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
@@ -171,7 +174,9 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Ma
     return Made(compiled.problems, compiled.schedules, plans, written, slow)
 
 
-def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str) -> None:
+def _tell(
+    out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str, stored: dict[str, str]
+) -> None:
     """Say what was made, and write the report."""
     for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
@@ -184,7 +189,12 @@ def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | Non
         options = {"model": str(model), "parameters": parameters}
         write_report(report, made.problems[0], entries, options=options)
         out.wrote(report, "report")
-    files = {"artifact": str(output), "parameters": list(map(str, made.written[1:])), "report": str(report or "")}
+    files = {
+        "artifact": str(output),
+        "parameters": list(map(str, made.written[1:])),
+        "report": str(report or ""),
+        **stored,
+    }
     _show_compiled(out, made, files)
 
 

@@ -32,6 +32,7 @@ from .machines import (
 from .pipelines import DeploymentStatus, Partitioned, Pipelined, RanPipeline, Requested, Statuses, Undeployed
 from .plans import Planned
 from .schedules import (
+    Checked,
     Comparison,
     Comparisons,
     Compiled,
@@ -51,6 +52,7 @@ RESULTS: dict[str, Any] = {
     "schedule": Scheduled,
     "simulate": Simulated,
     "verify": Verified,
+    "check": Checked,
     "compare": (Comparison, Comparisons),
     "pipeline": (Pipelined, Partitioned),
     "plan": Planned,

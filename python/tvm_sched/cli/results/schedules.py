@@ -137,6 +137,15 @@ class Verified(Result, frozen=True):
     violations: list[Violation]
 
 
+class Checked(Result, frozen=True):
+    """``check``: what was replayed and proved, and what the certificate says."""
+
+    latency_ns: int
+    proved_ns: int
+    certified_ns: int
+    choice: dict[str, str] | None
+
+
 class Compared(Result, frozen=True):
     """What one scheduler found, or ``error``: why it found nothing."""
 

@@ -26,7 +26,7 @@ def device_work_bound(relaxation: Relaxation) -> float:
 
 
 def level_work(relaxation: Relaxation) -> Iterator[Argument]:
-    """The arguments that take all devices as alike at both ends of the run: no copies before they start or after they end."""
+    """The arguments that take all devices as alike at both ends of the run: none waits for copies there."""
     start, after = Side.level(relaxation.start), Side.level(relaxation.after)
     for busy in relaxation.busy:
         weights = device_weights(busy)

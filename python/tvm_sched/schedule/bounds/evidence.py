@@ -1,20 +1,21 @@
 """What a lower bound rests on, as a list of lemmas that anyone can check (``docs/formats/evidence.md``).
 
-The lemmas are those of `tvm_sched_check`, which knows nothing of this package: spans between operators, each by the places of
-operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the whole
-run. Only what the last one needs is recorded.
+The lemmas are those of `tvm_sched_check`, which knows nothing of this package: spans between operators, each by the places
+of operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the
+whole run. Only what the last one needs is recorded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from ...errors import InputError
-from ...files import encode_document
+from ...files import encode_document, write_atomically
 from ...problem import Problem
 from . import MARGIN, Bound, lower_bound
 from .bus import bus_bound
@@ -43,12 +44,15 @@ class Evidence(NamedTuple):
         The last lemma's argument: ``"critical path"``, ``"bus"`` or ``"device work"``.
     lemmas : list of dict
         See ``docs/formats/evidence.md``.
+    choice : mapping of str to str, optional
+        Of a problem with variants: the ways for which the lemmas hold, by group, where these are not the graph's.
     """
 
     problem: str
     certified: Bound
     argument: str
     lemmas: list[dict[str, Any]]
+    choice: Mapping[str, str] | None = None
 
     @property
     def proved_ns(self) -> int:
@@ -61,23 +65,42 @@ class Evidence(NamedTuple):
             "problem": self.problem, "proved_ns": self.proved_ns, "argument": self.argument,
             "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
         }  # fmt: skip
+        if self.choice is not None:
+            body["choice"] = dict(self.choice)
         return encode_document(body, FORMAT, VERSION)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file."""
+        write_atomically(path, self.to_json())
 
-def evidence(problem: Problem) -> Evidence:
+
+def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evidence:
     """What the lower bound of a problem rests on.
 
     The simplest argument that attains the bound; where the bound needs one that lemmas do not know (devices that wait for
     copies at both ends of a run, regions on more than `MOST_DEVICES` devices), the strongest of those that they know.
 
+    Parameters
+    ----------
+    problem : Problem
+    choice : mapping of str to str, optional
+        Of a problem with variants: the ways for which evidence is wanted. The certified bound holds for every choice, by a
+        relaxation that lemmas do not know; what they prove holds for this one.
+
     Raises
     ------
     InputError
-        The problem has variants, or costs that know operators together; no lemma covers these.
+        The costs know operators together; no lemma covers these.
     """
-    if why := uncovered(problem):
-        raise InputError(f"no evidence can be stored: {why}")
+    if problem.costs.concurrency is not None:
+        raise InputError(
+            f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take together "
+            "(costs.concurrency); lemmas are of devices that run one operator at a time"
+        )
     certified = lower_bound(problem)
+    if problem.variants is not None:
+        chosen = evidence(problem.resolve(choice))
+        return chosen._replace(problem=problem.digest, certified=certified, choice=choice or {})
     if not problem.graph.operators:
         return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}])
     many = len(problem.topology.devices) > MOST_DEVICES
@@ -85,15 +108,6 @@ def evidence(problem: Problem) -> Evidence:
     found = [recorder.critical_path(), recorder.bus(), *recorder.device_work()]
     best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
     return Evidence(problem.digest, certified, best.name, recorder.lemmas_for(best, min(best.ns, certified.ns)))
-
-
-def uncovered(problem: Problem) -> str:
-    """Why no lemma covers a problem; empty where they do."""
-    if problem.variants is not None:
-        return "the problem has variants, and its bound holds for every choice; schedule it with --no-variants"
-    if problem.costs.concurrency is not None:
-        return "the costs say how long operators take together (costs.concurrency)"
-    return ""
 
 
 class _WithoutRegions(Relaxation):
@@ -175,7 +189,8 @@ class _Recorder:
         self._walk(whole.heads)
         reasons = self._reasons() if self.used_spans else []
         for i in sorted(self.used_spans, reverse=True):
-            if reasons[i] is None or reasons[i]["rule"] != "placement":
+            reason = reasons[i]
+            if reason is None or reason["rule"] != "placement":
                 self.used_spans |= self._inside(i)
         lemmas = []
         for o in sorted(self.bus_heads):
@@ -186,8 +201,8 @@ class _Recorder:
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
         for i in sorted(self.used_spans):
             first, last = self._names(self.relaxation.spans[i][:2])
-            if reasons[i] is not None:
-                lemmas.append({**reasons[i], "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
+            if (reason := reasons[i]) is not None:
+                lemmas.append({**reason, "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
         return [*lemmas, {**whole.lemma, "ns": ns}]
 
     @cached_property
