@@ -10,30 +10,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .document import HOST, Problem, Refused
+from .document import HOST, Problem, Refused, count
 from .placement import Placements
 
 NEVER = 1 << 60
 
 
-def bound_of(problem: Problem, evidence: dict[str, Any]) -> int:
-    """The bound in nanoseconds that the evidence proves; refuses evidence with a lemma that does not follow."""
-    if evidence["problem"] != problem.digest:
-        raise Refused(f"the evidence is of problem {evidence['problem']}, this file has the digest {problem.digest}")
+def bound_of(problem: Problem, lemmas: list[dict[str, Any]]) -> int:
+    """The bound in nanoseconds that lemmas prove; refuses a lemma that does not follow."""
     known = Derivation(problem)
-    ends, ns = (0, 0), 0
-    for number, lemma in enumerate(evidence["lemmas"]):
-        ends, ns = (
-            tuple(problem.o[lemma[e]] if lemma.get(e) is not None else None for e in ("first", "last")),
-            lemma["ns"],
-        )
-        proved = known.proved(lemma["rule"], *ends, lemma)
-        if isinstance(ns, bool) or not isinstance(ns, int) or proved < ns:
-            raise Refused(f"lemma {number} ({lemma['rule']}) claims {ns!r} ns; what it rests on proves {proved}")
-        known.add(*ends, ns)
-    if ends != (None, None):
+    for number, lemma in enumerate(lemmas):
+        first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
+        proved = known.proved(lemma["rule"], first, last, lemma)
+        if count(lemma["ns"]) > proved:
+            raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
+        known.to[last].append((first, lemma["ns"]))
+        known.of[first].append((last, lemma["ns"]))
+    if "first" in lemmas[-1] or "last" in lemmas[-1]:
         raise Refused("the last lemma is not about the whole run")
-    return ns
+    return int(lemmas[-1]["ns"])
 
 
 class Derivation:
@@ -47,19 +42,13 @@ class Derivation:
         self.to: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
         self.of: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
         self.placements = Placements(problem, self.best)
+        self.on_bus = [d for d in self.devices if (HOST, d) in p.routes]
         # A host tensor can reach a device over a link from one that shares host memory: then it need not cross a bus.
-        on_bus = [d for d in self.devices if p.route(HOST, d)]
-        pairs = ((p.route(a, b), p.route(HOST, b)) for a in self.devices if p.shares[a] for b in on_bus)
-        self.bypass = any(over and down and over.channels != down.channels for over, down in pairs)
-        loads = [[p.copy_ns(t, HOST, d) or 0 for d in on_bus] for t in range(len(p.size))]
-        self.arrival = [0 if self.bypass else min(each, default=NEVER) for each in loads]
-        routes = {r for (a, b), r in p.routes.items() if HOST not in (a, b)}
+        links = [(a, b) for a in self.devices for b in self.on_bus if p.shares[a] and (a, b) in p.routes]
+        self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
+        self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
+        routes = {route for (a, _), route in p.routes.items() if a != HOST}
         self.copy = [min((route.ns(size) for route in routes), default=NEVER) for size in p.size]
-
-    def add(self, first: int | None, last: int | None, ns: int) -> None:
-        """Make a lemma known to those that follow."""
-        self.to[last].append((first, ns))
-        self.of[first].append((last, ns))
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
         """Nanoseconds that a rule proves; the methods below say why."""
@@ -83,8 +72,9 @@ class Derivation:
         raise Refused(f"there is no rule {rule!r} between these ends")
 
     def heads(self, first: int | None) -> tuple[dict[int, int], dict[int, int]]:
-        """Least times from the end of ``first`` to start and end of the operators behind it; of all, from the run's start."""
-        p, start, end = self.problem, {}, {} if first is None else {first: 0}
+        """Least times from the end of ``first``, or the run's start, to start and end of the operators behind it."""
+        p, start = self.problem, dict[int, int]()
+        end = {} if first is None else {first: 0}
         for o in p.order:
             before = [b for b in p.before[o] if b in end]
             if o == first or (first is not None and not before):
@@ -97,26 +87,24 @@ class Derivation:
                 )
             end[o] = start[o] + self.shortest[o]
             if first is None:
-                at_once = min((self._least(o, d, False) for d in self.devices))
-                loaded = min((self._least(o, d, True) for d in self.devices))
-                arrived = max(start[o], max((self.arrival[t] for t in p.host_inputs[o]), default=0))
-                end[o] = min(start[o] + at_once, arrived + loaded)
-                start[o] = start[o] if at_once < NEVER else arrived
+                end[o], start[o] = self._arriving(o, start[o])
             for known, ns in self.to[o]:
                 if known in end or (known is None and first is None):
                     end[o] = max(end[o], ns + (0 if known is None else end[known]))
-        end.pop(first, None)
-        return start, end
+        return start, {o: end[o] for o in start}
 
-    def _least(self, o: int, d: int, loaded: bool) -> int:
-        """Time on a device to which host tensors must be brought first; or on others, or where they are read directly."""
-        p = self.problem
-        normal = p.normal[o][d] if p.shares[d] != loaded else None
-        return min((ns for ns in (normal, None if loaded else p.direct[o][d]) if ns is not None), default=NEVER)
+    def _arriving(self, o: int, ready: int) -> tuple[int, int]:
+        """Least end and start of an operator that is ready: its host tensors are loaded, read directly or in place."""
+        p, at_once, loaded = self.problem, NEVER, NEVER
+        for d in self.devices:
+            loaded = min(loaded, NEVER if p.shares[d] else p.normal[o][d] or NEVER)
+            at_once = min(at_once, p.normal[o][d] or NEVER if p.shares[d] else p.direct[o][d] or NEVER)
+        arrival = 0 if self.bypass else max((min(self.load[t], default=NEVER) for t in p.host_inputs[o]), default=0)
+        return min(ready + at_once, max(ready, arrival) + loaded), ready if at_once < NEVER else max(ready, arrival)
 
     def tails(self, last: int | None) -> dict[int, int]:
         """Least time from the end of the operators before ``last`` to its end; of all, to the end of the run."""
-        p, after = self.problem, {}
+        p, after = self.problem, dict[int, int]()
         for o in reversed(p.order):
             behind = [s for s in p.after[o] if s in after]
             if last is not None and o != last and not behind:
@@ -167,41 +155,30 @@ class Derivation:
     def bus(self, last: int | None, least: int, weights: Mapping[str, int]) -> int:
         """Host tensors whose readers must be followed by at least ``least`` cross the buses before that.
 
-        Each tensor counts for the reader that is followed by most. An operator's tensors are loaded, each by itself, or cross
-        in its direct read, whole; the cheapest by the buses' weights is counted.
+        Each tensor counts for the reader that is followed by most. An operator's tensors are loaded, each by itself, or
+        cross in its direct read, whole; the cheapest by the buses' weights is counted.
         """
         p, after = self.problem, self.tails(last)
-        channels = sorted({p.routes[HOST, d].channels[0] for d in self.devices if (HOST, d) in p.routes})
-        names = [channel.split(" ")[-1] for channel in channels]
-        if self.bypass or set(weights) != set(names):
-            raise Refused(
-                "a lemma of rule 'bus' has not one multiplier for each bus, or host tensors can avoid the buses"
-            )
-        of = dict(zip(channels, multipliers([weights[name] for name in names], len(names)), strict=True))
-        on_bus = [(d, of[p.routes[HOST, d].channels[0]]) for d in self.devices if (HOST, d) in p.routes]
+        names = sorted({p.devices[d]["bus"] for d in self.on_bus})
+        if self.bypass or sorted(weights) != names:
+            raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
+        of = dict(zip(names, multipliers([weights[name] for name in names], len(names)), strict=True))
+        weight = [of[p.devices[d]["bus"]] for d in self.on_bus]
         follows: dict[int, int] = {}
         for o in after:
-            if not any(p.shares[d] and p.times(o, d) for d in self.devices) and p.host_inputs[o]:
-                modes = [ns for d, _ in on_bus for ns in (p.normal[o][d], self._rest(o, d)) if ns is not None]
-                follows[o] = min(modes) + after[o]
-        reads: dict[int, list[int]] = defaultdict(list)
-        seen: set[int] = set()
-        for o in sorted(follows, key=lambda o: (-follows[o], o)):
-            if follows[o] >= least:
-                reads[o] = [t for t in p.host_inputs[o] if t not in seen]
-                seen.update(reads[o])
-        reads = {o: tensors for o, tensors in reads.items() if tensors}
-        total = 0
-        for o, tensors in reads.items():
-            loaded = sum(min(w * (p.copy_ns(t, HOST, d) or 0) for d, w in on_bus) for t in tensors)
-            direct = [w * (p.host_read[o][d] or 0) for d, w in on_bus if p.direct[o][d] is not None]
-            total += min([loaded, *direct])
-        return -(-total // sum(of.values())) + min((follows[o] for o in reads), default=0)
-
-    def _rest(self, o: int, d: int) -> int | None:
-        """What a kernel does after its direct read."""
-        direct, read = self.problem.direct[o][d], self.problem.host_read[o][d]
-        return None if direct is None or read is None else direct - read
+            if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):
+                # Between an operator's last byte and its end lies its time, or what its direct read leaves of it.
+                rests = [ns - (p.host_read[o][d] or 0) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
+                follows[o] = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
+        total, seen, lowest = 0, set[int](), 0
+        for o in sorted((o for o in follows if follows[o] >= least), key=lambda o: (-follows[o], o)):
+            if tensors := set(p.host_inputs[o]) - seen:
+                ways = [sum(min(w * ns for w, ns in zip(weight, self.load[t], strict=True)) for t in tensors)]
+                ways += [
+                    w * (p.host_read[o][d] or 0) for w, d in zip(weight, self.on_bus, strict=True) if p.direct[o][d]
+                ]
+                total, seen, lowest = total + min(ways), seen | tensors, follows[o]
+        return -(-total // sum(of.values())) + lowest
 
 
 def multipliers(weights: Any, count: int) -> list[int]:
@@ -219,10 +196,10 @@ def together_or_apart(neighbours: list[tuple[int, int, int]]) -> int:
     """
     ranked = sorted(neighbours, key=lambda n: -n[2])
     best = ranked[0][2]
-    for count in range(1, len(ranked) + 1):
+    for size in range(1, len(ranked) + 1):
         total = longest = 0
-        for head, work, _ in sorted(ranked[:count], key=lambda n: -n[0]):
+        for head, work, _ in sorted(ranked[:size], key=lambda n: -n[0]):
             total += work
             longest = max(longest, head + total)
-        best = min(best, max(longest, ranked[count][2] if count < len(ranked) else 0))
+        best = min(best, max(longest, ranked[size][2] if size < len(ranked) else 0))
     return best

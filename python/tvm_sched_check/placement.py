@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .document import Problem, Refused
+from .document import HOST, Problem, Refused
 
 Array = npt.NDArray[np.int64]
 NEVER = 1 << 60
@@ -39,9 +39,10 @@ class Placements:
     def _copy(self, size: int) -> Array:
         """Least time from device to device, through others where that is faster."""
         if size not in self._copies:
-            routes = [[self.problem.route(a, b) for b in self.devices] for a in self.devices]
-            matrix = np.array([[NEVER if r is None else r.ns(size) for r in row] for row in routes], np.int64)
-            np.fill_diagonal(matrix, 0)
+            matrix = np.where(np.eye(len(self.devices), dtype=bool), 0, NEVER)
+            for (a, b), route in self.problem.routes.items():
+                if a != HOST:
+                    matrix[a, b] = route.ns(size)
             for middle in self.devices:
                 matrix = np.minimum(matrix, matrix[:, middle, None] + matrix[None, middle, :])
             self._copies[size] = np.minimum(matrix, NEVER)
@@ -71,7 +72,7 @@ class Placements:
 
 
 class _Search:
-    """Is there a placement that may take less than ``ns``?"""
+    """Looks for a placement that may take less than ``ns``."""
 
     def __init__(
         self, operators: list[int], best: Array, lags: dict[tuple[int, int], Array], first: int, ns: int

@@ -38,9 +38,12 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
     schedule, _ = read(schedule_file, "tvm_sched.schedule", (1,))
     evidence, _ = read(evidence_file, "tvm_sched.evidence", (1,))
     try:
+        for name, made_for in (("schedule", schedule["problem"]), ("evidence", evidence["problem"])):
+            if made_for != digest:
+                raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}")
         choice = schedule.get("choice") or {}
-        problem = Problem(document, digest, choice)
-        latency, bound = replay(problem, schedule), bound_of(problem, evidence)
+        problem = Problem(document, choice)
+        latency, bound = replay(problem, schedule), bound_of(problem, evidence["lemmas"])
         certificate = schedule.get("certificate") or {"latency_ns": latency, "lower_bound_ns": 0}
         certified, claimed = certificate["lower_bound_ns"], certificate["latency_ns"]
         of = None if "variants" not in document else choice
