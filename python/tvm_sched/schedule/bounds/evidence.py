@@ -94,8 +94,8 @@ def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evide
     """
     if problem.costs.concurrency is not None:
         raise InputError(
-            f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take together "
-            "(costs.concurrency); lemmas are of devices that run one operator at a time"
+            f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "
+            "together (costs.concurrency); lemmas are of devices that run one operator at a time"
         )
     certified = lower_bound(problem)
     if problem.variants is not None:
