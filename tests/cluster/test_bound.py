@@ -21,7 +21,7 @@ from tvm_sched.cluster.verifier import placement_violations
 
 
 def placement_on(cluster, service, gpu_of):
-    """The placement with each operator on a GPU, over fibres 0, 1, ... of the one link; None if stages wait for each other."""
+    """The placement with each operator on a GPU, over fibres 0, 1, ...; None if stages wait for each other."""
     gpus = dict.fromkeys(gpu_of.values())
     before = {gpu: set() for gpu in gpus}
     for edge in service.all_edges:

@@ -107,7 +107,7 @@ def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evide
     recorder = _Recorder(_WithoutRegions(problem) if many else Relaxation(problem))
     found = [recorder.critical_path(), recorder.bus(), *recorder.device_work()]
     best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
-    return Evidence(problem.digest, certified, best.name, recorder.lemmas_for(best, min(best.ns, certified.ns)))
+    return Evidence(problem.digest, certified, best.name, recorder.lemmas_for(best))
 
 
 class _WithoutRegions(Relaxation):
@@ -130,8 +130,8 @@ class _Whole:
 
     @property
     def ns(self) -> int:
-        """What is claimed: as in certificates, less what rounding may have added."""
-        return math.floor(self.value * (1 - MARGIN))
+        """What is claimed."""
+        return _up(self.value)
 
 
 @dataclass
@@ -184,7 +184,7 @@ class _Recorder:
     def _names(self, operators: Iterable[int]) -> list[str]:
         return [self.relaxation.problem.graph.operators[o].name for o in operators]
 
-    def lemmas_for(self, whole: _Whole, ns: int) -> list[dict[str, Any]]:
+    def lemmas_for(self, whole: _Whole) -> list[dict[str, Any]]:
         """The lemmas that an argument needs, in order, with its own last."""
         self._walk(whole.heads)
         reasons = self._reasons() if self.used_spans else []
@@ -203,7 +203,7 @@ class _Recorder:
             first, last = self._names(self.relaxation.spans[i][:2])
             if (reason := reasons[i]) is not None:
                 lemmas.append({**reason, "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
-        return [*lemmas, {**whole.lemma, "ns": ns}]
+        return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
     @cached_property
     def _members(self) -> dict[tuple[int, int], list[int]]:
