@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .inputs import ProblemFile, ScheduleFile
+from .inputs import ProblemFile, ScheduleFile, check_directory
 from .output import FAILURE, Output
 
 if TYPE_CHECKING:
@@ -42,6 +42,15 @@ def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path
     out.wrote(path, "evidence")
     of = "" if problem.variants is None else " for the ways chosen (the certificate's holds for every choice)"
     out.say(f"the certificate claims {found.certified.ns} ns, this evidence proves {found.proved_ns} ns{of}")
+
+
+def check_folder(folder: Path | None) -> None:
+    """Refuse a folder that cannot be made, before the long work begins."""
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--evidence {folder}: that is a file; give a folder")
+    check_directory("--evidence", folder if folder.is_dir() else folder.parent)
 
 
 def store_all(

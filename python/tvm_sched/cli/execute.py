@@ -14,7 +14,7 @@ from ..caching import without_caches
 from ..errors import InputError
 from ..file_cache import compiled_models
 from .compile_cache import Made, compilation_key, keep, restore
-from .evidence import EvidenceFolder, store_all
+from .evidence import EvidenceFolder, check_folder, store_all
 from .inputs import (
     CostsName,
     Graph,
@@ -123,6 +123,7 @@ def compile_model(
     if parameters not in ("auto", "embed", "file"):
         raise InputError(f"--parameters {parameters}: allowed are auto, embed and file")
     check_outputs({"--output": (output, LIBRARY), "--report": (report, HTML)}, [model])
+    check_folder(evidence)
     given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
