@@ -7,8 +7,8 @@ stands between start and end of the run and is the bound.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from .document import HOST, Problem, Refused, count
 from .placement import Placements
@@ -29,6 +29,17 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]]) -> int:
     if "first" in lemmas[-1] or "last" in lemmas[-1]:
         raise Refused("the last lemma is not about the whole run")
     return int(lemmas[-1]["ns"])
+
+
+Times = Mapping[int, int]
+
+
+class Side(NamedTuple):
+    """Least times before operators, or after them: on any device, and on one that runs no seed; the number of seeds."""
+
+    anywhere: Times
+    elsewhere: Times
+    seeds: int
 
 
 class Derivation:
@@ -66,9 +77,22 @@ class Derivation:
             raise Refused(f"a lemma of rule {rule!r} names an operator that is not on a way between its ends")
         if rule == "turns":
             return self.turns(sorted(self.shortest[o] for o in operators), start, after, operators)
-        if rule == "work" and lemma["by"] in ("start", "end"):
-            early = start if lemma["by"] == "start" else {o: end[o] - self.shortest[o] for o in operators}
-            return self.work(operators, early, after, lemma["multipliers"], lemma["by"] == "start")
+        if rule == "work" and lemma["by"] in (("start", "end", "ramp") if first is last is None else ("start", "end")):
+            early, late, by = start, after, lemma["by"]
+            if by == "end":
+                early = {o: end[o] - self.shortest[o] for o in operators}
+            sides = Side(early, early, 0), Side(late, late, 0)
+            if by == "ramp":
+                sides = (
+                    self.ramp(self.problem.order, self.problem.before, start, end),
+                    self.ramp(
+                        self.problem.order[::-1],
+                        self.problem.after,
+                        after,
+                        {o: self.shortest[o] + after[o] for o in after},
+                    ),
+                )
+            return self.work(operators, sides, multipliers(lemma["multipliers"], len(self.devices)), by == "end")
         raise Refused(f"there is no rule {rule!r} between these ends")
 
     def heads(self, first: int | None) -> tuple[dict[int, int], dict[int, int]]:
@@ -119,35 +143,47 @@ class Derivation:
         return after
 
     def between(self, p: int, o: int) -> int:
-        """Least time of the copies from an operator to its reader, where these are on different devices."""
-        return max(self.copy[t] for t in self.problem.outputs[p] if t in self.problem.inputs[o])
+        """Least time of the copies from an operator to its reader, where these are on different devices; else 0."""
+        return max((self.copy[t] for t in self.problem.outputs[p] if t in self.problem.inputs[o]), default=0)
 
-    def work(
-        self, operators: Iterable[int], early: Mapping[int, int], after: Mapping[int, int], weights: Any, by_start: bool
-    ) -> int:
+    def ramp(self, order: list[int], beside: list[list[int]], reached: Times, passed: Times) -> Side:
+        """Heads, or tails, on devices that run no seed: an operator without neighbours ``beside`` it.
+
+        There a copy lies on each way to the seeds: each neighbour runs on the same device, or has ``passed`` before a copy.
+        """
+        elsewhere = dict[int, int]()
+        for o in order:
+            seen = [
+                (elsewhere[b], self.shortest[b], passed[b] + max(self.between(b, o), self.between(o, b)))
+                for b in beside[o]
+            ]
+            ways = [min(head + work, apart) for head, work, apart in seen]
+            elsewhere[o] = max(reached[o], together_or_apart(seen), *ways) if seen else NEVER
+        return Side(reached, elsewhere, sum(not each for each in beside))
+
+    def work(self, operators: set[int], sides: tuple[Side, Side], weights: list[int], by_end: bool) -> int:
         """A device that runs some of the operators has time for them from the first's start to the last's tail.
 
-        Devices have different first and different last ones, so that the sum over devices, by weight, of heads and tails is
-        no less than that of the least ones, the heaviest device having the least. Idle devices lift it if anything, as long
-        as it is no less than the largest head and tail counted. By ``end``, an operator counts with its shortest time before
-        its end, whenever it started.
+        Devices have different first and different last ones, or the seeds, so that the sum over devices, by weight, of heads
+        and tails is no less than that of the least ones, the heaviest device having the least. Idle devices lift it if
+        anything, as long as it is no less than the largest head and tail counted. By ``end``, an operator counts with its
+        shortest time before its end, whenever it started.
         """
-        weights = multipliers(weights, len(self.devices))
-        total = 0
+        total, most = 0, 0
         for o in operators:
             on = [d for d in self.devices if self.best[o][d] < NEVER]
-            total += min(weights[d] * (self.best[o][d] if by_start else self.shortest[o]) for d in on)
-        sides = [sorted(side[o] for o in operators)[: len(weights)] for side in (early, after)]
+            total += min(weights[d] * (self.shortest[o] if by_end else self.best[o][d]) for d in on)
         for side in sides:
-            ranked = zip(sorted(weights, reverse=True), side + [side[-1]] * len(weights), strict=False)
-            total += sum(weight * ns for weight, ns in ranked)
-        if total < sum(weights) * (sides[0][-1] + sides[1][-1]):
+            counted = [min(side.anywhere[o] for o in operators)] * min(side.seeds, len(weights))
+            counted += sorted(ns for o in operators if (ns := side.elsewhere[o]) < NEVER)[: len(weights) - len(counted)]
+            counted += [counted[-1]] * (len(weights) - len(counted))
+            total += sum(weight * ns for weight, ns in zip(sorted(weights, reverse=True), counted, strict=True))
+            most += counted[-1]
+        if total < sum(weights) * most:
             raise Refused("a lemma of rule 'work' counts more for devices that may be idle than it proves")
         return -(-total // sum(weights))
 
-    def turns(
-        self, shortest: list[int], start: Mapping[int, int], after: Mapping[int, int], operators: Iterable[int]
-    ) -> int:
+    def turns(self, shortest: list[int], start: Times, after: Times, operators: set[int]) -> int:
         """Of more than k operators for each device some device runs k + 1, one after another."""
         rounds = (len(shortest) - 1) // len(self.devices) + 1
         return min(start[o] for o in operators) + sum(shortest[:rounds]) + min(after[o] for o in operators)

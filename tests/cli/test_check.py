@@ -66,3 +66,12 @@ def test_a_file_where_the_folder_should_be(fails, model_file, tmp_path):
     message = fails(2, "compile", model_file, "-t", "cpu2", "-o", tmp_path / "m.so", "--evidence", model_file)
     assert "--evidence" in message
     assert not (tmp_path / "m.so").exists()
+
+
+def test_explain_tells_each_bound_and_what_the_strongest_rests_on(run, files):
+    told = run("explain", *files[:2], "--json").json["lines"]
+    evidence = json.loads(files[2].read_text())
+    assert f"({evidence['certified_by']})" in told[1]
+    assert [line.split(":")[0] for line in told[2:5]] == ["  by critical path", "  by device work", "  by bus"]
+    assert told[5].startswith("Why")
+    assert sum("pass at least" in line or "cannot end before" in line for line in told) == len(evidence["lemmas"]) - 1

@@ -121,6 +121,7 @@ command(
     ),
 )(schedule.simulate)
 command(app, "verify", ("tvm-sched verify problem.json schedule.json --json",))(schedule.verify)
+command(app, "explain", ("tvm-sched explain problem.json schedule.json",))(evidence.explain)
 command(app, "check", ("tvm-sched check problem.json schedule.json evidence.json",))(evidence.check)
 command(
     app,

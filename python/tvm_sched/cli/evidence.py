@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .inputs import ProblemFile, ScheduleFile, check_directory
+from .inputs import ProblemFile, ScheduleFile, check_directory, load_schedule
 from .output import FAILURE, Output
 
 if TYPE_CHECKING:
@@ -69,6 +69,17 @@ def store_all(
         schedule.save(own / "schedule.json")
         store_evidence(out, problem, schedule, own / "evidence.json")
     return {"evidence": str(folder)}
+
+
+def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile) -> None:
+    """Say in words why no schedule can be much faster: which argument, which path, buses or operators it rests on."""
+    from ..problem import Problem
+    from ..report.explanation import explain as sentences
+
+    made = Problem.load(problem_file)
+    told = sentences(made, load_schedule(made, schedule_file))
+    out.show(*(escape(line) for line in told))
+    out.result({"lines": told})
 
 
 def check(

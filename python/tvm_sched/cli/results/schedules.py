@@ -137,6 +137,12 @@ class Verified(Result, frozen=True):
     violations: list[Violation]
 
 
+class Explained(Result, frozen=True):
+    """``explain``: sentences."""
+
+    lines: list[str]
+
+
 class Checked(Result, frozen=True):
     """``check``: what was replayed and proved, and what the certificate says."""
 

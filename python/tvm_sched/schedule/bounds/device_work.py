@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .heads_and_tails import Side, between_ends, device_weights
 from .ramp import before, behind
-from .region_work import WORK, WORK_BEFORE_ENDS, Argument
+from .region_work import WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument
 from .relaxation import Relaxation
 
 Array = npt.NDArray[np.float64]
@@ -17,20 +17,17 @@ Array = npt.NDArray[np.float64]
 
 def device_work_bound(relaxation: Relaxation) -> float:
     """Operators that start late and must be followed by much fill the devices between these two."""
-    start, after = before(relaxation), behind(relaxation)
-    ramps = 0.0
-    for busy in relaxation.busy:
-        weights = device_weights(busy)
-        ramps = max(ramps, between_ends(_weighed(busy, weights), start, after, weights).ns)
-    return max(ramps, *(argument.held.ns for argument in level_work(relaxation)))
+    return max(argument.held.ns for argument in work_arguments(relaxation))
 
 
-def level_work(relaxation: Relaxation) -> Iterator[Argument]:
-    """The arguments that take all devices as alike at both ends of the run: none waits for copies there."""
+def work_arguments(relaxation: Relaxation) -> Iterator[Argument]:
+    """All devices as alike at both ends of the run; then such as wait there for copies."""
     start, after = Side.level(relaxation.start), Side.level(relaxation.after)
     for busy in relaxation.busy:
         weights = device_weights(busy)
         yield Argument(WORK, between_ends(_weighed(busy, weights), start, after, weights), weights)
+        ramps = between_ends(_weighed(busy, weights), before(relaxation), behind(relaxation), weights)
+        yield Argument(WORK_ON_RAMPS, ramps, weights)
     if relaxation.work.exclusive:  # where operators run together one need not be busy all the time until its end
         # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
         # device or mode lets it start before; then no more than its shortest time may be counted.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ from ...files import encode_document, write_atomically
 from ...problem import Problem
 from . import MARGIN, Bound, lower_bound
 from .bus import bus_bound
-from .device_work import level_work
+from .device_work import work_arguments
 from .dominators import joins
-from .region_work import TURNS, WIDEST, WORK, Argument, Region, Spans
+from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
 from .regions import MOST_DEVICES, Span, decided
 from .relaxation import Relaxation
 
@@ -46,6 +46,9 @@ class Evidence(NamedTuple):
         See ``docs/formats/evidence.md``.
     choice : mapping of str to str, optional
         Of a problem with variants: the ways for which the lemmas hold, by group, where these are not the graph's.
+    through : sequence of str
+        Operators on which the last argument rests, for people: of a critical path those that it passes, in order; else
+        the readers, or the operators that fill the devices.
     """
 
     problem: str
@@ -53,6 +56,7 @@ class Evidence(NamedTuple):
     argument: str
     lemmas: list[dict[str, Any]]
     choice: Mapping[str, str] | None = None
+    through: Sequence[str] = ()
 
     @property
     def proved_ns(self) -> int:
@@ -77,8 +81,8 @@ class Evidence(NamedTuple):
 def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evidence:
     """What the lower bound of a problem rests on.
 
-    The simplest argument that attains the bound; where the bound needs one that lemmas do not know (devices that wait for
-    copies at both ends of a run, regions on more than `MOST_DEVICES` devices), the strongest of those that they know.
+    The simplest argument that attains the bound; where the bound needs one that lemmas do not know (regions on more than
+    `MOST_DEVICES` devices), the strongest of those that they know.
 
     Parameters
     ----------
@@ -107,7 +111,8 @@ def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evide
     recorder = _Recorder(_WithoutRegions(problem) if many else Relaxation(problem))
     found = [recorder.critical_path(), recorder.bus(), *recorder.device_work()]
     best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
-    return Evidence(problem.digest, certified, best.name, recorder.lemmas_for(best))
+    lemmas = recorder.lemmas_for(best)
+    return Evidence(problem.digest, certified, best.name, lemmas, through=recorder.through(best))
 
 
 class _WithoutRegions(Relaxation):
@@ -141,6 +146,7 @@ class _Recorder:
     relaxation: Relaxation
     used_spans: set[int] = field(default_factory=set)
     bus_heads: set[int] = field(default_factory=set)
+    walked: set[tuple[str, int]] = field(default_factory=set)
 
     def critical_path(self) -> _Whole:
         """The operator with the longest head and tail."""
@@ -166,10 +172,12 @@ class _Recorder:
     def device_work(self) -> list[_Whole]:
         """Work between heads and tails."""
         found = []
-        for argument in level_work(self.relaxation):
+        for argument in work_arguments(self.relaxation):
             operators = argument.held.operators.tolist()
-            head = "start" if argument.rule == WORK else "end"
-            needs = tuple((side, o) for o in operators for side in (head, "after"))
+            heads = {WORK: ["start"], WORK_BEFORE_ENDS: ["end"], WORK_ON_RAMPS: ["start", "end"]}[argument.rule]
+            # How long devices wait for copies depends on the heads and tails of all operators in between.
+            on = range(len(self.relaxation.shortest)) if argument.rule == WORK_ON_RAMPS else operators
+            needs = tuple((side, o) for o in on for side in (*heads, "after"))
             lemma = self._work_lemma(argument, operators)
             found.append(_Whole("device work", argument.held.ns if operators else 0.0, lemma, needs))
         return found
@@ -178,7 +186,7 @@ class _Recorder:
         names = self._names(operators)
         if argument.rule == TURNS:
             return {"rule": "turns", "operators": names}
-        by = "start" if argument.rule == WORK else "end"
+        by = {WORK: "start", WORK_BEFORE_ENDS: "end", WORK_ON_RAMPS: "ramp"}[argument.rule]
         return {"rule": "work", "by": by, "operators": names, "multipliers": _integers(argument.weights.tolist())}
 
     def _names(self, operators: Iterable[int]) -> list[str]:
@@ -204,6 +212,15 @@ class _Recorder:
             if (reason := reasons[i]) is not None:
                 lemmas.append({**reason, "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
+
+    def through(self, whole: _Whole) -> list[str]:
+        """Names of the operators on which an argument rests."""
+        if whole.lemma["rule"] == "work":
+            return list(whole.lemma["operators"])
+        if whole.lemma["rule"] == "bus":
+            return self._names(o for _, o in whole.heads)
+        place = {o: i for i, o in enumerate(self.relaxation.problem.graph.index.order)}
+        return self._names(sorted({o for _, o in self.walked}, key=place.__getitem__))
 
     @cached_property
     def _members(self) -> dict[tuple[int, int], list[int]]:
@@ -237,11 +254,12 @@ class _Recorder:
     def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
         """Note the spans, and the ends by buses, on which some heads and tails rest."""
         steps = {"end": self._before_end, "start": self._before_start, "after": self._behind}
-        stack, seen = list(needed), set(needed)
+        stack = list(needed)
+        self.walked.update(needed)
         while stack:
             what, o = stack.pop()
-            more = [each for each in steps[what](o) if each not in seen]
-            seen.update(more)
+            more = [each for each in steps[what](o) if each not in self.walked]
+            self.walked.update(more)
             stack += more
 
     def _before_end(self, o: int) -> list[tuple[str, int]]:

@@ -25,8 +25,8 @@ EFFORT = 6_400_000
 nested regions the inner count again in the outer."""
 
 
-WORK, WORK_BEFORE_ENDS, TURNS = "work", "work before ends", "turns"
-"""Arguments of `Region.arguments`."""
+WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, TURNS = "work", "work before ends", "work on ramps", "turns"
+"""What an `Argument` may be; that on ramps is of whole runs alone."""
 
 
 class Argument(NamedTuple):
