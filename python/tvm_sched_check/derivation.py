@@ -65,34 +65,25 @@ class Derivation:
         """Nanoseconds that a rule proves; the methods below say why."""
         if rule == "bus" and first is None:
             return self.bus(last, lemma["least"], lemma["multipliers"])
-        start, end = self.heads(first)
-        after = self.tails(last)
+        (start, end), after = self.heads(first), self.tails(last)
+        between = [o for o in self.problem.order if o in end and o in after]
+        operators = {self.problem.o[name] for name in lemma.get("operators", [])}
+        if (first is not None and not between) or not operators <= set(between) or (rule != "path" and not operators):
+            raise Refused(f"rule {rule!r}: no way leads from its first to its last operator, or one named is on none")
         if rule == "path":
-            return max((end[o] + after[o] for o in end if o in after), default=0)
+            return max((end[o] + after[o] for o in between), default=0)
         if rule == "placement" and first is not None and last is not None:
-            between = [o for o in self.problem.order if o in end and o in after]
-            return self.placements.least(first, between, {self.problem.o[n] for n in lemma["operators"]}, lemma["ns"])
-        operators = {self.problem.o[name] for name in lemma["operators"]}
-        if not operators or not all(o in end and o in after for o in operators):
-            raise Refused(f"a lemma of rule {rule!r} names an operator that is not on a way between its ends")
+            return self.placements.least(first, between, operators, lemma["ns"])
         if rule == "turns":
             return self.turns(sorted(self.shortest[o] for o in operators), start, after, operators)
         if rule == "work" and lemma["by"] in (("start", "end", "ramp") if first is last is None else ("start", "end")):
-            early, late, by = start, after, lemma["by"]
-            if by == "end":
-                early = {o: end[o] - self.shortest[o] for o in operators}
-            sides = Side(early, early, 0), Side(late, late, 0)
-            if by == "ramp":
-                sides = (
-                    self.ramp(self.problem.order, self.problem.before, start, end),
-                    self.ramp(
-                        self.problem.order[::-1],
-                        self.problem.after,
-                        after,
-                        {o: self.shortest[o] + after[o] for o in after},
-                    ),
-                )
-            return self.work(operators, sides, multipliers(lemma["multipliers"], len(self.devices)), by == "end")
+            weights, by_end = multipliers(lemma["multipliers"], len(self.devices)), lemma["by"] == "end"
+            early = {o: end[o] - self.shortest[o] for o in operators} if by_end else start
+            sides = Side(early, early, 0), Side(after, after, 0)
+            if lemma["by"] == "ramp":
+                p, passed = self.problem, {o: self.shortest[o] + after[o] for o in after}
+                sides = self.ramp(p.order, p.before, start, end), self.ramp(p.order[::-1], p.after, after, passed)
+            return self.work(operators, sides, weights, by_end)
         raise Refused(f"there is no rule {rule!r} between these ends")
 
     def heads(self, first: int | None) -> tuple[dict[int, int], dict[int, int]]:

@@ -235,6 +235,19 @@ def test_devices_that_wait_for_copies_by_hand(folder):
             files.check(folder)
 
 
+@pytest.mark.parametrize(("first", "last"), [("a", "b"), ("join", "source"), ("a", "a")])
+@pytest.mark.parametrize("rule", ["path", "placement", "turns", "work"])
+def test_nothing_follows_between_operators_that_do_not_wait_for_each_other(folder, first, last, rule):
+    """Not even that none of them ends before the other one has ended, which 0 ns would say."""
+    problem = fan(10)
+    files = files_of(problem, solve(problem, "single"))
+    lemma = {"rule": rule, "first": first, "last": last, "ns": 0, "by": "start", "multipliers": [1, 1]}
+    for operators in ([], [last]):
+        files.evidence["lemmas"] = [lemma | {"operators": operators}, {"rule": "path", "ns": 1}]
+        with pytest.raises(Refused, match="no way leads"):
+            files.check(folder)
+
+
 def test_lemmas_may_not_use_those_behind_them(folder):
     problem = fan(10)
     files = files_of(problem, solve(problem, "single"))
