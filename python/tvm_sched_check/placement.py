@@ -142,12 +142,17 @@ class _Search:
         return False
 
     def _forced(self, last: int) -> int:
-        """End of the region by the operators so far on the device of the last one: they run one after another."""
+        """End of the region by the operators so far on the device of the last one: they run one after another.
+
+        Those with at least some start and at least some tail take that start, their work and that tail.
+        """
         d, longest = self.place[last], 0
-        here = [k for k in range(last + 1) if self.place[k] == d]
-        work, follows = 0, NEVER
-        for k in sorted(here, key=lambda k: -self.start[k]):
-            work += self.time[k][d]
-            follows = min(follows, self.tail[k][d])
-            longest = max(longest, self.start[k] + work + follows)
+        here = [(self.start[k], self.time[k][d], self.tail[k][d]) for k in range(last + 1) if self.place[k] == d]
+        here.sort(reverse=True)
+        for tail in {tail for _, _, tail in here}:
+            work = 0
+            for start, time, follows in here:
+                if follows >= tail:
+                    work += time
+                    longest = max(longest, start + work + tail)
         return longest
