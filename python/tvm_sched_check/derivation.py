@@ -96,10 +96,8 @@ class Derivation:
                 continue
             start[o] = max((end[b] for b in before), default=0)
             if first is None and len(before) > 1:
-                start[o] = max(
-                    start[o],
-                    together_or_apart([(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in before]),
-                )
+                seen = [(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in before]
+                start[o] = max(start[o], together_or_apart(seen))
             end[o] = start[o] + self.shortest[o]
             if first is None:
                 end[o], start[o] = self._arriving(o, start[o])

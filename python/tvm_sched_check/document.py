@@ -48,9 +48,7 @@ class Problem:
     def __init__(self, document: dict[str, Any], choice: dict[str, str]) -> None:
         graph, costs = document["graph"], document["costs"]
         if costs.get("concurrency") is not None:
-            raise Refused(
-                "the costs say how long operators take together (costs.concurrency); that is not covered here"
-            )
+            raise Refused("operators that run together on a device (costs.concurrency) are not covered by this checker")
         rows = list(zip(graph["operators"], costs["operator_ns"], costs["direct_ns"], strict=True))
         rows, tensors = _chosen(rows, list(graph["tensors"]), document.get("variants"), choice)
         operators, self.devices = [row[0] for row in rows], document["topology"]["devices"]
@@ -77,12 +75,9 @@ class Problem:
         for p, o in ((p, o) for o, before in enumerate(self.before) for p in before):
             self.after[p].append(o)
         for o, name in enumerate(self.operator_names):
-            wrong = [
-                r is None or not self.host_inputs[o] or n < r
-                for n, r in zip(self.direct[o], self.host_read[o], strict=True)
-                if n
-            ]
-            if len(self.normal[o]) != len(self.devices) or any(wrong) or not any(self.normal[o] + self.direct[o]):
+            read = zip(self.direct[o], self.host_read[o], strict=True)
+            wrong = [n for n, r in read if n and (r is None or not self.host_inputs[o] or n < r)]
+            if len(self.normal[o]) != len(self.devices) or wrong or not any(self.normal[o] + self.direct[o]):
                 raise Refused(f"operator {name!r} can run nowhere, or has a direct access that is faster than its bus")
         try:
             self.order = list(TopologicalSorter(dict(enumerate(self.before))).static_order())

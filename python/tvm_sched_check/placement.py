@@ -10,6 +10,7 @@ import numpy.typing as npt
 from .document import HOST, Problem, Refused
 
 Array = npt.NDArray[np.int64]
+Lags = dict[tuple[int, int], Array]
 NEVER = 1 << 60
 NODES = 1_000_000
 
@@ -27,9 +28,8 @@ class Placements:
         """``ns`` if no placement of the decided operators takes less, else 0. ``between`` is in order, the last included."""
         if between[-1] not in decided:
             raise Refused("a lemma of rule 'placement' does not name its last operator")
-        search = _Search(
-            [o for o in between if o in decided], self.best, self._lags(first, between, decided), first, ns
-        )
+        chosen = [o for o in between if o in decided]
+        search = _Search(chosen, self.best[chosen], self._lags(first, between, decided), first, ns)
         if search.key not in self._known:
             search.nodes = self.nodes
             self._known[search.key] = search.run()
@@ -48,7 +48,7 @@ class Placements:
             self._copies[size] = np.minimum(matrix, NEVER)
         return self._copies[size]
 
-    def _lags(self, first: int, between: list[int], decided: set[int]) -> dict[tuple[int, int], Array]:
+    def _lags(self, first: int, between: list[int], decided: set[int]) -> Lags:
         """Least time from the end of a decided operator to the start of another one, by the devices of both.
 
         Operators that are not decided run between their neighbours on the best device, and disturb nobody.
@@ -74,33 +74,24 @@ class Placements:
 class _Search:
     """Looks for a placement that may take less than ``ns``."""
 
-    def __init__(
-        self, operators: list[int], best: Array, lags: dict[tuple[int, int], Array], first: int, ns: int
-    ) -> None:
-        number = {first: -1} | {o: i for i, o in enumerate(operators)}
+    def __init__(self, operators: list[int], times: Array, lags: Lags, first: int, ns: int) -> None:
         self.ns, self.count, self.nodes = ns, len(operators), 0
-        times = best[operators]
-        edges = {(number[a], number[b]): lag for (a, b), lag in sorted(lags.items())}
-        self.key = (
-            ns,
-            times.tobytes(),
-            tuple((ends, lag.tobytes()) for ends, lag in sorted(edges.items(), key=lambda e: e[0])),
-        )
+        number = {first: -1} | {o: i for i, o in enumerate(operators)}
+        edges = {(number[a], number[b]): lag for (a, b), lag in lags.items()}
+        self.key = ns, times.tobytes(), *((ends, edges[ends].tobytes()) for ends in sorted(edges))
         self.devices = range(times.shape[1])
-        self.time = times.tolist()
+        # In all lists below the last entry, -1, is that of the operator before the region, which has ended at 0.
+        self.time = [*times.tolist(), [0] * len(self.devices)]
         self.before = [[(a, edges[a, i].tolist()) for a in range(-1, i) if (a, i) in edges] for i in range(self.count)]
-        tails = np.zeros(
-            (self.count + 1, times.shape[1]), np.int64
-        )  # the last row is that of the operator before the region
+        tails = np.zeros((self.count + 1, times.shape[1]), np.int64)
         for (a, b), lag in sorted(edges.items(), key=lambda e: -e[0][1]):
             tails[a] = np.maximum(tails[a], np.minimum((lag + times[b] + tails[b]).min(axis=1), NEVER))
         self.tail = tails.tolist()
-        self.twin = [
-            next(a for a in range(b + 1) if a == b or self._are_twins(a, b, times, edges)) for b in self.devices
-        ]
-        self.place, self.start = [0] * self.count + [0], [0] * self.count
+        twins = [[a for a in range(b) if self._are_twins(a, b, times, edges)] for b in self.devices]
+        self.twin = [min(same, default=b) for b, same in enumerate(twins)]
+        self.place, self.start = [0] * (self.count + 1), [0] * (self.count + 1)
 
-    def _are_twins(self, a: int, b: int, times: Array, edges: dict[tuple[int, int], Array]) -> bool:
+    def _are_twins(self, a: int, b: int, times: Array, edges: Lags) -> bool:
         """Whether two devices could change names."""
         names = list(self.devices)
         names[a], names[b] = b, a
@@ -128,11 +119,8 @@ class _Search:
             if self.nodes < 0:
                 raise Refused(f"more than {NODES} placements to look at")
             self.place[i] = d
-            ends = (
-                (0 if a < 0 else self.start[a] + self.time[a][self.place[a]]) + lag[self.place[a]][d]
-                for a, lag in self.before[i]
-            )
-            self.start[i] = max(ends, default=0)
+            ends = ((self.start[a] + self.time[a][self.place[a]], lag[self.place[a]][d]) for a, lag in self.before[i])
+            self.start[i] = max((end + lag for end, lag in ends), default=0)
             if self._forced(i) < self.ns:
                 used[d] += 1
                 found = self._less(i + 1, used)
