@@ -27,8 +27,8 @@ from .relaxation import Relaxation
 
 FORMAT, VERSION = "tvm_sched.evidence", 1
 
-_SCALE = 1 << 40
-"""Multipliers are stored as integers of about this size."""
+_SCALE = 1 << 60
+"""Multipliers are stored as integers up to this one, so that even small ones are exact enough for `MARGIN`."""
 
 
 class Evidence(NamedTuple):
@@ -60,7 +60,7 @@ class Evidence(NamedTuple):
 
     @property
     def proved_ns(self) -> int:
-        """The bound that the lemmas prove; below the certified one where that needs an argument they do not know."""
+        """What the lemmas prove: less than what is certified where that needs an argument that they do not know."""
         return int(self.lemmas[-1]["ns"])
 
     def to_json(self) -> bytes:
@@ -147,6 +147,7 @@ class _Recorder:
     used_spans: set[int] = field(default_factory=set)
     bus_heads: set[int] = field(default_factory=set)
     walked: set[tuple[str, int]] = field(default_factory=set)
+    arguments: dict[bytes, Argument] = field(default_factory=dict)
 
     def critical_path(self) -> _Whole:
         """The operator with the longest head and tail."""
@@ -195,11 +196,13 @@ class _Recorder:
     def lemmas_for(self, whole: _Whole) -> list[dict[str, Any]]:
         """The lemmas that an argument needs, in order, with its own last."""
         self._walk(whole.heads)
-        reasons = self._reasons() if self.used_spans else []
-        for i in sorted(self.used_spans, reverse=True):
-            reason = reasons[i]
-            if reason is None or reason["rule"] != "placement":
-                self.used_spans |= self._inside(i)
+        reasons: dict[int, dict[str, Any] | None] = {}
+        stack = list(self.used_spans)
+        while stack:
+            i = stack.pop()
+            if i not in reasons:
+                reason = reasons[i] = self._reason(i)
+                stack += [] if reason and reason["rule"] == "placement" else self._inside(i)
         lemmas = []
         for o in sorted(self.bus_heads):
             own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
@@ -207,9 +210,9 @@ class _Recorder:
             least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
             claim = _up(float(self.relaxation.host.ancestors_on_bus[o]))
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
-        for i in sorted(self.used_spans):
-            first, last = self._names(self.relaxation.spans[i][:2])
-            if (reason := reasons[i]) is not None:
+        for i, reason in sorted(reasons.items()):
+            if reason is not None:
+                first, last = self._names(self.relaxation.spans[i][:2])
                 lemmas.append({**reason, "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
@@ -227,29 +230,34 @@ class _Recorder:
         relaxation = self.relaxation
         return {(u, v): between for u, v, between in joins(relaxation.problem, relaxation.source, WIDEST)}
 
-    def _inside(self, i: int) -> set[int]:
-        """Spans before the ``i``-th that lie within its region."""
+    def _inside(self, i: int) -> list[int]:
+        """Other spans that lie within the region of the ``i``-th."""
         spans = self.relaxation.spans
-        last = set(self._members[spans[i].first, spans[i].last])
-        first = last | {spans[i].first}
-        return {k for k, span in enumerate(spans[:i]) if span.last in last and span.first in first}
+        members = self._members[spans[i].first, spans[i].last]
+        first = {spans[i].first, *members}
+        return [k for o in members for k in self._spans_to.get(o, ()) if k != i and spans[k].first in first]
 
-    def _reasons(self) -> list[dict[str, Any] | None]:
-        """For each span the lemma that gives it; None where the longest path through spans inside of it does."""
-        relaxation, before = self.relaxation, Spans()
-        placed = {(span.first, span.last): span.ns for span in relaxation.region_spans}
-        reasons: list[dict[str, Any] | None] = []
-        for span in relaxation.spans:
-            members = self._members[span.first, span.last]
-            if placed.get((span.first, span.last), 0.0) >= span.ns:
-                reasons.append({"rule": "placement", "operators": self._names(decided(members, relaxation.best))})
-            else:
-                region = Region(relaxation.problem, span.first, members, relaxation.work, before)
-                found = max(region.arguments(), key=lambda argument: argument.held.ns)
-                operators = [members[k] for k in found.held.operators.tolist()]
-                reasons.append(self._work_lemma(found, operators) if _reaches(found.held.ns, span.ns) else None)
-            before.add(span)
-        return reasons
+    def _reason(self, i: int) -> dict[str, Any] | None:
+        """The lemma that gives the ``i``-th span; None where the longest path through spans inside of it does."""
+        relaxation, span = self.relaxation, self.relaxation.spans[i]
+        members = self._members[span.first, span.last]
+        if self._placed.get((span.first, span.last), 0.0) >= span.ns:
+            return {"rule": "placement", "operators": self._names(decided(members, relaxation.best))}
+        inside = Spans()
+        for k in self._inside(i):
+            inside.add(relaxation.spans[k])
+        region = Region(relaxation.problem, span.first, members, relaxation.work, inside)
+        if region.key not in self.arguments:
+            self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
+        found = self.arguments[region.key]
+        if not _reaches(found.held.ns, span.ns):
+            return None
+        return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
+
+    @cached_property
+    def _placed(self) -> dict[tuple[int, int], float]:
+        """What the places of operators give, by first and last operator."""
+        return {(span.first, span.last): span.ns for span in self.relaxation.region_spans}
 
     def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
         """Note the spans, and the ends by buses, on which some heads and tails rest."""
@@ -324,4 +332,4 @@ def _up(ns: float) -> int:
 
 def _integers(weights: list[float]) -> list[int]:
     """Multipliers in the same ratios; those of equal weights are equal."""
-    return [round(weight / max(weights) * _SCALE) for weight in weights]
+    return [max(1, round(weight / max(weights) * _SCALE)) for weight in weights]
