@@ -156,8 +156,7 @@ def compile_model(
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
                 keep(cache, key, str(model), made, said)
-    stored = store_all(out, made.problems, made.schedules, evidence)
-    _tell(out, model, made, output, report, parameters, stored)
+    _tell(out, model, made, output, report, parameters, evidence)
 
 
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
@@ -176,11 +175,12 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Ma
 
 
 def _tell(
-    out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str, stored: dict[str, str]
+    out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str, evidence: Path | None
 ) -> None:
-    """Say what was made, and write the report."""
+    """Say what was made, and write the report and the evidence."""
     for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
+    stored = store_all(out, made.problems, made.schedules, evidence)
     if not any(problem.graph.operators for problem in made.problems):
         out.say(f"{model} computes nothing: a run gives back what it is given")
     if report:
