@@ -51,3 +51,11 @@ def test_costs_that_know_operators_together_have_no_lemmas():
     document["costs"]["concurrency"] = {"utilisation": [[[0.5]], [[0.5]]]}
     problem = Problem.from_json(json.dumps(document))
     assert any("What the bound rests on cannot be told" in line for line in explain(problem, solve(problem, "single")))
+
+
+def test_a_model_that_computes_nothing():
+    graph = OpGraph("empty", (), (Tensor("x", 4, "input"),), ("x",))
+    problem = Problem(graph, one_bus([[10], [10]]).topology, Costs(np.zeros((0, 1), dtype=np.int64)))
+    told = explain(problem, solve(problem, "single"))
+    assert "takes 0 s" in told[1]
+    assert not any(line.startswith("Why") for line in told)

@@ -41,7 +41,7 @@ def explain(problem: Problem, schedule: Schedule) -> list[str]:
         f"so at most {format_percent(gap)} can be saved.",
     ]
     lines += [f"  by {each.name}: {format_ns(each.ns)}{_share(each, latency)}" for each in all_bounds(problem)]
-    lines += _proof(problem, schedule, bound)
+    lines += _proof(problem, schedule, bound) if problem.graph.operators else []
     figures = lane_figures(timeline, ordered_lanes(problem.topology, [timeline]))
     if figures and latency:
         busiest = max(figures, key=lambda lane: lane.busy_ns)
