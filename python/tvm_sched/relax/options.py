@@ -63,8 +63,8 @@ class CompileOptions:
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or beside it. ``"auto"`` embeds up to `EMBED_LIMIT` bytes.
     processor : str
-        What TVM's kernels are compiled for: ``"native"``, this machine's processor; a level
-        (``"x86-64-v2"`` to ``"x86-64-v4"``), all of it; several levels with commas, or ``"portable"`` for all, kernels for each.
+        What TVM's kernels are compiled for: ``"native"``, this machine's processor; a level (``"x86-64-v2"`` to
+        ``"x86-64-v4"``), all of it; several levels with commas, or ``"portable"`` for all, kernels for each.
     threads : int, optional
         Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: all cores.
     graph : bool, optional
