@@ -22,10 +22,7 @@ struct Feature {
 };
 
 #if defined(__x86_64__)
-#define FEATURE(name)                                      \
-  {                                                        \
-    name, [] { return __builtin_cpu_supports(name) != 0; } \
-  }
+#define FEATURE(name) {name, [] { return __builtin_cpu_supports(name) != 0; }}
 // Names that clang's builtin does not know: cpuid's bits in their place, or taken as not there, so
 // that an artifact that needs one is refused.
 #if defined(__clang__)
@@ -33,10 +30,7 @@ bool Bit(unsigned leaf, unsigned bit) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(leaf, &a, &b, &c, &d) != 0 && (c >> bit & 1) != 0;
 }
-#define GNU_FEATURE(name, otherwise) \
-  {                                  \
-    name, [] { return otherwise; }   \
-  }
+#define GNU_FEATURE(name, otherwise) {name, [] { return otherwise; }}
 #else
 #define GNU_FEATURE(name, otherwise) FEATURE(name)
 #endif

@@ -107,6 +107,15 @@ def compile_model(
             "x86-64-v4). Of several levels (portable: all three), each machine runs the kernels of the highest that it has.",
         ),
     ] = "native",
+    precision: Annotated[
+        str,
+        typer.Option(
+            "--precision",
+            metavar="float32|bfloat16",
+            help="bfloat16: products and convolutions multiply bfloat16 and add float32, weights take half the memory; for "
+            "processors that have it (AVX512-BF16, AMX).",
+        ),
+    ] = "float32",
     report: ReportFile = None,
     no_cache: Annotated[
         bool,
@@ -132,7 +141,8 @@ def compile_model(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
         launch_order=launch_order, variants=variants, graph=graph, resident=resident, instances=instances,
-        processor=processor, threads=threads, parameters="external" if parameters == "file" else parameters,
+        processor=processor, precision=precision, threads=threads,
+        parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}

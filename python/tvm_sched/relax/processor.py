@@ -18,9 +18,13 @@ from ..errors import InputError
 from ..runtime.machine import check_threads
 
 NATIVE = "native"
+FLOAT32, BFLOAT16 = PRECISIONS = ("float32", "bfloat16")
 PORTABLE = "portable"
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 """The levels of x86-64's psABI: SSE4.2; AVX2; AVX-512 F, BW, CD, DQ and VL."""
+
+
+_WITH_BFLOAT16 = frozenset({"avx512bf16", "amx-bf16"})
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class _Machine:
 
     processors: tuple[str, ...] = (NATIVE,)
     threads: int = 0
+    precision: str = FLOAT32
 
 
 _HERE = _Machine()
@@ -36,7 +41,7 @@ _chosen: ContextVar[_Machine] = ContextVar("tvm_sched_machine", default=_HERE)
 
 
 @contextmanager
-def compiling_for(processor: str = NATIVE, threads: int | None = None) -> Iterator[None]:
+def compiling_for(processor: str = NATIVE, threads: int | None = None, precision: str = FLOAT32) -> Iterator[None]:
     """Compile kernels for a processor, and modules that use this many threads where loading says nothing else.
 
     Parameters
@@ -46,15 +51,18 @@ def compiling_for(processor: str = NATIVE, threads: int | None = None) -> Iterat
         kernels for each, of which those of the highest that a machine has run there.
     threads : int, optional
         Of all devices of a topology of CPUs together, at least 1.
+    precision : {"float32", "bfloat16"}
+        In which products and convolutions with weights multiply.
 
     Raises
     ------
     InputError
-        For another processor or number.
+        For another processor or number, or where the processor has no instructions for the precision.
     """
     processors = _processors(processor)
     check_threads(threads)
-    token = _chosen.set(_Machine(processors, threads or 0))
+    _check_precision(precision, processors[0])
+    token = _chosen.set(_Machine(processors, threads or 0, precision))
     try:
         with use_cores(threads):
             yield
@@ -72,6 +80,19 @@ def _processors(given: str) -> tuple[str, ...]:
         only = allowed if platform.machine() == "x86_64" else NATIVE
         raise InputError(f"processor is {given!r}; on {platform.machine()}, allowed are {only}")
     return tuple(level for level in LEVELS if level in names)
+
+
+def _check_precision(precision: str, processor: str) -> None:
+    if precision == BFLOAT16 and _WITH_BFLOAT16.isdisjoint(features_of(_target(processor))):
+        raise InputError(
+            f"precision is 'bfloat16', and the processor ({processor}) has no instructions for it (AVX512-BF16 or AMX): "
+            "oneDNN would emulate them, slower than float32; leave it out, or compile on and for a processor that has them"
+        )
+
+
+def precision() -> str:
+    """In which products and convolutions with weights multiply; their sums are float32."""
+    return _chosen.get().precision
 
 
 def threads_in_artifact() -> dict[str, int]:
