@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..runtime.machine import check_threads
 
 NATIVE = "native"
-FLOAT32, BFLOAT16 = PRECISIONS = ("float32", "bfloat16")
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PORTABLE = "portable"
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 """The levels of x86-64's psABI: SSE4.2; AVX2; AVX-512 F, BW, CD, DQ and VL."""
