@@ -76,8 +76,22 @@ def lower_bound(problem: Problem) -> Bound:
     """
     found = _known.get(problem)
     if found is None:
-        found = _known[problem] = max(all_bounds(problem), key=lambda bound: bound.ns)
+        found = _known[problem] = _in_turn(problem) or max(all_bounds(problem), key=lambda bound: bound.ns)
     return found
+
+
+def _in_turn(problem: Problem) -> Bound | None:
+    """What every schedule takes of a device alone that loads nothing and runs one operator at a time; None of others.
+
+    No other bound is above it, and all of them take seconds for thousands of operators.
+    """
+    costs = problem.costs
+    if len(problem.topology.devices) > 1 or not problem.reads_host_in_place(0):
+        return None
+    if costs.concurrency is not None or problem.variants or not problem.graph.operators:
+        return None
+    shortest = np.minimum(costs.operator_ns, costs.direct_ns)
+    return Bound(_floor(float(shortest.sum(dtype=np.float64))), "device work")
 
 
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
