@@ -212,7 +212,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "inputs": inputs,
         "output_offsets": output_offsets,
         "outputs": outputs,
-        "tensors": _array([(size, t in stays) for t, size in enumerate(index.size)]),
+        "tensors": _array([(size, t in stays, problem.is_resident(t)) for t, size in enumerate(index.size)]),
         "devices": _array([(device.memory, device.shares_host_memory) for device in problem.topology.devices]),
         "operator_ns": _array(problem.costs.operator_ns),
         "direct_ns": _array(problem.costs.direct_ns),

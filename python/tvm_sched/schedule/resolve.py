@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from ..errors import ProblemError, ScheduleError
 from ..problem import Problem
-from .schedule import Schedule
+from .indexed import ScheduleIndex
+from .schedule import Request, Schedule, weighted_mean
 
 
 def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
@@ -26,6 +31,37 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
         raise ScheduleError(str(error)) from None
     digest = chosen.digest if schedule.problem == problem.digest else schedule.problem
     return chosen, schedule.replace(problem=digest, choice={})
+
+
+def in_requests(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> list[ScheduleIndex]:
+    """What was chosen, in a run of each request.
+
+    Raises
+    ------
+    InputError
+        A request names what is no parameter of the problem.
+    ScheduleError
+        As `resolved`.
+    """
+    runs = [resolved(problem.with_resident(request.resident), schedule) for request in requests]
+    return [ScheduleIndex.of(*run) for run in runs]
+
+
+def priced(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> tuple[int, tuple[Request, ...]]:
+    """The latency of a schedule in nanoseconds, the mean over the requests; and the requests with theirs.
+
+    Without requests it is that of a run of the problem as it is.
+
+    Raises
+    ------
+    InputError, ScheduleError
+        As `in_requests`; or the schedule breaks a rule.
+    """
+    if not requests:
+        return ScheduleIndex.of(*resolved(problem, schedule)).times.latency_ns, ()
+    latencies = [run.times.latency_ns for run in in_requests(problem, schedule, requests)]
+    each = [msgspec.structs.replace(r, latency_ns=ns) for r, ns in zip(requests, latencies, strict=True)]
+    return weighted_mean(requests, latencies), tuple(each)
 
 
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:

@@ -62,6 +62,12 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, stage=1, seed=0)
         self.budget()
 
+    def part(self, count: int) -> AnytimeOptions:
+        """The options of one of several searches that share time and work."""
+        limit = TIME_LIMIT if self.time_limit is None and self.work is None else self.time_limit
+        changed = {"time_limit": limit, "work": self.work}
+        return msgspec.structs.replace(self, **{k: v / count for k, v in changed.items() if v is not None})
+
     def budget(self) -> Budget:
         """The budget, counted from now."""
         return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -58,6 +58,9 @@ class Answer(NamedTuple):
     optimal: bool
 
 
+OptionsT = TypeVar("OptionsT", bound="ProgramOptions")
+
+
 class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of schedulers that solve a mixed-integer program for each submodel.
 
@@ -94,6 +97,10 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, q=1, dominators=1, operators=1, node_limit=0, seed=0, time_limit=0, total_time_limit=0)
         if self.solver not in SOLVERS:
             raise InputError(f"solver is {self.solver!r}; {', '.join(SOLVERS)} are allowed")
+
+    def part(self: OptionsT, count: int) -> OptionsT:
+        """The options of one of several searches that share the time."""
+        return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
 
 def solver_type(name: str) -> mathopt.SolverType:

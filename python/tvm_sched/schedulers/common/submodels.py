@@ -87,7 +87,7 @@ def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -
 def submodels_of(problem: Problem, dominators: int, operators: int) -> list[list[int]]:
     """The submodels that a scheduler is to solve: those it was given (`use_submodels`), else by `split`."""
     given = _given.get()
-    return given[1] if given is not None and given[0] is problem else split(problem, dominators, operators)
+    return given[1] if given is not None and given[0].cold is problem.cold else split(problem, dominators, operators)
 
 
 def _numbered(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
