@@ -42,7 +42,8 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
   return rows;
 }
 
-/*! \brief Tensors from rows of size, stays (0 or 1), resident (0 or 1); producers from the operators' outputs. */
+/*! \brief Tensors from rows of size, stays (0 or 1), resident (0 or 1); producers from the
+ * operators' outputs. */
 std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
                                         const simulate::Rows<int32_t>& outputs) {
   const std::span<int64_t> elements = Elements("tensors", tensors);
@@ -177,9 +178,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("construct", &ProblemObj::Construct)
       .def("improve",
            [](const ProblemObj* problem, ffi::TensorView start, double memory_scale, int64_t seed,
-              int64_t goal) {
-             return ffi::ObjectRef(
-                 ffi::make_object<LocalSearchObj>(problem, start, memory_scale, seed, goal));
+              int64_t goal, ffi::Array<ffi::Any> others) {
+             return ffi::ObjectRef(ffi::make_object<LocalSearchObj>(problem, start, memory_scale,
+                                                                    seed, goal, std::move(others)));
            })
       .def("partial_schedule", [](const ProblemObj* problem, double memory_scale) {
         return ffi::ObjectRef(ffi::make_object<PartialScheduleObj>(problem, memory_scale));

@@ -22,7 +22,7 @@ from .variants import Group, Variants, all_ways
 
 FORMAT, VERSION = "tvm_sched.problem", 3
 
-MOST_WARM = 4
+MOST_WARM = 16
 """Sets of resident parameters of which a problem remembers the warm problem."""
 
 
@@ -242,7 +242,7 @@ class Problem:
         return result
 
     def load_ns(self, t: int, d: int) -> int:
-        """Time of loading host tensor ``t`` into device ``d``; 0 where that shares host memory, or the tensor is resident."""
+        """Time of loading host tensor ``t`` into device ``d``; 0 where that shares host memory, or ``t`` is resident."""
         route = self.topology.route(HOST, d)
         return 0 if route is None or self.is_resident(t) else route.nanoseconds(self.graph.index.size[t])
 

@@ -193,8 +193,13 @@ class NativeProblem(tvm_ffi.Object):
             ``choices``: rows of direct, then 0 or 1 for each device; ``choice``: the row of each operator.
             """
 
-        def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> NativeLocalSearch:
-            """A local search from a sequence until a latency of ``goal`` nanoseconds."""
+        def improve(
+            self, start: Array, memory_scale: float, seed: int, goal: int, others: Sequence[Any]
+        ) -> NativeLocalSearch:
+            """A local search from a sequence until a latency of ``goal`` nanoseconds.
+
+            ``others``: problems of other runs, each followed by its share in the mean latency that counts then.
+            """
 
         def partial_schedule(self, memory_scale: float) -> NativePartialSchedule:
             """A schedule without events; ``memory_scale`` is the share of each device's memory that may be used."""

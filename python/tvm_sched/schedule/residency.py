@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..errors import InputError
 from ..problem import Problem
@@ -57,13 +57,22 @@ def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
     InputError
         A part is not between 0 and 1, a name is no parameter, or weights are below 0 or all 0.
     """
-    mixed = not isinstance(resident, (int, float, str)) and all(isinstance(each, tuple) for each in resident)
-    given = list(resident) if mixed else [(resident, 1.0)]  # type: ignore[arg-type]
+    given = _weighted(resident)
     weights = [weight for _, weight in given]
     if not all(0 <= weight < math.inf for weight in weights) or (given and not sum(weights)):
         raise InputError(f"the weights of requests are {weights}; numbers from 0 on are allowed, not all 0")
     made = [Request(tuple(sorted(_names(problem, each))), float(weight)) for each, weight in given if weight]
     return tuple(made) if any(request.resident for request in made) else ()
+
+
+def _weighted(resident: Requests) -> list[tuple[Resident, float]]:
+    """What is resident in requests of each kind, with its weight."""
+    pairs = [] if isinstance(resident, (int, float, str)) else [each for each in resident if isinstance(each, tuple)]
+    return (
+        pairs
+        if pairs and len(pairs) == len(cast("Collection[object]", resident))
+        else [(cast("Resident", resident), 1.0)]
+    )
 
 
 def _names(problem: Problem, resident: Resident) -> Iterable[str]:

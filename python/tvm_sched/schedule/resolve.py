@@ -9,7 +9,7 @@ import msgspec
 from ..errors import ProblemError, ScheduleError
 from ..problem import Problem
 from .indexed import ScheduleIndex
-from .schedule import Request, Schedule, weighted_mean
+from .schedule import Certificate, Request, Schedule, weighted_mean
 
 
 def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
@@ -30,7 +30,19 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     except ProblemError as error:
         raise ScheduleError(str(error)) from None
     digest = chosen.digest if schedule.problem == problem.digest else schedule.problem
-    return chosen, schedule.replace(problem=digest, choice={})
+    return chosen, schedule.replace(problem=digest, choice={}, certificate=_of_chosen(schedule.certificate, chosen))
+
+
+def _of_chosen(certificate: Certificate | None, chosen: Problem) -> Certificate | None:
+    """The certificate, whose requests name no parameters of ways that were not chosen."""
+    if certificate is None or not certificate.requests:
+        return certificate
+    there = chosen.graph.index.tensor_id.keys()
+    requests = tuple(
+        msgspec.structs.replace(r, resident=tuple(name for name in r.resident if name in there))
+        for r in certificate.requests
+    )
+    return msgspec.structs.replace(certificate, requests=requests)
 
 
 def in_requests(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> list[ScheduleIndex]:

@@ -12,7 +12,7 @@ from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress
 from ..registry import Method, Methods
-from ..schedule import Certificate, Request, Requests, Schedule, priced, requests_of
+from ..schedule import Certificate, Request, Schedule, priced
 from ..schedule._compiled import compiled
 from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
@@ -48,7 +48,7 @@ def solve(
     options: Mapping[str, Any] | msgspec.Struct | None = None,
     progress: Progress | None = None,
     submodels: Sequence[Sequence[str]] | None = None,
-    resident: Requests | None = None,
+    requests: Sequence[Request] | None = None,
 ) -> Schedule:
     """Schedule a problem, check the answer and add its certificate.
 
@@ -62,17 +62,16 @@ def solve(
     submodels : sequence of sequences of str, optional
         Operators of each submodel, in order, for schedulers that solve submodels; without it they split the graph at its
         dominators.
-    resident : float, collection of str, or sequence of (those, weight), optional
-        Parameters that are on the devices when a run begins: a part of the bytes of all, the first in topological order, or
-        names; for requests of several kinds, those of each kind and its weight (`requests_of`). The schedule is then the
-        best found for these runs, by the mean of their latencies, and no worse than `single`'s; its certificate says for
-        which. By default the problem's own (`Problem.with_resident`).
+    requests : sequence of Request, optional
+        The runs to schedule for, see `tvm_sched.schedule.requests_of`: the schedule is the best that is found for them, by
+        the mean of their latencies, and no worse than `single`'s; its certificate says for which it is. None: cold runs.
+        By default they are runs of the problem as it is, with what is resident there (`Problem.with_resident`).
 
     Raises
     ------
     InputError
-        No such scheduler or option, ``submodels`` do not hold each operator once, after what it reads, or what is resident
-        is no part and no parameter.
+        No such scheduler or option, ``submodels`` do not hold each operator once, after what it reads, or a request names
+        what is no parameter.
     InfeasibleError
         No schedule obeys the memory limits, as far as the scheduler can tell.
     SchedulerError
@@ -81,15 +80,15 @@ def solve(
     scheduler = get(name)
     compiled(problem)  # loads the library, and PyTorch with it where that is installed: seconds that are no method's
 
-    requests = _asked(problem, resident)
+    asked = _own_requests(problem) if requests is None else tuple(requests)
 
     def run(function: SchedulerFunction, chosen: msgspec.Struct) -> Schedule:
         with use_submodels(problem, submodels):
-            if not requests:
+            if not asked:
                 return function(problem.cold, chosen)
-            part = chosen.part(len(requests)) if len(requests) > 1 and hasattr(chosen, "part") else chosen
+            part = chosen.part(len(asked)) if len(asked) > 1 and hasattr(chosen, "part") else chosen
             try:
-                return serve(problem, requests, lambda warm: function(warm, part), _one_device)
+                return serve(problem, asked, lambda warm: function(warm, part), _one_device)
             except ScheduleError as error:
                 raise SchedulerError(f"the answer of scheduler {name!r} breaks a rule: {error}") from error
 
@@ -98,17 +97,15 @@ def solve(
             scheduler=found.method,
             options=msgspec.to_builtins(found.options),
             seconds=found.seconds,
-            certificate=certificate(problem, found.answer, requests),
+            certificate=certificate(problem, found.answer, asked),
         )
 
     return certify(scheduler, options, Schedule, run, price, lambda schedule: verify(problem, schedule), progress)
 
 
-def _asked(problem: Problem, resident: Requests | None) -> tuple[Request, ...]:
-    """The requests to schedule for; none for a cold run."""
-    if resident is None:
-        return (Request(tuple(sorted(problem.resident))),) if problem.resident else ()
-    return requests_of(problem.cold, resident)
+def _own_requests(problem: Problem) -> tuple[Request, ...]:
+    """A run of the problem as it is; none where nothing is resident."""
+    return (Request(tuple(sorted(problem.resident))),) if problem.resident else ()
 
 
 def _one_device(problem: Problem) -> Schedule:
@@ -134,7 +131,7 @@ def certificate(problem: Problem, schedule: Schedule, requests: Sequence[Request
         A lower bound is above its latency, which would be a fault of ours.
     """
     if requests is None:
-        requests = (schedule.certificate.requests if schedule.certificate else ()) or _asked(problem, None)
+        requests = (schedule.certificate.requests if schedule.certificate else ()) or _own_requests(problem)
     latency, each = priced(problem.cold, schedule, requests)
     bounds = [lower_bound(problem.with_resident(request.resident)) for request in each] or [lower_bound(problem.cold)]
     bound, name = weighted_mean(each, [b.ns for b in bounds]), ", ".join(dict.fromkeys(b.name for b in bounds))

@@ -86,4 +86,3 @@ def _fastest(
         if latency < least and not violations(problem, found, limit=1):
             best, least = found, latency
     return best
-

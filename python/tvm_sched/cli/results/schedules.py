@@ -16,10 +16,20 @@ class Lane(Result, frozen=True):
     bytes: int
 
 
+class Requested(Result, frozen=True):
+    """A kind of run that a schedule is for: what is resident when it begins, and its weight."""
+
+    resident: list[str]
+    weight: float
+    latency_ns: int
+    lower_bound_ns: int
+
+
 class PricedSchedule(Result, frozen=True):
     """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it.
 
-    ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants.
+    ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants. Latency
+    and bound are of a cold run, or means over the ``requests`` by their weights; ``lanes`` are the first one's.
     """
 
     problem: str
@@ -29,6 +39,7 @@ class PricedSchedule(Result, frozen=True):
     options: dict[str, Any]
     choice: dict[str, str]
     latency_ns: int
+    requests: list[Requested]
     lower_bound_ns: int | None
     gap: float | None
     bound: str | None

@@ -34,7 +34,8 @@ def without_resident(problem: Problem) -> Problem:
         replace = msgspec.structs.replace
         groups = [
             replace(
-                group, alternatives=tuple(replace(each, operators=reduced(each.operators)) for each in group.alternatives)
+                group,
+                alternatives=tuple(replace(each, operators=reduced(each.operators)) for each in group.alternatives),
             )
             for group in known.groups
         ]

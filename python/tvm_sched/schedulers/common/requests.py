@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 
 from ...errors import InfeasibleError, SchedulerError
 from ...problem import Problem
@@ -10,6 +11,18 @@ from ...schedule import INTERRUPTED, Certificate, Request, Schedule, in_requests
 from .native import shortfall
 
 Method = Callable[[Problem], Schedule]
+
+
+_asked: ContextVar[tuple[Problem, tuple[Request, ...]] | None] = ContextVar("tvm_sched_requests", default=None)
+
+
+def mix_of(problem: Problem) -> tuple[Request, ...]:
+    """The requests that a method is to find a schedule for, where `serve` calls it for one of several kinds; else none.
+
+    A method may leave the others out of account; what it finds is judged by all of them.
+    """
+    asked = _asked.get()
+    return asked[1] if asked is not None and asked[0] is problem.cold and len(asked[1]) > 1 else ()
 
 
 def serve(problem: Problem, requests: Sequence[Request], method: Method, one_device: Method) -> Schedule:
@@ -34,9 +47,13 @@ def serve(problem: Problem, requests: Sequence[Request], method: Method, one_dev
     found: list[Schedule] = []
     refusals: list[InfeasibleError] = []
     interrupted = False
-    for request in requests:
-        if not interrupted:
-            interrupted = _try(method, problem, request, found, refusals) == INTERRUPTED
+    token = _asked.set((problem.cold, tuple(requests)))
+    try:
+        for request in requests:
+            if not interrupted:
+                interrupted = _try(method, problem, request, found, refusals) == INTERRUPTED
+    finally:
+        _asked.reset(token)
     if not found:
         raise refusals[0]
     alone: list[Schedule] = []
@@ -72,4 +89,3 @@ def _try(
 def _fits(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> bool:
     """Whether the memory suffices in a run of each request, and in a cold one."""
     return all(shortfall(run)[0] <= 0 for run in in_requests(problem, schedule, requests))
-
