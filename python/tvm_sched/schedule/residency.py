@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 
 from ..errors import InputError
 from ..problem import Problem
+from .resolve import resolved
 from .schedule import Request, Schedule
 
 Resident: TypeAlias = "float | Collection[str]"
@@ -36,14 +37,28 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
     InputError
         A part is not between 0 and 1, or a name is no parameter.
     """
-    tensors, tensor_id = problem.graph.tensors, problem.graph.index.tensor_id
     if not isinstance(resident, (int, float)):
-        unknown = [n for n in resident if n not in tensor_id or tensors[tensor_id[n]].kind != "parameter"]
-        if unknown or isinstance(resident, str):
-            raise InputError(f"resident names {unknown or resident!r}; a list of the graph's parameters is allowed")
-        return frozenset(resident) - {t.tensor for t in schedule.transfers if t.evict}
+        return _named(problem, resident) - {t.tensor for t in schedule.transfers if t.evict}
+    tensors, tensor_id = problem.graph.tensors, problem.graph.index.tensor_id
     moved = moved_parameters(problem, schedule) if resident else []  # 0 leaves out empty ones, too
     return frozenset(_part(((name, tensors[tensor_id[name]].size) for name in moved), resident))
+
+
+def in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Problem, Schedule]:
+    """What a schedule is about (`resolved`), in a run in which these parameters are resident.
+
+    Raises
+    ------
+    InputError
+        As `resident_parameters`.
+    ScheduleError
+        As `resolved`.
+    """
+    if not isinstance(resident, (int, float)):
+        problem = problem.with_resident(_named(problem, resident))
+        return resolved(problem, schedule)
+    problem, schedule = resolved(problem, schedule)
+    return problem.with_resident(resident_parameters(problem, schedule, resident)), schedule
 
 
 def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
@@ -77,10 +92,8 @@ def _weighted(resident: Requests) -> list[tuple[Resident, float]]:
 
 def _names(problem: Problem, resident: Resident) -> Iterable[str]:
     """Names of the parameters that are resident, whatever the schedule."""
-    if isinstance(resident, str):
-        raise InputError(f"resident is {resident!r}; a part from 0 to 1, or a list of parameters is allowed")
     if not isinstance(resident, (int, float)):
-        return problem.with_resident(resident).resident
+        return _named(problem, resident)
     index, tensors = problem.graph.index, problem.graph.tensors
     read = dict.fromkeys(t for o in index.order for t in index.inputs[o] if tensors[t].kind == "parameter")
     chosen = set(_part(((tensors[t].name, index.size[t]) for t in read), resident))
@@ -89,6 +102,13 @@ def _names(problem: Problem, resident: Resident) -> Iterable[str]:
         if all(tensors[t].name in chosen for t in needed if tensors[t].kind == "parameter"):
             chosen |= {t.name for each in group.alternatives for t in each.tensors if t.kind == "parameter"}
     return chosen
+
+
+def _named(problem: Problem, names: Collection[str]) -> frozenset[str]:
+    """Names of parameters, checked."""
+    if isinstance(names, str):
+        raise InputError(f"resident names {names!r}; a part from 0 to 1, or a list of parameters is allowed")
+    return problem.with_resident(names).resident
 
 
 def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:

@@ -10,7 +10,7 @@ from ..errors import ScheduleError
 from ..problem import Problem
 from ._compiled import operator_bytes
 from .indexed import ScheduleIndex, Times
-from .residency import Resident, resident_parameters
+from .residency import Resident, in_run
 from .resolve import resolved
 from .schedule import Schedule
 from .timeline import Event, Timeline
@@ -44,9 +44,10 @@ def simulate(
             f"the schedule was made for problem {schedule.problem!r}, and this is {problem.digest!r}; simulate(..., "
             "other_problem=True) prices it all the same"
         )
-    problem, schedule = resolved(problem, schedule)
-    if resident is not None:
-        problem = problem.with_resident(resident_parameters(problem, schedule, resident))
+    if resident is None:
+        problem, schedule = resolved(problem, schedule)
+    else:
+        problem, schedule = in_run(problem, schedule, resident)
     full = timeline(problem, schedule, ScheduleIndex.of(problem, schedule).times)
     names = problem.resident - {t.tensor for t in schedule.transfers if t.evict}
     if not names:

@@ -11,7 +11,7 @@ from ..errors import InputError, ScheduleError
 from ..problem import Problem
 from .contiguity import contiguity_violations
 from .indexed import ScheduleIndex
-from .residency import Resident, resident_parameters
+from .residency import Resident, in_run
 from .resolve import in_requests, resolved
 from .rules import RULES, Violation
 from .schedule import Schedule, weighted_mean
@@ -73,7 +73,7 @@ def _find(
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")
         return
-    names = {warm.resident, resident_parameters(problem, schedule, resident)}
+    names = {warm.resident, in_run(*given, resident)[0].resident}
     broken = index.violations(limit)
     yield from broken
     yield from _evictions(problem, index)
