@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +38,7 @@ from .interrupt import interruptible, stoppable
 from .models import ModelOptions, load_problem
 from .output import BAD_INPUT, Output
 from .residency import ResidentParameters, ResidentRequests, requests_for, requests_from, resident_of
+from .several import Alone, describe_models
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
@@ -100,6 +103,7 @@ def schedule(
     launch_order: LaunchOrder = None,
     variants: Variants = True,
     resident: ResidentRequests = None,
+    alone: Alone = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -121,7 +125,9 @@ def schedule(
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")
-    _show_schedule(out, made, chosen, report, trace, output)
+    own = {key: value for key, value in options.items() if key != "weights"}
+    models = partial(describe_models, out, made, chosen, _requests(chosen), own, alone)
+    _show_schedule(out, made, chosen, models, report, trace, output)
 
 
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
@@ -143,7 +149,13 @@ def solve_aloud(
 
 
 def _show_schedule(
-    out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, output: Path | None = None
+    out: Output,
+    made: Problem,
+    chosen: Schedule,
+    models: Callable[[], dict[str, Any]],
+    report: Path | None,
+    trace: Path | None,
+    output: Path | None = None,
 ) -> None:
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
@@ -153,7 +165,8 @@ def _show_schedule(
     write_views(out, made, chosen, predicted, report, trace)
     out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
     files = {"schedule": output, "report": report, "trace": trace}
-    out.result({**describe(made, chosen, predicted[0]), "files": {k: str(v) for k, v in files.items() if v}})
+    said = {**describe(made, chosen, predicted[0]), **models()}
+    out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
 
 
 def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:

@@ -103,7 +103,8 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     """A directed acyclic graph of operators.
 
     Operators may stand in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and
-    parameters passed through.
+    parameters passed through. ``models`` names those of which the graph is made (`merge_graphs`): the operators of each have
+    its name and a slash before their own; none: one model.
 
     Raises
     ------
@@ -115,6 +116,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     operators: tuple[Operator, ...]
     tensors: tuple[Tensor, ...]
     outputs: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _unique("operator", [operator.name for operator in self.operators])
@@ -143,7 +145,23 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         for name in self.outputs:
             if name not in known:
                 raise GraphError(f"output {name!r} is not a tensor of the graph")
+        _unique("model", list(self.models))
+        _ = self.operators_of_models  # finds those of no model
         _ = self.index.order  # finds cycles
+
+    @cached_property
+    def operators_of_models(self) -> list[list[int]]:
+        """Positions of the operators of each of ``models``; of all, where the graph is one model."""
+        if not self.models:
+            return [list(range(len(self.operators)))]
+        by_length = sorted(range(len(self.models)), key=lambda m: -len(self.models[m]))
+        found: list[list[int]] = [[] for _ in self.models]
+        for o, operator in enumerate(self.operators):
+            mine = next((m for m in by_length if operator.name.startswith(f"{self.models[m]}/")), None)
+            if mine is None:
+                raise GraphError(f"operator {operator.name!r} is of none of the models {', '.join(self.models)}")
+            found[mine].append(o)
+        return found
 
     @cached_property
     def index(self) -> GraphIndex:

@@ -20,7 +20,7 @@ from .graph import OpGraph, Tensor
 from .topology import HOST, Route, Topology
 from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 3
+FORMAT, VERSION = "tvm_sched.problem", 4
 
 MOST_WARM = 16
 """Sets of resident parameters of which a problem remembers the warm problem."""
@@ -100,7 +100,7 @@ class Problem:
         if not resident:
             return cold
         if resident not in cold._warm:
-            known = {tensor.name for tensor in (*self.graph.tensors, *self._own_tensors) if tensor.kind == "parameter"}
+            known = {tensor.name for tensor in (*self.graph.tensors, *self.own_tensors) if tensor.kind == "parameter"}
             if unknown := sorted(resident - known):
                 raise InputError(f"resident names {unknown}; a list of the graph's parameters is allowed")
             if len(cold._warm) == MOST_WARM:
@@ -111,7 +111,7 @@ class Problem:
         return cold._warm[resident]
 
     @property
-    def _own_tensors(self) -> list[Tensor]:
+    def own_tensors(self) -> list[Tensor]:
         """Tensors of alternatives alone."""
         groups = self.variants.groups if self.variants else ()
         return [tensor for group in groups for each in group.alternatives for tensor in each.tensors]
@@ -284,7 +284,10 @@ class Problem:
         newer = self.costs.uncertainty or any(operator.read_bytes for operator in self.graph.operators)
         if self.variants is not None:
             body["variants"] = self.variants.to_builtins()
-        version = VERSION if self.variants else 2 if newer else 1  # older programs read what they understand
+        if not self.graph.models:
+            del body["graph"]["models"]
+        # Older programs read what they understand.
+        version = VERSION if self.graph.models else 3 if self.variants else 2 if newer else 1
         return encode_document(body, FORMAT, version)
 
     @staticmethod

@@ -1,6 +1,7 @@
 """What an executor is told, and what is known of it: schedules, their verifier, simulator, bounds and timelines."""
 
 from .indexed import ScheduleIndex, Times
+from .models import ModelLatency, model_latencies
 from .residency import Requests, Resident, moved_parameters, requests_of, resident_parameters
 from .resolve import in_requests, priced, resolved, with_choice
 from .rules import RULES, Violation
@@ -15,6 +16,7 @@ __all__ = [
     "RULES",
     "Certificate",
     "Event",
+    "ModelLatency",
     "Placement",
     "Request",
     "Requests",
@@ -27,6 +29,7 @@ __all__ = [
     "Violation",
     "in_requests",
     "memory_profile",
+    "model_latencies",
     "moved_parameters",
     "priced",
     "requests_of",

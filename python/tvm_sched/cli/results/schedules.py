@@ -106,10 +106,21 @@ class MadeProblem(Result, frozen=True):
     files: dict[str, str]
 
 
+class ModelEnd(Result, frozen=True):
+    """When one of several models ends, and how much slower that is than alone; null where that was not asked for."""
+
+    model: str
+    latency_ns: int
+    alone_ns: int | None
+    slowdown: float | None
+
+
 class Scheduled(PricedSchedule, frozen=True):
-    """``schedule``."""
+    """``schedule``; the last two of several models."""
 
     files: dict[str, str]
+    models: list[ModelEnd] | None = None
+    largest_slowdown: float | None = None
 
 
 class Useful(Result, frozen=True):

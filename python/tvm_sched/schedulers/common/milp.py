@@ -82,6 +82,9 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     solver : str
         ``highs``, ``scip`` or ``gurobi``.
     seed : int
+    weights : str
+        Of several models, with commas between: how soon each is to come to its end. With ``2,1`` the first one's submodels
+        come twice as fast as the second one's. Default: both come to their ends together.
     """
 
     q: int = 6
@@ -92,11 +95,21 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     total_time_limit: float = 3600.0
     solver: str = "highs"
     seed: int = 0
+    weights: str = ""
 
     def __post_init__(self) -> None:
         require_at_least(self, q=1, dominators=1, operators=1, node_limit=0, seed=0, time_limit=0, total_time_limit=0)
         if self.solver not in SOLVERS:
             raise InputError(f"solver is {self.solver!r}; {', '.join(SOLVERS)} are allowed")
+        _ = self.model_weights
+
+    @property
+    def model_weights(self) -> list[float]:
+        """The weights as numbers."""
+        try:
+            return [float(weight) for weight in self.weights.split(",")] if self.weights else []
+        except ValueError:
+            raise InputError(f"weights are {self.weights!r}; numbers with commas between are allowed") from None
 
     def part(self: OptionsT, count: int) -> OptionsT:
         """The options of one of several searches that share the time."""

@@ -78,7 +78,7 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
         options.topology_aware,
     )
     latencies = Latencies(problem, adjustments)
-    groups = submodels_of(problem, options.dominators, options.operators)
+    groups = submodels_of(problem, options.dominators, options.operators, options.model_weights)
     clock = _Clock(options, len(groups))
     listed = ListedSchedule(problem)
     for scale in SCALES:
