@@ -162,6 +162,7 @@ def _show_schedule(
 
     predicted = [simulate(made, chosen, kind) for kind in _kinds(chosen)]
     say_choice(out, made, chosen)
+    _say_decided(out, chosen)
     write_views(out, made, chosen, predicted, report, trace)
     out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
     files = {"schedule": output, "report": report, "trace": trace}
@@ -172,6 +173,18 @@ def _show_schedule(
 def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
     """What is resident in the runs that a schedule is for; nothing in a cold one."""
     return [request.resident for request in _requests(schedule)] or [()]
+
+
+def _say_decided(out: Output, chosen: Schedule) -> None:
+    """Say whether a method's program decided, where it tells, and what stands in place of what the method found."""
+    notes = chosen.notes
+    if "instead" in notes:
+        out.say(f"the schedule is not that of {chosen.scheduler}: {notes['instead']}")
+    elif "submodels" in notes:
+        out.say(
+            f"the solver improved {notes['decided_by_solver']} of {len(notes['submodels'])} submodels, and proved "
+            f"{notes['proved']}; what decided each is in --json"
+        )
 
 
 def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
@@ -231,6 +244,7 @@ def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, 
         "bound": certificate.bound if certificate else None,
         "status": certificate.status if certificate else None,
         "seconds": chosen.seconds,
+        "notes": chosen.notes,
         "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
     }
 

@@ -29,7 +29,8 @@ class PricedSchedule(Result, frozen=True):
     """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it.
 
     ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants. Latency
-    and bound are of a cold run, or means over the ``requests`` by their weights; ``lanes`` are the first one's.
+    and bound are of a cold run, or means over the ``requests`` by their weights; ``lanes`` are the first one's. ``notes`` is
+    what the scheduler says of it: `sortinghat`, what decided each submodel.
     """
 
     problem: str
@@ -45,6 +46,7 @@ class PricedSchedule(Result, frozen=True):
     bound: str | None
     status: str | None
     seconds: float | None
+    notes: dict[str, Any]
     lanes: list[Lane]
 
 

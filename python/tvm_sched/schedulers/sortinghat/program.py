@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortools.math_opt.python import mathopt
 
@@ -12,8 +12,29 @@ from .submodel import Submodel, Times, copies_into, evaluate
 from .variables import Variables
 
 
-def solve(s: Submodel, start: list[int], effort: Effort) -> list[int] | None:
-    """By node, the subgraph in the best solution found; None where it is no better than the start.
+class Solved(NamedTuple):
+    """What the solver found.
+
+    Attributes
+    ----------
+    assignment : list of int, or None
+        By node, its subgraph; None where nothing better than the start was found.
+    objective_ns, bound_ns : int or None
+        Of the solver's best solution, and of any; None where it has none.
+    status : str
+        As `Answer.status`, or ``failed``.
+    seconds : float
+    """
+
+    assignment: list[int] | None
+    objective_ns: int | None = None
+    bound_ns: int | None = None
+    status: str = "failed"
+    seconds: float = 0.0
+
+
+def solve(s: Submodel, start: list[int], effort: Effort) -> Solved:
+    """The best solution of the program that the solver finds within its limits.
 
     Parameters
     ----------
@@ -29,11 +50,15 @@ def solve(s: Submodel, start: list[int], effort: Effort) -> list[int] | None:
     v = build(program, s, known.total)
     answer = minimise(program, effort, hint(s, v, start, known))
     if answer is None:
-        return None
+        return Solved(None)
+    objective, bound = (None if at is None else round(v.clock.when(at)) for at in (answer.objective, answer.bound))
+    if answer.values is None:
+        return Solved(None, objective, bound, answer.status, answer.seconds)
     places = (0, *s.subgraphs)
     found = [places[argmax([answer.values[v.within[node, j]] for j in places])] for node in s.nodes]
     times = evaluate(s, found)
-    return found if times is not None and times.total < known.total else None
+    better = times is not None and times.total < known.total
+    return Solved(found if better else None, objective, bound, answer.status, answer.seconds)
 
 
 def build(program: mathopt.Model, s: Submodel, latest: float) -> Variables:

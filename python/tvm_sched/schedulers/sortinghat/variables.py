@@ -37,6 +37,10 @@ class Clock:
         """A moment on this clock."""
         return (when - self.base) / self.tick
 
+    def when(self, at: float) -> float:
+        """Nanoseconds at a moment of this clock."""
+        return self.base + at * self.tick
+
     def long(self, duration: float) -> float:
         """A duration on this clock."""
         return duration / self.tick
