@@ -379,7 +379,8 @@ def programs(page: Page, pairs: Pairs) -> None:
     page.text("## What decided SortingHat's schedules")
     page.text(
         "Each submodel's program starts from a heuristic's assignment, and its solver's answer is taken where that is",
-        "better: *solver improved*. Of the programs, *proved* were solved to the end, *limit* have a solution that is not proved,",
+        "better: *solver improved*. Of the programs, *proved* were solved to the end, *limit* have a solution that is not",
+        "proved,",
         "*no solution* have none within their time, *not asked* had no time left. The gap is the solver's, 1 - bound /",
         "objective, where it has a bound; TotalLatency is the program's, beside what the simulator makes of the schedule.",
         "The file of `--json` has them for each submodel.",

@@ -245,14 +245,14 @@ def random_submodel(random, operators, devices, q=2):
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), operators=st.integers(1, 4), devices=st.integers(1, 3))
-def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operators, devices):
+@given(seed=st.integers(0, 10**6), operators=st.integers(1, 4), devices=st.integers(1, 3), strengthened=st.booleans())
+def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operators, devices, strengthened):
     random = Random(seed)
     s = random_submodel(random, operators, devices)
     assignment = [random.choice(s.places(node) or [0]) for node in s.nodes]
     times = evaluate(s, assignment)
     program = mathopt.Model()
-    v = build(program, s, times.total if times else 10**4)
+    v = build(program, s, times.total if times else 10**4, strengthened)
     for (node, j), x in v.within.items():
         x.lower_bound = x.upper_bound = min(float(assignment[node] == j), x.upper_bound)
     result = mathopt.solve(program, mathopt.SolverType.HIGHS)
@@ -271,6 +271,7 @@ def test_hints_are_solutions(seed, operators, devices):
     times = evaluate(s, start)
     program = mathopt.Model()
     v = build(program, s, times.total)
+    assert len(v.begin) == s.operators
     values = hint(s, v, start, times)
     for variable in program.variables():
         assert variable.lower_bound - 1e-6 <= values[variable] <= variable.upper_bound + 1e-6

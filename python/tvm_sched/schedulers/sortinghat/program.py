@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from ortools.math_opt.python import mathopt
 
 from ..common.milp import Effort, argmax, minimise
-from . import constraints
+from . import constraints, strengthening
+from .strengthening import begins
 from .submodel import Submodel, Times, copies_into, evaluate
 from .variables import Variables
 
@@ -33,7 +34,7 @@ class Solved(NamedTuple):
     seconds: float = 0.0
 
 
-def solve(s: Submodel, start: list[int], effort: Effort) -> Solved:
+def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> Solved:
     """The best solution of the program that the solver finds within its limits.
 
     Parameters
@@ -42,12 +43,14 @@ def solve(s: Submodel, start: list[int], effort: Effort) -> Solved:
     start : list of int
         An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
     effort : Effort
+    strengthened : bool
+        With the inequalities of `strengthening`, which change no solution.
     """
     known = evaluate(s, start)
     if known is None:
         raise AssertionError("the start is no solution of the program")
     program = mathopt.Model()
-    v = build(program, s, known.total)
+    v = build(program, s, known.total, strengthened)
     answer = minimise(program, effort, hint(s, v, start, known))
     if answer is None:
         return Solved(None)
@@ -61,10 +64,10 @@ def solve(s: Submodel, start: list[int], effort: Effort) -> Solved:
     return Solved(found if better else None, objective, bound, answer.status, answer.seconds)
 
 
-def build(program: mathopt.Model, s: Submodel, latest: float) -> Variables:
+def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool = True) -> Variables:
     """The whole program of a submodel that shall end at ``latest`` nanoseconds, or before."""
     v = Variables.of(program, s, latest)
-    for constraint in constraints.ALL:
+    for constraint in (*constraints.ALL, *(strengthening.ALL if strengthened else ())):
         constraint(program, s, v)
     constraints.earliest_total(program, v)
     return v
@@ -93,6 +96,8 @@ def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict
             (v.load_start, times.load_start), (v.load_end, times.load_end), (v.start, times.start), (v.end, times.end)
         ):  # fmt: skip
             values[variables[j]] = v.clock.at(moments[j])
+    begin = begins(s, assignment, times)
+    values |= {variable: v.clock.at(begin[node]) for node, variable in v.begin.items()}
     values[v.total] = v.clock.at(times.total)
     return values
 

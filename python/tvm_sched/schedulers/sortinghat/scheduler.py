@@ -37,6 +37,9 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
         False is an ablation: each device loads as if its bus were its own.
     topology_aware : bool
         False is an ablation: all speeds of devices and transfers are their averages.
+    strengthened : bool
+        Whether the programs have inequalities that change no solution and make the solver's bound stronger
+        (`strengthening`); false: as printed.
     """
 
     direct_contention: bool = True
@@ -44,6 +47,7 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
     path_contention: bool = True
     contention: bool = True
     topology_aware: bool = True
+    strengthened: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +158,7 @@ def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> t
         from .program import Solved, solve
 
         try:
-            solved = solve(s, start, effort)
+            solved = solve(s, start, effort, clock.options.strengthened)
         except KeyboardInterrupt:
             clock.stop()
             solved = Solved(None, status="interrupted")
