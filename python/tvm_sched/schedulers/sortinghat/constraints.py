@@ -70,8 +70,8 @@ def copies_come_in(program: mathopt.Model, s: Submodel, v: Variables) -> None:
 def memory_suffices(program: mathopt.Model, s: Submodel, v: Variables) -> None:
     """Equation (11): what a device held, what is placed on it and what is copied to it; nothing is freed in between.
 
-    A node placed before takes nothing again on the device where it is: it is in ``PrevM`` already. Bytes are counted in parts
-    of the device's memory, since solvers count with tolerances.
+    A node placed before takes nothing again on the device where it is: it is in ``PrevM`` already. Bytes are parts of the
+    device's memory here, since solvers count with tolerances.
     """
     for d in s.devices:
         memory = max(s.memory[d], 1)
