@@ -1,9 +1,9 @@
 """How strong the solver's bound of SortingHat's program is: as printed, and with the inequalities of `strengthening`.
 
 Submodels of 12, 24 and 48 operators at most, of each the first largest one of two models, with the state that the
-heuristic's schedules of the submodels before leave. Each program is solved from the same start, with the same solver and time.
-The gap is of what the submodel adds: 1 - (bound - begin) / (objective - begin), where it begins with the first device or bus that
-is free.
+heuristic's schedules of the submodels before leave. Each program is solved from the same start, with the same solver and
+time. The gap is of what the submodel adds: 1 - (bound - begin) / (objective - begin), where it begins with the first device
+or bus that is free.
 """
 
 from __future__ import annotations

@@ -86,6 +86,8 @@ def test_the_graph_names_its_models():
 def test_a_models_name_may_begin_like_anothers():
     merged = merge_graphs([chain("a", 1).graph, chain("a/b", 1).graph])
     assert merged.operators_of_models == [[0, 1], [2, 3]]
+    parts = problems_of_models(merge_problems([chain("a", 1), chain("a/b", 1)]))
+    assert [[tensor.name for tensor in part.graph.tensors] for part in parts] == [["a/x", "a/y"], ["a/b/x", "a/b/y"]]
 
 
 def test_an_operator_is_of_some_model():

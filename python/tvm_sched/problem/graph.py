@@ -154,14 +154,17 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         """Positions of the operators of each of ``models``; of all, where the graph is one model."""
         if not self.models:
             return [list(range(len(self.operators)))]
-        by_length = sorted(range(len(self.models)), key=lambda m: -len(self.models[m]))
-        found: list[list[int]] = [[] for _ in self.models]
+        found: dict[str, list[int]] = {model: [] for model in self.models}
         for o, operator in enumerate(self.operators):
-            mine = next((m for m in by_length if operator.name.startswith(f"{self.models[m]}/")), None)
-            if mine is None:
+            mine = self.model_of(operator.name)
+            if mine not in found:
                 raise GraphError(f"operator {operator.name!r} is of none of the models {', '.join(self.models)}")
             found[mine].append(o)
-        return found
+        return list(found.values())
+
+    def model_of(self, name: str) -> str:
+        """The one of ``models`` whose operator or tensor this is, by its name; empty: none."""
+        return max((model for model in self.models if name.startswith(f"{model}/")), key=len, default="")
 
     @cached_property
     def index(self) -> GraphIndex:

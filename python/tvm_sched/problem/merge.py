@@ -80,8 +80,8 @@ def problems_of_models(problem: Problem) -> list[Problem]:
     for name, members in zip(graph.models, graph.operators_of_models, strict=True):
         operators = tuple(graph.operators[o] for o in members)
         own = {operator.name for operator in operators}
-        tensors = tuple(tensor for tensor in graph.tensors if tensor.name.startswith(f"{name}/"))
-        outputs = tuple(output for output in graph.outputs if output.startswith(f"{name}/"))
+        tensors = tuple(tensor for tensor in graph.tensors if graph.model_of(tensor.name) == name)
+        outputs = tuple(output for output in graph.outputs if graph.model_of(output) == name)
         variants = known.of_groups([group.operators[0] in own for group in known.groups]) if known else None
         part = Problem(
             OpGraph(name, operators, tensors, outputs), problem.topology, problem.costs.rows(members), variants
