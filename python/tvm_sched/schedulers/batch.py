@@ -11,8 +11,8 @@ from ..schedule import Request, Schedule
 from ..worker_pool import distribute
 from .registry import solve
 
-Asked = tuple[Problem, str, Mapping[str, Any], Sequence[Request] | None]
-"""A problem, the name of a scheduler, its options, and the requests to schedule for (`solve`)."""
+Asked = tuple[Problem, str, Mapping[str, Any]] | tuple[Problem, str, Mapping[str, Any], Sequence[Request] | None]
+"""A problem, the name of a scheduler, its options, and perhaps the requests to schedule for (`solve`)."""
 
 
 def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
@@ -27,7 +27,7 @@ def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
 
 
 def _solve(
-    problem: Problem, scheduler: str, options: Mapping[str, Any], requests: Sequence[Request] | None
+    problem: Problem, scheduler: str, options: Mapping[str, Any], requests: Sequence[Request] | None = None
 ) -> Schedule | TvmSchedError:
     try:
         return solve(problem, scheduler, options, requests=requests)
