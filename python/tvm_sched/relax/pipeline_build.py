@@ -97,7 +97,7 @@ def compile_pipeline(
     chosen = CompileOptions.of(topology, **given)
     check_before(chosen, "throughput")
     imported = load_model(model, input_shapes, name, constants)
-    with compiling_for(chosen.processor, chosen.threads), explained(f"model {imported.name!r}"):
+    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {imported.name!r}"):
         mod = decide(imported, chosen, progress, plan=plan)
         problem, plan = get_problem(mod), get_pipeline_plan(mod)
         compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))
