@@ -93,6 +93,32 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "softmax_of_one": (lambda x: (x.softmax(0), x.log_softmax(0)), [torch.tensor(3.0)]),
     "empty_variance": (lambda x: x.var(1), [torch.zeros(3, 0)]),
     "empty_variance_and_mean": (lambda x: torch.var_mean(x, 1), [torch.zeros(3, 0)]),
+    "scatter_reduce": (
+        lambda x, y, i: tuple(
+            x.scatter_reduce(0, i, y, way, include_self=kept)
+            for way in ("sum", "prod", "mean", "amax", "amin") for kept in (True, False)
+        ) + tuple(x.int().scatter_reduce(0, i, y.int(), way, include_self=False) for way in ("mean", "amax", "amin")),
+        [torch.tensor([5.0, -2, 7, 1]), torch.tensor([1.0, -4, 3, 2, -9]), torch.tensor([0, 1, 0, 3, 3])],
+    ),
+    "searchsorted": (
+        lambda rows, x, row, y: (
+            torch.searchsorted(rows, x), torch.searchsorted(rows, x, right=True), torch.searchsorted(row, y, side="right"),
+            torch.searchsorted(row, 2.0), torch.bucketize(2, row, out_int32=True),
+        ),
+        [torch.tensor([[0.0, 1, 1, 2], [-3, -1, 0, 5]]), torch.tensor([[1, NAN, -1.0], [-1, 9, 0]]),
+         torch.tensor([1.0, 2, 3]), torch.tensor([[2.0, 0.5], [3, 9]])],
+    ),
+    "embedding_bag": (
+        lambda table, ids, offsets, weight: (
+            *(functional.embedding_bag(ids, table, offsets, mode=m) for m in ("sum", "mean", "max")),
+            *(functional.embedding_bag(ids, table, offsets, mode=m, padding_idx=3) for m in ("sum", "mean", "max")),
+            functional.embedding_bag(ids, table, offsets, mode="sum", per_sample_weights=weight),
+            functional.embedding_bag(ids, table, offsets, mode="mean", include_last_offset=True),
+            functional.embedding_bag(ids[:6].view(2, 3), table, mode="max"),
+        ),
+        [torch.arange(24.0).reshape(6, 4).sin(), torch.tensor([5, 3, 3, 0, 1, 1, 2]), torch.tensor([0, 2, 2, 3, 7]),
+         torch.arange(7.0).cos()],
+    ),
     "isin": (
         lambda x, others: (torch.isin(x, others), torch.isin(x, others, invert=True)),
         [torch.tensor([1, 2]), torch.zeros(0, dtype=torch.int64)],
