@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from . import (  # noqa: F401
+    torch_complex,
     torch_layers,
     torch_moves,
     torch_norms,
@@ -19,7 +20,7 @@ from . import (  # noqa: F401
     torch_recurrent,
     torch_reductions,
 )
-from .torch_registry import CONVERTERS, Call, UnsupportedOperator, dtype_of, name_of
+from .torch_registry import CONVERTERS, PARTS, Call, UnsupportedOperator, dtype_of, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
 REFUSED = {
@@ -49,7 +50,9 @@ class _Importer(ExportedProgramImporter):
         self.upstream = super().create_convert_map()
         ours = {name: self._ours(convert) for name, convert in CONVERTERS.items()}
         refused = {name: self._refusal(why) for name, why in REFUSED.items()}
-        return {name: self._checked(convert) for name, convert in {**self.upstream, **refused, **ours}.items()}
+        unknown = {name: self._refusal("it is written for complex numbers only") for name in torch_complex.SPECIAL}
+        known = {**unknown, **self.upstream, **refused, **ours}
+        return {name: self._checked(convert) for name, convert in known.items()}
 
     def _ours(self, convert: Callable[[Call], Any]) -> Callable[[Any], Any]:
         return lambda node: convert(Call(node, self))
@@ -63,7 +66,10 @@ class _Importer(ExportedProgramImporter):
     def _checked(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def converted(node: Any) -> Any:
             try:
-                result = torch_moves.zeros(Call(node, self)) if _is_empty(node) else convert(node)
+                if torch_complex.touches(node):
+                    result = torch_complex.convert(Call(node, self), convert)
+                else:
+                    result = torch_moves.zeros(Call(node, self)) if _is_empty(node) else convert(node)
             except UnsupportedOperator:
                 raise
             except Exception as error:
@@ -72,7 +78,8 @@ class _Importer(ExportedProgramImporter):
                 raise _unsupported(node, f"TVM's converter failed: {told.strip()}") from error
             if isinstance(result, relax.Call):  # until it is bound it has no type to check
                 result = self.block_builder.emit(result)
-            _check(node, result)
+            for part in (result.real, result.imaginary) if isinstance(result, torch_complex.Complex) else (result,):
+                _check(node, part)
             return result
 
         return converted
@@ -109,7 +116,7 @@ def _check(node: Any, result: Any) -> None:
     if not isinstance(result.ty, relax.TensorType):
         return
     found = dtype_of(result) if result.ty.dtype is not None else ""
-    if found != name_of(wanted.dtype):
+    if found != PARTS.get(name_of(wanted.dtype), name_of(wanted.dtype)):
         raise _unsupported(node, f"TVM's converter makes it {found}, torch {name_of(wanted.dtype)}")
     sizes = result.ty.shape.values if isinstance(result.ty.shape, relax.ShapeExpr) else None
     if sizes is None:
