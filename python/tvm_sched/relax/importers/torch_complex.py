@@ -32,8 +32,7 @@ _LINEAR = frozenset(
     ("add.Tensor", "sub.Tensor", "neg.default", "div.Scalar", "sum.dim_IntList", "mean.dim", "view.default",
      "reshape.default", "_unsafe_view.default", "permute.default", "transpose.int", "unsqueeze.default", "squeeze.dim",
      "squeeze.dims", "expand.default", "slice.Tensor", "select.int", "cat.default", "clone.default", "roll.default",
-     "flip.default", "repeat.default", "index.Tensor", "index_select.default", "constant_pad_nd.default", "alias.default",
-     "_to_copy.default")
+     "flip.default", "repeat.default", "index.Tensor", "index_select.default", "constant_pad_nd.default", "alias.default")
 )  # fmt: skip
 SPECIAL: dict[str, Callable[[Call], Any]] = {}
 """What makes or takes complex tensors and is not linear, by the operator's name."""
@@ -143,6 +142,14 @@ def _amount(call: Call) -> relax.Expr:
     x = call["self"]
     squares = (call.emit(relax.op.multiply(part, part)) for part in (x.real, x.imaginary))
     return call.emit(relax.op.sqrt(call.emit(relax.op.add(*squares))))
+
+
+@_special("_to_copy.default")
+def _cast(call: Call) -> Any:
+    """To another precision, to a complex tensor, or to the real part."""
+    x = _parts(call, "self")
+    parts = [call.cast(part, call.dtype) for part in (x.real, x.imaginary)]
+    return Complex(*parts) if is_complex(call.result) else parts[0]
 
 
 @_special("angle.default")
