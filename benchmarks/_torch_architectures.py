@@ -24,6 +24,10 @@ SMALL = {
 """Sizes that are given to a configuration of transformers that has fields of these names."""
 
 
+LEFT_OUT = object()
+"""For a field of `SMALL` that a configuration has and that must not be given."""
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A network with random weights.
@@ -109,7 +113,7 @@ def sound(count: int = 4000) -> dict[str, torch.Tensor]:
 def _small(config: Any, options: dict[str, Any]) -> dict[str, Any]:
     probe = config(**{k: v for k, v in options.items() if k.endswith("config")}) if options else config()
     known = {key: value for key, value in SMALL.items() if hasattr(probe, key)}
-    return {**known, **options}
+    return {key: value for key, value in {**known, **options}.items() if value is not LEFT_OUT}
 
 
 def _transformers() -> list[Architecture]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from _torch_architectures import pair, picture, plain_text, sound, text, words
+from _torch_architectures import LEFT_OUT, pair, picture, plain_text, sound, text, words
 
 
 def _two(**more: Any) -> dict[str, Any]:
@@ -91,17 +91,17 @@ MODELS: list[tuple[Any, ...]] = [
     ("MPNetModel", text),
     ("DebertaV2Model", text, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8}),
     ("DebertaModel", text, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
-    ("FunnelModel", text, {"block_sizes": [1, 1, 1], "num_decoder_layers": 1, "d_head": 8, "d_inner": 64}),
+    ("FunnelModel", text, {"num_hidden_layers": LEFT_OUT, "block_sizes": [1, 1, 1], "num_decoder_layers": 1, "d_head": 8, "d_inner": 64}),
     ("LongformerModel", text, {"attention_window": 4}),
     ("BigBirdModel", lambda: text(64), {"block_size": 4, "num_random_blocks": 1, "attention_type": "block_sparse"}),
     ("ReformerModel", lambda: text(16),
      {"attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 4], "axial_pos_embds_dim": [16, 16], "num_buckets": 2,
       "local_attn_chunk_length": 4, "lsh_attn_chunk_length": 4, "feed_forward_size": 64, "attention_head_size": 8,
       "hash_seed": 0}),
-    ("XLNetModel", plain_text, {"d_inner": 64}),
+    ("XLNetModel", plain_text, {"d_inner": 64, "max_position_embeddings": LEFT_OUT}),
     ("XLMModel", plain_text, {"emb_dim": 32, "n_layers": 2, "n_heads": 4}),
     ("RoFormerModel", text),
-    ("NystromformerModel", text, {"num_landmarks": 4, "segment_means_seq_len": 16}),
+    ("NystromformerModel", text, {"num_landmarks": 4, "segment_means_seq_len": 16, "conv_kernel_size": None}),
     ("YosoModel", text),
     ("FNetModel", plain_text),
     ("MobileBertModel", text, {"intra_bottleneck_size": 16, "embedding_size": 32}),
@@ -113,7 +113,7 @@ MODELS: list[tuple[Any, ...]] = [
     ("ModernBertModel", text, {"local_attention": 8, "global_attn_every_n_layers": 2, "num_hidden_layers": 3}),
     ("RemBertModel", text, {"input_embedding_size": 16}),
     ("LayoutLMModel", _boxes, {"max_2d_position_embeddings": 64}),
-    ("LiltModel", _boxes, {"max_2d_position_embeddings": 64}),
+    ("LiltModel", _boxes, {"max_2d_position_embeddings": 64, "hidden_size": 48}),
     ("MraModel", text),
     ("IBertModel", text, {"quant_mode": True}),
     ("EsmModel", text, {"position_embedding_type": "rotary", "mask_token_id": 5}),
@@ -124,8 +124,8 @@ MODELS: list[tuple[Any, ...]] = [
     ("Gemma3ForCausalLM", text, {"sliding_window": 8}),
     ("Phi3ForCausalLM", text),
     ("PhiForCausalLM", text),
-    ("FalconForCausalLM", text),
-    ("FalconForCausalLM", text, {"alibi": True, "new_decoder_architecture": False}),
+    ("FalconForCausalLM", text, {"head_dim": LEFT_OUT}),
+    ("FalconForCausalLM", text, {"head_dim": LEFT_OUT, "alibi": True, "new_decoder_architecture": False}),
     ("MptForCausalLM", text, {"max_seq_len": 32}),
     ("GPTJForCausalLM", text),
     ("GPTNeoXForCausalLM", text),
@@ -136,9 +136,8 @@ MODELS: list[tuple[Any, ...]] = [
     ("Qwen2MoeForCausalLM", text),
     ("OlmoeForCausalLM", text),
     ("GptOssForCausalLM", text, {"sliding_window": 8}),
-    ("DeepseekV3ForCausalLM", text, {"q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+    ("DeepseekV3ForCausalLM", text, {"num_key_value_heads": 4, "head_dim": 8, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
      "qk_nope_head_dim": 8, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}),
-    ("DbrxForCausalLM", text, {"max_seq_len": 32}),
     ("JetMoeForCausalLM", text, {"kv_channels": 8}),
     ("GraniteMoeForCausalLM", text),
     ("OlmoForCausalLM", text),

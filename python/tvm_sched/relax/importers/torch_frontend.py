@@ -75,6 +75,8 @@ class _Importer(ExportedProgramImporter):
             except Exception as error:
                 lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
                 told = lines[-1] if lines[0].startswith("Trace") else lines[0]
+                if _depends_on_values(node):
+                    raise _unsupported(node, "one of its sizes is known only when the program runs") from error
                 raise _unsupported(node, f"TVM's converter failed: {told.strip()}") from error
             if isinstance(result, relax.Call):  # until it is bound it has no type to check
                 result = self.block_builder.emit(result)
@@ -86,6 +88,10 @@ class _Importer(ExportedProgramImporter):
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:
+            if node.op == "call_function" and node.target.__name__ == "with_effects":
+                checked = [arg for arg in node.args[2:] if isinstance(arg, str)]
+                of = checked[-1] if checked else str(node.args[1])
+                raise _unsupported(node, f"it checks or prints, for {of}, which is not written")
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 raise _unsupported(node, "neither TVM's torch frontend nor tvm_sched has a converter for it")
 
@@ -94,6 +100,17 @@ def _unsupported(node: Any, why: str) -> UnsupportedOperator:
     name = getattr(node.target, "__name__", str(node.target))
     of = f", output {node.args[1]} of {node.args[0].target.__name__}" if name == "getitem" else ""
     return UnsupportedOperator(f"operator {name} (node {node.name!r}{of}): {why}")
+
+
+def _depends_on_values(node: Any) -> bool:
+    """Whether an argument is a number that the program computes from its tensors."""
+    import torch
+
+    values = [each.meta.get("val") for each in node.all_input_nodes]
+    return any(
+        isinstance(value, torch.SymInt) and torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(value)
+        for value in values
+    )
 
 
 def _is_empty(node: Any) -> bool:
@@ -137,7 +154,9 @@ def convert_program(program: Any) -> tvm.IRModule:
     UnsupportedOperator
         An operator has no converter, or one that does not do what torch does.
     """
-    return _Importer().from_exported_program(program, True, True, False, None)
+    importer = _Importer()
+    importer._check_unsupported_func_type(program.graph.nodes)  # before TVM looks at the inputs, of which some are tokens
+    return importer.from_exported_program(program, True, True, False, None)
 
 
 def decomposed(program: Any) -> Any:
