@@ -160,9 +160,7 @@ def _timm() -> list[Architecture]:
         model = timm.create_model(name, pretrained=False, num_classes=10)
         return Tensors(model.eval(), ()), (torch.randn(1, 3, size, size),)
 
-    return [
-        Architecture(f"timm/{n}", ("timm", "torchvision"), lambda n=n, s=s: make(n, s)) for n, s in names.items()
-    ]
+    return [Architecture(f"timm/{n}", ("timm", "torchvision"), lambda n=n, s=s: make(n, s)) for n, s in names.items()]
 
 
 def _torchvision() -> list[Architecture]:

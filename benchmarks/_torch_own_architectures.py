@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -69,7 +70,7 @@ class TemporalConvolution(nn.Module):
         sizes = [3, 8, 8, 8]
         self.layers = nn.ModuleList(
             nn.utils.parametrizations.weight_norm(nn.Conv1d(a, b, 3, dilation=2**i))
-            for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False))
+            for i, (a, b) in enumerate(itertools.pairwise(sizes))
         )
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -106,7 +107,9 @@ class _UNet(nn.Module):
         norm = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[dims - 1]
 
         def block(a: int, b: int) -> nn.Module:
-            return nn.Sequential(conv(a, b, 3, padding=1), norm(b, affine=True), nn.LeakyReLU(0.1), conv(b, b, 3, padding=1))
+            return nn.Sequential(
+                conv(a, b, 3, padding=1), norm(b, affine=True), nn.LeakyReLU(0.1), conv(b, b, 3, padding=1)
+            )
 
         self.downs = nn.ModuleList([block(1, 4), block(4, 8), block(8, 16)])
         self.ups = nn.ModuleList([up(16, 8, 2, 2), up(8, 4, 2, 2)])
@@ -139,7 +142,9 @@ class UNet3d(_UNet):
 class Vae(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.encode = nn.Sequential(nn.Conv2d(1, 4, 4, 2, 1), nn.SiLU(), nn.Conv2d(4, 8, 4, 2, 1), nn.Flatten(), nn.Linear(128, 12))
+        self.encode = nn.Sequential(
+            nn.Conv2d(1, 4, 4, 2, 1), nn.SiLU(), nn.Conv2d(4, 8, 4, 2, 1), nn.Flatten(), nn.Linear(128, 12)
+        )
         self.decode = nn.Sequential(
             nn.Linear(6, 128), nn.Unflatten(1, (8, 4, 4)), nn.ConvTranspose2d(8, 4, 4, 2, 1), nn.ELU(),
             nn.ConvTranspose2d(4, 1, 3, 2, 1, output_padding=1), nn.Sigmoid(),
@@ -157,7 +162,7 @@ class VectorQuantiser(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encode, self.codes = nn.Conv2d(3, 6, 2, 2), nn.Embedding(10, 6)
-        self.decode = nn.Sequential(nn.PixelShuffle(2) if False else nn.Conv2d(6, 12, 1), nn.PixelShuffle(2))
+        self.decode = nn.Sequential(nn.Conv2d(6, 12, 1), nn.PixelShuffle(2))
 
     def forward(self, x: torch.Tensor) -> Any:
         z = self.encode(x)
@@ -411,7 +416,11 @@ class SpatialTransformer(nn.Module):
     def forward(self, x: torch.Tensor, flow: torch.Tensor) -> Any:
         grid = F.affine_grid(self.find(x).view(-1, 2, 3), [1, 2, 10, 10], align_corners=False)
         warped = F.grid_sample(x, flow.tanh(), mode="nearest", padding_mode="border", align_corners=True)
-        return F.grid_sample(x, grid, align_corners=False), warped, F.grid_sample(x, flow, padding_mode="reflection", align_corners=False)
+        return (
+            F.grid_sample(x, grid, align_corners=False),
+            warped,
+            F.grid_sample(x, flow, padding_mode="reflection", align_corners=False),
+        )
 
 
 @network(noise(1, 4, 9, 9), noise(1, 18, 9, 9))
@@ -428,7 +437,9 @@ class DeformableByGather(nn.Module):
         for k in range(9):
             at = base + torch.tensor([k % 3 - 1.0, k // 3 - 1.0]) + offsets[0, 2 * k : 2 * k + 2].permute(1, 2, 0)
             taps.append(F.grid_sample(x, (at / 4 - 1)[None], align_corners=True))
-        return torch.einsum("oc,bchw->bohw", self.weight, torch.cat(taps, 1)), F.fold(F.unfold(x, 3, padding=1), (9, 9), 3, padding=1)
+        return torch.einsum("oc,bchw->bohw", self.weight, torch.cat(taps, 1)), F.fold(
+            F.unfold(x, 3, padding=1), (9, 9), 3, padding=1
+        )
 
 
 @network(noise(2, 10, 6))
@@ -538,7 +549,14 @@ class TorchTransformer(nn.Module):
 
     def forward(self, source: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) -> Any:
         mask = nn.Transformer.generate_square_subsequent_mask(5)
-        return self.model(source, target, tgt_mask=mask, src_key_padding_mask=hidden, memory_key_padding_mask=hidden, tgt_is_causal=True)
+        return self.model(
+            source,
+            target,
+            tgt_mask=mask,
+            src_key_padding_mask=hidden,
+            memory_key_padding_mask=hidden,
+            tgt_is_causal=True,
+        )
 
 
 @network(noise(1, 5, 3, 8, 8))
@@ -562,7 +580,11 @@ class PackedLstm(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lstm, self.rnn, self.cell = nn.LSTM(3, 5, batch_first=True), nn.RNN(3, 5, batch_first=True), nn.LSTMCell(5, 5)
+        self.lstm, self.rnn, self.cell = (
+            nn.LSTM(3, 5, batch_first=True),
+            nn.RNN(3, 5, batch_first=True),
+            nn.LSTMCell(5, 5),
+        )
 
     def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> Any:
         y, _ = self.lstm(x.mT)
@@ -611,7 +633,14 @@ class StyleLayers(nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
         x = self.conv(F.pixel_unshuffle(self.pad(x), 2))
         a = self.norm(F.mish(F.glu(x, 1)))
-        return self.adapt(a), self.pool(self.replicate(x.abs())), F.softsign(x).std((2, 3)), torch.logcumsumexp(x[0, 0], -1), F.normalize(x, dim=1), F.cosine_similarity(x[:, :4], x[:, 4:], 1)
+        return (
+            self.adapt(a),
+            self.pool(self.replicate(x.abs())),
+            F.softsign(x).std((2, 3)),
+            torch.logcumsumexp(x[0, 0], -1),
+            F.normalize(x, dim=1),
+            F.cosine_similarity(x[:, :4], x[:, 4:], 1),
+        )
 
 
 @network(whole(30, 2, 10))
@@ -640,7 +669,20 @@ class Statistics(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
         order = x.argsort(-1, descending=True)
         centred = x - x.mean(-1, keepdim=True)
-        return (x.quantile(0.3, -1), torch.cdist(x, y), order.argsort(-1), centred @ centred.T / 9, x.var(-1), x.unique_consecutive if False else x.sort(-1).values.diff(dim=-1), torch.bincount(order[0], minlength=12) if False else F.one_hot(order[0], 12).sum(0), x.logsumexp(-1), torch.linalg.vector_norm(x, 3, -1), x.clamp(min=0).cumprod(-1), x.median(-1).values, torch.triu(centred.T @ x, 1))
+        return (
+            x.quantile(0.3, -1),
+            torch.cdist(x, y),
+            order.argsort(-1),
+            centred @ centred.T / 9,
+            x.var(-1),
+            x.sort(-1).values.diff(dim=-1),
+            F.one_hot(order[0], 12).sum(0),
+            x.logsumexp(-1),
+            torch.linalg.vector_norm(x, 3, -1),
+            x.clamp(min=0).cumprod(-1),
+            x.median(-1).values,
+            torch.triu(centred.T @ x, 1),
+        )
 
 
 @network(noise(1, 4, 4))

@@ -82,7 +82,15 @@ _DETR = {"use_timm_backbone": False, "backbone_config": _last_resnet, "use_pretr
          "num_queries": 5, "backbone": None}  # fmt: skip
 _TIME = {"prediction_length": 8, "context_length": 24, "num_time_features": 2, "lags_sequence": [1, 2, 7],
          "num_parallel_samples": 2}  # fmt: skip
-_SSM = {"state_size": 4, "num_heads": 8, "head_dim": 8, "n_groups": 2, "expand": 2, "chunk_size": 8, "time_step_rank": 4}
+_SSM = {
+    "state_size": 4,
+    "num_heads": 8,
+    "head_dim": 8,
+    "n_groups": 2,
+    "expand": 2,
+    "chunk_size": 8,
+    "time_step_rank": 4,
+}
 
 MODELS: list[tuple[Any, ...]] = [
     # Encoders of text
@@ -91,7 +99,8 @@ MODELS: list[tuple[Any, ...]] = [
     ("MPNetModel", text),
     ("DebertaV2Model", text, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8}),
     ("DebertaModel", text, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
-    ("FunnelModel", text, {"num_hidden_layers": LEFT_OUT, "block_sizes": [1, 1, 1], "num_decoder_layers": 1, "d_head": 8, "d_inner": 64}),
+    ("FunnelModel", text, {"num_hidden_layers": LEFT_OUT, "block_sizes": [1, 1, 1], "num_decoder_layers": 1,
+     "d_head": 8, "d_inner": 64}),
     ("LongformerModel", text, {"attention_window": 4}),
     ("BigBirdModel", lambda: text(64), {"block_size": 4, "num_random_blocks": 1, "attention_type": "block_sparse"}),
     ("ReformerModel", lambda: text(16),
@@ -136,7 +145,8 @@ MODELS: list[tuple[Any, ...]] = [
     ("Qwen2MoeForCausalLM", text),
     ("OlmoeForCausalLM", text),
     ("GptOssForCausalLM", text, {"sliding_window": 8}),
-    ("DeepseekV3ForCausalLM", text, {"num_key_value_heads": 4, "head_dim": 8, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+    ("DeepseekV3ForCausalLM", text, {"num_key_value_heads": 4, "head_dim": 8, "q_lora_rank": 16, "kv_lora_rank": 8,
+     "qk_rope_head_dim": 8, "v_head_dim": 8,
      "qk_nope_head_dim": 8, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}),
     ("JetMoeForCausalLM", text, {"kv_channels": 8}),
     ("GraniteMoeForCausalLM", text),

@@ -145,18 +145,21 @@ def _page(results: dict[str, Any]) -> str:
 
     first = json.loads(FIRST.read_text())
     names = [name for name in sorted(results) if results[name]["verdict"] not in UNFIT]
-    now, before = _counts(results[name]["verdict"] for name in names), _counts(first.get(name, ["", ""])[0] for name in names)
+    now, before = (
+        _counts(results[name]["verdict"] for name in names),
+        _counts(first.get(name, ["", ""])[0] for name in names),
+    )
     verdicts = ("right", "imported", "refused", "wrong", "failed")
     lines = [
         "# Architectures of PyTorch",
         "",
-        "Networks at small sizes with random weights, exported by `torch.export`, compiled with `cost_model=\"roofline\"`, run, and "
-        f"compared with eager PyTorch: *right* is a difference of at most {TOLERANCE:g} of the largest value of each result. "
-        "*Imported* ones were converted, and neither compiled nor run. Made by `python benchmarks/torch_architectures.py "
+        "Networks at small sizes with random weights, exported by `torch.export`, compiled with the roofline's costs, run, "
+        f"and compared with eager PyTorch. *Right* is a difference of at most {TOLERANCE:g} of each result's largest value; "
+        "*imported* ones were converted, and neither compiled nor run. Made by `python benchmarks/torch_architectures.py "
         f"--markdown FILE`; torch {torch.__version__}, transformers {transformers.__version__}.",
         "",
         "| | models | " + " | ".join(verdicts) + " |",
-        "|---|---" * 1 + "|---" * len(verdicts) + "|",
+        "|---|---" + "|---" * len(verdicts) + "|",
         f"| first run | {sum(before[v] for v in verdicts)} | " + " | ".join(str(before[v]) for v in verdicts) + " |",
         f"| now | {sum(now.values())} | " + " | ".join(str(now[v]) for v in verdicts) + " |",
         "",
@@ -165,7 +168,9 @@ def _page(results: dict[str, Any]) -> str:
     ]  # fmt: skip
     for name in names:
         why = (results[name]["why"] or first.get(name, ["", ""])[1]).split("; change it in the model")[0]
-        lines.append(f"| {name} | {first.get(name, ['', ''])[0]} | {results[name]['verdict']} | {why.replace('|', '/')} |")
+        lines.append(
+            f"| {name} | {first.get(name, ['', ''])[0]} | {results[name]['verdict']} | {why.replace('|', '/')} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -173,10 +178,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", help="models whose name has this in it; may stand several times")
     parser.add_argument("--again", action="store_true", help="run what is selected although its results are there")
-    parser.add_argument("--import-only", action="store_true", help="convert the programs, and neither compile nor run them")
+    parser.add_argument(
+        "--import-only", action="store_true", help="convert the programs, and neither compile nor run them"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="models at once (default 2)")
     parser.add_argument("--limit", type=float, default=240, help="seconds after which one is killed (default 240)")
-    parser.add_argument("--json", type=Path, default=Path("torch_architectures.json"), help="results, kept between runs")
+    parser.add_argument(
+        "--json", type=Path, default=Path("torch_architectures.json"), help="results, kept between runs"
+    )
     parser.add_argument("--markdown", type=Path, help="write a page of the results here")
     parser.add_argument("--page-only", action="store_true", help="run nothing; for --markdown")
     parser.add_argument("-t", "--target", default="cpu1", help="machine to compile for (default cpu1)")

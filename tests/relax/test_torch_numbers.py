@@ -130,7 +130,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     ),
     "grid_sample": (
         lambda x, y, at, to: (
-            functional.grid_sample(x, at, "bilinear", "zeros", False), functional.grid_sample(x, at, "nearest", "border", True),
+            functional.grid_sample(x, at, "bilinear", "zeros", False), functional.grid_sample(x, at, "nearest",
+            "border", True),
             functional.grid_sample(x, at, "bicubic", "reflection", False),
             functional.grid_sample(y, to, "bilinear", "reflection", False),
         ),
@@ -143,7 +144,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
             torch.fft.fft2(x).real, torch.fft.fftn(x, dim=(1,), norm="ortho").imag, torch.fft.rfft(x).conj().angle() + 9,
             torch.fft.irfft(torch.fft.rfft(x, dim=1) * torch.view_as_complex(w), n=11, dim=1),
             torch.fft.irfft2(torch.fft.rfft2(x[:, :10]) * 2j),
-            torch.view_as_real(torch.view_as_complex(torch.stack([x[:, :6], x[:, 6:12]], -1)) * torch.polar(w[:6, 0].exp(), w[:6, 1])).flatten(1),
+            torch.view_as_real(torch.view_as_complex(torch.stack([x[:, :6], x[:, 6:12]], -1)) * torch.polar(w[:6,
+            0].exp(), w[:6, 1])).flatten(1),
         ),
         [torch.arange(26.0).reshape(2, 13).square().sin() + 2, torch.arange(14.0).reshape(7, 2).cos() + 2],
     ),

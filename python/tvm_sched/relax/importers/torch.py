@@ -232,7 +232,7 @@ def _refuse_complex(program: Any, where: str) -> None:
     for way, found in specs:
         for spec in found:
             value = nodes[spec.arg.name].meta.get("val") if getattr(spec.arg, "name", None) in nodes else None
-            if hasattr(value, "is_complex") and value.is_complex():
+            if value is not None and hasattr(value, "is_complex") and value.is_complex():
                 told = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
                 raise InputError(
                     f"{where}: {told} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "

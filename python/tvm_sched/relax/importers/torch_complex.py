@@ -97,7 +97,10 @@ def _parts(call: Call, name: str) -> Complex:
 @_special("mul.Tensor", "mul.Scalar")
 def _product(call: Call) -> Complex:
     a, b = _parts(call, "self"), _parts(call, "other")
-    times = lambda x, y: call.emit(relax.op.multiply(x, y))  # noqa: E731
+
+    def times(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+        return call.emit(relax.op.multiply(x, y))
+
     real = relax.op.subtract(times(a.real, b.real), times(a.imaginary, b.imaginary))
     imaginary = relax.op.add(times(a.real, b.imaginary), times(a.imaginary, b.real))
     return Complex(call.emit(real), call.emit(imaginary))
@@ -171,7 +174,7 @@ def _conjugate(call: Call) -> Complex:
 def _fourier(call: Call) -> Any:
     """Products with the transform's matrix, one for each axis; one-sided along the last of them."""
     kind, given = call.node.target.__name__[5:8], call["self"]
-    x: Any = given if isinstance(given, Complex) else Complex(call.cast(given, call.dtype), None)  # type: ignore[arg-type]
+    x: Any = given if isinstance(given, Complex) else Complex(call.cast(given, call.dtype), None)
     rank = len(x.real.ty.shape)
     axes = [int(axis) % rank for axis in call["dim"]]
     lengths = {axis: int(x.real.ty.shape[axis]) for axis in axes}
@@ -179,7 +182,9 @@ def _fourier(call: Call) -> Any:
     if kind == "c2r":
         lengths[last] = int(call["last_dim_size"])
     if max(lengths.values()) > MOST_POINTS:
-        raise call.unsupported(f"a Fourier transform of {max(lengths.values())} points; up to {MOST_POINTS} are written")
+        raise call.unsupported(
+            f"a Fourier transform of {max(lengths.values())} points; up to {MOST_POINTS} are written"
+        )
     ordered = [last, *axes[:-1]] if kind == "r2c" else [*axes[:-1], last]
     points = math.prod(lengths.values())
     factor = (1.0, points**-0.5, 1 / points)[call["normalization"]] * (points if inverse else 1)
@@ -212,4 +217,4 @@ def _transformed(call: Call, x: Any, axis: int, matrix: np.ndarray, real: bool) 
         first = call.emit(relax.op.subtract(first, product(x.imaginary, sine)))
         if second is not None:
             second = call.emit(relax.op.add(second, product(x.imaginary, cosine)))
-    return Complex(first, second)  # type: ignore[arg-type]
+    return Complex(first, second)

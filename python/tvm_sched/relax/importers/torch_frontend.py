@@ -155,7 +155,9 @@ def convert_program(program: Any) -> tvm.IRModule:
         An operator has no converter, or one that does not do what torch does.
     """
     importer = _Importer()
-    importer._check_unsupported_func_type(program.graph.nodes)  # before TVM looks at the inputs, of which some are tokens
+    importer._check_unsupported_func_type(
+        program.graph.nodes
+    )  # before TVM looks at the inputs, of which some are tokens
     return importer.from_exported_program(program, True, True, False, None)
 
 

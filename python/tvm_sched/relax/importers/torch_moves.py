@@ -158,15 +158,6 @@ def isin(call: Call) -> relax.Expr:
     return call.emit(relax.op.logical_not(found)) if call["invert"] else found
 
 
-_NEUTRAL = {
-    "add": lambda kind: 0,
-    "mul": lambda kind: 1,
-    "max": lambda kind: -float("inf") if is_float(kind) else int(np.iinfo(kind).min),
-    "min": lambda kind: float("inf") if is_float(kind) else int(np.iinfo(kind).max),
-}
-"""What changes nothing, in a type, where it is added, multiplied …"""
-
-
 @converter("scatter.src", "scatter.value", "scatter_add.default", "scatter_reduce.two")
 def scatter(call: Call) -> relax.Expr:
     """Along one dimension, with what is there: replaced, added, multiplied, the smaller or larger one, the mean."""
@@ -190,6 +181,16 @@ def scatter(call: Call) -> relax.Expr:
     return call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), "bool")
 
 
+def _neutral(reduction: str, kind: str) -> float:
+    """What changes nothing, in a type, where it is added, multiplied, compared."""
+    if reduction in ("add", "mul"):
+        return 0 if reduction == "add" else 1
+    if is_float(kind):
+        return -float("inf") if reduction == "max" else float("inf")
+    limits = np.iinfo(kind)
+    return int(limits.min if reduction == "max" else limits.max)
+
+
 def _scatter_reduced(call: Call, x: relax.Expr, index: relax.Expr, values: relax.Expr) -> relax.Expr:
     """Elements that nothing is written to stay; the others take part in what is made of them, or do not."""
     told, axis, kind = call["reduce"], call["dim"], dtype_of(x)
@@ -202,7 +203,7 @@ def _scatter_reduced(call: Call, x: relax.Expr, index: relax.Expr, values: relax
         one = call.emit(relax.op.ones([int(size) for size in index.ty.shape], "int32"))
         marked = call.emit(relax.op.scatter_elements(zero, index, one, axis, "update"))
         touched = call.cast(marked, "bool")
-        base = call.emit(relax.op.where(touched, constant(_NEUTRAL[reduction](kind), x), x))
+        base = call.emit(relax.op.where(touched, constant(_neutral(reduction, kind), x), x))
     found = call.emit(relax.op.scatter_elements(base, index, values, axis, reduction))
     if told != "mean":
         return found

@@ -36,9 +36,7 @@ def dft(node: Node) -> relax.Expr:
     length = (
         int(np.asarray(given).reshape(())) if given is not None else 2 * (size - 1) if inverse and onesided else size
     )
-    matrix = dft_matrix(
-        min(size, length if not (inverse and onesided) else length // 2 + 1), length, inverse, onesided
-    )
+    matrix = dft_matrix(min(size, length if not (inverse and onesided) else length // 2 + 1), length, inverse, onesided)
     return _transform(node, x, axis, matrix, real=inverse and onesided)
 
 
