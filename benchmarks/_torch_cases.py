@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +64,7 @@ def load_cases(dtypes: tuple[str, ...] = DTYPES) -> list[Case]:
     """All operators of the database, each with those types that torch computes it in on a CPU."""
     fit = [i for i, info in enumerate(op_db) if not info.name.startswith(UNFIT)]
     return [
-        Case(i, dtype)
-        for i in fit
-        for dtype in dtypes
-        if getattr(torch, dtype) in op_db[i].supported_dtypes("cpu")
+        Case(i, dtype) for i in fit for dtype in dtypes if getattr(torch, dtype) in op_db[i].supported_dtypes("cpu")
     ]
 
 
@@ -181,8 +178,3 @@ def _in_double(call: Call) -> list[Any] | None:
         return [result.to(torch.float64).numpy() for result in call(*inputs)]
     except Exception:
         return None
-
-
-def spread_over(cases: list[Case], share: int) -> Iterator[Case]:
-    """Every ``share``-th case, by its number in the list."""
-    yield from cases[::share]

@@ -25,7 +25,8 @@ from _torch_cases import DTYPES, Case, load_cases, run_case
 
 def main() -> int:
     arguments = _arguments()
-    cases = {case.name: case for case in load_cases(tuple(arguments.dtype or DTYPES)) if _selected(case, arguments)}
+    every = [case for case in load_cases(tuple(arguments.dtype or DTYPES)) if _selected(case, arguments)]
+    cases = {case.name: case for case in every[:: arguments.every]}
     if not cases:
         raise SystemExit("no case is selected; see --help")
     results: dict[str, Any] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
@@ -49,7 +50,9 @@ def main() -> int:
         for verdict, reasons in results[name].items():
             counts[verdict] += len(reasons)
             if verdict in (arguments.show or ("wrong", "failed")):
-                print(f"{verdict}: {name} {reasons[0][:400]}" + (f" (and {len(reasons) - 1} more)" if reasons[1:] else ""))
+                print(
+                    f"{verdict}: {name} {reasons[0][:400]}" + (f" (and {len(reasons) - 1} more)" if reasons[1:] else "")
+                )
     print(f"{len(cases)} operators and types: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
     return 1 if counts["wrong"] or counts["failed"] else 0
 
@@ -79,6 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--operator", action="append", help="this operator only; may stand several times")
     parser.add_argument("--dtype", action="append", choices=DTYPES, help="this type only; may stand several times")
     parser.add_argument("--samples", type=int, default=4, help="samples of each operator and type (default 4)")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth of them only (default 1: all)")
     parser.add_argument("--again", action="store_true", help="run what is selected although its results are there")
     parser.add_argument("--show", action="append", help="print the cases that are 'wrong', 'refused', 'failed' …")
     parser.add_argument("--jobs", type=int, default=2, help="operators at once (default 2)")

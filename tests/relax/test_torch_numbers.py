@@ -36,6 +36,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         [torch.arange(8.0).reshape(1, 2, 4) ** 1.5],
     ),
     "half_by_numbers": (lambda x: (x * 1e5, x / 1e5, x / 1e-8, x * 0.5), [torch.tensor([1e-3, 0, 1, 300]).half()]),
+    "half_atan2": (torch.atan2, [torch.tensor(0.5).half(), torch.tensor(-2.0).half()]),
     "half_cumsum": (lambda x: x.cumsum(0), [torch.ones(5000).half()]),
     "variance": (lambda x: tuple(x.var(0, correction=k) for k in (0, 1, 2, 3)), [torch.tensor([1.0, 2.0])]),
     "hypot": (torch.hypot, [torch.tensor([INF, INF, 0, 3, NAN]), torch.tensor([INF, 1, 0, 4, 1])]),
@@ -156,6 +157,17 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         ),
         [torch.arange(20.0).reshape(5, 4).sin(), torch.arange(48.0).reshape(3, 4, 4).cos(),
          torch.tensor([1, 1, 5], dtype=torch.int32)],
+    "searchsorted": (
+        lambda rows, x, y: (torch.searchsorted(rows, x), torch.searchsorted(rows[0], y, side="right"),
+                             torch.bucketize(y + 0.5, torch.tensor([1, 2, 9])), torch.searchsorted(rows[0], 0.5)),
+        [torch.tensor([[0.0, 1, 2], [1, 1, 5]]), torch.tensor([[1, NAN], [1, -3.0]]), torch.tensor([[2.0], [9]])],
+    ),
+    "scatter": (
+        lambda x, i, y: (
+            x.scatter(1, i, y, reduce="add"), x.scatter(0, i, 3.0, reduce="multiply"),
+            x[0, 0].scatter_add(0, i[0, 0], y[1, 1]),
+        ),
+        [torch.arange(6.0).reshape(2, 3), torch.tensor([[0, 0], [1, 0]]), torch.tensor([[1.0, 2], [3, 4]])],
     ),
     "isin": (
         lambda x, others: (torch.isin(x, others), torch.isin(x, others, invert=True)),

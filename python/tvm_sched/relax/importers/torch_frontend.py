@@ -27,8 +27,12 @@ REFUSED = {
     **dict.fromkeys(
         ("randn.default", "randn_like.default", "exponential.default", "bernoulli.p", "rand.default"), _RANDOM
     ),
-    **dict.fromkeys(("rand_like.default", "randint.low", "randint.default", "randperm.default"), _RANDOM),
-    **dict.fromkeys(("bernoulli.default", "uniform.default", "normal_functional.default"), _RANDOM),
+    **dict.fromkeys(
+        ("rand_like.default", "randint.low", "randint.default", "randint_like.default", "randperm.default"), _RANDOM
+    ),
+    **dict.fromkeys(
+        ("randint_like.low_dtype", "bernoulli.default", "uniform.default", "normal_functional.default"), _RANDOM
+    ),
     **dict.fromkeys(
         ("multinomial.default", "native_dropout.default"), f"{_RANDOM}; of dropout, export after model.eval()"
     ),

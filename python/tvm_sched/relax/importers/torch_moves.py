@@ -158,20 +158,36 @@ def isin(call: Call) -> relax.Expr:
     return call.emit(relax.op.logical_not(found)) if call["invert"] else found
 
 
-@converter("scatter.src", "scatter.value", "scatter_add.default", "scatter_reduce.two")
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
+
+
+@converter(
+    "scatter.src",
+    "scatter.value",
+    "scatter.reduce",
+    "scatter.value_reduce",
+    "scatter_add.default",
+    "scatter_reduce.two",
+)
 def scatter(call: Call) -> relax.Expr:
     """Along one dimension, with what is there: replaced, added, multiplied, the smaller or larger one, the mean."""
     x, axis, index = call.tensor("self"), call["dim"], call.tensor("index")
     name = call.node.target.__name__
-    if not x.ty.shape:
-        raise call.unsupported("a scatter into a scalar is not written; reshape it to [1]")
+    scalar = not x.ty.shape
+    if scalar:
+        x = call.emit(relax.op.reshape(x, (1,)))
+    if not index.ty.shape:
+        index = call.emit(relax.op.reshape(index, (1,)))
     sizes = [int(size) for size in index.ty.shape]
-    if name == "scatter.value":
+    if "value" in call.arguments:
         values = call.emit(relax.op.full(sizes, call.cast(call["value"], call.dtype), call.dtype))
     else:
         values = call.tensor("src", call.dtype)
+        if not values.ty.shape:
+            values = call.emit(relax.op.reshape(values, (1,)))
         if [int(size) for size in values.ty.shape] != sizes:
             values = call.emit(relax.op.strided_slice(values, list(range(len(sizes))), [0] * len(sizes), sizes))
+<<<<<<< HEAD
     if name == "scatter_reduce.two":
         return _scatter_reduced(call, x, index, values)
     reduction = "add" if name == "scatter_add.default" else "update"
@@ -179,6 +195,20 @@ def scatter(call: Call) -> relax.Expr:
         return call.emit(relax.op.scatter_elements(x, index, values, axis, reduction))
     x, values = call.cast(x, "int8"), call.cast(values, "int8")
     return call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), "bool")
+=======
+    reduction = "add" if name == "scatter_add.default" else "update"
+    if "reduce" in call.arguments:
+        if not call.arguments.get("include_self", True):
+            raise call.unsupported("include_self=False is not written; fill the tensor with what changes nothing")
+        told = call["reduce"]
+        if told not in _REDUCTIONS:
+            raise call.unsupported(f"the reduction {told!r} is not written; 'sum', 'prod', 'amax' and 'amin' are")
+        reduction = _REDUCTIONS[told]
+    if dtype_of(x) == "bool":
+        x, values = call.cast(x, "int8"), call.cast(values, "int8")
+    made = call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), call.dtype)
+    return call.emit(relax.op.reshape(made, ())) if scalar else made
+>>>>>>> main
 
 
 def _neutral(reduction: str, kind: str) -> float:
@@ -319,6 +349,7 @@ def repeat(call: Call) -> relax.Expr:
     return call.emit(relax.op.tile(call.tensor("self"), [int(count) for count in call["repeats"]]))
 
 
+<<<<<<< HEAD
 @converter("bucketize.Tensor", "bucketize.Scalar", "searchsorted.Tensor", "searchsorted.Scalar")
 def bucketize(call: Call) -> relax.Expr:
     """How many boundaries are below, or not above, each value; NaN is behind all. Rows may have boundaries of their own."""
@@ -330,6 +361,21 @@ def bucketize(call: Call) -> relax.Expr:
     if len(edges.ty.shape) > 1:
         edges = call.emit(relax.op.expand_dims(edges, -2))
     right = bool(call["right"]) or call.arguments.get("side") == "right"
+=======
+@converter("bucketize.Tensor", "searchsorted.Tensor", "searchsorted.Scalar")
+def bucketize(call: Call) -> relax.Expr:
+    """How many boundaries are below, or not above, each value; NaN is behind all."""
+    right = bool(call["right"]) or call.arguments.get("side") == "right"
+    if call.arguments.get("sorter") is not None:
+        raise call.unsupported("a sorter is not written; sort the sequence before it")
+    name = "boundaries" if "boundaries" in call.arguments else "sorted_sequence"
+    position = {a.name: k for k, a in enumerate(call.node.target._schema.arguments)}
+    dtype = common(call, call.node.args[position["self"]], call.node.args[position[name]])
+    x, edges = call.tensor("self", dtype), call.tensor(name, dtype)
+    if len(edges.ty.shape) > 1:  # each row of the sequence goes with the same row of values
+        edges = call.emit(relax.op.expand_dims(edges, -2))
+    x = call.emit(relax.op.expand_dims(x, -1))
+>>>>>>> main
     below = relax.op.greater_equal(x, edges) if right else relax.op.greater(x, edges)
     if is_float(dtype_of(x)):
         below = relax.op.logical_or(below, call.emit(relax.op.isnan(x)))

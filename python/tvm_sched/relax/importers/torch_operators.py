@@ -218,11 +218,16 @@ def elu(call: Call) -> relax.Expr:
            "bitwise_xor.Tensor", "bitwise_xor.Scalar")  # fmt: skip
 def arithmetic(call: Call) -> relax.Expr:
     """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
-    name, dtype = _operator(call), _wide(call) if _operator(call) == "mul" else call.dtype
+    name, dtype = _operator(call), call.dtype
+    if name == "mul":
+        dtype = _wide(call)
+    elif name == "atan2" and dtype in HALF:  # LLVM has none of half types
+        dtype = "float32"
     x, y = call.tensor("self", dtype), call.tensor("other", dtype)
-    if dtype == "bool":
-        return call.emit(_OF_BOOLEANS[name](x, y))
     alpha = call.arguments.get("alpha", 1)
+    if dtype == "bool":
+        y = y if alpha else call.emit(relax.op.logical_and(y, constant(False, y)))
+        return call.emit(_OF_BOOLEANS[name](x, y))
     if name == "rsub":
         x, y = y, x
     if alpha != 1:

@@ -14,7 +14,7 @@ from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_libr
 from ..kernels import prepare_kernel
 from ..tail import tail_operators
 from ..variants import offer_variants
-from . import half
+from . import comparisons, half
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
 from .split_tail import split_tail
@@ -107,7 +107,7 @@ class LowerToKernels:
             [
                 relax.backend.DispatchSampling(),
                 relax.backend.DispatchSortScan(),
-                transform.LegalizeOps(half.legalizations()),
+                transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
                 transform.AnnotateTIROpPattern(),
                 transform.FoldConstant(),
                 transform.FuseOps(),
