@@ -157,7 +157,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         ),
         [torch.arange(20.0).reshape(5, 4).sin(), torch.arange(48.0).reshape(3, 4, 4).cos(),
          torch.tensor([1, 1, 5], dtype=torch.int32)],
-    "searchsorted": (
+    ),
+    "searchsorted_types": (
         lambda rows, x, y: (torch.searchsorted(rows, x), torch.searchsorted(rows[0], y, side="right"),
                              torch.bucketize(y + 0.5, torch.tensor([1, 2, 9])), torch.searchsorted(rows[0], 0.5)),
         [torch.tensor([[0.0, 1, 2], [1, 1, 5]]), torch.tensor([[1, NAN], [1, -3.0]]), torch.tensor([[2.0], [9]])],

@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     torch_products,
     torch_recurrent,
     torch_reductions,
+    torch_scatters,
 )
 from .torch_registry import CONVERTERS, PARTS, Call, UnsupportedOperator, dtype_of, name_of
 
