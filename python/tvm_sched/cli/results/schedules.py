@@ -16,10 +16,21 @@ class Lane(Result, frozen=True):
     bytes: int
 
 
+class Requested(Result, frozen=True):
+    """A kind of run that a schedule is for: what is resident when it begins, and its weight."""
+
+    resident: list[str]
+    weight: float
+    latency_ns: int
+    lower_bound_ns: int
+
+
 class PricedSchedule(Result, frozen=True):
     """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it.
 
-    ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants.
+    ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants. Latency
+    and bound are of a cold run, or means over the ``requests`` by their weights; ``lanes`` are the first one's. ``notes`` is
+    what the scheduler says of it: `sortinghat`, what decided each submodel.
     """
 
     problem: str
@@ -29,11 +40,13 @@ class PricedSchedule(Result, frozen=True):
     options: dict[str, Any]
     choice: dict[str, str]
     latency_ns: int
+    requests: list[Requested]
     lower_bound_ns: int | None
     gap: float | None
     bound: str | None
     status: str | None
     seconds: float | None
+    notes: dict[str, Any]
     lanes: list[Lane]
 
 
@@ -66,7 +79,10 @@ class Latencies(Result, frozen=True):
 
 
 class Ran(Result, frozen=True):
-    """``run`` of one schedule; ``compiled_with`` is what the artifact says of itself."""
+    """``run`` of one schedule.
+
+    ``processor`` is what the kernels that ran were compiled for, ``compiled_with`` what the artifact says of itself.
+    """
 
     source: str
     plan: str
@@ -77,6 +93,7 @@ class Ran(Result, frozen=True):
     gap: float | None
     time_ns: dict[str, dict[str, int]]
     wall_seconds: float
+    processor: str
     compiled_with: dict[str, Any]
     files: dict[str, str]
     outputs: list[Array]
@@ -95,10 +112,21 @@ class MadeProblem(Result, frozen=True):
     files: dict[str, str]
 
 
+class ModelEnd(Result, frozen=True):
+    """When one of several models ends, and how much slower that is than alone; null where that was not asked for."""
+
+    model: str
+    latency_ns: int
+    alone_ns: int | None
+    slowdown: float | None
+
+
 class Scheduled(PricedSchedule, frozen=True):
-    """``schedule``."""
+    """``schedule``; the last two of several models."""
 
     files: dict[str, str]
+    models: list[ModelEnd] | None = None
+    largest_slowdown: float | None = None
 
 
 class Useful(Result, frozen=True):
@@ -135,6 +163,21 @@ class Verified(Result, frozen=True):
 
     feasible: bool
     violations: list[Violation]
+
+
+class Explained(Result, frozen=True):
+    """``explain``: sentences."""
+
+    lines: list[str]
+
+
+class Checked(Result, frozen=True):
+    """``check``: what was replayed and proved, and what the certificate says."""
+
+    latency_ns: int
+    proved_ns: int
+    certified_ns: int
+    choice: dict[str, str] | None
 
 
 class Compared(Result, frozen=True):
