@@ -17,6 +17,15 @@ import tvm_sched.relax
 
 _resize = functional.interpolate
 NAN, INF = float("nan"), float("inf")
+
+
+def _grouped(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The product of transformers' mixtures of experts."""
+    import transformers.integrations.moe  # noqa: F401 - declares the operator
+
+    return torch.ops.transformers.grouped_mm_fallback(x, weight, ends)
+
+
 CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "resize2d": (
         lambda x: tuple(_resize(x, scale_factor=s, mode=m) for s in (1.1, 2.1) for m in ("nearest", "bilinear")),
@@ -94,7 +103,62 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "softmax_of_one": (lambda x: (x.softmax(0), x.log_softmax(0)), [torch.tensor(3.0)]),
     "empty_variance": (lambda x: x.var(1), [torch.zeros(3, 0)]),
     "empty_variance_and_mean": (lambda x: torch.var_mean(x, 1), [torch.zeros(3, 0)]),
+    "scatter_reduce": (
+        lambda x, y, i: tuple(
+            x.scatter_reduce(0, i, y, way, include_self=kept)
+            for way in ("sum", "prod", "mean", "amax", "amin") for kept in (True, False)
+        ) + tuple(x.int().scatter_reduce(0, i, y.int(), way, include_self=False) for way in ("mean", "amax", "amin")),
+        [torch.tensor([5.0, -2, 7, 1]), torch.tensor([1.0, -4, 3, 2, -9]), torch.tensor([0, 1, 0, 3, 3])],
+    ),
     "searchsorted": (
+        lambda rows, x, row, y: (
+            torch.searchsorted(rows, x), torch.searchsorted(rows, x, right=True), torch.searchsorted(row, y, side="right"),
+            torch.searchsorted(row, 2.0), torch.bucketize(2, row, out_int32=True),
+        ),
+        [torch.tensor([[0.0, 1, 1, 2], [-3, -1, 0, 5]]), torch.tensor([[1, NAN, -1.0], [-1, 9, 0]]),
+         torch.tensor([1.0, 2, 3]), torch.tensor([[2.0, 0.5], [3, 9]])],
+    ),
+    "embedding_bag": (
+        lambda table, ids, offsets, weight: (
+            *(functional.embedding_bag(ids, table, offsets, mode=m) for m in ("sum", "mean", "max")),
+            *(functional.embedding_bag(ids, table, offsets, mode=m, padding_idx=3) for m in ("sum", "mean", "max")),
+            functional.embedding_bag(ids, table, offsets, mode="sum", per_sample_weights=weight),
+            functional.embedding_bag(ids, table, offsets, mode="mean", include_last_offset=True),
+            functional.embedding_bag(ids[:6].view(2, 3), table, mode="max"),
+        ),
+        [torch.arange(24.0).reshape(6, 4).sin(), torch.tensor([5, 3, 3, 0, 1, 1, 2]), torch.tensor([0, 2, 2, 3, 7]),
+         torch.arange(7.0).cos()],
+    ),
+    "grid_sample": (
+        lambda x, y, at, to: (
+            functional.grid_sample(x, at, "bilinear", "zeros", False), functional.grid_sample(x, at, "nearest",
+            "border", True),
+            functional.grid_sample(x, at, "bicubic", "reflection", False),
+            functional.grid_sample(y, to, "bilinear", "reflection", False),
+        ),
+        [torch.arange(60.0).reshape(1, 3, 4, 5).sin() + 3, torch.arange(120.0).reshape(1, 2, 3, 4, 5).sin() + 3,
+         torch.arange(36.0).reshape(1, 6, 3, 2).cos() * 1.4, torch.arange(54.0).reshape(1, 3, 3, 2, 3).cos() * 1.4],
+    ),
+    "complex": (
+        lambda x, w: (
+            torch.stft(x, 8, 3, window=torch.hann_window(8), return_complex=True).abs() + 1,
+            torch.fft.fft2(x).real, torch.fft.fftn(x, dim=(1,), norm="ortho").imag, torch.fft.rfft(x).conj().angle() + 9,
+            torch.fft.irfft(torch.fft.rfft(x, dim=1) * torch.view_as_complex(w), n=11, dim=1),
+            torch.fft.irfft2(torch.fft.rfft2(x[:, :10]) * 2j),
+            torch.view_as_real(torch.view_as_complex(torch.stack([x[:, :6], x[:, 6:12]], -1)) * torch.polar(w[:6,
+            0].exp(), w[:6, 1])).flatten(1),
+        ),
+        [torch.arange(26.0).reshape(2, 13).square().sin() + 2, torch.arange(14.0).reshape(7, 2).cos() + 2],
+    ),
+    "groups": (
+        lambda x, w, ends: (
+            _grouped(x, w, ends), _grouped(x[:2], w, ends.clamp(max=2)), _grouped(x, w, ends.clamp(max=3)),
+            torch.histc(x, 5, -1, 0.5),
+        ),
+        [torch.arange(20.0).reshape(5, 4).sin(), torch.arange(48.0).reshape(3, 4, 4).cos(),
+         torch.tensor([1, 1, 5], dtype=torch.int32)],
+    ),
+    "searchsorted_types": (
         lambda rows, x, y: (torch.searchsorted(rows, x), torch.searchsorted(rows[0], y, side="right"),
                              torch.bucketize(y + 0.5, torch.tensor([1, 2, 9])), torch.searchsorted(rows[0], 0.5)),
         [torch.tensor([[0.0, 1, 2], [1, 1, 5]]), torch.tensor([[1, NAN], [1, -3.0]]), torch.tensor([[2.0], [9]])],

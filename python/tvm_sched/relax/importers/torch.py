@@ -168,6 +168,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
     from .torch_frontend import convert_program, decomposed
 
     _check_inputs(program, where)
+    _refuse_complex(program, where)
     try:
         with warnings.catch_warnings(), _views_as_reshapes(program):
             warnings.simplefilter("ignore")
@@ -222,6 +223,21 @@ def _check_inputs(program: Any, where: str) -> None:
                 f"{where}: input {spec.arg.name!r} is no tensor{said}; TVM's torch frontend takes tensors only: make it "
                 "a tensor, or a constant of the module"
             )
+
+
+def _refuse_complex(program: Any, where: str) -> None:
+    """Complex tensors may be made inside a program, and not go in or out, nor be parameters."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    specs = (("input", program.graph_signature.input_specs), ("output", program.graph_signature.output_specs))
+    for way, found in specs:
+        for spec in found:
+            value = nodes[spec.arg.name].meta.get("val") if getattr(spec.arg, "name", None) in nodes else None
+            if value is not None and hasattr(value, "is_complex") and value.is_complex():
+                told = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
+                raise InputError(
+                    f"{where}: {told} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "
+                    "torch.view_as_complex in the model"
+                )
 
 
 def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:

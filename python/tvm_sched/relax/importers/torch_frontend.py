@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from . import (  # noqa: F401
+    torch_complex,
     torch_layers,
     torch_moves,
     torch_norms,
@@ -18,8 +19,9 @@ from . import (  # noqa: F401
     torch_products,
     torch_recurrent,
     torch_reductions,
+    torch_scatters,
 )
-from .torch_registry import CONVERTERS, Call, UnsupportedOperator, dtype_of, name_of
+from .torch_registry import CONVERTERS, PARTS, Call, UnsupportedOperator, dtype_of, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
 REFUSED = {
@@ -52,9 +54,11 @@ class _Importer(ExportedProgramImporter):
     def create_convert_map(self) -> dict[str, Callable[[Any], Any]]:
         self.upstream = super().create_convert_map()
         ours = {name: self._ours(convert) for name, convert in CONVERTERS.items()}
-        refused = {name: self._refusal(why) for name, why in REFUSED.items()}
+        ours |= {name: self._refusal(why) for name, why in REFUSED.items() if name not in ours}
+        for name in torch_complex.SPECIAL.keys() - self.upstream.keys() - ours.keys():
+            ours[name] = self._refusal("it is written for complex numbers only")
         upstream = {name: self._checked(convert, "TVM's converter") for name, convert in self.upstream.items()}
-        return upstream | {name: self._checked(convert, "its converter") for name, convert in (refused | ours).items()}
+        return upstream | {name: self._checked(convert, "its converter") for name, convert in ours.items()}
 
     def _ours(self, convert: Callable[[Call], Any]) -> Callable[[Any], Any]:
         return lambda node: convert(Call(node, self))
@@ -68,22 +72,32 @@ class _Importer(ExportedProgramImporter):
     def _checked(self, convert: Callable[[Any], Any], who: str) -> Callable[[Any], Any]:
         def converted(node: Any) -> Any:
             try:
-                result = torch_moves.zeros(Call(node, self)) if _is_empty(node) else convert(node)
+                if torch_complex.touches(node):
+                    result = torch_complex.convert(Call(node, self), convert)
+                else:
+                    result = torch_moves.zeros(Call(node, self)) if _is_empty(node) else convert(node)
             except UnsupportedOperator:
                 raise
             except Exception as error:
                 lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
                 told = lines[-1] if lines[0].startswith("Trace") else lines[0]
+                if _depends_on_values(node):
+                    raise _unsupported(node, "one of its sizes is known only when the program runs") from error
                 raise _unsupported(node, f"{who} failed: {told.strip()}") from error
             if isinstance(result, relax.Call):  # until it is bound it has no type to check
                 result = self.block_builder.emit(result)
-            _check(node, result, who)
+            for part in (result.real, result.imaginary) if isinstance(result, torch_complex.Complex) else (result,):
+                _check(node, part, who)
             return result
 
         return converted
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:
+            if node.op == "call_function" and node.target.__name__ == "with_effects":
+                checked = [arg for arg in node.args[2:] if isinstance(arg, str)]
+                of = checked[-1] if checked else str(node.args[1])
+                raise _unsupported(node, f"it checks or prints, for {of}, which is not written")
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 raise _unsupported(node, "neither TVM's torch frontend nor tvm_sched has a converter for it")
 
@@ -92,6 +106,17 @@ def _unsupported(node: Any, why: str) -> UnsupportedOperator:
     name = getattr(node.target, "__name__", str(node.target))
     of = f", output {node.args[1]} of {node.args[0].target.__name__}" if name == "getitem" else ""
     return UnsupportedOperator(f"operator {name} (node {node.name!r}{of}): {why}")
+
+
+def _depends_on_values(node: Any) -> bool:
+    """Whether an argument is a number that the program computes from its tensors."""
+    import torch
+
+    values = [each.meta.get("val") for each in node.all_input_nodes]
+    return any(
+        isinstance(value, torch.SymInt) and torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(value)
+        for value in values
+    )
 
 
 def _is_empty(node: Any) -> bool:
@@ -114,7 +139,7 @@ def _check(node: Any, result: Any, who: str) -> None:
     if not isinstance(result.ty, relax.TensorType):
         return
     found = dtype_of(result) if result.ty.dtype is not None else ""
-    if found != name_of(wanted.dtype):
+    if found != PARTS.get(name_of(wanted.dtype), name_of(wanted.dtype)):
         raise _unsupported(node, f"{who} makes it {found}, torch {name_of(wanted.dtype)}")
     sizes = result.ty.shape.values if isinstance(result.ty.shape, relax.ShapeExpr) else None
     if sizes is None:
@@ -135,7 +160,9 @@ def convert_program(program: Any) -> tvm.IRModule:
     UnsupportedOperator
         An operator has no converter, or one that does not do what torch does.
     """
-    return _Importer().from_exported_program(program, True, True, False, None)
+    importer = _Importer()
+    importer._check_unsupported_func_type(program.graph.nodes)  # before TVM looks at the inputs: some are tokens
+    return importer.from_exported_program(program, True, True, False, None)
 
 
 def decomposed(program: Any) -> Any:

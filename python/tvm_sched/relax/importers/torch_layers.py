@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from tvm import relax, topi
+from tvm import relax, te, topi
 
 from .interpolation import cubic, interpolate
 from .torch_registry import Call, converter, dtype_of, is_float
@@ -114,6 +114,25 @@ def adaptive_max_pool(call: Call) -> relax.Expr:
     size = [int(length) for length in call["output_size"]]
     made = call.emit_te(lambda a: pool(a, size, "max", f"NC{_SPATIAL[dims]}"), x, name="adaptive_max_pool")
     return relax.Tuple([made if batched else call.emit(relax.op.squeeze(made, [0]))])
+
+
+_SAMPLING = ("bilinear", "nearest", "bicubic")
+_OUTSIDE = ("zeros", "border", "reflection")
+
+
+@converter("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")
+def grid_sample(call: Call) -> relax.Expr:
+    """The positions lie along the last axis, where TVM's kernel has them in the second."""
+    dims = len(call.result.shape) - 2
+    x, grid = call.tensor("input"), call.tensor("grid")
+    grid = call.emit(relax.op.permute_dims(grid, [0, dims + 1, *range(1, dims + 1)]))
+    method, outside = _SAMPLING[call["interpolation_mode"]], _OUTSIDE[call["padding_mode"]]
+    corners = bool(call["align_corners"])
+
+    def compute(a: te.Tensor, at: te.Tensor) -> te.Tensor:
+        return topi.image.grid_sample(a, at, method, f"NC{_SPATIAL[dims]}", outside, corners)
+
+    return call.emit_te(compute, x, grid, name="grid_sample")
 
 
 _LINEAR = ("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec")

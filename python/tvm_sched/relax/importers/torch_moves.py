@@ -158,49 +158,6 @@ def isin(call: Call) -> relax.Expr:
     return call.emit(relax.op.logical_not(found)) if call["invert"] else found
 
 
-_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
-
-
-@converter(
-    "scatter.src",
-    "scatter.value",
-    "scatter.reduce",
-    "scatter.value_reduce",
-    "scatter_add.default",
-    "scatter_reduce.two",
-)
-def scatter(call: Call) -> relax.Expr:
-    """Along one dimension, with what is there: replaced, added, multiplied, the smaller or larger one."""
-    x, axis, index = call.tensor("self"), call["dim"], call.tensor("index")
-    name = call.node.target.__name__
-    scalar = not x.ty.shape
-    if scalar:
-        x = call.emit(relax.op.reshape(x, (1,)))
-    if not index.ty.shape:
-        index = call.emit(relax.op.reshape(index, (1,)))
-    sizes = [int(size) for size in index.ty.shape]
-    if "value" in call.arguments:
-        values = call.emit(relax.op.full(sizes, call.cast(call["value"], call.dtype), call.dtype))
-    else:
-        values = call.tensor("src", call.dtype)
-        if not values.ty.shape:
-            values = call.emit(relax.op.reshape(values, (1,)))
-        if [int(size) for size in values.ty.shape] != sizes:
-            values = call.emit(relax.op.strided_slice(values, list(range(len(sizes))), [0] * len(sizes), sizes))
-    reduction = "add" if name == "scatter_add.default" else "update"
-    if "reduce" in call.arguments:
-        if not call.arguments.get("include_self", True):
-            raise call.unsupported("include_self=False is not written; fill the tensor with what changes nothing")
-        told = call["reduce"]
-        if told not in _REDUCTIONS:
-            raise call.unsupported(f"the reduction {told!r} is not written; 'sum', 'prod', 'amax' and 'amin' are")
-        reduction = _REDUCTIONS[told]
-    if dtype_of(x) == "bool":
-        x, values = call.cast(x, "int8"), call.cast(values, "int8")
-    made = call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), call.dtype)
-    return call.emit(relax.op.reshape(made, ())) if scalar else made
-
-
 @converter("gather.default")
 def gather(call: Call) -> relax.Expr:
     """The index may be smaller than the tensor."""
@@ -272,7 +229,7 @@ def repeat(call: Call) -> relax.Expr:
     return call.emit(relax.op.tile(call.tensor("self"), [int(count) for count in call["repeats"]]))
 
 
-@converter("bucketize.Tensor", "searchsorted.Tensor", "searchsorted.Scalar")
+@converter("bucketize.Tensor", "bucketize.Scalar", "searchsorted.Tensor", "searchsorted.Scalar")
 def bucketize(call: Call) -> relax.Expr:
     """How many boundaries are below, or not above, each value; NaN is behind all."""
     right = bool(call["right"]) or call.arguments.get("side") == "right"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relax
 
 from .torch_operators import constant
@@ -62,3 +63,32 @@ def distances(call: Call) -> relax.Expr:
         return call.emit(relax.op.sqrt(call.emit(relax.op.sum(call.emit(relax.op.multiply(apart, apart)), [-1]))))
     total = call.emit(relax.op.sum(call.emit(relax.op.power(apart, constant(order, apart))), [-1]))
     return call.emit(relax.op.power(total, constant(1 / order, total)))
+
+
+@converter("grouped_mm_fallback.default", "_grouped_mm.default")
+def grouped_product(call: Call) -> relax.Expr:
+    """Rows that lie by group, each times the matrix of its group: how transformers computes a mixture of experts.
+
+    Where there are more rows than groups, all rows are multiplied with all matrices; else each has a copy of its matrix.
+    """
+    name = "input" if "input" in call.arguments else "self"
+    x = call.tensor(name)
+    weight = call.tensor("weight" if "weight" in call.arguments else "mat2")
+    if len(x.ty.shape) != 2 or len(weight.ty.shape) != 3 or call.arguments.get("bias") is not None:
+        raise call.unsupported("only rows [n, k] by matrices [groups, k, m] without a bias are written")
+    rows, groups = int(x.ty.shape[0]), int(weight.ty.shape[0])
+    places = call.emit(relax.op.expand_dims(relax.const(np.arange(rows), "int64"), -1))
+    ended = call.emit(relax.op.less_equal(call.tensor("offs", "int64"), places))
+    group = call.emit(relax.op.sum(call.cast(ended, "int64"), [1]))
+    last = call.emit(relax.op.minimum(group, relax.const(groups - 1, "int64")))
+    if rows <= groups:
+        chosen = call.emit(relax.op.take(weight, last, 0))
+        found = call.emit(relax.op.matmul(call.emit(relax.op.expand_dims(x, 1)), chosen))
+    else:
+        every = call.emit(relax.op.matmul(call.emit(relax.op.expand_dims(x, 0)), weight))
+        every = call.emit(relax.op.permute_dims(every, [1, 0, 2]))
+        at = call.emit(relax.op.broadcast_to(relax.op.reshape(last, (rows, 1, 1)), (rows, 1, int(weight.ty.shape[2]))))
+        found = call.emit(relax.op.gather_elements(every, at, 1))
+    found = call.emit(relax.op.squeeze(found, [1]))
+    inside = call.emit(relax.op.less(call.emit(relax.op.expand_dims(group, -1)), relax.const(groups, "int64")))
+    return call.emit(relax.op.where(inside, found, constant(0, found)))

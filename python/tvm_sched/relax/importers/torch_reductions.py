@@ -55,6 +55,24 @@ def any_of(call: Call) -> relax.Expr:
     return call.cast(_reduced(call, call.cast(x, "uint8"), relax.op.max), "bool")
 
 
+@converter("histc.default")
+def histogram(call: Call) -> relax.Expr:
+    """How many elements are in each of the bins between two bounds, the upper one in the last bin."""
+    x, bins, low, high = call.tensor("self"), int(call["bins"]), float(call["min"]), float(call["max"])
+    if low >= high:
+        raise call.unsupported("bounds that are taken from the values; give it min below max")
+    flat = call.emit(relax.op.reshape(x, (-1, 1)))
+    moved = relax.op.multiply(relax.op.subtract(flat, constant(low, x)), constant(bins, x))
+    at = call.emit(relax.op.floor(call.emit(relax.op.divide(moved, constant(high - low, x)))))
+    at = call.emit(relax.op.where(relax.op.equal(flat, constant(high, x)), constant(bins - 1, x), at))
+    same = call.emit(relax.op.equal(at, relax.const(np.arange(bins).astype(dtype_of(x)))))
+    inside = relax.op.logical_and(
+        relax.op.greater_equal(flat, constant(low, x)), relax.op.less_equal(flat, constant(high, x))
+    )
+    counted = call.emit(relax.op.logical_and(same, call.emit(inside)))
+    return call.emit(relax.op.sum(call.cast(counted, call.dtype), [0]))
+
+
 @converter("argmax.default", "argmin.default")
 def position(call: Call) -> relax.Expr:
     """In the flattened tensor where no dimension is named."""

@@ -47,8 +47,8 @@ class Call:
 
     @property
     def dtype(self) -> str:
-        """The type of the result's elements."""
-        return name_of(self.result.dtype)
+        """The type of the result's elements; of complex ones that of their parts."""
+        return PARTS.get(name_of(self.result.dtype), name_of(self.result.dtype))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,6 +113,7 @@ def dtype_of(value: relax.Expr) -> str:
     return str(value.ty.dtype.dtype)
 
 
+PARTS = {"complex64": "float32", "complex128": "float64"}
 HALF = ("float16", "bfloat16")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ...fourier import dft_matrix
 from .registry import Node, converter, dtype_of
 
 
@@ -35,9 +36,7 @@ def dft(node: Node) -> relax.Expr:
     length = (
         int(np.asarray(given).reshape(())) if given is not None else 2 * (size - 1) if inverse and onesided else size
     )
-    matrix = _dft_matrix(
-        min(size, length if not (inverse and onesided) else length // 2 + 1), length, inverse, onesided
-    )
+    matrix = dft_matrix(min(size, length if not (inverse and onesided) else length // 2 + 1), length, inverse, onesided)
     return _transform(node, x, axis, matrix, real=inverse and onesided)
 
 
@@ -46,18 +45,6 @@ def _dft_axis(node: Node, rank: int) -> int:
         return int(node.attribute("axis", 1)) % rank
     given = node.constant(2)
     return (int(np.asarray(given).reshape(())) if given is not None else -2) % rank
-
-
-def _dft_matrix(size: int, length: int, inverse: bool, onesided: bool) -> np.ndarray:
-    """Complex matrix of shape (size, frequencies): what each input adds to each output."""
-    if inverse and onesided:  # half a spectrum to real values: the other half is its conjugate
-        k, n = np.arange(size)[:, None], np.arange(length)
-        twice = np.where((k == 0) | ((length % 2 == 0) & (k == length // 2)), 1.0, 2.0)
-        return twice * np.exp(2j * np.pi * ((k * n) % length) / length) / length
-    frequencies = length // 2 + 1 if onesided else length
-    n, k = np.arange(size)[:, None], np.arange(frequencies)
-    sign = 2j if inverse else -2j
-    return np.exp(sign * np.pi * ((n * k) % length) / length) / (length if inverse else 1)
 
 
 def _transform(node: Node, x: relax.Expr, axis: int, matrix: np.ndarray, real: bool) -> relax.Expr:
@@ -105,7 +92,7 @@ def stft(node: Node) -> relax.Expr:
     cut = node.emit(relax.op.reshape(cut, (shape[0], frames, size, shape[2])))
     if window is not None:
         cut = node.emit(relax.op.multiply(cut, relax.op.reshape(window, (1, 1, size, 1))))
-    return _transform(node, cut, 2, _dft_matrix(size, size, False, bool(node.attribute("onesided", 1))), real=False)
+    return _transform(node, cut, 2, dft_matrix(size, size, False, bool(node.attribute("onesided", 1))), real=False)
 
 
 @converter("MelWeightMatrix")
