@@ -2,7 +2,8 @@
 
 import pytest
 
-from docs.snippets import PAGES, ROOT, blocks, commands, run
+from docs import command_server
+from docs.snippets import PAGES, ROOT, Place, blocks, commands, run
 
 RUN_ELSEWHERE = {"extending.md": "test_extending", "deployment.md": "test_deployment"}
 """Pages whose Python another module runs, and looks at what comes out."""
@@ -14,12 +15,18 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", RUN, ids=name)
-def test_a_page_runs_from_top_to_bottom(page, tmp_path):
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
     pytest.importorskip("onnx")
     pytest.importorskip("tvm")
-    run(page, tmp_path)
+    with command_server.started() as server:
+        yield Place(server, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, place):
+    run(page, tmp_path, place)
 
 
 def called():
