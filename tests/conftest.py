@@ -8,6 +8,8 @@ import tempfile
 
 import pytest
 
+from thorough import THOROUGH
+
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
 os.environ["TVM_SCHED_NO_CACHE"] = "1"  # tests of the cache take it away
 _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
@@ -16,10 +18,6 @@ os.environ["TVM_SCHED_CACHE"] = _cache.name
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background; tests of Ctrl-C need it as it is otherwise.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-THOROUGH = os.environ.get("TVM_SCHED_THOROUGH") == "1"
-"""Whether to run the cases, too, that run no line which others do not: `make test-thorough`."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
