@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -18,6 +19,11 @@ os.environ["TVM_SCHED_CACHE"] = _cache.name
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background; tests of Ctrl-C need it as it is otherwise.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """What was imported until now stays: the collector of garbage need not walk through it again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
