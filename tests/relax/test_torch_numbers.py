@@ -27,6 +27,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         [torch.arange(8.0).reshape(1, 2, 4) ** 1.5],
     ),
     "half_by_numbers": (lambda x: (x * 1e5, x / 1e5, x / 1e-8, x * 0.5), [torch.tensor([1e-3, 0, 1, 300]).half()]),
+    "half_atan2": (torch.atan2, [torch.tensor(0.5).half(), torch.tensor(-2.0).half()]),
     "half_cumsum": (lambda x: x.cumsum(0), [torch.ones(5000).half()]),
     "variance": (lambda x: tuple(x.var(0, correction=k) for k in (0, 1, 2, 3)), [torch.tensor([1.0, 2.0])]),
     "hypot": (torch.hypot, [torch.tensor([INF, INF, 0, 3, NAN]), torch.tensor([INF, 1, 0, 4, 1])]),
@@ -36,7 +37,75 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         [torch.tensor([1, NAN, 3, -1]), torch.tensor([0.0, 1, 2])],
     ),
     "divide": (lambda x: (x / 0, x / -0.0, x.int() / 0), [torch.tensor([1.0, -2, 0])]),
+    "fmax": (
+        lambda x, y: (torch.fmax(x, y), torch.fmin(x, y)),
+        [torch.tensor([1, NAN, -INF, NAN, 2]), torch.tensor([NAN, 3, 0, NAN, 1])],
+    ),
+    "copysign": (
+        lambda x, y: (torch.copysign(x, y), torch.copysign(x, -0.0), x.copysign(1)),
+        [torch.tensor([1, -2, INF, NAN, 0.0]), torch.tensor([-0.0, 0.0, -1, 1, -3])],
+    ),
+    "exp2": (torch.exp2, [torch.tensor([-INF, -149, -3.5, 0, 0.1, 127, INF])]),
+    "so_far": (
+        lambda x, y: (*x.cummax(1), *x.cummin(0), *y.cummax(0), *y.cummin(0)),
+        [torch.tensor([[1, 1, 3, NAN, 2, NAN], [2, 1, 3, 0, -1, 5]]), torch.tensor([1, 3, 3, 2, 5, 5, 0]).to(torch.int8)],
+    ),
+    "nanmedian": (
+        lambda x: (x.nanmedian(), *x.nanmedian(1), *x.nanmedian(0, keepdim=True), x[1, 2:].nanmedian()),
+        [torch.tensor([[3, NAN, 1, 2], [NAN, INF, NAN, NAN], [4, INF, 7, -1]])],
+    ),
+    "small_sort": (
+        lambda *xs: tuple(y for x in xs for y in torch.sort(x, stable=True)),
+        [torch.tensor([3, 255, 0, 3]).to(torch.uint8), torch.tensor([3, -128, 0, 127]).to(torch.int8),
+         torch.tensor([3, -400, 0, 127]).to(torch.int16), torch.tensor([True, False, True])],
+    ),
+    "masked_scatter": (
+        lambda x, mask, y: x.masked_scatter(mask, y),
+        [torch.zeros(2, 4), torch.tensor([[True], [False]]), torch.arange(1.0, 9)],
+    ),
+    "distances": (
+        lambda x, y: tuple(torch.cdist(x, y, p) for p in (0.0, 1.0, 2.0, 3.0, INF)),
+        [torch.tensor([[0.0, 1], [2, 3], [100, 100.001]]), torch.tensor([[0.0, 2], [100, 100]])],
+    ),
+    "add_batch": (
+        lambda x, a, b: torch.addbmm(x, a, b, beta=0.5, alpha=2),
+        [torch.ones(2, 2), torch.arange(12.0).reshape(3, 2, 2), torch.arange(12.0).reshape(3, 2, 2)],
+    ),
+    "batch_norm_in_training": (
+        lambda x, w, m, v: (
+            functional.batch_norm(x, m, v, w, training=True, eps=0.5),
+            functional.batch_norm(x, m, v, w),
+            functional.batch_norm(x, None, None, w, training=True),
+            functional.instance_norm(x, weight=w),
+        ),
+        [torch.arange(24.0).reshape(2, 3, 4).sin(), torch.tensor([1, 2.0, -1]), torch.tensor([1.0, 0, 2]),
+         torch.tensor([1.0, 4, 0.5])],
+    ),
+    "norms_with_statistics": (
+        lambda x, w: (
+            *torch.native_layer_norm(x, (3, 4), None, None, 1e-3), *torch.native_group_norm(x, w, None, 2, 3, 4, 3, 0.1)
+        ),
+        [torch.arange(24.0).reshape(2, 3, 4).sin(), torch.tensor([1, 2.0, -1])],
+    ),
+    "adaptive_max": (
+        lambda x: (functional.adaptive_max_pool2d(x, (3, 2)), functional.adaptive_max_pool1d(x[0], 2)),
+        [torch.arange(70.0).reshape(2, 7, 5).sin()],
+    ),
+    "softmax_of_one": (lambda x: (x.softmax(0), x.log_softmax(0)), [torch.tensor(3.0)]),
     "empty_variance": (lambda x: x.var(1), [torch.zeros(3, 0)]),
+    "empty_variance_and_mean": (lambda x: torch.var_mean(x, 1), [torch.zeros(3, 0)]),
+    "searchsorted": (
+        lambda rows, x, y: (torch.searchsorted(rows, x), torch.searchsorted(rows[0], y, side="right"),
+                             torch.bucketize(y + 0.5, torch.tensor([1, 2, 9])), torch.searchsorted(rows[0], 0.5)),
+        [torch.tensor([[0.0, 1, 2], [1, 1, 5]]), torch.tensor([[1, NAN], [1, -3.0]]), torch.tensor([[2.0], [9]])],
+    ),
+    "scatter": (
+        lambda x, i, y: (
+            x.scatter(1, i, y, reduce="add"), x.scatter(0, i, 3.0, reduce="multiply"),
+            x[0, 0].scatter_add(0, i[0, 0], y[1, 1]),
+        ),
+        [torch.arange(6.0).reshape(2, 3), torch.tensor([[0, 0], [1, 0]]), torch.tensor([[1.0, 2], [3, 4]])],
+    ),
     "isin": (
         lambda x, others: (torch.isin(x, others), torch.isin(x, others, invert=True)),
         [torch.tensor([1, 2]), torch.zeros(0, dtype=torch.int64)],

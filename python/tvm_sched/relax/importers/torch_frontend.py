@@ -10,7 +10,15 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from . import torch_layers, torch_moves, torch_operators, torch_recurrent, torch_reductions  # noqa: F401
+from . import (  # noqa: F401
+    torch_layers,
+    torch_moves,
+    torch_norms,
+    torch_operators,
+    torch_products,
+    torch_recurrent,
+    torch_reductions,
+)
 from .torch_registry import CONVERTERS, Call, UnsupportedOperator, dtype_of, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
@@ -18,8 +26,12 @@ REFUSED = {
     **dict.fromkeys(
         ("randn.default", "randn_like.default", "exponential.default", "bernoulli.p", "rand.default"), _RANDOM
     ),
-    **dict.fromkeys(("rand_like.default", "randint.low", "randint.default", "randperm.default"), _RANDOM),
-    **dict.fromkeys(("bernoulli.default", "uniform.default", "normal_functional.default"), _RANDOM),
+    **dict.fromkeys(
+        ("rand_like.default", "randint.low", "randint.default", "randint_like.default", "randperm.default"), _RANDOM
+    ),
+    **dict.fromkeys(
+        ("randint_like.low_dtype", "bernoulli.default", "uniform.default", "normal_functional.default"), _RANDOM
+    ),
     **dict.fromkeys(
         ("multinomial.default", "native_dropout.default"), f"{_RANDOM}; of dropout, export after model.eval()"
     ),

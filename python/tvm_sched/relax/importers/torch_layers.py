@@ -1,4 +1,4 @@
-"""Layers of torch.export programs: convolutions of all types and dimensions, norms without weights, pools, resizing."""
+"""Layers of torch.export programs: convolutions of all types and dimensions, pools, resizing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, topi
 
 from .interpolation import cubic, interpolate
 from .torch_registry import Call, converter, dtype_of, is_float
@@ -55,20 +55,6 @@ def convolution(call: Call) -> relax.Expr:
     return call.cast(made, call.dtype)
 
 
-@converter("native_group_norm.default")
-def group_norm(call: Call) -> relax.Expr:
-    """Without weights, too."""
-    x = call.tensor("input")
-    channels = int(x.ty.shape[1])
-    kind = dtype_of(x)
-    weight, bias = (
-        relax.const(np.full(channels, value), kind) if call[name] is None else call.tensor(name)
-        for name, value in (("weight", 1.0), ("bias", 0.0))
-    )
-    axes = list(range(2, len(x.ty.shape)))
-    return call.emit(relax.op.nn.group_norm(x, weight, bias, int(call["group"]), 1, axes, epsilon=float(call["eps"])))
-
-
 @converter("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def average_pool(call: Call) -> relax.Expr:
     """As TVM does it; with ``ceil_mode`` or a divisor, averages of whole windows of the input padded with zeros.
@@ -113,6 +99,21 @@ def _windows(size: int, length: int, kernel: int, stride: int, pad: int, padded:
     last = np.minimum(first + kernel, size + pad)
     count = last - first if padded else np.minimum(last, size) - np.maximum(first, 0)
     return count, max(0, (length - 1) * stride + kernel - size - pad)
+
+
+@converter("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
+def adaptive_max_pool(call: Call) -> relax.Expr:
+    """The largest of each window; where they lie is not computed."""
+    x = call.tensor("self")
+    dims = int(call.node.target.__name__[17])
+    if any(user.args[1] for user in call.node.users):
+        raise call.unsupported("the places of the largest are not computed; only the values are")
+    pool = topi.nn.adaptive_pool if dims == 2 else topi.nn.adaptive_pool3d
+    batched = len(x.ty.shape) == dims + 2
+    x = x if batched else call.emit(relax.op.expand_dims(x, 0))
+    size = [int(length) for length in call["output_size"]]
+    made = call.emit_te(lambda a: pool(a, size, "max", f"NC{_SPATIAL[dims]}"), x, name="adaptive_max_pool")
+    return relax.Tuple([made if batched else call.emit(relax.op.squeeze(made, [0]))])
 
 
 _LINEAR = ("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec")

@@ -120,6 +120,18 @@ def _written(call: Call, x: relax.Expr, named: list[tuple[int, relax.Expr]], val
     return call.emit(relax.op.permute_dims(made, [order.index(axis) for axis in range(len(order))])) if moved else made
 
 
+@converter("masked_scatter.default")
+def masked_scatter(call: Call) -> relax.Expr:
+    """The true elements of a mask, counted from the first, take the elements of the source in their order."""
+    x = call.emit(relax.op.broadcast_to(call.tensor("self"), call.shape))
+    mask = call.emit(relax.op.broadcast_to(call.tensor("mask", "bool"), call.shape))
+    source = call.emit(relax.op.reshape(call.tensor("source", call.dtype), (-1,)))
+    counted = relax.op.cumsum(relax.op.reshape(call.cast(mask, "int64"), (-1,)), 0, "int64")
+    places = call.emit(relax.op.subtract(call.emit(counted), relax.const(1, "int64")))
+    places = call.emit(relax.op.reshape(relax.op.maximum(places, relax.const(0, "int64")), call.shape))
+    return call.emit(relax.op.where(mask, call.emit(relax.op.take(source, places, 0, mode="clip")), x))
+
+
 @converter("unfold.default")
 def unfold(call: Call) -> relax.Expr:
     """Windows along a dimension; what is in a window becomes the last dimension."""
@@ -146,32 +158,47 @@ def isin(call: Call) -> relax.Expr:
     return call.emit(relax.op.logical_not(found)) if call["invert"] else found
 
 
-@converter("scatter.src", "scatter.value", "scatter_add.default", "scatter_reduce.two")
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
+
+
+@converter(
+    "scatter.src",
+    "scatter.value",
+    "scatter.reduce",
+    "scatter.value_reduce",
+    "scatter_add.default",
+    "scatter_reduce.two",
+)
 def scatter(call: Call) -> relax.Expr:
     """Along one dimension, with what is there: replaced, added, multiplied, the smaller or larger one."""
     x, axis, index = call.tensor("self"), call["dim"], call.tensor("index")
     name = call.node.target.__name__
-    if not x.ty.shape:
-        raise call.unsupported("a scatter into a scalar is not written; reshape it to [1]")
+    scalar = not x.ty.shape
+    if scalar:
+        x = call.emit(relax.op.reshape(x, (1,)))
+    if not index.ty.shape:
+        index = call.emit(relax.op.reshape(index, (1,)))
     sizes = [int(size) for size in index.ty.shape]
-    if name == "scatter.value":
+    if "value" in call.arguments:
         values = call.emit(relax.op.full(sizes, call.cast(call["value"], call.dtype), call.dtype))
     else:
         values = call.tensor("src", call.dtype)
+        if not values.ty.shape:
+            values = call.emit(relax.op.reshape(values, (1,)))
         if [int(size) for size in values.ty.shape] != sizes:
             values = call.emit(relax.op.strided_slice(values, list(range(len(sizes))), [0] * len(sizes), sizes))
     reduction = "add" if name == "scatter_add.default" else "update"
-    if name == "scatter_reduce.two":
-        if not call["include_self"]:
+    if "reduce" in call.arguments:
+        if not call.arguments.get("include_self", True):
             raise call.unsupported("include_self=False is not written; fill the tensor with what changes nothing")
         told = call["reduce"]
-        reduction = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}.get(told, "")
-        if not reduction:
+        if told not in _REDUCTIONS:
             raise call.unsupported(f"the reduction {told!r} is not written; 'sum', 'prod', 'amax' and 'amin' are")
-    if dtype_of(x) != "bool":
-        return call.emit(relax.op.scatter_elements(x, index, values, axis, reduction))
-    x, values = call.cast(x, "int8"), call.cast(values, "int8")
-    return call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), "bool")
+        reduction = _REDUCTIONS[told]
+    if dtype_of(x) == "bool":
+        x, values = call.cast(x, "int8"), call.cast(values, "int8")
+    made = call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), call.dtype)
+    return call.emit(relax.op.reshape(made, ())) if scalar else made
 
 
 @converter("gather.default")
@@ -245,12 +272,20 @@ def repeat(call: Call) -> relax.Expr:
     return call.emit(relax.op.tile(call.tensor("self"), [int(count) for count in call["repeats"]]))
 
 
-@converter("bucketize.Tensor")
+@converter("bucketize.Tensor", "searchsorted.Tensor", "searchsorted.Scalar")
 def bucketize(call: Call) -> relax.Expr:
     """How many boundaries are below, or not above, each value; NaN is behind all."""
-    x, edges = call.tensor("self"), call.tensor("boundaries")
-    x = call.emit(relax.op.expand_dims(call.cast(x, dtype_of(edges)), -1))
-    below = relax.op.greater_equal(x, edges) if call["right"] else relax.op.greater(x, edges)
+    right = bool(call["right"]) or call.arguments.get("side") == "right"
+    if call.arguments.get("sorter") is not None:
+        raise call.unsupported("a sorter is not written; sort the sequence before it")
+    name = "boundaries" if "boundaries" in call.arguments else "sorted_sequence"
+    position = {a.name: k for k, a in enumerate(call.node.target._schema.arguments)}
+    dtype = common(call, call.node.args[position["self"]], call.node.args[position[name]])
+    x, edges = call.tensor("self", dtype), call.tensor(name, dtype)
+    if len(edges.ty.shape) > 1:  # each row of the sequence goes with the same row of values
+        edges = call.emit(relax.op.expand_dims(edges, -2))
+    x = call.emit(relax.op.expand_dims(x, -1))
+    below = relax.op.greater_equal(x, edges) if right else relax.op.greater(x, edges)
     if is_float(dtype_of(x)):
         below = relax.op.logical_or(below, call.emit(relax.op.isnan(x)))
     return call.emit(relax.op.sum(relax.op.astype(below, call.dtype), -1))

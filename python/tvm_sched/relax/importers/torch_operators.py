@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, te
 
@@ -109,7 +110,10 @@ def erfc(call: Call) -> relax.Expr:
 @converter("signbit.default")
 def signbit(call: Call) -> relax.Expr:
     """Of floating point the bit itself, which -0 has, too."""
-    x = call.tensor("self")
+    return _sign_bit(call, call.tensor("self"))
+
+
+def _sign_bit(call: Call, x: relax.Expr) -> relax.Expr:
     kind = dtype_of(x)
     if not is_float(kind):
         x = call.cast(x, "int8") if kind == "bool" else x
@@ -122,6 +126,25 @@ def signbit(call: Call) -> relax.Expr:
         )
 
     return call.emit_te(compute, x, name="signbit")
+
+
+@converter("copysign.Tensor", "copysign.Scalar")
+def copysign(call: Call) -> relax.Expr:
+    """The amount of one with the sign of the other, which 0 has, too."""
+    amount = call.emit(relax.op.abs(call.tensor("self", call.dtype)))
+    sign = call.tensor("other", call.dtype)
+    if isinstance(sign, tvm.ir.GenericConst):
+        negative = relax.const(np.signbit(sign.value.numpy()))
+    else:
+        negative = _sign_bit(call, sign)
+    return call.emit(relax.op.where(negative, call.emit(relax.op.negative(amount)), amount))
+
+
+@converter("exp2.default")
+def exp2(call: Call) -> relax.Expr:
+    """As a power of 2."""
+    x = call.tensor("self", call.dtype)
+    return call.emit(relax.op.power(constant(2, x), x))
 
 
 @converter("hardtanh.default")
@@ -195,11 +218,16 @@ def elu(call: Call) -> relax.Expr:
            "bitwise_xor.Tensor", "bitwise_xor.Scalar")  # fmt: skip
 def arithmetic(call: Call) -> relax.Expr:
     """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
-    name, dtype = _operator(call), _wide(call) if _operator(call) == "mul" else call.dtype
+    name, dtype = _operator(call), call.dtype
+    if name == "mul":
+        dtype = _wide(call)
+    elif name == "atan2" and dtype in HALF:  # LLVM has none of half types
+        dtype = "float32"
     x, y = call.tensor("self", dtype), call.tensor("other", dtype)
-    if dtype == "bool":
-        return call.emit(_OF_BOOLEANS[name](x, y))
     alpha = call.arguments.get("alpha", 1)
+    if dtype == "bool":
+        y = y if alpha else call.emit(relax.op.logical_and(y, constant(False, y)))
+        return call.emit(_OF_BOOLEANS[name](x, y))
     if name == "rsub":
         x, y = y, x
     if alpha != 1:
@@ -252,6 +280,18 @@ def largest(call: Call, x: relax.Expr, y: relax.Expr, maximum: bool) -> relax.Ex
     if not is_float(dtype_of(x)) or isinstance(y, tvm.ir.GenericConst):
         return found
     return call.emit(relax.op.where(relax.op.isnan(x), x, found))
+
+
+@converter("fmax.default", "fmin.default")
+def extremum_of_numbers(call: Call) -> relax.Expr:
+    """The other one where one is NaN."""
+    x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
+    x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
+    found = largest(call, x, y, _operator(call) == "fmax")
+    if not is_float(call.dtype):
+        return found
+    found = call.emit(relax.op.where(relax.op.isnan(x), y, found))
+    return call.emit(relax.op.where(relax.op.isnan(y), x, found))
 
 
 @converter("clamp.default", "clamp.Tensor")
@@ -374,36 +414,3 @@ def power(call: Call) -> relax.Expr:
         if exponent:
             square = call.emit(relax.op.multiply(square, square))
     return result
-
-
-@converter("_trilinear.default")
-def trilinear(call: Call) -> relax.Expr:
-    """The sum of products that bilinear layers are: each factor with its dimensions expanded, some of them summed."""
-    factors = []
-    for k in (1, 2, 3):
-        factor = call.tensor(f"i{k}")
-        for axis in sorted(call[f"expand{k}"]):
-            factor = call.emit(relax.op.expand_dims(factor, axis))
-        factors.append(factor)
-    whole = call.emit(relax.op.multiply(call.emit(relax.op.multiply(*factors[:2])), factors[2]))
-    return call.emit(relax.op.sum(whole, [int(axis) for axis in call["sumdim"]]))
-
-
-@converter("matmul.default", "mm.default", "bmm.default")
-def product(call: Call) -> relax.Expr:
-    """In the type of the operands; TVM's gives float32."""
-    return call.emit(relax.op.matmul(*call.importer.retrieve_args(call.node)[:2]))
-
-
-@converter("addmm.default", "baddbmm.default")
-def add_product(call: Call) -> relax.Expr:
-    """``beta * self + alpha * a @ b``; with beta 0, self is not read."""
-    self, a, b = call.importer.retrieve_args(call.node)[:3]
-    result = call.emit(relax.op.matmul(a, b))
-    if call["alpha"] != 1:
-        result = call.emit(relax.op.multiply(result, call.cast(call["alpha"], call.dtype)))
-    if call["beta"] == 0:
-        return result
-    if call["beta"] != 1:
-        self = call.emit(relax.op.multiply(self, call.cast(call["beta"], call.dtype)))
-    return call.emit(relax.op.add(result, self))

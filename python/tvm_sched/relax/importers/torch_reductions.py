@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from .torch_operators import constant
-from .torch_registry import HALF, Call, converter, dtype_of
+from .torch_registry import HALF, Call, converter, dtype_of, is_float
 
 
 def _axes(call: Call, x: relax.Expr) -> list[int]:
@@ -110,11 +112,10 @@ def variance(call: Call) -> relax.Expr:
     """With the divisor that ``correction`` says; where that is 0 or less, a division by 0, as torch has it."""
     x = call.tensor("self")
     axes, shape = _axes(call, x), [int(size) for size in x.ty.shape]
-    count = 1
-    for axis in axes:
-        count *= shape[axis]
+    count = math.prod(shape[axis] for axis in axes)
     if count == 0:
-        return call.emit(relax.op.full(call.shape, constant(float("nan"), x), call.dtype))
+        kept = [1 if axis in axes else size for axis, size in enumerate(shape) if _keep(call) or axis not in axes]
+        return call.emit(relax.op.full(kept, constant(float("nan"), x), dtype_of(x)))
     correction = 1 if call["correction"] is None else call["correction"]
     factor = count / (count - correction) if count > correction else float("inf")
     if not axes:
@@ -146,8 +147,39 @@ def scan(call: Call) -> relax.Expr:
     return call.cast(made, call.dtype)
 
 
+@converter("cummax.default", "cummin.default")
+def extremum_so_far(call: Call) -> relax.Expr:
+    """Values and the last place of each, in a number of steps that grows by one where the dimension doubles."""
+    x, largest = call.tensor("self"), call.node.target.__name__.startswith("cummax")
+    if not x.ty.shape:
+        return relax.Tuple([x, call.cast(0, "int64")])
+    kind, axis = dtype_of(x), call["dim"] % len(x.ty.shape)
+    shape = [int(size) for size in x.ty.shape]
+    value = call.cast(x, "uint8") if kind == "bool" else x
+    along = np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    place = call.emit(relax.op.broadcast_to(relax.const(along, "int64"), shape))
+    reach = 1
+    while reach < shape[axis]:
+        before, place_before = (_behind(call, tensor, axis, reach) for tensor in (value, place))
+        stays = (relax.op.greater_equal if largest else relax.op.less_equal)(value, before)
+        if is_float(kind):
+            stays = relax.op.logical_or(stays, call.emit(relax.op.isnan(value)))
+        stays = call.emit(stays)
+        value = call.emit(relax.op.where(stays, value, before))
+        place = call.emit(relax.op.where(stays, place, place_before))
+        reach *= 2
+    return relax.Tuple([call.cast(value, kind), place])
+
+
+def _behind(call: Call, x: relax.Expr, axis: int, count: int) -> relax.Expr:
+    """A tensor moved on by some places; the first ones stay."""
+    size = int(x.ty.shape[axis])
+    first, rest = (relax.op.strided_slice(x, [axis], [0], [end]) for end in (count, size - count))
+    return call.emit(relax.op.concat([call.emit(first), call.emit(rest)], axis))
+
+
 def _order(call: Call, x: relax.Expr, axis: int, down: bool) -> relax.Expr:
-    wide = call.cast(x, "int8") if dtype_of(x) == "bool" else x
+    wide = call.cast(x, "int32") if dtype_of(x) in ("bool", "int8", "uint8", "int16") else x  # what TVM's sort knows
     return call.emit(relax.op.argsort(wide, axis, down, dtype="int64"))
 
 
@@ -198,3 +230,38 @@ def middle(call: Call) -> relax.Expr:
     if not _keep(call):
         values, places = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, places))
     return relax.Tuple([values, places])
+
+
+@converter("nanmedian.default", "nanmedian.dim")
+def middle_of_numbers(call: Call) -> relax.Expr:
+    """The lower median of what is not NaN; NaN where nothing else is."""
+    x, whole = call.tensor("self"), call.node.target.__name__ == "nanmedian.default"
+    if not x.ty.shape:
+        return x if whole else relax.Tuple([x, call.cast(0, "int64")])
+    if whole:
+        x = call.emit(relax.op.reshape(x, (-1,)))
+    axis = 0 if whole else call["dim"] % len(x.ty.shape)
+    places, count = _numbers_first(call, x, axis)
+    middle = call.emit(relax.op.floor_divide(relax.op.subtract(count, call.cast(1, "int64")), call.cast(2, "int64")))
+    at = call.emit(relax.op.maximum(middle, call.cast(0, "int64")))
+    places = call.emit(relax.op.gather_elements(places, at, axis))
+    values = _taken(call, x, places, axis)
+    if whole:
+        return call.emit(relax.op.squeeze(values, [0]))
+    if not _keep(call):
+        values, places = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, places))
+    return relax.Tuple([values, places])
+
+
+def _numbers_first(call: Call, x: relax.Expr, axis: int) -> tuple[relax.Expr, relax.Expr]:
+    """The order of elements with NaN at the end, where infinity is before it, and how many are not NaN."""
+    if not is_float(dtype_of(x)):
+        sizes = [1 if k == axis else int(size) for k, size in enumerate(x.ty.shape)]
+        count = relax.op.full(sizes, call.cast(int(x.ty.shape[axis]), "int64"), "int64")
+        return _order(call, x, axis, False), call.emit(count)
+    missing = call.emit(relax.op.isnan(x))
+    places = _order(call, call.emit(relax.op.where(missing, constant(float("inf"), x), x)), axis, False)
+    behind = call.emit(relax.op.gather_elements(call.cast(missing, "int32"), places, axis))
+    places = call.emit(relax.op.gather_elements(places, _order(call, behind, axis, False), axis))
+    known = call.cast(call.emit(relax.op.logical_not(missing)), "int64")
+    return places, call.emit(relax.op.sum(known, [axis], keepdims=True))

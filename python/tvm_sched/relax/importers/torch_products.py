@@ -1,0 +1,64 @@
+"""Products of matrices and distances of rows in torch.export programs."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from .torch_operators import constant
+from .torch_registry import Call, converter
+
+
+@converter("_trilinear.default")
+def trilinear(call: Call) -> relax.Expr:
+    """The sum of products that bilinear layers are: each factor with its dimensions expanded, some of them summed."""
+    factors = []
+    for k in (1, 2, 3):
+        factor = call.tensor(f"i{k}")
+        for axis in sorted(call[f"expand{k}"]):
+            factor = call.emit(relax.op.expand_dims(factor, axis))
+        factors.append(factor)
+    whole = call.emit(relax.op.multiply(call.emit(relax.op.multiply(*factors[:2])), factors[2]))
+    return call.emit(relax.op.sum(whole, [int(axis) for axis in call["sumdim"]]))
+
+
+@converter("matmul.default", "mm.default", "bmm.default")
+def product(call: Call) -> relax.Expr:
+    """In the type of the operands; TVM's gives float32."""
+    return call.emit(relax.op.matmul(*call.importer.retrieve_args(call.node)[:2]))
+
+
+@converter("addmm.default", "baddbmm.default", "addbmm.default")
+def add_product(call: Call) -> relax.Expr:
+    """``beta * self + alpha * a @ b``, of addbmm the sum over its batch; with beta 0, self is not read."""
+    self, a, b = call.importer.retrieve_args(call.node)[:3]
+    result = call.emit(relax.op.matmul(a, b))
+    if call.node.target.__name__ == "addbmm.default":
+        result = call.emit(relax.op.sum(result, [0]))
+    if call["alpha"] != 1:
+        result = call.emit(relax.op.multiply(result, call.cast(call["alpha"], call.dtype)))
+    if call["beta"] == 0:
+        return result
+    if call["beta"] != 1:
+        self = call.emit(relax.op.multiply(self, call.cast(call["beta"], call.dtype)))
+    return call.emit(relax.op.add(result, self))
+
+
+@converter("_cdist_forward.default")
+def distances(call: Call) -> relax.Expr:
+    """Between all pairs of rows of two matrices, in any norm: by differences, which lose nothing where rows are near."""
+    order = float(call["p"])
+    x = call.emit(relax.op.expand_dims(call.tensor("x1"), -2))
+    y = call.emit(relax.op.expand_dims(call.tensor("x2"), -3))
+    apart = call.emit(relax.op.abs(call.emit(relax.op.subtract(x, y))))
+    if order == float("inf"):
+        return call.emit(relax.op.max(apart, [-1]))
+    if order == 0:
+        return call.emit(
+            relax.op.sum(call.cast(call.emit(relax.op.not_equal(apart, constant(0, apart))), call.dtype), [-1])
+        )
+    if order == 1:
+        return call.emit(relax.op.sum(apart, [-1]))
+    if order == 2:
+        return call.emit(relax.op.sqrt(call.emit(relax.op.sum(call.emit(relax.op.multiply(apart, apart)), [-1]))))
+    total = call.emit(relax.op.sum(call.emit(relax.op.power(apart, constant(order, apart))), [-1]))
+    return call.emit(relax.op.power(total, constant(1 / order, total)))
