@@ -1,7 +1,10 @@
 """Every block of shell and Python in README and documents runs, and its commands are there with their options."""
 
+import subprocess
+
 import pytest
 
+import tvm_sched
 from docs import command_server
 from docs.snippets import PAGES, ROOT, Place, blocks, commands, run
 
@@ -27,6 +30,20 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, place):
     run(page, tmp_path, place)
+
+
+def test_what_stands_for_the_program_does_as_it_does(place, tmp_path):
+    command_server.write_client(tmp_path / "tvm-sched", place.server)
+
+    def call(*arguments):
+        command = [str(tmp_path / "tvm-sched"), *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    (tmp_path / "empty.json").write_text("{}")
+    assert call("--version").stdout == f"tvm-sched {tvm_sched.__version__}\n"
+    refused = call("verify", "empty.json", "empty.json")  # by a name in its own folder
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "empty.json" in refused.stderr
 
 
 def called():
