@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quick_code import quick_code  # noqa: F401 - a fixture for all modules here
 from tvm_sched.testing import models
 
 TOLERANCE = 1e-4

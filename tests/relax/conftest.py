@@ -2,8 +2,6 @@
 
 import pytest
 
-from quick_code import quick_code  # noqa: F401 - a fixture for all modules here
-
 tvm = pytest.importorskip("tvm")
 
 

@@ -15,8 +15,6 @@ from tvm_sched.relax.kernel_objects import load_kernels, static_kernels
 from tvm_sched.relax.kernels import prepare_kernel
 from tvm_sched.relax.processor import host_target
 
-pytestmark = pytest.mark.machine_code
-
 
 def kernel(factor, size=64):
     x = te.placeholder((size,), "float32", name="x")

@@ -13,8 +13,6 @@ from tvm_sched.relax.emit import executor
 from tvm_sched.relax.processor import LEVELS, compiling_for, host_target, needs_of
 from tvm_sched.runtime import load
 
-pytestmark = pytest.mark.machine_code
-
 
 def _model() -> tvm.IRModule:
     builder = relax.BlockBuilder()

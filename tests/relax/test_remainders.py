@@ -10,8 +10,6 @@ from tvm import te
 from tvm_sched.relax.kernels import compile_kernels, prepare_kernel
 from tvm_sched.relax.processor import host_target
 
-pytestmark = pytest.mark.machine_code
-
 
 def _run(kernel: te.Tensor, given: te.Tensor, value: np.ndarray) -> np.ndarray:
     function = prepare_kernel(te.create_prim_func([given, kernel]))

@@ -10,8 +10,6 @@ from relax.test_kernels import call, single_kernel
 from thorough import examples
 from tvm_sched.relax.kernels import prepare_kernel
 
-pytestmark = pytest.mark.machine_code
-
 op = relax.op
 
 
