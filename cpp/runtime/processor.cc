@@ -1,6 +1,10 @@
 #include "runtime/processor.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <utility>
 
 #if defined(__x86_64__) && defined(__clang__)
 #include <cpuid.h>
@@ -9,6 +13,8 @@
 namespace tvm_sched::runtime {
 
 namespace {
+
+constexpr const char* kAsked = "TVM_SCHED_PROCESSOR";
 
 struct Feature {
   const char* name;
@@ -76,26 +82,63 @@ std::vector<std::string> Names(bool own) {
   return names;
 }
 
+/// What an artifact says of the processor that it needs, if it does.
+std::optional<JsonCursor> Needed(const JsonCursor& metadata) {
+  const auto needs = metadata.OptionalField("needs");
+  return needs ? needs->OptionalField("processor") : std::nullopt;
+}
+
+/// The features of a processor or level that this one lacks, with commas.
+std::string Missing(const JsonCursor& processor) {
+  const std::vector<std::string> own = OwnFeatures();
+  std::string missing;
+  for (const JsonCursor& feature : processor.Field("features").Items()) {
+    const std::string name = feature.String();
+    if (std::find(own.begin(), own.end(), name) != own.end()) continue;
+    missing += (missing.empty() ? "" : ", ") + name;
+  }
+  return missing;
+}
+
 }  // namespace
 
 std::vector<std::string> KnownFeatures() { return Names(false); }
 std::vector<std::string> OwnFeatures() { return Names(true); }
 
 std::string WhyNotHere(const JsonCursor& metadata) {
-  const auto needs = metadata.OptionalField("needs");
-  const auto processor = needs ? needs->OptionalField("processor") : std::nullopt;
+  const auto processor = Needed(metadata);
   if (!processor) return "";
-  const std::vector<std::string> own = OwnFeatures();
-  std::string missing;
-  for (const JsonCursor& feature : processor->Field("features").Items()) {
-    const std::string name = feature.String();
-    if (std::find(own.begin(), own.end(), name) != own.end()) continue;
-    missing += (missing.empty() ? "" : ", ") + name;
-  }
+  const std::string missing = Missing(*processor);
   if (missing.empty()) return "";
   return "its kernels were compiled for the processor \"" + processor->Field("name").String() +
          "\", and this one lacks " + missing +
          ": compile the model on this machine, or for an older one (--processor x86-64-v2)";
+}
+
+Level ChooseLevel(const JsonCursor& metadata) {
+  const auto processor = Needed(metadata);
+  if (!processor) return {};
+  const auto levels = processor->OptionalField("levels");
+  if (!levels) return {processor->Field("name").String(), ""};
+  const char* asked = std::getenv(kAsked);
+  Level found;
+  std::string known;
+  for (const JsonCursor& each : levels->Items()) {
+    Level level{each.Field("name").String(), each.Field("suffix").String()};
+    known += (known.empty() ? "" : ", ") + level.name;
+    const std::string missing = Missing(each);
+    if (asked != nullptr && level.name == asked) {
+      if (missing.empty()) return level;
+      throw std::invalid_argument(std::string(kAsked) + " asks for kernels for " + level.name +
+                                  ", and this processor lacks " + missing);
+    }
+    if (missing.empty()) found = std::move(level);
+  }
+  if (asked != nullptr && *asked != '\0') {
+    throw std::invalid_argument(std::string(kAsked) + " asks for kernels for \"" + asked +
+                                "\"; the artifact has them for " + known);
+  }
+  return found;
 }
 
 }  // namespace tvm_sched::runtime

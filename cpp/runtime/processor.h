@@ -18,6 +18,19 @@ std::vector<std::string> OwnFeatures();
 /// they can. They would end the process with SIGILL.
 std::string WhyNotHere(const JsonCursor& metadata);
 
+/// A processor that kernels were compiled for, and what their names end in where an artifact holds
+/// kernels for several.
+struct Level {
+  std::string name;
+  std::string suffix;
+};
+
+/// The level whose kernels run here: the last of the artifact's that this processor has, or the one
+/// that the environment variable TVM_SCHED_PROCESSOR names; without a suffix where the artifact has
+/// one level alone. Throws std::invalid_argument where that variable names what the artifact does
+/// not hold, or what cannot run here.
+Level ChooseLevel(const JsonCursor& metadata);
+
 }  // namespace tvm_sched::runtime
 
 #endif  // TVM_SCHED_RUNTIME_PROCESSOR_H_

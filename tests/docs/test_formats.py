@@ -14,6 +14,7 @@ from tvm_sched.problem.quantity import UNITS
 from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Switch, _TopologyBody
 from tvm_sched.schedule import Certificate, Event, Placement, Schedule, Timeline, Transfer
 from tvm_sched.schedule.bounds import lower_bound
+from tvm_sched.schedule.bounds.evidence import evidence
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedule.verifier import verify
 
@@ -55,6 +56,13 @@ def test_schedule_and_timeline():
     assert schedule.certificate.lower_bound_ns <= lower_bound(problem).ns
     assert schedule.to_json().decode() == example("schedule")
     assert timeline.to_json().decode() == example("timeline")
+
+
+def test_evidence():
+    found = evidence(Problem.from_json(example("problem")))
+    assert found.to_json().decode() == example("evidence")
+    assert all(f"`{field}`" in page("evidence") for field in (*msgspec.json.decode(found.to_json()), "choice"))
+    assert all(f"`{rule}`" in page("evidence") for rule in ("path", "bus", "work", "turns", "placement"))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from thorough import examples
 from tvm_sched.anytime import Budget, Turn, improve
 from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
+from tvm_sched.pipeline.anytime import AnytimeOptions
 from tvm_sched.pipeline.node_bound import node_bound
 from tvm_sched.pipeline.partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
 from tvm_sched.pipeline.partition_state import Annealing, GeneticSearch, Ideals, Neighbours, PartitionState
@@ -280,3 +281,13 @@ def test_an_empty_graph_costs_nothing():
     empty = PartitionProblem([], np.zeros(0), np.zeros(0), [])
     for name in names():
         assert partition(empty, 3, name, FAST.get(name)).cost == 0
+
+
+@pytest.mark.parametrize("program", [Bottleneck, ExactProgram])
+def test_bounds_of_programs_say_whose_word_they_are(program):
+    state = PartitionState(small_problem(3, 6), 2)
+    program().step(state, AnytimeOptions(time_limit=20).budget())
+    assert 0 < state.bound <= optimum(state.problem, 2) * (1 + 1e-9)
+    assert state.bound_name.endswith(", by the word of highs")
+    state.raise_bound(2 * state.bound, "simple")
+    assert state.bound_name == "simple"

@@ -71,6 +71,31 @@ def test_choice_and_logic():
     np.testing.assert_array_equal(folded(relax.op.logical_not, condition), ~condition)
 
 
+def test_slices():
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    for steps in (None, (1, 1), (2, 3)):
+        make = lambda a, s=steps: relax.op.strided_slice(a, (0, 1), (1, 2), (5, 7), s)  # noqa: E731
+        np.testing.assert_array_equal(folded(make, x), x[1 : 5 : (steps or (1, 1))[0], 2 : 7 : (steps or (1, 1))[1]])
+    for axis, (first, last, step) in ((0, (1, 5, 2)), (1, (0, 7, 3)), (1, (6, 7, 1))):
+        part = -np.ones(
+            (len(range(first, last, step)), 7) if axis == 0 else (5, len(range(first, last, step))), np.float32
+        )
+        make = lambda a, b, n=(first, last, step), k=axis: relax.op.slice_scatter(a, b, *n, axis=k)  # noqa: E731
+        np.testing.assert_array_equal(folded(make, x, part), run_by_tvm(make, x, part))
+
+
+def test_rows_at_positions_that_are_computed():
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            index = builder.emit(relax.op.add(constant(np.array([0, 1])), constant(np.array([1, 2]))))
+            result = builder.emit_output(relax.op.take(constant(table), index, axis=0))
+        builder.emit_func_output(result)
+    _, constants = fold_parameters(builder.get(), {})
+    np.testing.assert_array_equal(constants[-1].value.numpy(), table[[1, 3]])
+
+
 def test_a_filled_tensor_is_there_once():
     builder = relax.BlockBuilder()
     with builder.function("main", []):

@@ -129,3 +129,10 @@ def test_libraries_are_chosen_by_the_environment(monkeypatch):
 
 def test_the_same_model_gives_the_same_problem():
     assert make_problem(network(), "cpu1").digest == make_problem(network(), "cpu1").digest
+
+
+def test_a_pad_of_nothing_is_no_kernel():
+    make = lambda b, x: steps(b, x, lambda v: op.nn.pad(v, [0] * 8), convolution)  # noqa: E731
+    kinds = [operator.kind for operator in make_problem(module(make, [IMAGE]), "cpu1").graph.operators]
+    assert "onednn.conv2d" in kinds
+    assert not any("pad" in kind for kind in kinds)

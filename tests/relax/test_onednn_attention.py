@@ -122,6 +122,51 @@ def test_values(shape):
     np.testing.assert_allclose(found, reference(*inputs[:3], 0.25, *inputs[3:]), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("mask_of", ["all", "one"])
+def test_shifted_windows_have_two_masks(batch, mask_of):
+    """A bias of each head, and a mask of each window, for which the scores are reshaped."""
+    windows = 4
+    shapes = [(batch * windows, HEADS, 64, width) for width in (WIDTH, WIDTH, OUT)]
+    mask = (batch if mask_of == "all" else 1, windows, 1, 64, 64)
+
+    def shifted(b, q, k, v, bias, mask):
+        return steps(
+            b,
+            q,
+            lambda x: op.matmul(x, b.emit(turned(k))),
+            lambda x: op.divide(x, number(4.0)),
+            lambda x: op.add(x, bias),
+            lambda x: op.reshape(x, (batch, windows, HEADS, 64, 64)),
+            lambda x: op.add(x, mask),
+            lambda x: op.reshape(x, (batch * windows, HEADS, 64, 64)),
+            lambda x: op.nn.softmax(x, axis=-1),
+            lambda x: op.matmul(x, v),
+        )
+
+    inputs = values(*shapes, (1, HEADS, 64, 64), mask)
+    found, kinds = run(shifted, inputs)
+    assert "onednn.attention" in kinds
+    assert "onednn.softmax" not in kinds
+    of_windows = np.broadcast_to(inputs[4], (batch, windows, 1, 64, 64)).reshape(-1, 1, 64, 64)
+    np.testing.assert_allclose(found, reference(*inputs[:3], 0.25, inputs[3] + of_windows), rtol=4e-5, atol=4e-6)
+
+
+def test_scores_with_another_user_keep_their_masks():
+    """What is between the masks is wanted, too."""
+
+    def two(b, q, k, bias, mask):
+        scores = b.emit(op.add(b.emit(op.matmul(q, b.emit(turned(k)))), bias))
+        other = b.emit(op.reshape(b.emit(op.add(b.emit(op.reshape(scores, (1, 2, 3, 64, 64))), mask)), (2, 3, 64, 64)))
+        return b.emit(op.add(b.emit(op.nn.softmax(other, axis=-1)), scores))
+
+    q, k, bias, mask = values((2, 3, 64, 8), (2, 3, 64, 8), (1, 3, 64, 64), (1, 2, 1, 64, 64))
+    found, _ = run(two, [q, k, bias, mask])
+    scores = np.einsum("bhrw,bhkw->bhrk", q, k) + bias
+    weights = np.exp(scores + mask[0])
+    np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True) + scores, rtol=1e-4, atol=1e-4)
+
+
 def test_nothing_is_copied_around_it():
     inputs = values((BATCH, ROWS, HEADS * WIDTH), (BATCH, KEYS, HEADS * WIDTH), (BATCH, KEYS, HEADS * OUT))
     found, kinds = run(projected, inputs)

@@ -1,6 +1,7 @@
 """Artifacts for other processors and other numbers of threads."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from tvm import relax
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit import executor
-from tvm_sched.relax.processor import LEVELS, compiling_for, host_target, needs_of
+from tvm_sched.relax.kernels import compile_kernels
+from tvm_sched.relax.processor import LEVELS, compiling_for, features_of, host_target, runs_here
 from tvm_sched.runtime import load
 
 
@@ -52,7 +54,7 @@ def test_each_level_needs_what_the_one_before_needs():
     needs = []
     for level in LEVELS:
         with compiling_for(level):
-            needs.append(set(needs_of(host_target())["processor"]["features"]))
+            needs.append(set(features_of(host_target())))
     assert needs[0] < needs[1] < needs[2]
     assert {"avx2", "fma"} <= needs[1]
     assert "avx512f" in needs[2] - needs[1]
@@ -76,9 +78,58 @@ def test_a_processor_that_lacks_something_is_told(tmp_path, monkeypatch):
         load(tmp_path / "model.so")
 
 
+@pytest.fixture(scope="module", params=["objects", "one module"])
+def for_all_levels(request, tmp_path_factory) -> Path:
+    """An artifact with kernels for all levels, made of object files or, as where there is no linker, by LLVM alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "one module":
+            patch.setattr("tvm_sched.relax.build.static_kernels", compile_kernels)
+        return _portable(tmp_path_factory.mktemp("levels"), processor="portable", cost_model="roofline")
+
+
+@X86
+def test_the_highest_level_runs_and_each_gives_the_same_values(for_all_levels, monkeypatch):
+    x = np.linspace(-5, 5, 1200, dtype=np.float32).reshape(4, 300)
+    fitting, results = [], {}
+    for level in LEVELS:
+        with compiling_for(level):
+            fitting += [level] if runs_here() else []
+    module = load(for_all_levels)
+    assert module.processor() == fitting[-1]
+    assert [level["name"] for level in module.info()["needs"]["processor"]["levels"]] == list(LEVELS)
+    for level in fitting:
+        monkeypatch.setenv("TVM_SCHED_PROCESSOR", level)
+        forced = load(for_all_levels)
+        assert forced.processor() == level
+        results[level] = forced.run(x)[0]
+        np.testing.assert_allclose(results[level], np.exp(x) + np.sin(x), rtol=1e-5, atol=1e-6)
+    if "x86-64-v3" in fitting:  # rounded once in a multiplication and addition: other code ran
+        assert not np.array_equal(results["x86-64-v2"], results["x86-64-v3"])
+
+
+@X86
+def test_a_level_that_the_artifact_has_not_is_refused(for_all_levels, monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_PROCESSOR", "x86-64-v9")
+    with pytest.raises(InputError, match=r'TVM_SCHED_PROCESSOR asks for kernels for "x86-64-v9".*x86-64-v2, x86-64-v3'):
+        load(for_all_levels)
+
+
+def test_levels_that_this_processor_lacks_are_left_out(tmp_path, monkeypatch):
+    few = {"name": "here", "features": [], "suffix": ""}
+    more = {"name": "one-of-2040", "features": ["sse2040"], "suffix": "__2040"}
+    needs = {"processor": {"name": "here", "features": [], "levels": [few, more]}}
+    monkeypatch.setattr(executor, "needs_of", lambda _: needs)
+    path = _portable(tmp_path)
+    assert load(path).processor() == "here"
+    monkeypatch.setenv("TVM_SCHED_PROCESSOR", "one-of-2040")
+    with pytest.raises(InputError, match="one-of-2040, and this processor lacks sse2040"):
+        load(path)
+
+
 def test_other_processors_and_threads_are_refused():
-    with pytest.raises(InputError, match=r"processor is 'pentium'.*native"):
-        compile(_model(), "cpu1", "single", processor="pentium")
+    for wrong in ("pentium", "", "x86-64-v3,native", "x86-64-v3,,x86-64-v4"):
+        with pytest.raises(InputError, match=rf"processor is '{wrong}'.*native"):
+            compile(_model(), "cpu1", "single", processor=wrong)
     for wrong in (0, -1, 1 << 17):
         with pytest.raises(InputError, match=rf"threads is {wrong}"):
             compile(_model(), "cpu1", "single", threads=wrong)

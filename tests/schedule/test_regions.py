@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.schedule.bounds import lower_bound, regions
 from tvm_sched.schedule.bounds.dominators import joins
 from tvm_sched.schedule.bounds.region_work import Work, work_spans
@@ -97,3 +97,15 @@ def test_longer_spans_that_were_known_stay():
 def test_regions_that_are_too_wide_are_left_out():
     assert [members for _, _, members in joins(fans(3), 0, 3)] == [[]]
     assert [members for _, _, members in joins(fans(3), 0, 4)] == [[1, 2, 3, 4]]
+
+
+def test_on_many_devices_branches_elsewhere_run_side_by_side():
+    # With more devices than the enumeration of places takes, what is not on the source's device runs wherever it likes:
+    # five branches on twenty devices take no longer than one.
+    names = tuple(f"gpu{i}" for i in range(20))
+    devices = tuple(Device(name, 10**6, 1e12, {"float32": 1e12}) for name in names)
+    topology = Topology("many", devices, switches=(Switch("switch", names, 1e12, contention=False),))
+    graph = fans(5).graph
+    problem = Problem(graph, topology, Costs(np.full((len(graph.operators), 20), 100)))
+    assert len(devices) > regions.MOST_DEVICES
+    assert lower_bound(problem).ns in (299, 300)

@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 
-from tvm_sched.errors import FormatError
+from tvm_sched.errors import FormatError, SchedulerError
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import place, read_workload
 from tvm_sched.schedulers.efficient_mip.annealing import anneal
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
+from tvm_sched.schedulers.efficient_mip.program import _checked
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "placement" / "latency"
 CPU = 0
@@ -132,3 +133,10 @@ def test_published_workloads(workload, milliseconds, critical_path):
     instance = read_workload(SHARED / f"{workload}.json")
     assert instance.critical_path == pytest.approx(critical_path)
     assert place(instance, None).latency <= milliseconds
+
+
+def test_a_bound_of_the_solver_above_a_latency_that_is_there_is_no_bound():
+    assert _checked(10.0, 12.0) == 10.0
+    assert _checked(12.00001, 12.0) == 12.0  # by the solver's tolerances
+    with pytest.raises(SchedulerError, match="please report this"):
+        _checked(12.1, 12.0)

@@ -75,7 +75,9 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
     plans_.push_back(std::make_shared<const Plan>(std::move(plan)));
   }
   if (!metadata_json_.empty()) {
-    lacking_ = WhyNotHere(JsonCursor::Parse(metadata_json_, "metadata"));
+    const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
+    lacking_ = WhyNotHere(about);
+    level_ = ChooseLevel(about);
   }
   skipped_.resize(plans_.size());
   prepared_.resize(plans_.size());
@@ -126,6 +128,7 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"timeline", &ScheduledModule::Timeline},
       {"latency", &ScheduledModule::Latency},
       {"info", &ScheduledModule::Info},
+      {"processor", &ScheduledModule::Processor},
       {"plans", &ScheduledModule::Plans},
       {"parameters", &ScheduledModule::Parameters},
   };
@@ -298,9 +301,12 @@ int ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanList
 }
 
 std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name) const {
-  for (const ffi::Any& import : imports()) {
-    auto module = import.cast<ffi::Module>();
-    if (auto function = module->GetFunction(name, /*query_imports=*/true)) return *function;
+  const std::string own = name + level_.suffix;
+  for (const std::string& each : {own, name}) {  // a kernel of the level, or what all levels share
+    for (const ffi::Any& import : imports()) {
+      auto module = import.cast<ffi::Module>();
+      if (auto function = module->GetFunction(each, /*query_imports=*/true)) return *function;
+    }
   }
   return ffi::Function::GetGlobal(name);
 }
@@ -398,6 +404,11 @@ void ScheduledModule::Latency(ffi::PackedArgs args, ffi::Any* result) {
 void ScheduledModule::Info(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 0, "info()");
   *result = ffi::String(metadata_json_);
+}
+
+void ScheduledModule::Processor(ffi::PackedArgs args, ffi::Any* result) {
+  ExpectArguments(args, 0, "processor()");
+  *result = ffi::String(level_.name);
 }
 
 void ScheduledModule::Plans(ffi::PackedArgs args, ffi::Any* result) {

@@ -17,6 +17,7 @@
 #include "ffi/runtime/instance.h"
 #include "ffi/runtime/parameters.h"
 #include "ffi/runtime/timeline.h"
+#include "runtime/processor.h"
 
 namespace tvm_sched::runtime {
 
@@ -54,6 +55,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void Timeline(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Latency(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Info(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Processor(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Plans(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Parameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   static const std::map<std::string, Method>& Methods();
@@ -90,6 +92,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::string plans_json_;
   std::string metadata_json_;
   std::string lacking_;  // why the kernels cannot run here
+  Level level_;          // whose kernels run
   PlanList plans_;
   std::unique_ptr<ParameterStore> parameters_;
   std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels

@@ -10,7 +10,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 5;
+constexpr std::int64_t kVersion = 6;
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 
 std::vector<std::int64_t> Integers(const JsonCursor& list) {
@@ -21,11 +21,12 @@ std::vector<std::int64_t> Integers(const JsonCursor& list) {
 
 DataType ReadType(const JsonCursor& item) {
   static const std::map<std::string, DataType> known{{"float32", DataType::kFloat32},
+                                                     {"bfloat16", DataType::kBfloat16},
                                                      {"int32", DataType::kInt32},
                                                      {"int8", DataType::kInt8},
                                                      {"uint8", DataType::kUint8}};
   const auto found = known.find(item.Name());
-  if (found == known.end()) item.Unexpected("float32, int32, int8 or uint8");
+  if (found == known.end()) item.Unexpected("float32, bfloat16, int32, int8 or uint8");
   return found->second;
 }
 
@@ -91,6 +92,7 @@ Description ReadDescription(const JsonCursor& item) {
 }  // namespace
 
 std::int64_t BytesOf(DataType type) {
+  if (type == DataType::kBfloat16) return 2;
   return type == DataType::kFloat32 || type == DataType::kInt32 ? 4 : 1;
 }
 

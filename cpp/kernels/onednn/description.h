@@ -11,7 +11,7 @@
 
 namespace tvm_sched::onednn {
 
-enum class DataType { kFloat32, kInt32, kInt8, kUint8 };
+enum class DataType { kFloat32, kBfloat16, kInt32, kInt8, kUint8 };
 
 /// Of an element.
 std::int64_t BytesOf(DataType type);

@@ -28,6 +28,7 @@ void ReleasePages(void* source, std::size_t size) {
 
 std::uint8_t CodeOf(DataType type) {
   if (type == DataType::kFloat32) return kDLFloat;
+  if (type == DataType::kBfloat16) return kDLBfloat;
   return type == DataType::kUint8 ? kDLUInt : kDLInt;
 }
 
@@ -35,6 +36,8 @@ const char* NameOf(DataType type) {
   switch (type) {
     case DataType::kFloat32:
       return "float32";
+    case DataType::kBfloat16:
+      return "bfloat16";
     case DataType::kInt32:
       return "int32";
     case DataType::kInt8:
@@ -55,6 +58,9 @@ void CheckExact(const Description& description, const std::string& implementatio
       "this processor has no exact products of 8-bit integers (AVX512-VNNI, AVX-VNNI or AMX), for "
       "which the artifact was compiled; compile the model again for it with --processor");
 }
+
+/// Bytes of a part of the scratchpad, all of whose parts begin on cache lines.
+std::size_t Aligned(std::size_t size) { return (size + 63) / 64 * 64; }
 
 dnnl::stream& Stream() {
   thread_local dnnl::stream stream(Engine());
@@ -127,21 +133,23 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
 void Kernel::Execute(const std::vector<void*>& data) {
   if (own_ != nullptr) return own_->Run(data);
   LayOutParameters(data);
-  for (Copy& copy : copies_) {
-    if (description_.operands[copy.operand].parameter) continue;
-    dnnl::memory given(LayoutOf(description_.operands[copy.operand]), Engine(), data[copy.operand]);
-    copy.reorder.execute(Stream(), given, copy.memory);
-  }
   for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
-  // Both parts of the memory are aligned.
-  const std::size_t copied = windows_ ? (windows_->bytes() + 63) / 64 * 64 : 0;
-  auto* scratch = static_cast<std::byte*>(Scratchpad(copied + scratchpad_size_));
+  auto* scratch = static_cast<std::byte*>(Scratchpad(copied_size_ + scratchpad_size_));
   if (windows_) {
     auto* rows = reinterpret_cast<float*>(scratch);
     windows_->Copy(static_cast<const float*>(data[0]), rows, threads_);
     arguments_.at(DNNL_ARG_SRC).set_data_handle(rows);
+    scratch += Aligned(windows_->bytes());
   }
-  if (scratchpad_size_ > 0) scratchpad_.set_data_handle(scratch + copied);
+  for (Copy& copy : copies_) {
+    const Operand& operand = description_.operands[copy.operand];
+    if (operand.parameter) continue;
+    dnnl::memory given(LayoutOf(operand), Engine(), data[copy.operand]);
+    copy.memory.set_data_handle(scratch);
+    copy.reorder.execute(Stream(), given, copy.memory);
+    scratch += Aligned(copy.memory.get_desc().get_size());
+  }
+  if (scratchpad_size_ > 0) scratchpad_.set_data_handle(scratch);
   primitive_.execute(Stream(), arguments_);
   Stream().wait();
 }
@@ -180,6 +188,7 @@ void Kernel::Build() {
   const Prepared prepared = onednn::Prepare(description_, Engine());
   CheckExact(description_, prepared.implementation);
   windows_ = prepared.windows;
+  if (windows_) copied_size_ = Aligned(windows_->bytes());
   if (description_.source_zero != 0) {
     const dnnl::memory::desc one({1}, dnnl::memory::data_type::s32, dnnl::memory::format_tag::a);
     arguments_.emplace(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC,
@@ -195,10 +204,10 @@ void Kernel::Build() {
     const dnnl::memory::desc given = LayoutOf(operand);
     if (binding.expected != given) {
       const dnnl::reorder::primitive_desc reorder(Engine(), given, Engine(), binding.expected);
-      Copy copy{binding.operand, {}, dnnl::reorder(reorder), {}, {}};
-      copy.memory = operand.parameter ? dnnl::memory(binding.expected, Engine(), nullptr)
-                                      : Allocate(binding.expected, Engine(), &copy.owner);
-      arguments_.emplace(binding.execution_argument, copy.memory);
+      const dnnl::memory memory(binding.expected, Engine(), nullptr);
+      Copy copy{binding.operand, memory, dnnl::reorder(reorder), {}};
+      if (!operand.parameter) copied_size_ += Aligned(binding.expected.get_size());
+      arguments_.emplace(binding.execution_argument, memory);
       copies_.push_back(std::move(copy));
     } else {
       slots_.push_back({binding.operand, dnnl::memory(binding.expected, Engine(), nullptr)});

@@ -58,7 +58,8 @@ class Kernel {
   /// Makes the primitive, for its share of this many cores.
   Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared);
 
-  /// Inputs, then the result: compact float32 tensors in CPU memory. Callers take turns.
+  /// Inputs, then the result: compact tensors in CPU memory, of the types described. Callers take
+  /// turns.
   void Call(tvm::ffi::PackedArgs args);
 
   /// Lay out parameters before the first call: of each input its tensor, null for those that are no
@@ -85,6 +86,7 @@ class Kernel {
   std::mutex mutex_;
   std::optional<Windows> windows_;
   std::size_t scratchpad_size_ = 0;
+  std::size_t copied_size_ = 0;  // of what a call copies: windows, and arguments in other layouts
   dnnl::memory scratchpad_;
   std::unordered_map<int, dnnl::memory> arguments_;
   struct Slot {
@@ -96,9 +98,10 @@ class Kernel {
     int operand;
     dnnl::memory memory;  // in the primitive's layout
     dnnl::reorder reorder;
-    std::shared_ptr<void> owner;           // of the memory; or, of a parameter,
-    std::shared_ptr<const Packed> packed;  // the copy whose address it has,
-    const void* source = nullptr;          // and of which tensor that is one
+    // Of a parameter, the copy whose address the memory has, and of which tensor that is one; of
+    // others it lies in the scratchpad.
+    std::shared_ptr<const Packed> packed;
+    const void* source = nullptr;
   };
   std::vector<Copy> copies_;
 };

@@ -20,6 +20,8 @@ memory::data_type TypeOf(const Operand& operand) {
   switch (operand.type) {
     case DataType::kFloat32:
       return memory::data_type::f32;
+    case DataType::kBfloat16:
+      return memory::data_type::bf16;
     case DataType::kInt32:
       return memory::data_type::s32;
     case DataType::kInt8:
@@ -36,6 +38,13 @@ memory::desc Any(const Operand& operand) {
 /// A matrix is read as it lies unless it is a parameter, which is laid out anew once.
 memory::desc Matrix(const Operand& operand) {
   return operand.parameter ? Any(operand) : LayoutOf(operand);
+}
+
+/// The source of a product as it is multiplied: rounded to bfloat16 where the weights are that.
+memory::desc Source(const Description& description) {
+  Operand source = description.operands[0];
+  if (description.operands[1].type == DataType::kBfloat16) source.type = DataType::kBfloat16;
+  return LayoutOf(source);
 }
 
 dnnl::primitive_attr Attributes(const Description& description) {
@@ -65,10 +74,9 @@ Prepared WithWeights(const Description& description, const PrimitiveDesc& found,
 Prepared Convolution(const Description& d, const dnnl::engine& engine) {
   using Primitive = dnnl::convolution_forward;
   const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
-  const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::convolution_direct,
-                                        LayoutOf(d.operands[0]), Any(d.operands[1]), bias,
-                                        LayoutOf(d.result()), d.strides, d.dilation, d.padding_low,
-                                        d.padding_high, Attributes(d));
+  const Primitive::primitive_desc found(
+      engine, kInference, dnnl::algorithm::convolution_direct, Source(d), Any(d.operands[1]), bias,
+      LayoutOf(d.result()), d.strides, d.dilation, d.padding_low, d.padding_high, Attributes(d));
   return WithWeights(d, found, Primitive(found));
 }
 
@@ -76,21 +84,24 @@ Prepared Deconvolution(const Description& d, const dnnl::engine& engine) {
   using Primitive = dnnl::deconvolution_forward;
   const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
   const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::deconvolution_direct,
-                                        LayoutOf(d.operands[0]), Any(d.operands[1]), bias,
-                                        LayoutOf(d.result()), d.strides, d.dilation, d.padding_low,
-                                        d.padding_high, Attributes(d));
+                                        Source(d), Any(d.operands[1]), bias, LayoutOf(d.result()),
+                                        d.strides, d.dilation, d.padding_low, d.padding_high,
+                                        Attributes(d));
   return WithWeights(d, found, Primitive(found));
 }
 
 Prepared Matmul(const Description& d, const dnnl::engine& engine) {
   const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
-  const dnnl::matmul::primitive_desc found(engine, LayoutOf(d.operands[0]), Matrix(d.operands[1]),
-                                           bias, LayoutOf(d.result()), Attributes(d));
+  const dnnl::matmul::primitive_desc found(engine, Source(d), Matrix(d.operands[1]), bias,
+                                           LayoutOf(d.result()), Attributes(d));
   return WithWeights(d, found, dnnl::matmul(found));
 }
 
 /// A convolution over one dimension as a product of its windows.
 Prepared LineConvolution(const Description& d, const dnnl::engine& engine) {
+  if (d.operands[1].type != DataType::kFloat32) {
+    throw std::invalid_argument("a line_convolution takes float32 tensors alone");
+  }
   const Windows windows(d);
   Description product = d;
   product.operands[0] = {{windows.rows(), windows.columns()}, {windows.columns(), 1}};

@@ -17,6 +17,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     cluster_inputs,
     compare,
     costs,
+    evidence,
     execute,
     inspect,
     machine,
@@ -103,6 +104,7 @@ command(
         "tvm-sched schedule googlenet.onnx --topology v100-server --report report.html",
         "tvm-sched schedule problem.json --scheduler anytime --time-limit 30 --seed 1 -o schedule.json",
         "tvm-sched schedule problem.json --topology p4d --trace trace.json --json",
+        "tvm-sched schedule problem.json -o schedule.json --evidence evidence.json",
         "tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server",
         "tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d",
     ),
@@ -119,6 +121,8 @@ command(
     ),
 )(schedule.simulate)
 command(app, "verify", ("tvm-sched verify problem.json schedule.json --json",))(schedule.verify)
+command(app, "explain", ("tvm-sched explain problem.json schedule.json",))(evidence.explain)
+command(app, "check", ("tvm-sched check problem.json schedule.json evidence.json",))(evidence.check)
 command(
     app,
     "compare",

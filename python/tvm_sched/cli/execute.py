@@ -14,6 +14,7 @@ from ..caching import without_caches
 from ..errors import InputError
 from ..file_cache import compiled_models
 from .compile_cache import Made, compilation_key, keep, restore
+from .evidence import EvidenceFolder, check_folder, store_all
 from .inputs import (
     CostsName,
     Graph,
@@ -42,6 +43,7 @@ from .values import InputSeed, InputValues, OutputFolder, read_values, save_outp
 
 if TYPE_CHECKING:
     from ..problem import Problem
+    from ..runtime import ScheduledModule
     from .measure import Measured
     from .progress import Step
 
@@ -101,11 +103,22 @@ def compile_model(
         str,
         typer.Option(
             "--processor",
-            metavar="native|x86-64-v2|x86-64-v3|x86-64-v4",
-            help="Which processors run the artifact: those like this one, or any of a level.",
+            metavar="native|portable|LEVEL[,LEVEL...]",
+            help="Which processors run the artifact: those like this one, or any of a level (x86-64-v2, x86-64-v3, "
+            "x86-64-v4). Of several levels (portable: all three), each machine runs the kernels of the highest that it has.",
         ),
     ] = "native",
+    precision: Annotated[
+        str,
+        typer.Option(
+            "--precision",
+            metavar="float32|bfloat16",
+            help="bfloat16: products and convolutions multiply bfloat16 and add float32, weights take half the memory; for "
+            "processors that have it (AVX512-BF16, AMX).",
+        ),
+    ] = "float32",
     report: ReportFile = None,
+    evidence: EvidenceFolder = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -121,6 +134,7 @@ def compile_model(
     if parameters not in ("auto", "embed", "file"):
         raise InputError(f"--parameters {parameters}: allowed are auto, embed and file")
     check_outputs({"--output": (output, LIBRARY), "--report": (report, HTML)}, [model])
+    check_folder(evidence)
     given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     options = scheduler_options(out, scheduler, option, time_limit, seed)
@@ -130,7 +144,8 @@ def compile_model(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
         launch_order=launch_order, variants=variants, graph=graph, resident=resident, instances=instances,
-        processor=processor, threads=threads, parameters="external" if parameters == "file" else parameters,
+        processor=processor, precision=precision, threads=threads,
+        parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
@@ -153,7 +168,7 @@ def compile_model(
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
                 keep(cache, key, str(model), made, said)
-    _tell(out, model, made, output, report, parameters)
+    _tell(out, model, made, output, report, parameters, evidence)
 
 
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
@@ -171,10 +186,13 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Ma
     return Made(compiled.problems, compiled.schedules, plans, written, slow)
 
 
-def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str) -> None:
-    """Say what was made, and write the report."""
+def _tell(
+    out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str, evidence: Path | None
+) -> None:
+    """Say what was made, and write the report and the evidence."""
     for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
+    stored = store_all(out, made.problems, made.schedules, evidence)
     if not any(problem.graph.operators for problem in made.problems):
         out.say(f"{model} computes nothing: a run gives back what it is given")
     if report:
@@ -184,7 +202,12 @@ def _tell(out: Output, model: Path, made: Made, output: Path, report: Path | Non
         options = {"model": str(model), "parameters": parameters}
         write_report(report, made.problems[0], entries, options=options)
         out.wrote(report, "report")
-    files = {"artifact": str(output), "parameters": list(map(str, made.written[1:])), "report": str(report or "")}
+    files = {
+        "artifact": str(output),
+        "parameters": list(map(str, made.written[1:])),
+        "report": str(report or ""),
+        **stored,
+    }
     _show_compiled(out, made, files)
 
 
@@ -290,22 +313,22 @@ def run(
         write_trace(trace, [measured.predicted, measured.timeline])
         out.wrote(trace, "trace")
     files = {"timeline": timeline, "trace": trace, "output": output}
-    _show_run(out, module.info(), measured, {name: str(path) for name, path in files.items() if path})
+    _show_run(out, module, measured, {name: str(path) for name, path in files.items() if path})
 
 
-def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict[str, str]) -> None:
+def _show_run(out: Output, module: ScheduledModule, measured: Measured, files: dict[str, str]) -> None:
     from ..report.figures import time_by_kind
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
 
-    said = measured.statistics
+    said, info = measured.statistics, module.info()
     predicted = measured.predicted.latency_ns
     bound = lower_bound_ns(info, measured.plan)
     gap = 1 - bound / predicted if bound is not None and predicted else None
     source = measured.timeline.source
     rows = [(name, format_time(getattr(said, name))) for name in ("min", "median", "mean", "p90", "p99", "max")]
     out.show(table((f"{source} latency", f"{said.repeat} runs"), rows))
-    rows = [*_about(info, measured), ("predicted latency", format_ns(predicted))]
+    rows = [*_about(module, measured), ("predicted latency", format_ns(predicted))]
     if bound is not None and gap is not None:
         rows += [("lower bound", format_ns(bound)), ("gap", format_percent(gap))]
     out.show(table(("plan", measured.plan["name"]), rows))
@@ -320,21 +343,30 @@ def _show_run(out: Output, info: dict[str, Any], measured: Measured, files: dict
             "latency_seconds": {name: getattr(said, name) for name in ("min", "median", "mean", "p90", "p99", "max")},
             "predicted_latency_ns": predicted, "lower_bound_ns": bound, "gap": gap,
             "time_ns": {name: {"predicted": plan, source: real} for name, (plan, real) in split.items()},
-            "wall_seconds": measured.wall_seconds, "compiled_with": info, "files": files,
+            "wall_seconds": measured.wall_seconds, "processor": module.processor(), "compiled_with": info, "files": files,
             "outputs": [{"shape": value.shape, "dtype": value.dtype.name} for value in measured.outputs],
         }
     )  # fmt: skip
 
 
-def _about(info: dict[str, Any], measured: Measured) -> list[tuple[str, str]]:
+def _about(module: ScheduledModule, measured: Measured) -> list[tuple[str, str]]:
     """What ran, where, made by whom; the inputs and outputs as ``run`` names them."""
-    plan, others = measured.plan, len(info.get("plans", ())) - 1
+    info, plan = module.info(), measured.plan
+    others = len(info.get("plans", ())) - 1
     rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
+    rows += [("kernels for", kernels_for(module))] if module.processor() else []
     rows += [("plans for other shapes", str(others))] if others > 0 else []
     rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
     rows += [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
     outputs = enumerate(measured.outputs)
     return rows + [("output", f"output_{n} {list(value.shape)} {value.dtype.name}") for n, value in outputs]
+
+
+def kernels_for(module: ScheduledModule) -> str:
+    """The processor whose kernels run here, and which others the artifact has kernels for."""
+    levels = module.info().get("needs", {}).get("processor", {}).get("levels", ())
+    others = [level["name"] for level in levels if level["name"] != module.processor()]
+    return f"{module.processor()} (and, elsewhere, {', '.join(others)})" if others else module.processor()
 
 
 def tail_text(info: dict[str, Any]) -> str:

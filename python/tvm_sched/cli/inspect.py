@@ -58,12 +58,13 @@ def _inspect_artifact(path: Path) -> Inspection:
     from .. import runtime
     from ..relax.inspection import Inspection, Tensor
     from ..runtime.tensors import tensor_bytes
-    from .execute import tail_text
+    from .execute import kernels_for, tail_text
 
     module = runtime.load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()
     inside = sum(bool(parameter["embedded"]) for parameter in parameters)
     about = {key: str(info[key]) for key in ("topology", "scheduler", "emulated") if info.get(key)}
+    about |= {"kernels for": kernels_for(module)} if module.processor() else {}
     about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
 
     if info.get("tail"):

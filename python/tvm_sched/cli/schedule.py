@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
+from .evidence import EvidenceFile, store_evidence
 from .inputs import (
     LaunchOrder,
     Models,
@@ -103,9 +104,11 @@ def schedule(
     ] = None,
     report: ReportFile = None,
     trace: TraceFile = None,
+    evidence: EvidenceFile = None,
 ) -> None:
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
-    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
+    wanted = {"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}
+    check_outputs({**wanted, "--evidence": (evidence, JSON)}, sources)
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
     from ..schedule import resolved, with_choice
@@ -118,7 +121,9 @@ def schedule(
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")
-    _show_schedule(out, made, chosen, report, trace, output)
+    if evidence:
+        store_evidence(out, made, chosen, evidence)
+    _show_schedule(out, made, chosen, report, trace, {"schedule": output, "evidence": evidence})
 
 
 def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
@@ -130,7 +135,7 @@ def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, A
 
 
 def _show_schedule(
-    out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, output: Path | None = None
+    out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, files: dict[str, Path | None]
 ) -> None:
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
@@ -139,7 +144,7 @@ def _show_schedule(
     say_choice(out, made, chosen)
     write_views(out, made, chosen, [predicted], report, trace)
     out.show(certificate_table(chosen), lanes_table(made.topology, predicted))
-    files = {"schedule": output, "report": report, "trace": trace}
+    files = {**files, "report": report, "trace": trace}
     out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
 
 

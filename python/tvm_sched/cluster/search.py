@@ -125,11 +125,10 @@ class ClusterSearch:
             self._mixes[key] = self.mixes_of(self.chain(service), self.kind_gpus, stages)
         return self._mixes[key]
 
-    def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0) -> Mixes:
-        """The same for a chain and this many GPUs of each kind."""
-        table = _read(self._native.mixes(chain, kind_gpus, stages, MOST_STAGES)).reshape(
-            -1, len(self.cluster.kinds) + 2
-        )
+    def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0, most_stages: int = MOST_STAGES) -> Mixes:
+        """The same for a chain and this many GPUs of each kind, none of more than ``most_stages``."""
+        found = _read(self._native.mixes(chain, kind_gpus, stages, most_stages))
+        table = found.reshape(-1, len(self.cluster.kinds) + 2)
         return Mixes(np.ascontiguousarray(table[:, :-2]), table[:, -2].copy(), table[:, -1].copy())
 
     def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:

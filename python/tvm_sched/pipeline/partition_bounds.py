@@ -24,6 +24,11 @@ ITERATION_SECONDS = 1.5e-9
 """Of the semidefinite search, times the cube of the nodes, roughly, on one core of a server."""
 
 
+def by_solver(name: str, state: PartitionState) -> str:
+    """The name of a bound that no proof of ours stands behind: it says whose word it is."""
+    return f"{name}, by the word of {state.solver}"
+
+
 class Formulas:
     """The simple bound, and what single nodes cost with the cheapest set around them."""
 
@@ -87,7 +92,7 @@ class Bottleneck:
             with budget.clocked():
                 found = bottleneck_bound(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
             budget.too_small = not found.proved
-            state.raise_bound(found.bound, self.name)
+            state.raise_bound(found.bound, by_solver(self.name, state))
         return False
 
 
@@ -109,7 +114,7 @@ class BottleneckGuess:
                     stop=lambda: state.proved or time.monotonic() > end,
                 )
             budget.too_small = not found.proved
-            state.raise_bound(found.bound, self.name)
+            state.raise_bound(found.bound, by_solver(self.name, state))
         return False
 
 
@@ -139,7 +144,7 @@ class ExactProgram:
             )
         budget.too_small = not result.proved
         state.offer_partition(result.stage_of)
-        state.raise_bound(result.bound, "exact")
+        state.raise_bound(result.bound, by_solver("exact", state))
         return False
 
 

@@ -162,7 +162,7 @@ def compile(
     source = open_model(model, name)
     combinations = [each for given in shapes for each in source.combinations(given, constants)]
     _check_different(combinations)
-    with compiling_for(chosen.processor, chosen.threads):
+    with compiling_for(chosen.processor, chosen.threads, chosen.precision):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))

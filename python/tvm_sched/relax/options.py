@@ -23,6 +23,7 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "parameters": ("auto", "embed", "external"),
     "streams": (None, *ALLOCATORS, "best"),
     "launch_order": (None, *LAUNCH_ORDERS),
+    "precision": ("float32", "bfloat16"),
 }
 _OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances")
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
@@ -62,8 +63,12 @@ class CompileOptions:
         the fused kernels.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or beside it. ``"auto"`` embeds up to `EMBED_LIMIT` bytes.
-    processor : {"native", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
-        What TVM's kernels are compiled for: this machine's processor, or all of a level.
+    processor : str
+        What TVM's kernels are compiled for: ``"native"``, this machine's processor; a level (``"x86-64-v2"`` to
+        ``"x86-64-v4"``), all of it; several levels with commas, or ``"portable"`` for all, kernels for each.
+    precision : {"float32", "bfloat16"}
+        In which products and convolutions multiply numbers and weights, on CPUs that have instructions for it. Their
+        weights, and tables of which rows are taken, are then stored in bfloat16; sums and all others remain float32.
     threads : int, optional
         Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: all cores.
     graph : bool, optional
@@ -99,6 +104,7 @@ class CompileOptions:
     variants: bool = True
     parameters: str = "auto"
     processor: str = "native"
+    precision: str = "float32"
     threads: int | None = None
     graph: bool | None = None
     resident: float | Sequence[str] | None = None
@@ -121,6 +127,9 @@ class CompileOptions:
         _check_measure(self.measure, self.backend)
         given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
+        others = [device.name for device in self.topology.devices if device.kind != "cpu"]
+        if self.precision != "float32" and others:
+            raise InputError(f"precision {self.precision!r} is for topologies of CPUs; {others[0]!r} is none")
         if given == MEASURED:
             object.__setattr__(self, "_chosen_here", self.topology)
 

@@ -95,7 +95,7 @@ def compile_pipeline(
         given["objective"] = "throughput"
     chosen = CompileOptions.of(topology, **given)
     check_before(chosen, "throughput")
-    with compiling_for(chosen.processor, chosen.threads):
+    with compiling_for(chosen.processor, chosen.threads, chosen.precision):
         mod = decide(load_model(model, input_shapes, name, constants), chosen, progress, plan=plan)
         problem, plan = get_problem(mod), get_pipeline_plan(mod)
         compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))

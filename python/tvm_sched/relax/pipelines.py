@@ -60,7 +60,7 @@ def pipeline(
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, given)
         check_embeds(chosen)
-        with compiling_for(chosen.processor, chosen.threads):
+        with compiling_for(chosen.processor, chosen.threads, chosen.precision):
             passes = [*problem_passes(chosen), *decision_passes(chosen), *emit_passes(chosen)]
             return build_rest(tvm.transform.Sequential(passes)(mod))
 

@@ -64,14 +64,15 @@ def slow_kernels(mod: tvm.IRModule) -> list[SlowKernel]:
         name = calls.get(operator.name, "")
         if name not in generated or name in found:
             continue
-        estimate, reason = why_slow(generated[name])
         if ideal is not None:
             time = float(problem.costs.operator_ns[position].min())
             if time < max(LEAST_NANOSECONDS, TIMES_ROOFLINE * ideal[position]):
                 continue
-            reason = reason or f"{time / ideal[position]:.0f} times its roofline"
+            reason = why_slow(generated[name])[1] or f"{time / ideal[position]:.0f} times its roofline"
             found[name] = time, SlowKernel(name, operator.name, time / 1e3, reason)
-        elif estimate >= LEAST_NANOSECONDS:
+            continue
+        estimate, reason = why_slow(generated[name])
+        if estimate >= LEAST_NANOSECONDS:
             found[name] = estimate, SlowKernel(name, operator.name, None, reason)
     return [kernel for _, kernel in sorted(found.values(), key=lambda pair: -pair[0])]
 

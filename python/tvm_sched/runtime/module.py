@@ -230,6 +230,14 @@ class ScheduledModule:
         text = self._module["info"]()
         return dict(json.loads(text)) if text else {}
 
+    def processor(self) -> str:
+        """Return for which processor, or level of processors, the kernels that run here were compiled; "" if it is unknown.
+
+        Of several levels in one artifact it is the highest that this machine has, or the one that the environment variable
+        ``TVM_SCHED_PROCESSOR`` named when the artifact was loaded.
+        """
+        return str(self._module["processor"]())
+
     def latency(self) -> float:
         """Return the seconds that the last run took from its start to the end of its last step.
 

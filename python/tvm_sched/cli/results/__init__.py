@@ -32,10 +32,12 @@ from .machines import (
 from .pipelines import DeploymentStatus, Partitioned, Pipelined, RanPipeline, Requested, Statuses, Undeployed
 from .plans import Planned
 from .schedules import (
+    Checked,
     Comparison,
     Comparisons,
     Compiled,
     Demonstrated,
+    Explained,
     MadeProblem,
     Method,
     Ran,
@@ -51,6 +53,8 @@ RESULTS: dict[str, Any] = {
     "schedule": Scheduled,
     "simulate": Simulated,
     "verify": Verified,
+    "check": Checked,
+    "explain": Explained,
     "compare": (Comparison, Comparisons),
     "pipeline": (Pipelined, Partitioned),
     "plan": Planned,

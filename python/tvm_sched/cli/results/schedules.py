@@ -66,7 +66,10 @@ class Latencies(Result, frozen=True):
 
 
 class Ran(Result, frozen=True):
-    """``run`` of one schedule; ``compiled_with`` is what the artifact says of itself."""
+    """``run`` of one schedule.
+
+    ``processor`` is what the kernels that ran were compiled for, ``compiled_with`` what the artifact says of itself.
+    """
 
     source: str
     plan: str
@@ -77,6 +80,7 @@ class Ran(Result, frozen=True):
     gap: float | None
     time_ns: dict[str, dict[str, int]]
     wall_seconds: float
+    processor: str
     compiled_with: dict[str, Any]
     files: dict[str, str]
     outputs: list[Array]
@@ -135,6 +139,21 @@ class Verified(Result, frozen=True):
 
     feasible: bool
     violations: list[Violation]
+
+
+class Explained(Result, frozen=True):
+    """``explain``: sentences."""
+
+    lines: list[str]
+
+
+class Checked(Result, frozen=True):
+    """``check``: what was replayed and proved, and what the certificate says."""
+
+    latency_ns: int
+    proved_ns: int
+    certified_ns: int
+    choice: dict[str, str] | None
 
 
 class Compared(Result, frozen=True):

@@ -20,7 +20,7 @@ from ...schedule import Schedule
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..graph import Extraction, extract
 from ..kernels import compile_kernels
-from ..processor import host_target, needs_of
+from ..processor import kernel_targets, needs_of
 from ..shared_values import same_bits
 from ..tail import ENTRY as TAIL_ENTRY
 from ..tail import refuse_tail, tail_operators
@@ -85,7 +85,7 @@ def make_executor(
     embed : bool
         Whether the module holds the values of the parameters.
     target : tvm.target.Target, optional
-        For the kernels; default `host_target`.
+        For the kernels; default `kernel_targets`.
     run_options : mapping, optional
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
     compiler : callable
@@ -125,11 +125,12 @@ def make_executor(
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
-    about = {**_metadata(variants, plans), **_machine(variants, plans, target or host_target())}
+    targets = {"": target} if target else kernel_targets()
+    about = {**_metadata(variants, plans), **_machine(variants, plans, targets)}
     if run_options:
         about["run"] = dict(run_options)
-    compiled = compile_for(backend, table.kernels, variants[0].problem.topology, target, compiler)
-    module = make_runtime_module(plans, about, parameters if embed else {}, [compiled, *libraries])
+    compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
+    module = make_runtime_module(plans, about, parameters if embed else {}, [*compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
 
 
@@ -258,11 +259,13 @@ def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
     return leaves(variant.extraction.result)
 
 
-def _machine(variants: Sequence[Variant], plans: Sequence[dict[str, Any]], target: tvm.target.Target) -> dict[str, Any]:
-    """Versions, target and machine, and the topology that the schedule is for."""
+def _machine(
+    variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targets: Mapping[str, tvm.target.Target]
+) -> dict[str, Any]:
+    """Versions, targets and machine, and the topology that the schedule is for."""
     topology = variants[0].problem.topology
     return {
-        **describe(plans[0]["backend"], plans[0]["devices"], str(target), needs_of(target)),
+        **describe(plans[0]["backend"], plans[0]["devices"], "; ".join(map(str, targets.values())), needs_of(targets)),
         "topology_description": msgspec.to_builtins(topology),
     }
 

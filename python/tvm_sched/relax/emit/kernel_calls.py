@@ -11,7 +11,6 @@ from ...problem import Topology
 from ..cuda import compile_cuda_kernels
 from ..kernel_libraries import KERNELS
 from ..kernels import compile_kernels
-from ..processor import host_target
 
 Compiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], tvm.target.Target], tvm.runtime.Module]
 
@@ -20,19 +19,22 @@ def compile_for(
     backend: str,
     kernels: dict[str, tvm.tirx.PrimFunc],
     topology: Topology,
-    target: tvm.target.Target | None = None,
+    targets: Mapping[str, tvm.target.Target],
     compiler: Compiler = compile_kernels,
-) -> tvm.runtime.Module | None:
-    """Kernels, by the names under which they are found, compiled for a backend; None where there are none.
+) -> list[tvm.runtime.Module]:
+    """Kernels, by the names under which they are found, compiled for a backend.
 
-    ``target``: of the host's kernels; default `host_target`. ``compiler`` makes these: by default code that runs and can be
-    exported; `tvm_sched.relax.kernel_objects` has others, for one of the two.
+    ``targets``: of the host's kernels, by what is added to their names (`kernel_targets`). ``compiler`` makes these: by
+    default code that runs and can be exported; `tvm_sched.relax.kernel_objects` has others, for one of the two.
     """
     if not kernels:
-        return None
+        return []
     if backend == "cuda":
-        return compile_cuda_kernels(kernels, [device.arch for device in topology.devices])
-    return compiler(kernels, target or host_target())
+        return [compile_cuda_kernels(kernels, [device.arch for device in topology.devices])]
+    return [
+        compiler({f"{name}{suffix}": kernel for name, kernel in kernels.items()}, target)
+        for suffix, target in targets.items()
+    ]
 
 
 def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:

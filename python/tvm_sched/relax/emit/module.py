@@ -25,7 +25,7 @@ def make_runtime_module(
     plans: Sequence[Mapping[str, Any]],
     about: Mapping[str, Any],
     values: Mapping[str, Any],
-    kernels: Iterable[tvm.runtime.Module | None],
+    kernels: Iterable[tvm.runtime.Module],
 ) -> tvm.runtime.Module:
     """The module of kind ``tvm_sched`` for some plans.
 
@@ -37,13 +37,12 @@ def make_runtime_module(
         What the module says of itself (its function ``info``); ``run`` in it are the options that it starts with.
     values : mapping
         Parameters that it holds.
-    kernels : iterable of tvm.runtime.Module or None
-        Where the functions of the plans are; those that are None are left out.
+    kernels : iterable of tvm.runtime.Module
+        Where the functions of the plans are.
     """
     module = library_function("tvm_sched.make_module")(json.dumps(plans), json.dumps(about), dict(values))
     for library in kernels:
-        if library is not None:
-            module.import_module(library)
+        module.import_module(library)
     return module
 
 

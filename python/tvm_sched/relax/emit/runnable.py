@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -15,7 +15,7 @@ from ...schedule import Schedule
 from ..attributes import PARAMETERS
 from ..kernel_objects import load_kernels
 from ..kernels import compile_kernels
-from ..processor import host_target, needs_of
+from ..processor import kernel_targets, needs_of
 from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names
 from .module import Shares, lower, make_runtime_module
 
@@ -27,18 +27,18 @@ def compile_calls(
     backend: str = "cpu",
     suffix: str = "",
     compiler: Compiler = compile_kernels,
-) -> tvm.runtime.Module | None:
-    """TVM's kernels of some calls, compiled for this machine; None where kernel libraries compute all of them.
+) -> list[tvm.runtime.Module]:
+    """TVM's kernels of some calls, compiled; none where kernel libraries compute all of them.
 
     ``suffix``: of the kernels' names, where calls of other modules stand beside them.
     """
     claimed = claimed_functions(mod)
     functions = kernel_names(mod, calls.calls, suffix)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
-    return compile_for(backend, kernels, topology, compiler=compiler)
+    return compile_for(backend, kernels, topology, kernel_targets(), compiler)
 
 
-def link_calls(mod: tvm.IRModule, calls: Calls, topology: Topology) -> tvm.runtime.Module | None:
+def link_calls(mod: tvm.IRModule, calls: Calls, topology: Topology) -> list[tvm.runtime.Module]:
     """The same as loaded code, which several runnable modules of the same calls may share."""
     return compile_calls(mod, calls, topology, compiler=load_kernels)
 
@@ -49,7 +49,7 @@ def make_plan_module(
     problem: Problem,
     schedule: Schedule,
     backend: str,
-    kernels: tvm.runtime.Module | None,
+    kernels: Sequence[tvm.runtime.Module],
     cores: Shares | None = None,
     *,
     suffix: str = "",
@@ -66,7 +66,7 @@ def make_plan_module(
         The kernels that are called; their graph is the problem's.
     problem, schedule
     backend : {"cpu", "emulated", "cuda"}
-    kernels : tvm.runtime.Module or None
+    kernels : sequence of tvm.runtime.Module
         TVM's kernels, compiled (`compile_calls`) or linked.
     cores : mapping of str to (int, int), optional
         Share of the machine's cores of each function; default: by the schedule.
@@ -86,10 +86,11 @@ def make_plan_module(
     )
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
-    target = host_target()
-    said = {"name": name, **describe(backend, plan["devices"], str(target), needs_of(target)), **(about or {})}
+    targets = kernel_targets()
+    made_for = "; ".join(map(str, targets.values()))
+    said = {"name": name, **describe(backend, plan["devices"], made_for, needs_of(targets)), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
-    module = make_runtime_module([plan], said, embedded, [kernels, *libraries])
+    module = make_runtime_module([plan], said, embedded, [*kernels, *libraries])
     return module, {} if embedded else {key: value.numpy() for key, value in used.items()}
 
 
@@ -98,7 +99,7 @@ def make_runnable(
     calls: Calls,
     problem: Problem,
     schedule: Schedule,
-    kernels: tvm.runtime.Module | None,
+    kernels: Sequence[tvm.runtime.Module],
     cores: Shares | None = None,
 ) -> ScheduledModule:
     """`make_plan_module` for this machine's cores, with all values; ``kernels`` are linked (`link_calls`)."""

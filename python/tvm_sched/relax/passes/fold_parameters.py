@@ -34,34 +34,43 @@ def _broadcast(call: Any, x: Any) -> Any:
 
 def _slice(call: Any, x: Any) -> Any:
     index = [slice(None)] * x.ndim
-    for axis, first, last in zip(*_numbers(call), strict=True):
-        index[axis] = slice(first, last)
+    for axis, first, last, *step in zip(*_numbers(call), strict=True):
+        index[axis] = slice(first, last, *step)
     return x[tuple(index)]
 
 
+def _slice_scatter(call: Any, x: Any, part: Any) -> Any:
+    index = [slice(None)] * x.ndim
+    index[int(call.attrs.axis)] = slice(*_places(call))
+    result = x.copy()
+    result[tuple(index)] = part
+    return result
+
+
+def _places(call: Any) -> list[int]:
+    """Begin, end and step of a slice that is written to; nothing where they are no constants, or count from the end."""
+    found = [getattr(number, "value", None) for number in call.args[2:]]
+    known = [int(number) for number in found if isinstance(number, (int, tvm.tirx.IntImm))]
+    return known if len(known) == len(found) == 3 and min(known) >= 0 < known[2] else []
+
+
 def _numbers(call: Any) -> list[list[int]]:
-    """Axes, begins and ends of a slice; nothing where they are no constants, or where there are steps."""
+    """Axes, begins, ends and, where there are some, steps of a slice; nothing where they are no constants or go back."""
     parts = call.args[1:]
     known = all(isinstance(p, relax.Tuple) and all(isinstance(f, tvm.tirx.IntImm) for f in p.fields) for p in parts)
-    return [[int(f) for f in part.fields] for part in parts] if known and len(parts) == 3 else []
+    numbers = [[int(f) for f in part.fields] for part in parts] if known else []
+    forward = len(numbers) == 3 or (len(numbers) == 4 and all(step > 0 for step in numbers[3]))
+    return numbers if forward else []
 
 
 def _take(call: Any, x: Any, index: Any) -> Any:
     return np.take(x, index, int(call.attrs.axis), mode="clip")
 
 
-def _indices_fit(call: Any) -> bool:
-    """Whether a take reads along an axis, at constant positions that all exist: modes differ for others only."""
-    x, index = call.args
-    if (
-        call.attrs.axis is None
-        or not isinstance(index, tvm.ir.GenericConst)
-        or not isinstance(x.ty.shape, relax.ShapeExpr)
-    ):
-        return False
-    positions = index.value.numpy()
-    size = x.ty.shape.values[int(call.attrs.axis)]
-    return isinstance(size, tvm.tirx.IntImm) and bool(((positions >= 0) & (positions < int(size))).all())
+def _indices_fit(call: Any, x: Any, index: Any) -> bool:
+    """Whether a take reads along an axis, at positions that all exist: modes differ for others only."""
+    axis = call.attrs.axis
+    return axis is not None and bool(((index >= 0) & (index < x.shape[int(axis)])).all())
 
 
 def _pad(call: Any, x: Any) -> Any:
@@ -69,12 +78,13 @@ def _pad(call: Any, x: Any) -> Any:
     return np.pad(x, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=float(call.attrs.pad_value))
 
 
-_SUPPORTED: dict[str, Callable[[Any], bool]] = {
-    "relax.strided_slice": lambda call: bool(_numbers(call)),
+_SUPPORTED: dict[str, Callable[..., bool]] = {
+    "relax.strided_slice": lambda call, x: bool(_numbers(call)),
+    "relax.slice_scatter": lambda call, *_: bool(_places(call)),
     "relax.take": _indices_fit,
-    "relax.nn.pad": lambda call: str(call.attrs.pad_mode) == "constant",
+    "relax.nn.pad": lambda call, x: str(call.attrs.pad_mode) == "constant",
 }
-"""Of functions that compute only some calls: which."""
+"""Of functions that compute only some calls: which, of a call and the values of its tensors."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relax.reshape": _reshape,
     "relax.flatten": _reshape,
@@ -83,6 +93,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relax.permute_dims": _permute,
     "relax.broadcast_to": _broadcast,
     "relax.strided_slice": _slice,
+    "relax.slice_scatter": _slice_scatter,
     "relax.nn.pad": _pad,
     "relax.take": _take,
     "relax.astype": lambda call, x: x,  # the result takes the call's dtype in any case
@@ -142,9 +153,7 @@ class _Folder(relax.PyExprMutator):
         operator = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if operator not in _FUNCTIONS or not isinstance(call.ty, relax.TensorType):
             return call
-        if not _SUPPORTED.get(operator, lambda _: True)(call):
-            return call
-        arguments = [self._constant(a) for a in call.args if not isinstance(a.ty, (relax.ShapeType, relax.TupleType))]
+        arguments = [self._constant(a) for a in call.args if isinstance(a.ty, relax.TensorType)]
         if not arguments or any(a is None for a in arguments) or not isinstance(call.ty.shape, relax.ShapeExpr):
             return call
         if not all(isinstance(d, tvm.tirx.IntImm) for d in call.ty.shape.values):
@@ -158,6 +167,9 @@ class _Folder(relax.PyExprMutator):
 
     def _fold(self, operator: str, call: relax.Call, arguments: list[Any]) -> relax.Expr:
         values = [a.value.numpy() for a in arguments]
+        supported = _SUPPORTED.get(operator)
+        if supported is not None and not supported(call, *values):
+            return call
         if operator in _FLOAT_ONLY and not all(v.dtype.kind == "f" for v in values):
             return call  # whole numbers divide differently in numpy
         dtype = call.ty.dtype.dtype

@@ -12,9 +12,10 @@ from ...errors import InputError
 from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
+from ..processor import FLOAT32, precision
 from ..tail import tail_operators
 from ..variants import offer_variants
-from . import half
+from . import comparisons, half
 from .fold_parameters import Names, fold_parameters
 from .simplify import simplify
 from .split_tail import split_tail
@@ -91,6 +92,8 @@ class LowerToKernels:
             _tell_tail(mod)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
+            if precision() != FLOAT32 and "onednn" not in libraries:
+                raise InputError(f"precision {precision()!r} takes oneDNN, which is not used here: leave it out")
             mod, claimed = _claim(mod, libraries, names)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = self._lower(mod)
@@ -107,7 +110,7 @@ class LowerToKernels:
             [
                 relax.backend.DispatchSampling(),
                 relax.backend.DispatchSortScan(),
-                transform.LegalizeOps(half.legalizations()),
+                transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
                 transform.AnnotateTIROpPattern(),
                 transform.FoldConstant(),
                 transform.FuseOps(),

@@ -32,7 +32,7 @@ from ..emit.runnable import link_calls, make_runnable
 from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS
 from ..kernel_objects import compiler_digest
-from ..processor import host_target, runs_here
+from ..processor import host_target, runs_here, target_here
 from .other_load import QUIET_LOAD, OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
@@ -112,7 +112,7 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
         said = function
     else:
         said = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return hashlib.sha256(f"{said} {host_target()} {compiler_digest()}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{said} {target_here()} {compiler_digest()}".encode()).hexdigest()[:16]
 
 
 def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str]) -> list[Measurement]:

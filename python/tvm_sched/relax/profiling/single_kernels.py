@@ -14,7 +14,7 @@ from ...runtime.tensors import random_value
 from ..graph import Extraction
 from ..kernel_libraries import KERNELS, make_modules
 from ..kernel_objects import load_kernels
-from ..processor import host_target
+from ..processor import target_here
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def single_kernels(
     libraries = {call.function: call.function for call in calls.values() if call.function in claimed}
     own = {call.function: mod[call.function] for call in calls.values() if not call.external}
     modules = make_modules(mod, libraries, dict.fromkeys(libraries, (1, devices))) + (
-        [load_kernels(own, host_target())] if own else []
+        [load_kernels(own, target_here())] if own else []
     )
     rng, result = np.random.default_rng(0), {}
     for text, call in calls.items():

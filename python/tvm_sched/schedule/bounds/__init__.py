@@ -62,9 +62,9 @@ def lower_bound(problem: Problem) -> Bound:
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
     operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
     operator, its successors, and branches between it and one that it dominates (`tvm_sched.schedule.bounds.regions`, and
-    `shared_regions` where operators may run together) share a device or pay for copies, and all work between the two fills
-    the devices (`region_work`). The times of such regions add up along the model, and what follows the last byte of a prefix
-    of the parameters is counted by them too.
+    `shared_regions` where operators may run together or there are more than `regions.MOST_DEVICES` devices) share a device
+    or pay for copies, and all work between the two fills the devices (`region_work`). The times of such regions add up along
+    the model, and what follows the last byte of a prefix of the parameters is counted by them too.
     *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
     the devices in between, each of which has another first and another last operator; where few operators begin the model,
     the other devices wait for copies from theirs, and so at its end (`tvm_sched.schedule.bounds.ramp`). Unequal devices
@@ -76,8 +76,22 @@ def lower_bound(problem: Problem) -> Bound:
     """
     found = _known.get(problem)
     if found is None:
-        found = _known[problem] = max(all_bounds(problem), key=lambda bound: bound.ns)
+        found = _known[problem] = _in_turn(problem) or max(all_bounds(problem), key=lambda bound: bound.ns)
     return found
+
+
+def _in_turn(problem: Problem) -> Bound | None:
+    """What every schedule takes of a device alone that loads nothing and runs one operator at a time; None of others.
+
+    No other bound is above it, and all of them take seconds for thousands of operators.
+    """
+    costs = problem.costs
+    if len(problem.topology.devices) > 1 or not problem.reads_host_in_place(0):
+        return None
+    if costs.concurrency is not None or problem.variants or not problem.graph.operators:
+        return None
+    shortest = np.minimum(costs.operator_ns, costs.direct_ns)
+    return Bound(_floor(float(shortest.sum(dtype=np.float64))), "device work")
 
 
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
@@ -90,7 +104,7 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     return [
         Bound(_floor(_critical_path(relaxation)), "critical path"),
         Bound(_floor(device_work_bound(relaxation)), "device work"),
-        Bound(_floor(bus_bound(relaxation)), "bus"),
+        Bound(_floor(bus_bound(relaxation).ns), "bus"),
     ]
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .relaxation import Relaxation
 
 
-def bus_bound(relaxation: Relaxation) -> float:
+class Crossing(NamedTuple):
+    """A time that host tensors need to cross the buses and what follows: those of ``readers``, which ``least`` follows."""
+
+    ns: float
+    least: float
+    readers: list[int]
+
+
+def bus_bound(relaxation: Relaxation) -> Crossing:
     """Host tensors sorted by what must follow their arrival; each prefix crosses the buses before that.
 
     What must cross of a tensor is what the reader takes that is followed by most work: all of it, or the part that a direct
@@ -24,7 +34,7 @@ def bus_bound(relaxation: Relaxation) -> float:
                     follows[t], reader[t] = relaxation.host.residual[o] + relaxation.after[o], o
     hosts = np.flatnonzero(follows >= 0)
     if not len(hosts):
-        return 0.0
+        return Crossing(0.0, 0.0, [])
     busy = np.zeros(len(index.size))
     for o in {reader[t] for t in hosts.tolist()}:
         for t, share in zip(index.host_inputs[o], relaxation.host.carried(o), strict=True):
@@ -36,4 +46,8 @@ def bus_bound(relaxation: Relaxation) -> float:
             busy[t] += relaxation.host.transfer_latency
             in_one_read.add(reader[t])
     order = hosts[np.argsort(-follows[hosts], kind="stable")]
-    return float((np.cumsum(busy[order]) + follows[order]).max())
+    bound = np.cumsum(busy[order]) + follows[order]
+    last = int(bound.argmax())
+    return Crossing(
+        float(bound[last]), float(follows[order[last]]), sorted({reader[t] for t in order[: last + 1].tolist()})
+    )

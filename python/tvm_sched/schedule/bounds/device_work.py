@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import numpy.typing as npt
 
 from .heads_and_tails import Side, between_ends, device_weights
 from .ramp import before, behind
+from .region_work import WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument
 from .relaxation import Relaxation
+
+Array = npt.NDArray[np.float64]
 
 
 def device_work_bound(relaxation: Relaxation) -> float:
     """Operators that start late and must be followed by much fill the devices between these two."""
-    best, start, after = 0.0, before(relaxation), behind(relaxation)
+    return max(argument.held.ns for argument in work_arguments(relaxation))
+
+
+def work_arguments(relaxation: Relaxation) -> Iterator[Argument]:
+    """All devices as alike at both ends of the run; then such as wait there for copies."""
+    start, after = Side.level(relaxation.start), Side.level(relaxation.after)
     for busy in relaxation.busy:
         weights = device_weights(busy)
-        work = np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)
-        for first, last in ((start, after), (Side.level(start.anywhere), Side.level(after.anywhere))):
-            best = max(best, between_ends(work, first, last, weights))
-    if relaxation.problem.costs.concurrency is not None:  # then an operator need not be busy all the time until its end
-        return best
-    # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
-    # device or mode lets it start before; then no more than its shortest time may be counted.
-    late = Side.level(relaxation.end - relaxation.shortest)
-    least = np.where(np.isfinite(relaxation.best), weights, np.inf).min(axis=1) * relaxation.shortest
-    return max(best, between_ends(least, late, Side.level(after.anywhere), weights))
+        yield Argument(WORK, between_ends(_weighed(busy, weights), start, after, weights), weights)
+        ramps = between_ends(_weighed(busy, weights), before(relaxation), behind(relaxation), weights)
+        yield Argument(WORK_ON_RAMPS, ramps, weights)
+    if relaxation.work.exclusive:  # where operators run together one need not be busy all the time until its end
+        # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
+        # device or mode lets it start before; then no more than its shortest time may be counted.
+        late = Side.level(relaxation.end - relaxation.shortest)
+        least = np.where(np.isfinite(relaxation.best), weights, np.inf).min(axis=1) * relaxation.shortest
+        yield Argument(WORK_BEFORE_ENDS, between_ends(least, late, after, weights), weights)
+
+
+def _weighed(busy: Array, weights: Array) -> Array:
+    return np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)

@@ -40,7 +40,17 @@ class Side(NamedTuple):
         return cls(anywhere, anywhere, 0)
 
 
-def between_ends(work: Array, start: Side, after: Side, weights: Array) -> float:
+class Held(NamedTuple):
+    """A time that devices need, and the operators (positions in the arrays given) that hold them up so long."""
+
+    ns: float
+    operators: npt.NDArray[np.int64]
+
+
+_NOBODY = Held(0.0, np.zeros(0, np.int64))
+
+
+def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Held:
     """Time that devices need for operators that start late and are followed by much.
 
     A device that works on some of a set of operators does so for no longer than the latency less the start of the first of
@@ -65,13 +75,16 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> float
     order = np.argsort(-after.elsewhere, kind="stable")
     starts = np.unique(start.elsewhere[np.isfinite(start.elsewhere)])
     most = min(THRESHOLDS, max(8, MOST_WORK // (len(work) * len(weights))), len(starts))
-    best = 0.0
+    best = _NOBODY
     for s in _some(starts, most):
         late = order[start.elsewhere[order] >= s]
         before_first, latest = _least_sum(start, late, weights)
         after_last, longest = _least_sum(after, late, weights)
         bound = before_first + np.cumsum(work[late]) + after_last
-        best = max(best, float(bound[bound >= latest + longest].max(initial=0.0)))
+        counted = np.where(bound >= latest + longest, bound, 0.0)
+        last = int(counted.argmax())
+        if counted[last] > best.ns:
+            best = Held(float(counted[last]), late[: last + 1])
     return best
 
 
@@ -126,7 +139,7 @@ WINDOWS = 12
 """Starts, and ends, at most that `several_in_turn` looks at."""
 
 
-def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> float:
+def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> Held:
     """Largest of ``s + time of k + 1 operators on one device + a``, over k and windows from ``s`` to ``a`` before the end.
 
     Of any ``k * devices + 1`` operators, ``k + 1`` run on the same device, one after another: no less than the shortest
@@ -140,17 +153,20 @@ def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> fl
         Least time before the start, and after the end.
     devices : int
     """
+    best = _NOBODY
     if len(busy) <= devices:
-        return 0.0
-    best = 0.0
+        return best
     for s in _some(start, WINDOWS):
         for a in _some(after, WINDOWS):
-            longest = np.sort(busy[(start >= s) & (after >= a)])[::-1]
+            inside = np.flatnonzero((start >= s) & (after >= a))
+            longest = inside[np.argsort(-busy[inside], kind="stable")]
             rounds = np.arange(1, (len(longest) - 1) // devices + 1)
             if len(rounds):
-                total = np.concatenate([[0.0], np.cumsum(longest)])
+                total = np.concatenate([[0.0], np.cumsum(busy[longest])])
                 in_turn = total[rounds * devices + 1] - total[rounds * devices - rounds]
-                best = max(best, float(s + a + in_turn.max()))
+                most = int(in_turn.argmax())
+                if s + a + in_turn[most] > best.ns:
+                    best = Held(float(s + a + in_turn[most]), longest[: rounds[most] * devices + 1])
     return best
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...problem import Problem
 from .dominators import joins
-from .heads_and_tails import Side, between_ends, device_weights, several_in_turn
+from .heads_and_tails import Held, Side, between_ends, device_weights, several_in_turn
 from .regions import Span
 
 Array = npt.NDArray[np.float64]
@@ -22,6 +23,18 @@ WIDEST = 2048
 EFFORT = 6_400_000
 """Operators of all regions together times the square of the devices, at most, so that many devices take no minutes: of
 nested regions the inner count again in the outer."""
+
+
+WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, TURNS = "work", "work before ends", "work on ramps", "turns"
+"""What an `Argument` may be; that on ramps is of whole runs alone."""
+
+
+class Argument(NamedTuple):
+    """Why a region takes as long as it does: work that fills devices of some weights, or operators in turn on one device."""
+
+    rule: str
+    held: Held
+    weights: Array
 
 
 @dataclass(frozen=True)
@@ -63,14 +76,14 @@ def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span])
     devices some run on the same device (`several_in_turn`). Heads and tails count the spans of the regions inside.
     """
     best = {(span.first, span.last): span.ns for span in known}
-    spans = _Spans()
+    spans = Spans()
     left = EFFORT // len(problem.topology.devices) ** 2
     times: dict[bytes, float] = {}
     for u, v, members in joins(problem, source, WIDEST):
         left -= len(members)
         ns = best.get((u, v), 0.0)
         if members and left >= 0:
-            region = _Region(problem, u, members, work, spans)
+            region = Region(problem, u, members, work, spans)
             if region.key not in times:
                 times[region.key] = region.least_time()
             ns = max(ns, times[region.key])
@@ -79,7 +92,7 @@ def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span])
     return spans.all
 
 
-class _Spans:
+class Spans:
     """The spans found so far, by either end."""
 
     def __init__(self) -> None:
@@ -88,12 +101,13 @@ class _Spans:
         self.of: dict[int, list[Span]] = defaultdict(list)
 
     def add(self, span: Span) -> None:
+        """Make a span known to the regions that follow."""
         self.all.append(span)
         self.to[span.last].append(span)
         self.of[span.first].append(span)
 
 
-class _Region:
+class Region:
     """Operators between two others, the last included, in topological order.
 
     Attributes
@@ -104,7 +118,7 @@ class _Region:
         Least time from each one's end to the end of the last.
     """
 
-    def __init__(self, problem: Problem, first: int, members: list[int], work: Work, spans: _Spans) -> None:
+    def __init__(self, problem: Problem, first: int, members: list[int], work: Work, spans: Spans) -> None:
         index, place = problem.graph.index, {o: i for i, o in enumerate(members)}
         self.work, self.members = work, members
         self.start, self.end, self.after = (np.zeros(len(members)) for _ in range(3))
@@ -130,17 +144,19 @@ class _Region:
 
     def least_time(self) -> float:
         """From the end of the operator before the region to the end of its last."""
-        least = float((self.end + self.after).max())
+        return max(float((self.end + self.after).max()), *(argument.held.ns for argument in self.arguments()))
+
+    def arguments(self) -> Iterator[Argument]:
+        """What may make it longer than the longest path."""
         shortest = self.work.shortest[self.members]
         for every in self.work.busy:
             busy = every[self.members]
             weights = device_weights(busy)
             weighed = np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)
-            least = max(least, between_ends(weighed, Side.level(self.start), Side.level(self.after), weights))
-            least = max(least, several_in_turn(busy.min(axis=1), self.start, self.after, busy.shape[1]))
+            start, after = Side.level(self.start), Side.level(self.after)
+            yield Argument(WORK, between_ends(weighed, start, after, weights), weights)
+            yield Argument(TURNS, several_in_turn(busy.min(axis=1), self.start, self.after, busy.shape[1]), weights)
             if self.work.exclusive:  # an operator is busy for its shortest time before its end, whenever it starts
                 lightest = np.where(np.isfinite(busy), weights, np.inf).min(axis=1) * shortest
-                least = max(
-                    least, between_ends(lightest, Side.level(self.end - shortest), Side.level(self.after), weights)
-                )
-        return least
+                late = Side.level(self.end - shortest)
+                yield Argument(WORK_BEFORE_ENDS, between_ends(lightest, late, after, weights), weights)

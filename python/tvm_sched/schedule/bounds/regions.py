@@ -21,7 +21,7 @@ DECIDED = 10
 """Of these this many, those that take longest, share devices; the others only take time on the way."""
 
 MOST_DEVICES = 16
-"""With more devices than this the fastest copy and the fastest device stand for all."""
+"""With more devices than this, `shared_regions` takes the place of this argument."""
 
 NODES = 200_000
 """Places of a region's operators to look at."""
@@ -77,8 +77,6 @@ def spans(problem: Problem, best: Array, source: int) -> list[Span]:
     taken as free. The least over all placements is a bound (``cpp/search/region.cc``).
     """
     copies = _Copies(problem)
-    if copies.merged:
-        best = best.min(axis=1, keepdims=True).repeat(2, axis=1)
     known: dict[object, float] = {}
     found = []
     for u, v, members in joins(problem, source, LARGEST):
@@ -95,21 +93,15 @@ class _Copies:
 
     def __init__(self, problem: Problem) -> None:
         topology, devices = problem.topology, range(len(problem.topology.devices))
-        self.merged = len(devices) > MOST_DEVICES
         self._routes = {(a, b): r for a in devices for b in devices if a != b and (r := topology.route(a, b))}
         self._devices = len(devices)
         self._known: dict[int, Array] = {}
 
     def __call__(self, size: int) -> Array:
-        """(devices, devices): nanoseconds; where devices are merged, of two that stand for a device and any other."""
+        """(devices, devices): nanoseconds."""
         if size not in self._known:
-            self._known[size] = self._merged(size) if self.merged else self._matrix(size)
+            self._known[size] = self._matrix(size)
         return self._known[size]
-
-    def _merged(self, size: int) -> Array:
-        kinds = {(r.bandwidth, r.latency): r for r in self._routes.values()}
-        least = min((float(r.nanoseconds(size)) for r in kinds.values()), default=np.inf)
-        return np.array([[0.0, least], [least, 0.0]])
 
     def _matrix(self, size: int) -> Array:
         matrix = np.full((self._devices, self._devices), np.inf)
@@ -130,10 +122,21 @@ def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _
             p = place.get(index.producer[t])
             if p is not None:
                 _widen(region.lag, (p, place[o]), copies(index.size[t]))
-    lightest = sorted(range(len(members) - 1), key=lambda i: (float(region.time[i].min()), i))
-    for i in lightest[: max(0, len(members) - DECIDED)]:
+    for i in _undecided(members, best):
         _bridge(region, i)
     return _renumber(region)
+
+
+def _undecided(members: list[int], best: Array) -> list[int]:
+    """Positions of the members whose devices are left open: those that take least, and never the last."""
+    lightest = sorted(range(len(members) - 1), key=lambda i: (float(best[members[i]].min()), i))
+    return lightest[: max(0, len(members) - DECIDED)]
+
+
+def decided(members: list[int], best: Array) -> list[int]:
+    """The members of a region whose devices `spans` looks at, in order; the arguments are as there."""
+    left_open = set(_undecided(members, best))
+    return [o for i, o in enumerate(members) if i not in left_open]
 
 
 def _widen(lag: dict[tuple[int, int], Array], edge: tuple[int, int], least: Array) -> None:

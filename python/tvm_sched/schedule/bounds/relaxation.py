@@ -13,7 +13,7 @@ from ...problem import FORBIDDEN, Problem
 from .host_traffic import HostTraffic
 from .neighbours import Beside, together_or_apart
 from .region_work import Work, work_spans
-from .regions import Span, spans
+from .regions import MOST_DEVICES, Span, spans
 from .shared_regions import fastest_copies, shared_spans
 
 Array = npt.NDArray[np.float64]
@@ -21,7 +21,13 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Relaxation:
-    """Least times of operators and between them, in nanoseconds."""
+    """Least times of operators and between them, in nanoseconds.
+
+    Parameters
+    ----------
+    problem : Problem
+        Without variants, with operators.
+    """
 
     problem: Problem
 
@@ -96,19 +102,30 @@ class Relaxation:
         return after
 
     @cached_property
-    def spans(self) -> list[Span]:
-        """Pairs of operators between which lies at least some time."""
+    def source(self) -> int:
+        """The operator that most follows: `spans` are those of regions behind it."""
         index = self.problem.graph.index
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
             rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
-        source = int(rank.argmax())
-        exclusive = self.problem.costs.concurrency is None
-        if exclusive:
-            known = spans(self.problem, self.best, source)
-        else:
-            known = shared_spans(self.problem, self.shortest, self.share, source)
-        return work_spans(self.problem, Work(self.shortest, self.busy, exclusive), source, known)
+        return int(rank.argmax())
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Pairs of operators between which lies at least some time."""
+        return work_spans(self.problem, self.work, self.source, self.region_spans)
+
+    @cached_property
+    def region_spans(self) -> list[Span]:
+        """Those of them by where operators may run, not by work alone."""
+        if self.work.exclusive and len(self.problem.topology.devices) <= MOST_DEVICES:
+            return spans(self.problem, self.best, self.source)
+        return shared_spans(self.problem, self.shortest, self.share, self.source)
+
+    @property
+    def work(self) -> Work:
+        """What operators take wherever they run."""
+        return Work(self.shortest, self.busy, self.problem.costs.concurrency is None)
 
     @cached_property
     def _by_arrival(self) -> tuple[Array, Array]:

@@ -1,4 +1,7 @@
-"""Least time between an operator and one that it dominates, where operators of a device may run together."""
+"""Least time between an operator and one that it dominates, where operators of a device may run together.
+
+It holds where they run one at a time, too, and serves where there are too many devices to try all places.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InfeasibleError
+from ...errors import InfeasibleError, SchedulerError
 from ..common.milp import Effort, argmax, minimise
 from .heuristic import best_placement
 from .instance import Ends, Instance, evaluate
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 ROUNDS, EVALUATIONS = 50, 10_000
 """Effort of the heuristic: topological orders, and placements in the improvement of the best."""
+
+_TOLERANCE = 1e-5
+"""Of solvers' bounds, relative; they allow 1e-6 in each constraint."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,15 @@ def place(
     after = evaluate(instance, found)
     bound = max(known.bound, answer.bound * v.tick)
     if after is None or after.latency >= known.latency:
-        return SolvedPlacement(start, known.latency, min(bound, known.latency), answer.optimal)
-    return SolvedPlacement(found, after.latency, min(bound, after.latency), answer.optimal)
+        return SolvedPlacement(start, known.latency, _checked(bound, known.latency), answer.optimal)
+    return SolvedPlacement(found, after.latency, _checked(bound, after.latency), answer.optimal)
+
+
+def _checked(bound: float, latency: float) -> float:
+    """A bound that is no more than a latency that is there, but for the solver's tolerances."""
+    if bound > latency * (1 + _TOLERANCE):
+        raise SchedulerError(f"the solver's bound {bound:.9g} exceeds a latency of {latency:.9g}: please report this")
+    return min(bound, latency)
 
 
 def build(program: mathopt.Model, instance: Instance, latest: float) -> Variables:

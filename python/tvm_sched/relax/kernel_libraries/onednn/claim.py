@@ -8,13 +8,15 @@ from typing import Any
 
 from tvm import relax
 
+from ....runtime.tensors import numpy_dtype
 from ...importers.model import data_address
+from ...processor import BFLOAT16, precision
 from ..registry import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
 from .chain import Chain, ChainFinder
 from .describe import channels_last, dense, window
 from .integers import emit_product, integer_product
-from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, is_fast, product_of
+from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
 
 Describe = Callable[[tuple[int, ...]], dict[str, Any]]
 POOLS = tuple(f"nn.{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
@@ -33,6 +35,7 @@ class Claimer(Rewriter):
         super().__init__(mod)
         self.kernels, self.names = kernels, names
         self.inside: set[Any] = set()  # values within a kernel
+        self.rounded: dict[int, Any] = {}  # constants in bfloat16, by the address of those that were rounded
         self.ends: dict[Any, Callable[[], Any]] = {}  # what to emit at the end of a chain
         self.rules: dict[str, Callable[[Any], Any]] = {
             **dict.fromkeys(POOLS, self._pool),
@@ -41,6 +44,7 @@ class Claimer(Rewriter):
             "nn.log_softmax": self._softmax,
             "nn.layer_norm": self._layer_norm,
             "concat": self._concatenation,
+            "take": self._take,
         }
 
     def visit(self, variable: Any, value: Any) -> Any:
@@ -86,18 +90,42 @@ class Claimer(Rewriter):
     def _product(self, call: Any, product: Product, chain: Chain, kernel: dict[str, Any]) -> Any:
         """The call of a kernel that has weights, with its bias and what follows."""
         weights = self.resolve(call.args[1])
-        source = weights
+        source, kind = weights, product.kind
         if chain.scale is not None:
             weights = self.folded(chain.scale, source)
         if product.arrange is not None:
             weights = self.folded(product.arrange(constant_value(weights)), source)
+        half = in_bfloat16(kernel, product.flops) if self._rounds(weights) else None
+        if half is not None:
+            kernel, kind, weights = half, f"{kind}_{BFLOAT16}", self._rounded(weights)
         arguments = [self.value(call.args[0]), self.value(weights)]
         if chain.bias is not None:
             arguments.append(self.folded(chain.bias, source))
         arguments += [self.value(post.operand) for post in chain.post if post.operand is not None]
         flops = product.flops + prod(shape_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
         steps = [*(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
-        return self.kernels.call("_".join([product.kind, *steps]), kernel, arguments, chain.end.ty, flops)
+        return self.kernels.call("_".join([kind, *steps]), kernel, arguments, chain.end.ty, flops)
+
+    def _rounds(self, weights: Any) -> bool:
+        return precision() == BFLOAT16 and constant_value(weights) is not None
+
+    def _rounded(self, weights: Any) -> Any:
+        """A constant in bfloat16, once for all that read it."""
+        address = data_address(weights)
+        if address not in self.rounded:
+            value = constant_value(weights).astype(numpy_dtype(BFLOAT16))
+            name = self.names.get(address)
+            made = self.kernels.constant(value, None if name is None else f"{name}.{BFLOAT16}", self.names)
+            self.rounded[address] = made
+        return self.rounded[address]
+
+    def _take(self, call: Any) -> Any:
+        """Rows of a table that is stored in bfloat16."""
+        table = self.resolve(call.args[0])
+        if len(shape_of(table) or ()) != 2 or not self._rounds(table):
+            return None
+        taken = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
+        return relax.op.astype(self.emit(taken), "float32")
 
     def folded(self, value: Any, source: Any) -> Any:
         """A new constant, named after the one that it was made of."""

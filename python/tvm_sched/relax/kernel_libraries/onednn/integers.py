@@ -18,7 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...processor import host_target, needs_of
+from ...processor import features_of, host_target
 from ..rewrite import RESHAPES, Rewriter, constant_value, operation, shape_of
 from .describe import channels_last, dense, window
 from .products import CONVOLUTIONS, LAYOUTS, implementation
@@ -135,8 +135,7 @@ def dtype_of(expr: Any) -> str:
 
 
 def _has_instructions() -> bool:
-    features = needs_of(host_target()).get("processor", {}).get("features", ())
-    return any(name in features for name in INSTRUCTIONS)
+    return not set(INSTRUCTIONS).isdisjoint(features_of(host_target()))
 
 
 def _is_exact(name: str) -> bool:

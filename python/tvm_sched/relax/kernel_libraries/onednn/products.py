@@ -9,16 +9,19 @@ from math import prod
 from typing import Any
 
 from ...._library import function as library_function
+from ...processor import BFLOAT16
 from ..rewrite import constant_value, is_float32, operation, shape_of
 from .chain import Chain
 from .describe import channels_last, dense, permuted, to_first, transposed_window, window
 from .lines import arranged, is_line
 
-VERSION = 5
+VERSION = 6
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
 """By number of dimensions: what importers write, and what kernels compute on."""
+LEAST_REUSE = 64
+"""Operations for each number of the source: with fewer, rounding them all to bfloat16 takes what its products save."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,19 @@ def is_fast(kernel: dict[str, Any] | None) -> bool:
         return False
     name = implementation(kernel)
     return bool(name) and "ref" not in name and name != "simple:any"
+
+
+def in_bfloat16(kernel: dict[str, Any], flops: int) -> dict[str, Any] | None:
+    """The kernel with weights of bfloat16, to which it rounds its source, too; None where that is no gain.
+
+    Sums, and all that follows them, remain float32.
+    """
+    source, weights, *others = kernel["operands"]
+    if kernel["primitive"] == "line_convolution" or flops < LEAST_REUSE * prod(source["dims"]):
+        return None
+    changed = {**kernel, "operands": [source, {**weights, "type": BFLOAT16}, *others]}
+    name = implementation(changed)
+    return changed if is_fast(changed) and ("bf16" in name or "amx" in name) else None
 
 
 def product_of(call: Any, weights: Any) -> Product | None:

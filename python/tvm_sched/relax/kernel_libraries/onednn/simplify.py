@@ -30,6 +30,8 @@ class Simplifier(Rewriter):
         name = operation(value)
         if name in ("broadcast_to", "reshape") and shape_of(value.args[0]) == shape_of(value) is not None:
             return self.value(value.args[0])
+        if name == "nn.pad" and not any(int(width) for width in value.attrs.pad_width):
+            return self.value(value.args[0])
         if name == "permute_dims" and _keeps_order(shape_of(value.args[0]), value.attrs.axes):
             return self.emit(relax.op.reshape(self.value(value.args[0]), shape_of(value)))
         if name == "reshape":
@@ -39,6 +41,9 @@ class Simplifier(Rewriter):
             inner = self.normalized.get(self.resolve(value.args[0]))
             if inner is not None and shape_of(inner) == shape_of(value):
                 return inner
+            masked = self._masked(variable, value)
+            if masked is not None:
+                return self.emit(masked)
         if name in ("divide", "multiply") and is_float32(value):
             found = find_normalization(self, value)
             if found is not None:
@@ -62,6 +67,44 @@ class Simplifier(Rewriter):
         )
         self.normalized[variable] = made
         return made if shape == found.shape else self.emit(relax.op.reshape(made, found.shape))
+
+    def _masked(self, variable: Any, value: Any) -> Any:
+        """Scores of attention with both of their masks added up first; None where it is something else.
+
+        Shifted windows: ``reshape(reshape(scores + bias) + mask)``, which splits the first dimension into batch and windows
+        for the mask of each window.
+        """
+        shape = shape_of(value) or ()
+        if [operation(self.definitions.get(user)) for user in self.uses[variable]] != ["nn.softmax"]:
+            return None
+        outer = self._only(value.args[0], "add")
+        if outer is None:
+            return None
+        split = next((s for a in outer.args if (s := self._only(a, "reshape")) is not None), None)
+        inner = self._only(split.args[0], "add") if split is not None else None
+        if inner is None or shape_of(inner) != shape or (shape_of(split) or ())[2:] != shape[1:]:
+            return None
+        product = next((a for a in inner.args if shape_of(a) == shape), None)
+        if product is None or not is_float32(value):
+            return None
+        bias = next(a for a in inner.args if not a.same_as(product))
+        mask = next(a for a in outer.args if not self._is(a, split))
+        windows = (shape_of(split) or ())[:2]
+        own = shape_of(mask) or ()
+        if len(own) != len(shape) + 1 or shape_of(bias) is None:
+            return None
+        mask = self.emit(relax.op.broadcast_to(self.value(mask), (*windows, *own[2:])))
+        mask = self.emit(relax.op.reshape(mask, (shape[0], *own[2:])))
+        return relax.op.add(self.value(product), self.emit(relax.op.add(self.value(bias), mask)))
+
+    def _only(self, expr: Any, name: str) -> Any:
+        """The call of an operator that computes a value for one user alone, else None."""
+        call = self.defined(expr)
+        single = isinstance(expr, relax.Var) and len(self.uses[expr]) == 1
+        return call if single and operation(call) == name else None
+
+    def _is(self, expr: Any, call: Any) -> bool:
+        return self.defined(expr) is not None and self.defined(expr).same_as(call)
 
     def _stacked(self, expr: Any) -> list[Any]:
         call = self.defined(expr)

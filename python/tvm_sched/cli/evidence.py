@@ -1,0 +1,107 @@
+"""The command `check`, and what `schedule` and `compile` write for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from ..errors import InputError
+from .inputs import ProblemFile, ScheduleFile, check_directory, load_schedule
+from .output import FAILURE, Output
+
+if TYPE_CHECKING:
+    from ..problem import Problem
+    from ..schedule import Schedule
+
+EvidenceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--evidence", metavar="FILE.json", help="Write what the lower bound rests on; `tvm-sched check` verifies it."
+    ),
+]
+EvidenceFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--evidence",
+        metavar="FOLDER",
+        help="Write problem.json, schedule.json and evidence.json there, for `tvm-sched check`; with several sets of input "
+        "shapes into folders 0, 1, ... of it.",
+    ),
+]
+
+
+def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path) -> None:
+    """Write the evidence of a schedule's lower bound, and say how much of the bound it proves."""
+    from ..schedule.bounds.evidence import evidence
+
+    found = evidence(problem, schedule.choice)
+    found.save(path)
+    out.wrote(path, "evidence")
+    of = "" if problem.variants is None else " for the ways chosen (the certificate's holds for every choice)"
+    out.say(f"the certificate claims {found.certified.ns} ns, this evidence proves {found.proved_ns} ns{of}")
+
+
+def check_folder(folder: Path | None) -> None:
+    """Refuse a folder that cannot be made, before the long work begins."""
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--evidence {folder}: that is a file; give a folder")
+    check_directory("--evidence", folder if folder.is_dir() else folder.parent)
+
+
+def store_all(
+    out: Output, problems: tuple[Problem, ...], schedules: tuple[Schedule, ...], folder: Path | None
+) -> dict[str, str]:
+    """Write problem, schedule and evidence of each set of input shapes; the folder that was written to."""
+    if folder is None:
+        return {}
+    for position, (problem, schedule) in enumerate(zip(problems, schedules, strict=True)):
+        own = folder if len(problems) == 1 else folder / str(position)
+        try:
+            own.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--evidence {own}: cannot be made ({error.strerror})") from None
+        problem.save(own / "problem.json")
+        schedule.save(own / "schedule.json")
+        store_evidence(out, problem, schedule, own / "evidence.json")
+    return {"evidence": str(folder)}
+
+
+def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile) -> None:
+    """Say in words why no schedule can be much faster: which argument, which path, buses or operators it rests on."""
+    from ..problem import Problem
+    from ..report.explanation import explain as sentences
+
+    made = Problem.load(problem_file)
+    told = sentences(made, load_schedule(made, schedule_file))
+    out.show(*(escape(line) for line in told))
+    out.result({"lines": told})
+
+
+def check(
+    out: Output,
+    problem_file: ProblemFile,
+    schedule_file: ScheduleFile,
+    evidence_file: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `schedule --evidence`.")],
+) -> None:
+    """Verify a schedule and its lower bound by an implementation that shares nothing with the one that made them.
+
+    Status 0: the latency is true and the certificate's bound is proved;
+    1: the evidence proves a lower bound than the certificate claims;
+    2: a file is wrong. Alone: python -m tvm_sched_check.
+    """
+    from tvm_sched_check import Refused
+    from tvm_sched_check import check as verified
+
+    try:
+        found = verified(problem_file, schedule_file, evidence_file)
+    except Refused as error:
+        raise InputError(str(error)) from None
+    out.show(*(escape(line) for line in found.lines))
+    out.result(found._asdict())
+    if not found.all_proved:
+        raise typer.Exit(FAILURE)

@@ -1,0 +1,113 @@
+"""Why no schedule of a problem can be much faster than one that is there, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import InputError
+from ..problem import Problem
+from ..schedule import Schedule, resolved
+from ..schedule.bounds import Bound, all_bounds, lower_bound
+from ..schedule.bounds.evidence import Evidence, evidence
+from ..schedule.simulator import simulate
+from .figures import lane_figures, ordered_lanes
+from .units import format_bytes, format_ns, format_percent
+
+MOST_SHOWN = 8
+"""Lemmas that are told, the longest first."""
+
+
+def explain(problem: Problem, schedule: Schedule) -> list[str]:
+    """Sentences: what is known of a schedule's latency, what each bound gives, and on what the strongest rests.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule breaks a rule.
+    """
+    timeline, bound = simulate(problem, schedule), lower_bound(problem)
+    latency = timeline.latency_ns
+    gap = 1 - bound.ns / latency if latency else 0.0
+    lines = [
+        f"{problem.graph.name} on {problem.topology.name}, latencies {problem.costs.source or 'of unknown source'}, "
+        f"{len(problem.graph.operators):,} operators, fused as they stand in the problem"
+        + (
+            f"; groups of them that can be computed in several ways: {len(problem.variants.groups)}"
+            if problem.variants
+            else ""
+        ),
+        f"The schedule takes {format_ns(latency)}; no schedule takes less than {format_ns(bound.ns)} ({bound.name}), "
+        f"so at most {format_percent(gap)} can be saved.",
+    ]
+    lines += [f"  by {each.name}: {format_ns(each.ns)}{_share(each, latency)}" for each in all_bounds(problem)]
+    lines += _proof(problem, schedule, bound) if problem.graph.operators else []
+    figures = lane_figures(timeline, ordered_lanes(problem.topology, [timeline]))
+    if figures and latency:
+        busiest = max(figures, key=lambda lane: lane.busy_ns)
+        lines.append(
+            f"In this schedule {busiest.lane} is busiest: for {format_percent(busiest.busy_ns / latency)} of the time."
+        )
+    return lines
+
+
+def _share(bound: Bound, latency: int) -> str:
+    return f", {format_percent(bound.ns / latency)} of the latency" if latency else ""
+
+
+def _proof(problem: Problem, schedule: Schedule, bound: Bound) -> list[str]:
+    try:
+        found = evidence(problem, schedule.choice)
+    except InputError as error:
+        return [f"What the bound rests on cannot be told: {error}"]
+    chosen, _ = resolved(problem, schedule)
+    of = " for the ways chosen" if problem.variants else ""
+    if found.proved_ns < bound.ns or problem.variants:
+        of += f", for {format_ns(found.proved_ns)} of it" if not problem.variants else f": {format_ns(found.proved_ns)}"
+    *lemmas, last = found.lemmas
+    longest = sorted(lemmas, key=lambda lemma: -lemma["ns"])
+    told = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
+    if len(lemmas) > MOST_SHOWN:
+        told.append(f"  and {len(lemmas) - MOST_SHOWN} shorter ones between other operators")
+    return [*told, *(f"  {sentence}" for sentence in _whole(chosen, found, last))]
+
+
+def _lemma(lemma: dict[str, Any]) -> str:
+    """A lemma about a part of the run."""
+    if lemma["rule"] == "bus":
+        return f"{lemma['last']} cannot end before {format_ns(lemma['ns'])}: the buses carry what it and all before it read."
+    between = f"from the end of {lemma['first']} to that of {lemma['last']} {format_ns(lemma['ns'])} pass at least: "
+    count = len(lemma["operators"])
+    return (
+        between
+        + {
+            "placement": f"the {count} longest operators between share devices or pay for copies, wherever they run.",
+            "work": f"{count} operators between fill the devices.",
+            "turns": f"of {count} operators between some run on the same device, one after another.",
+        }[lemma["rule"]]
+    )
+
+
+def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[str]:
+    """The last lemma: the argument about the whole run."""
+    ns = format_ns(last["ns"])
+    if last["rule"] == "path":
+        names = found.through
+        shown = " -> ".join(names if len(names) <= 9 else [*names[:4], f"({len(names) - 8} more)", *names[-4:]])
+        yield f"With these, the longest path takes {ns}, each operator on its best device: {shown}."
+    elif last["rule"] == "bus":
+        index, readers = problem.graph.index, [problem.graph.index.operator_id[name] for name in found.through]
+        read: dict[int, int] = {}  # of each tensor at least so many bytes: a lookup takes a few rows
+        for o in readers:
+            for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
+                read[t] = min(size, read.get(t, size))
+        buses = ", ".join(last["multipliers"])
+        yield (
+            f"{len(read)} inputs and parameters, {format_bytes(sum(read.values()))}, have to cross {buses} "
+            f"to {len(readers)} operators, and after each of them at least {format_ns(last['least'])} of work follow: {ns}."
+        )
+    else:
+        yield (
+            f"{len(last['operators'])} operators fill the {len(last['multipliers'])} devices between what must be done "
+            f"before them and after them: {ns}."
+        )

@@ -1,0 +1,335 @@
+"""What a lower bound rests on, as a list of lemmas that anyone can check (``docs/formats/evidence.md``).
+
+The lemmas are those of `tvm_sched_check`, which knows nothing of this package: spans between operators, each by the places
+of operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the
+whole run. Only what the last one needs is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ...errors import InputError
+from ...files import encode_document, write_atomically
+from ...problem import Problem
+from . import MARGIN, Bound, lower_bound
+from .bus import bus_bound
+from .device_work import work_arguments
+from .dominators import joins
+from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
+from .regions import MOST_DEVICES, Span, decided
+from .relaxation import Relaxation
+
+FORMAT, VERSION = "tvm_sched.evidence", 1
+
+_SCALE = 1 << 60
+"""Multipliers are stored as integers up to this one, so that even small ones are exact enough for `MARGIN`."""
+
+
+class Evidence(NamedTuple):
+    """A derivation of a lower bound.
+
+    Parameters
+    ----------
+    problem : str
+        Digest of the problem.
+    certified : Bound
+        What `lower_bound` says.
+    argument : str
+        The last lemma's argument: ``"critical path"``, ``"bus"`` or ``"device work"``.
+    lemmas : list of dict
+        See ``docs/formats/evidence.md``.
+    choice : mapping of str to str, optional
+        Of a problem with variants: the ways for which the lemmas hold, by group, where these are not the graph's.
+    through : sequence of str
+        Operators on which the last argument rests, for people: of a critical path those that it passes, in order; else
+        the readers, or the operators that fill the devices.
+    """
+
+    problem: str
+    certified: Bound
+    argument: str
+    lemmas: list[dict[str, Any]]
+    choice: Mapping[str, str] | None = None
+    through: Sequence[str] = ()
+
+    @property
+    def proved_ns(self) -> int:
+        """What the lemmas prove: less than what is certified where that needs an argument that they do not know."""
+        return int(self.lemmas[-1]["ns"])
+
+    def to_json(self) -> bytes:
+        """The document."""
+        body = {
+            "problem": self.problem, "proved_ns": self.proved_ns, "argument": self.argument,
+            "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
+        }  # fmt: skip
+        if self.choice is not None:
+            body["choice"] = dict(self.choice)
+        return encode_document(body, FORMAT, VERSION)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file."""
+        write_atomically(path, self.to_json())
+
+
+def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evidence:
+    """What the lower bound of a problem rests on.
+
+    The simplest argument that attains the bound; where the bound needs one that lemmas do not know (regions on more than
+    `MOST_DEVICES` devices), the strongest of those that they know.
+
+    Parameters
+    ----------
+    problem : Problem
+    choice : mapping of str to str, optional
+        Of a problem with variants: the ways for which evidence is wanted. The certified bound holds for every choice, by a
+        relaxation that lemmas do not know; what they prove holds for this one.
+
+    Raises
+    ------
+    InputError
+        The costs know operators together; no lemma covers these.
+    """
+    if problem.costs.concurrency is not None:
+        raise InputError(
+            f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "
+            "together (costs.concurrency); lemmas are of devices that run one operator at a time"
+        )
+    certified = lower_bound(problem)
+    if problem.variants is not None:
+        chosen = evidence(problem.resolve(choice))
+        return chosen._replace(problem=problem.digest, certified=certified, choice=choice or {})
+    if not problem.graph.operators:
+        return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}])
+    many = len(problem.topology.devices) > MOST_DEVICES
+    recorder = _Recorder(_WithoutRegions(problem) if many else Relaxation(problem))
+    found = [recorder.critical_path(), recorder.bus(), *recorder.device_work()]
+    best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
+    lemmas = recorder.lemmas_for(best)
+    return Evidence(problem.digest, certified, best.name, lemmas, through=recorder.through(best))
+
+
+class _WithoutRegions(Relaxation):
+    """Where the spans of regions come from an argument that lemmas do not know, none of them counts."""
+
+    @cached_property
+    def region_spans(self) -> list[Span]:
+        """None."""
+        return []
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """An argument about the whole run: its bound, its lemma, and the operators whose heads and tails it counts."""
+
+    name: str
+    value: float
+    lemma: dict[str, Any]
+    heads: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def ns(self) -> int:
+        """What is claimed."""
+        return _up(self.value)
+
+
+@dataclass
+class _Recorder:
+    """Finds the lemmas that an argument needs, walking back from it."""
+
+    relaxation: Relaxation
+    used_spans: set[int] = field(default_factory=set)
+    bus_heads: set[int] = field(default_factory=set)
+    walked: set[tuple[str, int]] = field(default_factory=set)
+    arguments: dict[bytes, Argument] = field(default_factory=dict)
+
+    def critical_path(self) -> _Whole:
+        """The operator with the longest head and tail."""
+        through = self.relaxation.end + self.relaxation.after
+        o = int(through.argmax())
+        return _Whole("critical path", float(through[o]), {"rule": "path"}, (("end", o), ("after", o)))
+
+    def bus(self) -> _Whole:
+        """Host tensors that cross the buses before what must follow them."""
+        ns, least, readers = bus_bound(self.relaxation)
+        return _Whole("bus", ns, self._bus_lemma(least), tuple(("after", o) for o in readers))
+
+    def _bus_lemma(self, least: float) -> dict[str, Any]:
+        topology = self.relaxation.problem.topology
+        used = {device.bus for device in topology.devices}
+        bandwidth = {bus.name: bus.bandwidth for bus in topology.buses if bus.name in used}
+        return {
+            "rule": "bus",
+            "least": math.floor(least * (1 - MARGIN)),
+            "multipliers": dict(zip(bandwidth, _integers(list(bandwidth.values())), strict=True)),
+        }
+
+    def device_work(self) -> list[_Whole]:
+        """Work between heads and tails."""
+        found = []
+        for argument in work_arguments(self.relaxation):
+            operators = argument.held.operators.tolist()
+            heads = {WORK: ["start"], WORK_BEFORE_ENDS: ["end"], WORK_ON_RAMPS: ["start", "end"]}[argument.rule]
+            # How long devices wait for copies depends on the heads and tails of all operators in between.
+            on = range(len(self.relaxation.shortest)) if argument.rule == WORK_ON_RAMPS else operators
+            needs = tuple((side, o) for o in on for side in (*heads, "after"))
+            lemma = self._work_lemma(argument, operators)
+            found.append(_Whole("device work", argument.held.ns if operators else 0.0, lemma, needs))
+        return found
+
+    def _work_lemma(self, argument: Argument, operators: Iterable[int]) -> dict[str, Any]:
+        names = self._names(operators)
+        if argument.rule == TURNS:
+            return {"rule": "turns", "operators": names}
+        by = {WORK: "start", WORK_BEFORE_ENDS: "end", WORK_ON_RAMPS: "ramp"}[argument.rule]
+        return {"rule": "work", "by": by, "operators": names, "multipliers": _integers(argument.weights.tolist())}
+
+    def _names(self, operators: Iterable[int]) -> list[str]:
+        return [self.relaxation.problem.graph.operators[o].name for o in operators]
+
+    def lemmas_for(self, whole: _Whole) -> list[dict[str, Any]]:
+        """The lemmas that an argument needs, in order, with its own last."""
+        self._walk(whole.heads)
+        reasons: dict[int, dict[str, Any] | None] = {}
+        stack = list(self.used_spans)
+        while stack:
+            i = stack.pop()
+            if i not in reasons:
+                reason = reasons[i] = self._reason(i)
+                stack += [] if reason and reason["rule"] == "placement" else self._inside(i)
+        lemmas = []
+        for o in sorted(self.bus_heads):
+            own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
+            shortest = float(self.relaxation.shortest[o])
+            least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
+            claim = _up(float(self.relaxation.host.ancestors_on_bus[o]))
+            lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
+        for i, reason in sorted(reasons.items()):
+            if reason is not None:
+                first, last = self._names(self.relaxation.spans[i][:2])
+                lemmas.append({**reason, "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
+        return [*lemmas, {**whole.lemma, "ns": whole.ns}]
+
+    def through(self, whole: _Whole) -> list[str]:
+        """Names of the operators on which an argument rests."""
+        if whole.lemma["rule"] == "work":
+            return list(whole.lemma["operators"])
+        if whole.lemma["rule"] == "bus":
+            return self._names(o for _, o in whole.heads)
+        place = {o: i for i, o in enumerate(self.relaxation.problem.graph.index.order)}
+        return self._names(sorted({o for _, o in self.walked}, key=place.__getitem__))
+
+    @cached_property
+    def _members(self) -> dict[tuple[int, int], list[int]]:
+        relaxation = self.relaxation
+        return {(u, v): between for u, v, between in joins(relaxation.problem, relaxation.source, WIDEST)}
+
+    def _inside(self, i: int) -> list[int]:
+        """Other spans that lie within the region of the ``i``-th."""
+        spans = self.relaxation.spans
+        members = self._members[spans[i].first, spans[i].last]
+        first = {spans[i].first, *members}
+        return [k for o in members for k in self._spans_to.get(o, ()) if k != i and spans[k].first in first]
+
+    def _reason(self, i: int) -> dict[str, Any] | None:
+        """The lemma that gives the ``i``-th span; None where the longest path through spans inside of it does."""
+        relaxation, span = self.relaxation, self.relaxation.spans[i]
+        members = self._members[span.first, span.last]
+        if self._placed.get((span.first, span.last), 0.0) >= span.ns:
+            return {"rule": "placement", "operators": self._names(decided(members, relaxation.best))}
+        inside = Spans()
+        for k in self._inside(i):
+            inside.add(relaxation.spans[k])
+        region = Region(relaxation.problem, span.first, members, relaxation.work, inside)
+        if region.key not in self.arguments:
+            self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
+        found = self.arguments[region.key]
+        if not _reaches(found.held.ns, span.ns):
+            return None
+        return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
+
+    @cached_property
+    def _placed(self) -> dict[tuple[int, int], float]:
+        """What the places of operators give, by first and last operator."""
+        return {(span.first, span.last): span.ns for span in self.relaxation.region_spans}
+
+    def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
+        """Note the spans, and the ends by buses, on which some heads and tails rest."""
+        steps = {"end": self._before_end, "start": self._before_start, "after": self._behind}
+        stack = list(needed)
+        self.walked.update(needed)
+        while stack:
+            what, o = stack.pop()
+            more = [each for each in steps[what](o) if each not in self.walked]
+            self.walked.update(more)
+            stack += more
+
+    def _before_end(self, o: int) -> list[tuple[str, int]]:
+        relaxation, target = self.relaxation, self.relaxation.end[o]
+        if _reaches(relaxation.host.ancestors_on_bus[o], target):
+            self.bus_heads.add(o)
+            return []
+        for i in self._spans_to.get(o, ()):
+            span = relaxation.spans[i]
+            if _reaches(relaxation.end[span.first] + span.ns, target):
+                self.used_spans.add(i)
+                return [("end", span.first)]
+        return self._before_start(o)
+
+    def _before_start(self, o: int) -> list[tuple[str, int]]:
+        relaxation, before = self.relaxation, self.relaxation.problem.graph.index.predecessors[o]
+        ready = max(before, key=lambda p: relaxation.end[p], default=None)
+        if ready is None:
+            return []
+        if _reaches(relaxation.end[ready], relaxation.ready_at[o]):
+            return [("end", ready)]
+        return [(side, p) for p in before for side in ("end", "start")]
+
+    def _behind(self, o: int) -> list[tuple[str, int]]:
+        relaxation, target = self.relaxation, self.relaxation.after[o]
+        for i in self._spans_of.get(o, ()):
+            span = relaxation.spans[i]
+            if _reaches(span.ns + relaxation.after[span.last], target):
+                self.used_spans.add(i)
+                return [("after", span.last)]
+        behind = relaxation.problem.graph.index.successors[o]
+        through = max(behind, key=lambda s: relaxation.shortest[s] + relaxation.after[s], default=None)
+        if through is None or _reaches(relaxation.shortest[through] + relaxation.after[through], target):
+            return [] if through is None else [("after", through)]
+        return [("after", s) for s in behind]
+
+    @cached_property
+    def _spans_to(self) -> dict[int, list[int]]:
+        return _by(span.last for span in self.relaxation.spans)
+
+    @cached_property
+    def _spans_of(self) -> dict[int, list[int]]:
+        return _by(span.first for span in self.relaxation.spans)
+
+
+def _by(keys: Iterable[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for i, key in enumerate(keys):
+        found.setdefault(key, []).append(i)
+    return found
+
+
+def _reaches(value: float, target: float) -> bool:
+    """Whether a value explains another one, but for rounding."""
+    return value >= target * (1 - 1e-12)
+
+
+def _up(ns: float) -> int:
+    """All times are integers, so that what is proved of a span may be rounded up; less what rounding may have added."""
+    return math.ceil(ns * (1 - MARGIN))
+
+
+def _integers(weights: list[float]) -> list[int]:
+    """Multipliers in the same ratios; those of equal weights are equal."""
+    return [max(1, round(weight / max(weights) * _SCALE)) for weight in weights]

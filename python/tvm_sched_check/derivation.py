@@ -1,0 +1,230 @@
+"""The evidence of a lower bound: lemmas ``from the end of first to the end of last at least ns pass``, in every schedule.
+
+``first`` left out is the start of the run, ``last`` left out its end. Each lemma may use those before it; the last one
+stands between start and end of the run and is the bound.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .document import HOST, Problem, Refused, count
+from .placement import Placements
+
+NEVER = 1 << 60
+
+
+def bound_of(problem: Problem, lemmas: list[dict[str, Any]]) -> int:
+    """The bound in nanoseconds that lemmas prove; refuses a lemma that does not follow."""
+    known = Derivation(problem)
+    for number, lemma in enumerate(lemmas):
+        first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
+        proved = known.proved(lemma["rule"], first, last, lemma)
+        if count(lemma["ns"]) > proved:
+            raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
+        known.to[last].append((first, lemma["ns"]))
+        known.of[first].append((last, lemma["ns"]))
+    if "first" in lemmas[-1] or "last" in lemmas[-1]:
+        raise Refused("the last lemma is not about the whole run")
+    return int(lemmas[-1]["ns"])
+
+
+Times = Mapping[int, int]
+
+
+class Side(NamedTuple):
+    """Least times before operators, or after them: on any device, and on one that runs no seed; the number of seeds."""
+
+    anywhere: Times
+    elsewhere: Times
+    seeds: int
+
+
+class Derivation:
+    """What is proved so far, and the rules by which more is."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.devices = problem, range(len(problem.devices))
+        p = problem
+        self.best = [[min(p.times(o, d), default=NEVER) for d in self.devices] for o in range(len(p.operator_names))]
+        self.shortest = [min(row) for row in self.best]
+        self.to: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
+        self.of: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
+        self.placements = Placements(problem, self.best)
+        self.on_bus = [d for d in self.devices if (HOST, d) in p.routes]
+        # A host tensor can reach a device over a link from one that shares host memory: then it need not cross a bus.
+        links = [(a, b) for a in self.devices for b in self.on_bus if p.shares[a] and (a, b) in p.routes]
+        self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
+        self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
+        routes = {route for (a, _), route in p.routes.items() if a != HOST}
+        self.copy = [min((route.ns(size) for route in routes), default=NEVER) for size in p.size]
+
+    def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
+        """Nanoseconds that a rule proves; the methods below say why."""
+        if rule == "bus" and first is None:
+            return self.bus(last, lemma["least"], lemma["multipliers"])
+        (start, end), after = self.heads(first), self.tails(last)
+        between = [o for o in self.problem.order if o in end and o in after]
+        operators = {self.problem.o[name] for name in lemma.get("operators", [])}
+        if (first is not None and not between) or not operators <= set(between) or (rule != "path" and not operators):
+            raise Refused(f"rule {rule!r}: no way leads from its first to its last operator, or one named is on none")
+        if rule == "path":
+            return max((end[o] + after[o] for o in between), default=0)
+        if rule == "placement" and first is not None and last is not None:
+            return self.placements.least(first, between, operators, lemma["ns"])
+        if rule == "turns":
+            return self.turns(sorted(self.shortest[o] for o in operators), start, after, operators)
+        if rule == "work" and lemma["by"] in (("start", "end", "ramp") if first is last is None else ("start", "end")):
+            weights, by_end = multipliers(lemma["multipliers"], len(self.devices)), lemma["by"] == "end"
+            early = {o: end[o] - self.shortest[o] for o in operators} if by_end else start
+            sides = Side(early, early, 0), Side(after, after, 0)
+            if lemma["by"] == "ramp":
+                p, passed = self.problem, {o: self.shortest[o] + after[o] for o in after}
+                sides = self.ramp(p.order, p.before, start, end), self.ramp(p.order[::-1], p.after, after, passed)
+            return self.work(operators, sides, weights, by_end)
+        raise Refused(f"there is no rule {rule!r} between these ends")
+
+    def heads(self, first: int | None) -> tuple[dict[int, int], dict[int, int]]:
+        """Least times from the end of ``first``, or the run's start, to start and end of the operators behind it."""
+        p, start = self.problem, dict[int, int]()
+        end = {} if first is None else {first: 0}
+        for o in p.order:
+            before = [b for b in p.before[o] if b in end]
+            if o == first or (first is not None and not before):
+                continue
+            start[o] = max((end[b] for b in before), default=0)
+            if first is None and len(before) > 1:
+                seen = [(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in before]
+                start[o] = max(start[o], together_or_apart(seen))
+            end[o] = start[o] + self.shortest[o]
+            if first is None:
+                end[o], start[o] = self._arriving(o, start[o])
+            for known, ns in self.to[o]:
+                if known in end or (known is None and first is None):
+                    end[o] = max(end[o], ns + (0 if known is None else end[known]))
+        return start, {o: end[o] for o in start}
+
+    def _arriving(self, o: int, ready: int) -> tuple[int, int]:
+        """Least end and start of an operator that is ready: its host tensors are loaded, read directly or in place."""
+        p, at_once, loaded = self.problem, NEVER, NEVER
+        for d in self.devices:
+            loaded = min(loaded, NEVER if p.shares[d] else p.normal[o][d] or NEVER)
+            at_once = min(at_once, p.normal[o][d] or NEVER if p.shares[d] else p.direct[o][d] or NEVER)
+        arrival = 0 if self.bypass else max((min(self.load[t], default=NEVER) for t in p.host_inputs[o]), default=0)
+        return min(ready + at_once, max(ready, arrival) + loaded), ready if at_once < NEVER else max(ready, arrival)
+
+    def tails(self, last: int | None) -> dict[int, int]:
+        """Least time from the end of the operators before ``last`` to its end; of all, to the end of the run."""
+        p, after = self.problem, dict[int, int]()
+        for o in reversed(p.order):
+            behind = [s for s in p.after[o] if s in after]
+            if last is not None and o != last and not behind:
+                continue
+            after[o] = max((self.shortest[s] + after[s] for s in behind), default=0)
+            if last is None and len(behind) > 1:
+                seen = [(after[s], self.shortest[s], self.shortest[s] + after[s] + self.between(o, s)) for s in behind]
+                after[o] = max(after[o], together_or_apart(seen))
+            for known, ns in self.of[o]:
+                if known in after or (known is None and last is None):
+                    after[o] = max(after[o], ns + (0 if known is None else after[known]))
+        return after
+
+    def between(self, p: int, o: int) -> int:
+        """Least time of the copies from an operator to its reader, where these are on different devices; else 0."""
+        return max((self.copy[t] for t in self.problem.outputs[p] if t in self.problem.inputs[o]), default=0)
+
+    def ramp(self, order: list[int], beside: list[list[int]], reached: Times, passed: Times) -> Side:
+        """Heads, or tails, on devices that run no seed: an operator without neighbours ``beside`` it.
+
+        There a copy lies on each way to the seeds: each neighbour runs on the same device, or has ``passed`` before a copy.
+        """
+        elsewhere = dict[int, int]()
+        for o in order:
+            seen = [
+                (elsewhere[b], self.shortest[b], passed[b] + max(self.between(b, o), self.between(o, b)))
+                for b in beside[o]
+            ]
+            ways = [min(head + work, apart) for head, work, apart in seen]
+            elsewhere[o] = max(reached[o], together_or_apart(seen), *ways) if seen else NEVER
+        return Side(reached, elsewhere, sum(not each for each in beside))
+
+    def work(self, operators: set[int], sides: tuple[Side, Side], weights: list[int], by_end: bool) -> int:
+        """A device that runs some of the operators has time for them from the first's start to the last's tail.
+
+        Devices have different first and different last ones, or the seeds, so that the sum over devices, by weight, of heads
+        and tails is no less than that of the least ones, the heaviest device having the least. Idle devices lift it if
+        anything, as long as it is no less than the largest head and tail counted. By ``end``, an operator counts with its
+        shortest time before its end, whenever it started.
+        """
+        total, most = 0, 0
+        for o in operators:
+            on = [d for d in self.devices if self.best[o][d] < NEVER]
+            total += min(weights[d] * (self.shortest[o] if by_end else self.best[o][d]) for d in on)
+        for side in sides:
+            counted = [min(side.anywhere[o] for o in operators)] * min(side.seeds, len(weights))
+            counted += sorted(ns for o in operators if (ns := side.elsewhere[o]) < NEVER)[: len(weights) - len(counted)]
+            counted += [counted[-1]] * (len(weights) - len(counted))
+            total += sum(weight * ns for weight, ns in zip(sorted(weights, reverse=True), counted, strict=True))
+            most += counted[-1]
+        if total < sum(weights) * most:
+            raise Refused("a lemma of rule 'work' counts more for devices that may be idle than it proves")
+        return -(-total // sum(weights))
+
+    def turns(self, shortest: list[int], start: Times, after: Times, operators: set[int]) -> int:
+        """Of more than k operators for each device some device runs k + 1, one after another."""
+        rounds = (len(shortest) - 1) // len(self.devices) + 1
+        return min(start[o] for o in operators) + sum(shortest[:rounds]) + min(after[o] for o in operators)
+
+    def bus(self, last: int | None, least: int, weights: Mapping[str, int]) -> int:
+        """Host tensors whose readers must be followed by at least ``least`` cross the buses before that.
+
+        Each tensor counts for the reader that is followed by most. An operator's tensors are loaded, each by itself, or
+        cross in its direct read, whole; the cheapest by the buses' weights is counted.
+        """
+        p, after = self.problem, self.tails(last)
+        names = sorted({p.devices[d]["bus"] for d in self.on_bus})
+        if self.bypass or sorted(weights) != names:
+            raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
+        of = dict(zip(names, multipliers([weights[name] for name in names], len(names)), strict=True))
+        weight = [of[p.devices[d]["bus"]] for d in self.on_bus]
+        follows: dict[int, int] = {}
+        for o in after:
+            if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):
+                # Between an operator's last byte and its end lies its time, or what its direct read leaves of it.
+                rests = [ns - (p.host_read[o][d] or 0) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
+                follows[o] = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
+        total, seen, lowest = 0, set[int](), 0
+        for o in sorted((o for o in follows if follows[o] >= least), key=lambda o: (-follows[o], o)):
+            if tensors := set(p.host_inputs[o]) - seen:
+                ways = [sum(min(w * ns for w, ns in zip(weight, self.load[t], strict=True)) for t in tensors)]
+                ways += [
+                    w * (p.host_read[o][d] or 0) for w, d in zip(weight, self.on_bus, strict=True) if p.direct[o][d]
+                ]
+                total, seen, lowest = total + min(ways), seen | tensors, follows[o]
+        return -(-total // sum(of.values())) + lowest
+
+
+def multipliers(weights: Any, count: int) -> list[int]:
+    """Integers from 0, not all 0: only their ratios matter."""
+    if len(weights) != count or not all(type(w) is int and w >= 0 for w in weights) or not sum(weights):
+        raise Refused(f"multipliers are {weights!r}; {count} integers from 0 are allowed, not all 0")
+    return list(weights)
+
+
+def together_or_apart(neighbours: list[tuple[int, int, int]]) -> int:
+    """Least time at which an operator can go on for the sake of its neighbours on one side: (head, work, apart) of each.
+
+    Those on its own device run there one after another, each after its head; for another one it waits until ``apart``. If
+    some neighbour is on the device, those with a later ``apart`` may as well be: so only as many sets as neighbours count.
+    """
+    ranked = sorted(neighbours, key=lambda n: -n[2])
+    best = ranked[0][2]
+    for size in range(1, len(ranked) + 1):
+        total = longest = 0
+        for head, work, _ in sorted(ranked[:size], key=lambda n: -n[0]):
+            total += work
+            longest = max(longest, head + total)
+        best = min(best, max(longest, ranked[size][2] if size < len(ranked) else 0))
+    return best

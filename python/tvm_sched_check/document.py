@@ -1,0 +1,177 @@
+"""The problem of a file: operators, tensors, devices, routes and integer times (``docs/formats/problem.md``)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HOST = -1
+
+
+class Refused(Exception):
+    """A file is wrong, or says what this checker does not cover; the message is one line."""
+
+
+class Route(NamedTuple):
+    """The channels that a copy occupies from start to end, bytes a second, seconds."""
+
+    channels: tuple[str, ...]
+    bandwidth: float
+    latency: float
+
+    def ns(self, size: int) -> int:
+        """Duration of a copy: in double precision, rounded up, by definition; from here on all times are integers."""
+        return math.ceil(self.latency * 1e9 + size * 1e9 / self.bandwidth)
+
+
+def read(path: str | Path, format: str, versions: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+    """A document of a format, and its digest."""
+    try:
+        content = Path(path).read_bytes()
+        document = json.loads(content)
+    except (OSError, ValueError, RecursionError) as error:
+        raise Refused(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("format") != format or document.get("version") not in versions:
+        raise Refused(
+            f"{path}: is not of format {format!r} in one of the versions {versions}, which this checker reads"
+        )
+    return document, hashlib.sha256(content).hexdigest()[:16]
+
+
+class Problem:
+    """Operators and tensors by position; times by operator and device, None where an operator cannot run."""
+
+    def __init__(self, document: dict[str, Any], choice: dict[str, str]) -> None:
+        graph, costs = document["graph"], document["costs"]
+        if costs.get("concurrency") is not None:
+            raise Refused("operators that run together on a device (costs.concurrency) are not covered by this checker")
+        rows = list(zip(graph["operators"], costs["operator_ns"], costs["direct_ns"], strict=True))
+        rows, tensors = _chosen(rows, list(graph["tensors"]), document.get("variants"), choice)
+        operators, self.devices = [row[0] for row in rows], document["topology"]["devices"]
+        self.routes = _routes(document["topology"])
+        self.operator_names, self.o = _numbered(operators)
+        self.tensor_names, self.t = _numbered(tensors)
+        self.device_names, self.d = _numbered(self.devices)
+        self.size = [count(t["size"]) for t in tensors]
+        self.kind = [t.get("kind", "activation") for t in tensors]
+        self.inputs = [list(dict.fromkeys(self.t[n] for n in o.get("inputs", []))) for o in operators]
+        self.outputs = [[self.t[n] for n in o.get("outputs", [])] for o in operators]
+        self.results = {self.t[n] for n in graph.get("outputs", [])}
+        made = [(t, o) for o, outputs in enumerate(self.outputs) for t in outputs]
+        self.producer = dict(made)  # of each activation
+        if sorted(t for t, _ in made) != [t for t in range(len(tensors)) if not self.is_host(t)]:
+            raise Refused("some activation is not made by exactly one operator, or an operator makes a host tensor")
+        self.shares = [not d.get("bus") for d in self.devices]
+        self.normal = [[None if ns is None else max(1, count(ns)) for ns in row[1]] for row in rows]
+        self.direct = [[None if ns is None else max(1, count(ns)) for ns in row[2]] for row in rows]
+        self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
+        self.host_read = [self._host_reads(o, operators[o].get("read_bytes") or {}) for o in range(len(rows))]
+        self.before = [sorted({self.producer[t] for t in read if not self.is_host(t)}) for read in self.inputs]
+        self.after: list[list[int]] = [[] for _ in rows]
+        for p, o in ((p, o) for o, before in enumerate(self.before) for p in before):
+            self.after[p].append(o)
+        for o, name in enumerate(self.operator_names):
+            read = zip(self.direct[o], self.host_read[o], strict=True)
+            wrong = [n for n, r in read if n and (r is None or not self.host_inputs[o] or n < r)]
+            if len(self.normal[o]) != len(self.devices) or wrong or not any(self.normal[o] + self.direct[o]):
+                raise Refused(f"operator {name!r} can run nowhere, or has a direct access that is faster than its bus")
+        try:
+            self.order = list(TopologicalSorter(dict(enumerate(self.before))).static_order())
+        except CycleError:
+            raise Refused("the graph has a cycle") from None
+
+    def is_host(self, t: int) -> bool:
+        """Whether a tensor lies in host memory at the start."""
+        return self.kind[t] != "activation"
+
+    def times(self, o: int, d: int) -> list[int]:
+        """Times of an operator on a device, in the modes in which it runs there."""
+        return [ns for ns in (self.normal[o][d], self.direct[o][d]) if ns is not None]
+
+    def _host_reads(self, o: int, parts: dict[str, int]) -> list[int | None]:
+        """By device: for how long a direct read of an operator occupies the bus."""
+        amounts = [count(parts.get(self.tensor_names[t], self.size[t])) for t in self.host_inputs[o]]
+        if any(a > self.size[t] for a, t in zip(amounts, self.host_inputs[o], strict=True)):
+            raise Refused(f"operator {self.operator_names[o]!r} reads more bytes of a tensor than it has")
+        routes = [self.routes.get((HOST, d)) for d in range(len(self.devices))]
+        return [None if route is None else route.ns(sum(amounts)) for route in routes]
+
+
+def count(value: Any) -> int:
+    """An integer from 0, of a file."""
+    if type(value) is not int or value < 0:
+        raise Refused(f"found {value!r} where an integer from 0 is allowed")
+    return value
+
+
+def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:
+    names = [item["name"] for item in items]
+    if len(set(names)) < len(names):
+        raise Refused(f"a name stands twice among {', '.join(names[:3])}, ...")
+    return names, {name: i for i, name in enumerate(names)}
+
+
+def _chosen(rows: list[Any], tensors: list[Any], variants: Any, choice: dict[str, str]) -> tuple[list[Any], list[Any]]:
+    """Rows (operator, times) and tensors with each group computed in the way that is chosen, else as in the graph."""
+    known, ways = (
+        set(),
+        iter(zip(variants["costs"]["operator_ns"], variants["costs"]["direct_ns"], strict=True) if variants else ()),
+    )
+    for group in variants["groups"] if variants else ():
+        known |= {(group["name"], group.get("graph_way", "fused"))}
+        for way in group["alternatives"]:
+            known |= {(group["name"], way["name"])}
+            own = [(operator, *next(ways)) for operator in way["operators"]]
+            if choice.get(group["name"]) == way["name"]:
+                rows = [row for row in rows if row[0]["name"] not in group["operators"]] + own
+                tensors = tensors + way.get("tensors", [])
+    if not set(choice.items()) <= known:
+        raise Refused("the choice names a group, or a way of one, that is not there")
+    named = {name for row in rows for name in (*row[0].get("inputs", []), *row[0].get("outputs", []))}
+    return rows, [t for t in tensors if t["name"] in named or t.get("kind", "activation") != "activation"]
+
+
+def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
+    """Routes by (source, target): a link; without one, a switch; without one, the buses (docs/formats/topology.md)."""
+    number = {device["name"]: d for d, device in enumerate(topology["devices"])}
+    buses = {bus["name"]: bus for bus in topology.get("buses", [])}
+    on = {d: buses[device["bus"]] for d, device in enumerate(topology["devices"]) if device.get("bus")}
+    down = {d: _route(bus, f"bus {bus['name']} {'down' if bus.get('duplex', True) else ''}") for d, bus in on.items()}
+    up = {d: _route(bus, f"bus {bus['name']} {'up' if bus.get('duplex', True) else ''}") for d, bus in on.items()}
+    routes = {(HOST, d): route for d, route in down.items()}
+    for a in number.values():
+        for b in number.values():
+            if a in up and b in down and a != b:
+                routes[a, b] = _through_host(up[a], down[b], topology.get("peer_access", True))
+            elif a != b and (a in up or b in down):  # one of the two shares host memory
+                routes[a, b] = up[a] if a in up else down[b]
+    for switch in topology.get("switches", []):
+        for a, b in ((a, b) for a in switch["devices"] for b in switch["devices"] if a != b):
+            ports = [f"out {switch['name']} {a}", f"in {switch['name']} {b}"] if switch.get("contention", True) else []
+            routes[number[a], number[b]] = _route(switch, *ports)
+    for link in topology.get("links", []):
+        for a, b in (link["devices"], link["devices"][::-1]):
+            routes[number[a], number[b]] = _route(
+                link, f"link {a} > {b}" if link.get("duplex", True) else f"link {sorted((a, b))}"
+            )
+    return routes
+
+
+def _route(way: dict[str, Any], *channels: str) -> Route:
+    bandwidth, latency = way["bandwidth"], way.get("latency", 0.0)
+    if not (0 < bandwidth < math.inf and 0 <= latency < math.inf):
+        raise Refused(
+            f"bandwidth {bandwidth!r} and latency {latency!r}: finite numbers are allowed, above 0 and from 0"
+        )
+    return Route(channels, bandwidth, latency)
+
+
+def _through_host(up: Route, down: Route, peer_access: bool) -> Route:
+    channels = tuple(dict.fromkeys((*up.channels, *down.channels)))
+    if peer_access:
+        return Route(channels, min(up.bandwidth, down.bandwidth), max(up.latency, down.latency))
+    return Route(channels, 1 / (1 / up.bandwidth + 1 / down.bandwidth), up.latency + down.latency)

@@ -1,0 +1,347 @@
+"""The independent checker: evidence of random problems is accepted, whatever is changed in it is not."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strategies import SEEDS, problems, scheduled_problems
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from tvm_sched.schedule import Certificate
+from tvm_sched.schedule.bounds import lower_bound
+from tvm_sched.schedule.bounds.evidence import evidence
+from tvm_sched.schedule.simulator import simulate
+from tvm_sched.schedule.verifier import violations
+from tvm_sched.schedulers import solve
+from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched_check import Refused, check
+from variant_cases import gated
+
+
+@dataclass
+class Files:
+    """The three documents, each to be changed before they are checked."""
+
+    problem: dict
+    schedule: dict
+    evidence: dict
+
+    def check(self, folder):
+        paths = [Path(folder) / f"{name}.json" for name in ("problem", "schedule", "evidence")]
+        for path, document in zip(paths, (self.problem, self.schedule, self.evidence), strict=True):
+            path.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
+        return check(*paths)
+
+
+def files_of(problem, schedule, choice=None):
+    documents = schedule.to_json(), evidence(problem, choice).to_json()
+    return Files(problem.to_json(), *map(json.loads, documents))
+
+
+def certified(problem, schedule):
+    """With a certificate, whatever the schedule's memory."""
+    known = Certificate(simulate(problem, schedule).latency_ns, lower_bound(problem).ns, "", "no better found")
+    return msgspec.structs.replace(schedule, certificate=known)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("checked")
+
+
+@settings(max_examples=80, deadline=None)
+@given(case=scheduled_problems(max_operators=20, max_devices=5, min_operators=1, memory=("generous",)))
+def test_evidence_of_any_problem_is_accepted(folder, case):
+    problem, schedule = case
+    files = files_of(problem, certified(problem, schedule))
+    verdict = files.check(folder)
+    assert verdict.latency_ns == simulate(problem, schedule).latency_ns
+    assert verdict.proved_ns == files.evidence["proved_ns"]
+    assert verdict.certified_ns == lower_bound(problem).ns
+    assert verdict.all_proved
+
+
+def test_each_argument_is_proved(folder):
+    """The random problems at hand have bounds by all three arguments, and lemmas of all rules but one."""
+    arguments, rules = set(), set()
+    for seed in range(30):
+        problem = random_problem(seed, operators=3 + seed % 20, devices=1 + seed % 5, memory="generous")
+        files = files_of(problem, certified(problem, random_schedule(problem, seed)))
+        assert files.check(folder).all_proved
+        arguments.add(files.evidence["argument"])
+        rules |= {lemma["rule"] + lemma.get("by", "") for lemma in files.evidence["lemmas"]}
+    assert arguments == {"critical path", "bus", "device work"}
+    assert rules >= {"path", "bus", "placement", "workstart"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_operators=7, max_devices=3, min_operators=1), seed=SEEDS, cut=st.integers(0, 40))
+def test_a_schedule_is_refused_where_the_verifier_refuses_it(folder, problem, seed, cut):
+    """With a transfer dropped or doubled, transfers moved, parameters evicted, or the launch order turned round."""
+    schedule = random_schedule(problem, seed)
+    transfers, placements = list(schedule.transfers), list(schedule.placements)
+    at = cut // 5 % max(1, len(transfers))
+    if cut % 5 == 0:
+        del transfers[at : at + 1]
+    elif cut % 5 == 1:
+        transfers += transfers[at : at + 1]
+    elif cut % 5 == 2:
+        transfers = transfers[at:] + transfers[:at]
+    elif cut % 5 == 3:
+        transfers = [
+            msgspec.structs.replace(x, evict=x.kind != "host_read" and i % 2 == 0) for i, x in enumerate(transfers)
+        ]
+    else:
+        placements = placements[::-1]
+    changed = msgspec.structs.replace(schedule, transfers=tuple(transfers), placements=tuple(placements))
+    wrong = violations(problem, changed)
+    files = files_of(problem, changed)
+    if wrong:
+        with pytest.raises(Refused):
+            files.check(folder)
+    else:
+        assert files.check(folder).latency_ns == simulate(problem, changed).latency_ns
+
+
+CHANGES = {
+    "a span that is longer than it is": lambda lemma: lemma.update(ns=2 * lemma["ns"] + 10),
+    "another rule": lambda lemma: lemma.update(rule="because"),
+    "an operator that is not there": lambda lemma: lemma.update(last="nobody"),
+    "a time that is no integer": lambda lemma: lemma.update(ns=float(lemma["ns"])),
+    "a time below nothing": lambda lemma: lemma.update(ns=-1),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_lemma_is_refused(folder, what):
+    """In each lemma in turn, of several problems that have lemmas of each rule."""
+    rules = set()
+    for seed in range(10):
+        problem = random_problem(seed, operators=12 + seed % 8, devices=2 + seed % 3, memory="generous")
+        files = files_of(problem, certified(problem, random_schedule(problem, seed)))
+        lemmas = json.dumps(files.evidence["lemmas"])
+        for number, lemma in enumerate(json.loads(lemmas)):
+            files.evidence["lemmas"] = json.loads(lemmas)
+            CHANGES[what](files.evidence["lemmas"][number])
+            with pytest.raises(Refused):
+                files.check(folder)
+            rules.add(lemma["rule"])
+    assert len(rules) >= 2
+
+
+def fan(copy_ns, **topology):
+    """A source, two branches, a join; each takes 100; tensors take ``copy_ns`` from device to device."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
+    topology = Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),), **topology)
+    reads = {"source": (), "a": ("source",), "b": ("source",), "join": ("a", "b")}
+    graph = OpGraph(
+        "fan",
+        tuple(Operator(name, "", read, (name,)) for name, read in reads.items()),
+        tuple(Tensor(name, copy_ns) for name in reads),
+        ("join",),
+    )
+    return Problem(graph, topology, Costs(np.full((4, 2), 100)))
+
+
+def placed(ns):
+    return {"rule": "placement", "first": "source", "last": "join", "operators": ["a", "b", "join"], "ns": ns}
+
+
+@pytest.mark.parametrize(("copy_ns", "least"), [(10, 210), (110, 300)])
+def test_places_by_hand(folder, copy_ns, least):
+    """Copies of 10: a branch elsewhere, its copy there and back; of 110: both branches in turn."""
+    problem = fan(copy_ns)
+    files = files_of(problem, solve(problem, "single"))
+    files.evidence["lemmas"] = [placed(least), {"rule": "path", "ns": least + 100}]
+    assert files.check(folder).proved_ns == least + 100
+    files.evidence["lemmas"] = [placed(least + 1), {"rule": "path", "ns": least + 100}]
+    with pytest.raises(Refused, match=f"lemma 0 .placement. claims {least + 1} ns"):
+        files.check(folder)
+    files.evidence["lemmas"] = [placed(least), {"rule": "path", "ns": least + 101}]
+    with pytest.raises(Refused, match=f"what it rests on proves {least + 100}"):
+        files.check(folder)
+
+
+def bus_problem(copies=(100, 50), direct=None):
+    """Two operators that read a parameter each, of these many ns on the one bus; the second reads the first's result."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus="pcie") for i in range(2))
+    topology = Topology("two", devices, (Bus("pcie", 1e9),))
+    graph = OpGraph(
+        "pair",
+        (Operator("first", "", ("v",), ("x",)), Operator("second", "", ("w", "x"), ("y",))),
+        (Tensor("v", copies[0], "parameter"), Tensor("w", copies[1], "parameter"), Tensor("x", 1), Tensor("y", 1)),
+        ("y",),
+    )
+    return Problem(graph, topology, Costs(np.full((2, 2), 10), direct))
+
+
+def test_buses_by_hand(folder):
+    """Both parameters cross the one bus, 150; then the second operator takes 10."""
+    problem = bus_problem()
+    files = files_of(problem, solve(problem, "single"))
+    lemma = {"rule": "bus", "least": 10, "multipliers": {"pcie": 7}, "ns": 160}
+    files.evidence["lemmas"] = [lemma]
+    assert files.check(folder).proved_ns == 160
+    for wrong in ({"ns": 161}, {"multipliers": {"pcie": 0}}, {"multipliers": {}}, {"multipliers": {"pcie": -1}}):
+        files.evidence["lemmas"] = [lemma | wrong]
+        with pytest.raises(Refused):
+            files.check(folder)
+    # From 20 on only the first operator's counts: 100, then 20.
+    files.evidence["lemmas"] = [lemma | {"least": 20, "ns": 120}]
+    assert files.check(folder).proved_ns == 120
+
+
+def test_work_and_turns_by_hand(folder):
+    """Three operators of 100 on two devices: 150 by work, 200 since two of them are on one device."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
+    operators = tuple(Operator(name, "", (), (name,)) for name in "abc")
+    graph = OpGraph("three", operators, tuple(Tensor(name, 1) for name in "abc"), ())
+    problem = Problem(
+        graph, Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),)), Costs(np.full((3, 2), 100))
+    )
+    files = files_of(problem, solve(problem, "heft"))
+    work = {"rule": "work", "by": "start", "operators": ["a", "b", "c"], "multipliers": [1, 1], "ns": 150}
+    turns = {"rule": "turns", "operators": ["a", "b", "c"], "ns": 200}
+    for lemma in (work, turns):
+        files.evidence["lemmas"] = [lemma]
+        assert files.check(folder).proved_ns == lemma["ns"]
+        for wrong in ({"ns": lemma["ns"] + 1}, {"operators": ["a", "a", "a"]}, {"operators": []}):
+            files.evidence["lemmas"] = [lemma | wrong]
+            with pytest.raises(Refused):
+                files.check(folder)
+
+
+def test_devices_that_wait_for_copies_by_hand(folder):
+    """One operator first, then two: the second device waits for the copy of 10 before it starts."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
+    reads = {"first": (), "a": ("first",), "b": ("first",)}
+    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
+    graph = OpGraph("ramp", operators, tuple(Tensor(name, 10) for name in reads), ("a", "b"))
+    problem = Problem(
+        graph, Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),)), Costs(np.full((3, 2), 100))
+    )
+    files = files_of(problem, solve(problem, "heft"))
+    work = {"rule": "work", "by": "ramp", "operators": ["first", "a", "b"], "multipliers": [1, 1]}
+    # The first device starts at 0, the other one at 110; 300 in all: (0 + 110 + 300) / 2.
+    files.evidence["lemmas"] = [work | {"ns": 205}]
+    assert files.check(folder).proved_ns == 205
+    for wrong in ({"ns": 206}, {"ns": 205, "by": "start"}, {"ns": 100, "by": "chance"}):
+        files.evidence["lemmas"] = [work | wrong]
+        with pytest.raises(Refused):
+            files.check(folder)
+
+
+@pytest.mark.parametrize(("first", "last"), [("a", "b"), ("join", "source"), ("a", "a")])
+@pytest.mark.parametrize("rule", ["path", "placement", "turns", "work"])
+def test_nothing_follows_between_operators_that_do_not_wait_for_each_other(folder, first, last, rule):
+    """Not even that none of them ends before the other one has ended, which 0 ns would say."""
+    problem = fan(10)
+    files = files_of(problem, solve(problem, "single"))
+    lemma = {"rule": rule, "first": first, "last": last, "ns": 0, "by": "start", "multipliers": [1, 1]}
+    for operators in ([], [last]):
+        files.evidence["lemmas"] = [lemma | {"operators": operators}, {"rule": "path", "ns": 1}]
+        with pytest.raises(Refused, match="no way leads"):
+            files.check(folder)
+
+
+def test_lemmas_may_not_use_those_behind_them(folder):
+    problem = fan(10)
+    files = files_of(problem, solve(problem, "single"))
+    files.evidence["lemmas"] = [{"rule": "path", "ns": 310}, placed(210)]
+    with pytest.raises(Refused):
+        files.check(folder)
+    files.evidence["lemmas"] = [placed(210)]
+    with pytest.raises(Refused, match="not about the whole run"):
+        files.check(folder)
+
+
+def test_a_certificate_that_is_wrong_is_refused(folder):
+    problem = fan(10)
+    for changed in ({"latency_ns": 399}, {"lower_bound_ns": 401}):
+        files = files_of(problem, solve(problem, "single"))
+        files.schedule["certificate"].update(changed)
+        with pytest.raises(Refused, match="the certificate says"):
+            files.check(folder)
+
+
+def test_a_weaker_proof_is_said_to_be_one(folder):
+    problem = fan(10)
+    files = files_of(problem, solve(problem, "single"))
+    files.evidence["lemmas"] = [{"rule": "path", "ns": 300}]
+    verdict = files.check(folder)
+    assert not verdict.all_proved
+    assert "claims the bound 309 ns, the evidence proves 300 ns" in verdict.lines[1]
+
+
+def test_more_devices_than_regions_are_searched_for(folder):
+    names = tuple(f"gpu{i}" for i in range(20))
+    devices = tuple(Device(name, 10**6, 1e12, {"float32": 1e12}) for name in names)
+    topology = Topology("many", devices, switches=(Switch("switch", names, 1e9, contention=False),))
+    problem = Problem(fan(10).graph, topology, Costs(np.full((4, 20), 100)))
+    assert files_of(problem, certified(problem, solve(problem, "heft"))).check(folder).proved_ns == 310
+
+
+def test_a_choice_among_variants_is_proved_for_itself(folder):
+    problem = gated()
+    schedule = solve(problem, "anytime", {"time_limit": 1})
+    files = files_of(problem, schedule, schedule.choice)
+    verdict = files.check(folder)
+    assert verdict.latency_ns == schedule.certificate.latency_ns
+    assert not verdict.all_proved
+    assert "for the ways chosen" in verdict.lines[1]
+    files.evidence["choice"] = {"other": "way"}
+    with pytest.raises(Refused, match="another choice"):
+        files.check(folder)
+
+
+def test_operators_that_run_together_are_not_covered(folder):
+    problem = fan(10)
+    concurrent = json.loads(problem.to_json())
+    concurrent["costs"]["concurrency"] = {"utilisation": [[[0.5], [0.5]]] * 4}
+    both = Problem.from_json(json.dumps(concurrent))
+    with pytest.raises(InputError, match=r"costs\.concurrency"):
+        evidence(both)
+    schedule = msgspec.structs.replace(solve(problem, "single"), problem=both.digest)
+    files = Files(both.to_json(), json.loads(schedule.to_json()), json.loads(evidence(problem).to_json()))
+    files.evidence["problem"] = both.digest
+    with pytest.raises(Refused, match=r"costs\.concurrency"):
+        files.check(folder)
+
+
+@pytest.mark.parametrize("name", ["problem", "schedule", "evidence"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"format": "tvm_sched.problem", "version": 1}'])
+def test_files_of_another_kind_are_refused_in_a_line(folder, name, content):
+    files = files_of(fan(10), solve(fan(10), "single"))
+    setattr(files, name, content)
+    with pytest.raises(Refused) as caught:
+        files.check(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_different_problems_are_refused(folder):
+    files = files_of(fan(10), solve(fan(10), "single"))
+    files.problem = fan(20).to_json()
+    with pytest.raises(Refused, match="the schedule is of problem"):
+        files.check(folder)
+
+
+def test_the_checker_stands_alone(folder):
+    """It runs where the package is not, and imports nothing but numpy and the standard library."""
+    files = files_of(fan(10), solve(fan(10), "single"))
+    files.check(folder)
+    code = (
+        "import sys, runpy; sys.modules['tvm_sched'] = None; "
+        f"sys.argv = ['check', *({str(folder)!r} + f'/{{n}}.json' for n in ('problem', 'schedule', 'evidence'))]; "
+        "runpy.run_module('tvm_sched_check', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "latency 400 ns, replayed"

@@ -1,0 +1,68 @@
+"""Whatever lemmas are made up: what the checker proves of them holds in every schedule at hand."""
+
+import json
+from random import Random
+
+from hypothesis import given, settings
+
+from strategies import SEEDS, problems
+from tvm_sched.errors import TvmSchedError
+from tvm_sched.schedulers import solve
+from tvm_sched.testing import random_schedule
+from tvm_sched_check.derivation import Derivation
+from tvm_sched_check.document import Problem, Refused
+from tvm_sched_check.replay import _Run
+
+
+def ends_of(checked, schedule):
+    """When each operator ends, None being the start of the run (0) as ``first``, its end as ``last``."""
+    document = json.loads(schedule.to_json())
+    run = _Run(checked, document["placements"], document["transfers"])
+    run.take_times()
+    ends = {o: run.end[p] for p, (o, _, _) in enumerate(run.placements)}
+    return ends, max(ends.values(), default=0)
+
+
+def passed(ends, first, last):
+    """Nanoseconds between two ends in a schedule."""
+    of, whole = ends
+    return (whole if last is None else of[last]) - (0 if first is None else of[first])
+
+
+def made_up(random, checked, known):
+    """A lemma of any rule, about any operators."""
+    first, last = (random.choice([None, random.randrange(len(checked.operator_names))]) for _ in range(2))
+    (_, end), after = known.heads(first), known.tails(last)
+    between = [checked.operator_names[o] for o in checked.order if o in end and o in after]
+    chosen = [name for name in between if random.random() < 0.7] or between
+    rule = random.choice(["path", "bus", "work", "work", "turns", "placement"])
+    buses = {checked.devices[d]["bus"]: random.randrange(5) for d in known.on_bus}
+    weights = [random.choice([0, 1, 1, 2, 5]) for _ in checked.devices]
+    lemma = {"rule": rule, "operators": [] if rule == "path" else chosen, "by": random.choice(["start", "end", "ramp"])}
+    lemma |= {"multipliers": buses if rule == "bus" else weights, "least": random.randrange(2000)}
+    return (None if rule == "bus" else first), last, lemma
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_operators=12, max_devices=4, min_operators=1, memory=("generous",)), seed=SEEDS)
+def test_what_is_proved_holds_in_every_schedule(problem, seed):
+    random, checked = Random(seed), Problem(json.loads(problem.to_json()), {})
+    schedules = [random_schedule(problem, random.randrange(1 << 30)) for _ in range(6)]
+    for method in ("heft", "single"):
+        try:
+            schedules.append(solve(problem, method))
+        except TvmSchedError:
+            continue  # this method finds none
+    times = [ends_of(checked, schedule) for schedule in schedules]
+    known = Derivation(checked)
+    for _ in range(25):
+        first, last, lemma = made_up(random, checked, known)
+        least = min(passed(ends, first, last) for ends in times)
+        lemma["ns"] = max(least, 0) + 1  # a placement lemma is proved for what it claims; this would be wrong
+        try:
+            proved = known.proved(lemma["rule"], first, last, lemma)
+        except Refused:
+            continue
+        assert proved <= least, (lemma, first, last)
+        known.to[last].append((first, proved))
+        known.of[first].append((last, proved))
