@@ -11,6 +11,7 @@ from pathlib import Path
 import matplotlib
 from _common import circumstances
 from _grid import WARM, Case, Cell, Cells
+from _grid_decided import HEAD, decided
 from rich.console import Console
 
 matplotlib.use("svg")
@@ -80,7 +81,7 @@ def write_page(
     page.text(*circumstances(predicted=True))
     limits(page, pairs, shared)
     for section in (
-        headlines, out_of_order, figure_9, figure_10, figure_11, figure_12, figure_13, figure_14, certificates,
+        headlines, out_of_order, figure_9, figure_10, figure_11, figure_12, figure_13, figure_14, certificates, programs,
     ):  # fmt: skip
         section(page, pairs)
     page.write()
@@ -94,6 +95,7 @@ def _row(case: Case, cell: Cell) -> dict[str, object]:
     return {
         **row,
         **{name: getattr(cell, name) for name in cell.__struct_fields__ if name not in ("spans", "warm", "schedule")},
+        "notes": cell.schedule.notes if cell.schedule is not None else {},
     }
 
 
@@ -367,6 +369,23 @@ def figure_14(page: Page, pairs: Pairs) -> None:
         axes[0, 0].set_ylabel("ms")
         axes[0, -1].legend(fontsize=6)
         page.picture(f"figure-14-{model}", f"Latency of {model} with remaining parameters", figure)
+
+
+def programs(page: Page, pairs: Pairs) -> None:
+    """What decided each schedule of SortingHat's."""
+    rows = decided(pairs)
+    if not rows:
+        return
+    page.text("## What decided SortingHat's schedules")
+    page.text(
+        "Each submodel's program starts from a heuristic's assignment, and its solver's answer is taken where that is",
+        "better: *solver improved*. Of the programs, *proved* were solved to the end, *limit* have a solution that is not",
+        "proved,",
+        "*no solution* have none within their time, *not asked* had no time left. The gap is the solver's, 1 - bound /",
+        "objective, where it has a bound; TotalLatency is the program's, beside what the simulator makes of the schedule.",
+        "The file of `--json` has them for each submodel.",
+    )
+    page.table(HEAD, rows)
 
 
 def certificates(page: Page, pairs: Pairs) -> None:

@@ -14,17 +14,25 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the parent forks: it must have one thread
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not times: no kernel has to be measured
 
 from _fork_server import run_forked
-from _torch_cases import DTYPES, Case, load_cases, run_case
+
+if TYPE_CHECKING:
+    from _torch_cases import Case
+
+DTYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "int8", "bool")
 
 
 def main() -> int:
     arguments = _arguments()
+    try:
+        from _torch_cases import load_cases, run_case
+    except ImportError as error:
+        raise SystemExit(f"torch's own tests are needed here ({error}): pip install torch expecttest") from None
     every = [case for case in load_cases(tuple(arguments.dtype or DTYPES)) if _selected(case, arguments)]
     cases = {case.name: case for case in every[:: arguments.every]}
     if not cases:

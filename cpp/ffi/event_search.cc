@@ -1,4 +1,7 @@
 // The searches over sequences of events of a problem.
+#include <utility>
+#include <vector>
+
 #include "arrays.h"
 #include "events.h"
 #include "problem.h"
@@ -82,11 +85,26 @@ ffi::Array<ffi::Any> ProblemObj::Construct(TensorView choices, TensorView choice
 }
 
 LocalSearchObj::LocalSearchObj(const ProblemObj* problem, ffi::TensorView start,
-                               double memory_scale, int64_t seed, int64_t goal)
-    : problem_(ffi::GetRef<ffi::ObjectRef>(problem)),
-      search_(std::make_unique<search::LocalSearch>(
-          problem->EventInstance(), memory_scale, SequenceOf(problem->EventInstance(), start),
-          static_cast<uint64_t>(seed), simulate::Nanoseconds{goal})) {}
+                               double memory_scale, int64_t seed, int64_t goal,
+                               ffi::Array<ffi::Any> others)
+    : problem_(ffi::GetRef<ffi::ObjectRef>(problem)), others_(std::move(others)) {
+  std::vector<search::WeightedRun> runs = {{&problem->EventInstance(), 1.0}};
+  TVM_FFI_CHECK(others_.size() % 2 == 0, ValueError) << "others holds problems and their shares";
+  for (size_t i = 0; i < others_.size(); i += 2) {
+    const auto* other = others_[static_cast<int64_t>(i)].cast<const ProblemObj*>();
+    const search::Instance& instance = other->EventInstance();
+    TVM_FFI_CHECK(instance.operators() == runs[0].instance->operators() &&
+                      instance.tensors() == runs[0].instance->tensors() &&
+                      instance.devices() == runs[0].instance->devices(),
+                  ValueError)
+        << "the runs of a search are of one graph on one machine";
+    runs.push_back({&instance, others_[static_cast<int64_t>(i + 1)].cast<double>()});
+    runs[0].share -= runs.back().share;
+  }
+  search_ = std::make_unique<search::LocalSearch>(
+      runs, memory_scale, SequenceOf(problem->EventInstance(), start), static_cast<uint64_t>(seed),
+      simulate::Nanoseconds{goal});
+}
 
 ffi::Tensor LocalSearchObj::Best() const { return TableOf(search_->best()); }
 

@@ -1,6 +1,7 @@
 // Makes and registers the object "tvm_sched.Problem".
 #include "problem.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -41,14 +42,16 @@ simulate::Rows<int32_t> RowsOf(const char* name, const ffi::TensorView& offsets,
   return rows;
 }
 
-/*! \brief Tensors from rows of size, stays (0 or 1); producers from the operators' outputs. */
+/*! \brief Tensors from rows of size, stays (0 or 1), resident (0 or 1); producers from the
+ * operators' outputs. */
 std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
                                         const simulate::Rows<int32_t>& outputs) {
   const std::span<int64_t> elements = Elements("tensors", tensors);
-  std::vector<simulate::Tensor> result(elements.size() / 2);
+  std::vector<simulate::Tensor> result(elements.size() / 3);
   for (size_t t = 0; t < result.size(); ++t) {
-    result[t].size = Bytes{elements[2 * t]};
-    result[t].stays = elements[2 * t + 1] != 0;
+    result[t].size = Bytes{elements[3 * t]};
+    result[t].stays = elements[3 * t + 1] != 0;
+    result[t].resident = elements[3 * t + 2] != 0;
   }
   for (size_t o = 0; o < outputs.size(); ++o) {
     for (int32_t t : outputs[o]) result[t].producer = static_cast<int32_t>(o);
@@ -89,6 +92,16 @@ simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double ser
   return result;
 }
 
+void AddResidentRoute(simulate::Problem* problem) {
+  const auto resident = [](const simulate::Tensor& tensor) { return tensor.resident; };
+  if (std::ranges::none_of(problem->tensors, resident)) return;
+  simulate::Matrix<Nanoseconds>& times = problem->transfer_time;
+  problem->resident_route = static_cast<int32_t>(problem->route_channels.size());
+  problem->route_channels.EndRow();
+  problem->route_speed.push_back(static_cast<int32_t>(times.value.size() / times.columns));
+  times.value.resize(times.value.size() + times.columns);
+}
+
 /*! \brief A problem from the arrays that `_arrays` in python/tvm_sched/schedule/native.py makes, by
  * name. */
 simulate::Problem ProblemOf(const Arrays& arrays) {
@@ -103,7 +116,7 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
   };
   const auto number_of_channels = at("number_of_channels").cast<int64_t>();
   simulate::Problem problem;
-  const size_t tensor_count = Elements("tensors", array("tensors")).size() / 2;
+  const size_t tensor_count = Elements("tensors", array("tensors")).size() / 3;
   problem.inputs = RowsOf("inputs", array("input_offsets"), array("inputs"), tensor_count);
   problem.outputs = RowsOf("outputs", array("output_offsets"), array("outputs"), tensor_count);
   problem.tensors = TensorsOf(array("tensors"), problem.outputs);
@@ -135,6 +148,7 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
         << "speed " << s;
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
+  AddResidentRoute(&problem);
   problem.concurrency = ConcurrencyOf(problem, at("serial_share").cast<double>(),
                                       array("utilisation"), array("pairs"), array("threads"));
   return problem;
@@ -164,9 +178,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("construct", &ProblemObj::Construct)
       .def("improve",
            [](const ProblemObj* problem, ffi::TensorView start, double memory_scale, int64_t seed,
-              int64_t goal) {
-             return ffi::ObjectRef(
-                 ffi::make_object<LocalSearchObj>(problem, start, memory_scale, seed, goal));
+              int64_t goal, ffi::Array<ffi::Any> others) {
+             return ffi::ObjectRef(ffi::make_object<LocalSearchObj>(problem, start, memory_scale,
+                                                                    seed, goal, std::move(others)));
            })
       .def("partial_schedule", [](const ProblemObj* problem, double memory_scale) {
         return ffi::ObjectRef(ffi::make_object<PartialScheduleObj>(problem, memory_scale));

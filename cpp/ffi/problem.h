@@ -93,8 +93,10 @@ class ProblemObj : public tvm::ffi::Object {
 /*! \brief "tvm_sched.LocalSearch": goes on from a sequence for as long as it is told to. */
 class LocalSearchObj : public tvm::ffi::Object {
  public:
+  /*! \brief `others`: problems of other runs by whose latencies schedules are judged, too, each
+   * with its share; what is left of 1 is that of the run of `problem`. */
   LocalSearchObj(const ProblemObj* problem, tvm::ffi::TensorView start, double memory_scale,
-                 int64_t seed, int64_t goal);
+                 int64_t seed, int64_t goal, tvm::ffi::Array<tvm::ffi::Any> others);
 
   /*! \brief Replays about that many events more; false when it is of no use to go on. */
   bool Step(int64_t events) { return search_->Step(events); }
@@ -105,7 +107,8 @@ class LocalSearchObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.LocalSearch", LocalSearchObj, tvm::ffi::Object);
 
  private:
-  const tvm::ffi::ObjectRef problem_;  // keeps it while the search goes on
+  const tvm::ffi::ObjectRef problem_;  // these keep their instances while the search goes on
+  const tvm::ffi::Array<tvm::ffi::Any> others_;
   std::unique_ptr<search::LocalSearch> search_;
 };
 

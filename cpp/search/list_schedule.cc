@@ -73,7 +73,7 @@ class Dispatcher {
 
   int32_t RouteOf(size_t event) const {
     const Event& e = events_[event];
-    if (!e.is_run()) return instance_.problem.RouteOf(e.source, e.device);
+    if (!e.is_run()) return instance_.problem.RouteFor(e.item, e.source, e.device);
     return e.is_direct() ? instance_.problem.RouteOf(kHost, e.device) : kNone;
   }
 

@@ -30,31 +30,53 @@ uint64_t Random::Next() {
   return z ^ (z >> 31);
 }
 
-LocalSearch::LocalSearch(const Instance& instance, double memory_scale, const Sequence& start,
-                         uint64_t seed, Nanoseconds goal)
-    : instance_(instance),
+LocalSearch::LocalSearch(const std::vector<WeightedRun>& runs, double memory_scale,
+                         const Sequence& start, uint64_t seed, Nanoseconds goal)
+    : instance_(*runs.front().instance),
       random_(seed),
       goal_(goal),
-      replay_(instance),
-      now_(instance, {memory_scale}),
-      next_(instance, {memory_scale}),
-      best_(instance, {memory_scale}) {
-  if (!replay_.Play(start, kNever, &now_)) {
+      replay_(instance_),
+      share_(runs.front().share),
+      now_(instance_, {memory_scale}),
+      next_(instance_, {memory_scale}),
+      best_(instance_, {memory_scale}) {
+  for (const WeightedRun& run : std::span(runs).subspan(1)) {
+    others_.push_back(
+        {run.share, Replay(*run.instance), PartialSchedule(*run.instance, {memory_scale})});
+  }
+  if (!Play(start, kNever)) {
     vain_ = kGiveUp;
     return;
   }
-  best_ = now_;
-  history_.assign(kHistory, now_.latency());
-  lowest_ = now_.latency();
+  best_ = now_ = next_;
+  best_latency_ = now_latency_ = next_latency_;
+  history_.assign(kHistory, now_latency_);
+  lowest_ = now_latency_;
   patience_ = all_patience_ = kPatience * static_cast<int64_t>(std::max<size_t>(1, start.size()));
 }
 
 bool LocalSearch::Step(int64_t events) {
   for (played_ -= events; played_ < 0; ++tries_) {
-    if (now_.events().empty() || best_.latency() <= goal_ || vain_ >= kGiveUp) return false;
+    if (now_.events().empty() || best_latency_ <= goal_ || vain_ >= kGiveUp) return false;
     Try();
   }
   return true;
+}
+
+/*! \brief Fills `next_` with the schedule of a sequence; false where it cannot be played in all
+ * runs or the latency is above `limit`. */
+bool LocalSearch::Play(const Sequence& sequence, Nanoseconds limit) {
+  if (!replay_.Play(sequence, others_.empty() ? limit : kNever, &next_)) return false;
+  next_latency_ = next_.latency();
+  if (others_.empty()) return true;
+  double mean = share_ * static_cast<double>(next_latency_.count);
+  for (OtherRun& other : others_) {
+    if (!other.replay.Play(next_.events(), kNever, &other.state)) return false;
+    mean += other.share * static_cast<double>(other.state.latency().count);
+    played_ += static_cast<int64_t>(next_.events().size());
+  }
+  next_latency_.count = static_cast<int64_t>(mean);
+  return next_latency_ <= limit;
 }
 
 void LocalSearch::Try() {
@@ -63,40 +85,43 @@ void LocalSearch::Try() {
   sequence_ = now_.events();
   dispatch_ = false;
   if (Change(&sequence_)) {
-    const Nanoseconds limit = std::max(now_.latency(), late);
-    bool better = replay_.Play(sequence_, dispatch_ ? kNever : limit, &next_);
+    const Nanoseconds limit = std::max(now_latency_, late);
+    bool better = Play(sequence_, dispatch_ ? kNever : limit);
     played_ += static_cast<int64_t>(next_.events().size());
     if (better && dispatch_) {
       sequence_ = Dispatch(next_);
-      better = replay_.Play(sequence_, limit, &next_);
+      better = Play(sequence_, limit);
       played_ += 4 * static_cast<int64_t>(next_.events().size());
     }
     if (better) Accept();
   } else {
     ++played_;
   }
-  late = std::min(late, now_.latency());
+  late = std::min(late, now_latency_);
   Reheat();
 }
 
 void LocalSearch::Accept() {
   std::swap(now_, next_);
-  if (now_.latency() < best_.latency()) {
+  std::swap(now_latency_, next_latency_);
+  if (now_latency_ < best_latency_) {
     best_ = now_;
+    best_latency_ = now_latency_;
     vain_ = 0;
   }
 }
 
 void LocalSearch::Reheat() {
   --patience_;
-  if (now_.latency() < lowest_) {
-    lowest_ = now_.latency();
+  if (now_latency_ < lowest_) {
+    lowest_ = now_latency_;
     patience_ = all_patience_;
   }
   if (patience_ > 0) return;
   now_ = best_;
+  now_latency_ = best_latency_;
   critical_ = CriticalEvents(now_);
-  lowest_.count = static_cast<int64_t>(static_cast<double>(best_.latency().count) * (1 + kHeat));
+  lowest_.count = static_cast<int64_t>(static_cast<double>(best_latency_.count) * (1 + kHeat));
   history_.assign(kHistory, lowest_);
   patience_ = all_patience_;
   ++vain_;

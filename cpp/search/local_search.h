@@ -24,28 +24,48 @@ class Random {
   uint64_t state_;
 };
 
+/*! \brief A run that a schedule is judged by, and its share of the judgement. */
+struct WeightedRun {
+  const Instance* instance;
+  double share;
+};
+
 /*!
  * \brief Late-acceptance hill climbing (Burke and Bykov, EJOR 258, 2017) over sequences of events.
  *
  * Each try changes one thing, most often one that the latency waits for, and replays the sequence
  * with repairs. A search that finds nothing more starts again from the best. Whatever is asked in
  * whatever portions, the same seed gives the same schedules.
+ *
+ * With several runs of one graph on one machine (cold and warm ones), the latency is the mean over
+ * them by their shares, which sum up to 1; changes are looked for where the first run waits.
  */
 class LocalSearch {
  public:
   /*! \brief `start` is the sequence of a whole schedule; a latency of `goal` or less ends it. */
   LocalSearch(const Instance& instance, double memory_scale, const Sequence& start, uint64_t seed,
-              Nanoseconds goal);
+              Nanoseconds goal)
+      : LocalSearch({{&instance, 1.0}}, memory_scale, start, seed, goal) {}
+  LocalSearch(const std::vector<WeightedRun>& runs, double memory_scale, const Sequence& start,
+              uint64_t seed, Nanoseconds goal);
 
   /*! \brief Replays about that many more events; false when it is of no use to go on. */
   bool Step(int64_t events);
   /*! \brief Latency of the best schedule, whose sequence is empty where the start could not be
    * played. */
-  Nanoseconds latency() const { return best_.latency(); }
+  Nanoseconds latency() const { return best_latency_; }
   const Sequence& best() const { return best_.events(); }
 
  private:
+  /*! \brief The sequence in the other runs. */
+  struct OtherRun {
+    double share;
+    Replay replay;
+    PartialSchedule state;
+  };
+
   void Try();
+  bool Play(const Sequence& sequence, Nanoseconds limit);
   void Accept();
   void Reheat();
   bool Change(Sequence* sequence);
@@ -62,7 +82,10 @@ class LocalSearch {
   Random random_;
   Nanoseconds goal_;
   Replay replay_;
+  double share_;
+  std::vector<OtherRun> others_;
   PartialSchedule now_, next_, best_;
+  Nanoseconds now_latency_{}, next_latency_{}, best_latency_{};
   Sequence sequence_;
   std::vector<size_t> critical_;
   std::vector<Nanoseconds> history_;

@@ -103,7 +103,7 @@ void PartialSchedule::Ran(Event run, Nanoseconds end) {
 }
 
 Nanoseconds PartialSchedule::MoveTensor(Event move) {
-  const int32_t route = problem_->RouteOf(move.source, move.device);
+  const int32_t route = problem_->RouteFor(move.item, move.source, move.device);
   const Nanoseconds duration = problem_->TransferTime(move.item, route);
   Nanoseconds ready{};
   if (move.source != kHost && at_(move.item, move.source) != kNever)
@@ -185,7 +185,7 @@ PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) 
   const simulate::Problem& problem = *problem_;
   Way best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
-    const int32_t route = problem.RouteOf(s, device);
+    const int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
@@ -209,7 +209,7 @@ PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bo
   const simulate::Problem& problem = *problem_;
   Way best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
-    const int32_t route = problem.RouteOf(s, device);
+    const int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone || s == device) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
@@ -223,7 +223,7 @@ PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bo
   if (!transits) return best;
   for (DeviceId s : instance_->transits[device]) {
     if (at_(t, s) != kNever) continue;
-    const int32_t first = problem.RouteOf(kHost, s), on = problem.RouteOf(s, device);
+    const int32_t first = problem.RouteFor(t, kHost, s), on = problem.RouteFor(t, s, device);
     const Nanoseconds loading = problem.TransferTime(t, first);
     const Nanoseconds duration = problem.TransferTime(t, on);
     const Nanoseconds loaded = FirstStart(first, {}, loading) + loading;

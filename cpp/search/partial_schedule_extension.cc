@@ -57,7 +57,7 @@ bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* e
     }
     if (way.hops == 2) {
       extension->moves.push_back(Event::Move(t, kHost, way.source));
-      const int32_t first = problem.RouteOf(kHost, way.source);
+      const int32_t first = problem.RouteFor(t, kHost, way.source);
       const Nanoseconds loading = problem.TransferTime(t, first);
       const Nanoseconds start = FirstStart(first, {}, loading);
       Reserve(first, start, start + loading);  // of other channels than the move on from there

@@ -37,7 +37,7 @@ class Precedence {
     }
     for (size_t x = 0; x < schedule.transfers.size(); ++x) {
       const Transfer& transfer = schedule.transfers[x];
-      if (transfer.kind != TransferKind::kHostRead) WaitAll(on_channels[x]);  // none if resident
+      if (transfer.kind != TransferKind::kHostRead) WaitAll(on_channels[x]);
       if (transfer.kind == TransferKind::kCopy)
         Wait(arrivals.event(transfer.item, transfer.source));
       before_.EndRow();
@@ -149,7 +149,7 @@ class Precedence {
       const Transfer& transfer = schedule_.transfers[x];
       const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
       const int32_t route = problem_.RouteOf(source, transfer.device);
-      if (route != kNone && transfer.kind != TransferKind::kResident) {
+      if (route != kNone && !arrivals_.resident[x]) {
         for (ChannelId channel : problem_.route_channels[route]) {
           if (last[channel] != kNone) before.value.push_back(last[channel]);
           last[channel] = static_cast<EventId>(schedule_.placements.size() + x);

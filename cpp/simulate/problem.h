@@ -56,6 +56,10 @@ struct Tensor {
   OperatorId producer = kNone;
   /*! \brief Wherever it is, it stays to the end of the run: parameters and the model's outputs. */
   bool stays = false;
+  /*! \brief A parameter that remains from the run before on each device to which a schedule brings
+   * it: its transfers take no time and no channel, unless it is evicted (docs/model.md, "Cold and
+   * warm"). */
+  bool resident = false;
 
   bool in_host_memory() const { return producer == kNone; }
 };
@@ -82,11 +86,18 @@ struct Problem {
   std::vector<int32_t> route_speed;
   /*! \brief By speed and tensor. */
   Matrix<Nanoseconds> transfer_time;
+  /*! \brief A route of no channel that takes no time; no two places are joined by it. */
+  int32_t resident_route = kNone;
   int32_t channels = 0;
   Concurrency concurrency;
 
   size_t operators() const { return inputs.size(); }
   int32_t RouteOf(DeviceId source, DeviceId target) const { return route(source + 1, target + 1); }
+  /*! \brief The route of a tensor: of one that is resident `resident_route`, where there is any. */
+  int32_t RouteFor(TensorId tensor, DeviceId source, DeviceId target) const {
+    const int32_t found = RouteOf(source, target);
+    return found != kNone && tensors[tensor].resident ? resident_route : found;
+  }
   Nanoseconds TransferTime(TensorId tensor, int32_t route) const {
     return transfer_time(route_speed[route], tensor);
   }

@@ -28,6 +28,7 @@ class Checker {
 
   Arrivals Run() {
     TensorsInPlace();
+    FindResident();
     for (size_t p = 0; p < schedule_.placements.size(); ++p) Place(p);
     for (size_t o = 0; o < problem_.operators(); ++o) {
       if (arrivals_.placement[o] == kNone)
@@ -51,6 +52,21 @@ class Checker {
       for (size_t t = 0; t < problem_.tensors.size(); ++t) {
         if (problem_.tensors[t].in_host_memory()) arrivals_.event(t, d) = Arrivals::kInPlace;
       }
+    }
+  }
+
+  /*! \brief What is evicted from some device is brought in every run. */
+  void FindResident() {
+    std::vector<bool> remains(problem_.tensors.size());
+    for (size_t t = 0; t < remains.size(); ++t) remains[t] = problem_.tensors[t].resident;
+    const auto moves = [](const Transfer& transfer) {
+      return transfer.kind != TransferKind::kHostRead;
+    };
+    for (const Transfer& transfer : schedule_.transfers) {
+      if (moves(transfer) && transfer.evict) remains[transfer.item] = false;
+    }
+    for (const Transfer& transfer : schedule_.transfers) {
+      arrivals_.resident.push_back(moves(transfer) && remains[transfer.item]);
     }
   }
 
@@ -80,7 +96,6 @@ class Checker {
     const auto& [kind, item, source, device, evict] = schedule_.transfers[x];
     const auto event = static_cast<EventId>(schedule_.placements.size() + x);
     if (kind == TransferKind::kHostRead) return HostRead(x);
-    if (kind == TransferKind::kResident) return Bring(item, device, event);
     if (kind == TransferKind::kLoad) {
       if (!problem_.tensors[item].in_host_memory())
         return Report({Rule::kLoadActivation, kNone, item, device});
@@ -206,7 +221,7 @@ void CheckIndices(const Problem& problem, const Schedule& schedule) {
     CheckIndex("device", placement.device, problem.devices.size());
   }
   for (const Transfer& transfer : schedule.transfers) {
-    CheckIndex("kind of transfer", static_cast<int32_t>(transfer.kind), 4);
+    CheckIndex("kind of transfer", static_cast<int32_t>(transfer.kind), 3);
     if (transfer.kind == TransferKind::kHostRead) {
       CheckIndex("operator", transfer.item, problem.operators());
     } else {

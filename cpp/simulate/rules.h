@@ -65,6 +65,9 @@ struct Arrivals {
   std::vector<int32_t> host_read;
   /*! \brief By placement: the first of its stage; the placement itself outside of stages. */
   std::vector<int32_t> leader;
+  /*! \brief By transfer: whether its tensor is there from the start, so that it takes no time and
+   * no channel. */
+  std::vector<bool> resident;
   /*! \brief By device: whether streams of it overlap. */
   std::vector<bool> overlaps;
 };

@@ -23,9 +23,7 @@ inline bool SameStage(const Placement& a, const Placement& b) {
   return a.stage > 0 && a.stage == b.stage && a.device == b.device;
 }
 
-/*! \brief kResident: a load or copy whose tensor is there from the start; it takes no time and no
- * channel. */
-enum class TransferKind : int32_t { kLoad = 0, kCopy = 1, kHostRead = 2, kResident = 3 };
+enum class TransferKind : int32_t { kLoad = 0, kCopy = 1, kHostRead = 2 };
 
 struct Transfer {
   TransferKind kind = TransferKind::kLoad;

@@ -80,7 +80,7 @@ class Sweep {
       }
     } else {
       const Transfer& transfer = schedule_.transfers[node - placements];
-      if (transfer.kind == TransferKind::kResident) return Done(node, start);
+      if (arrivals_.resident[node - placements]) return Done(node, start);
       const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
       times_.end[node] =
           start + problem_.TransferTime(transfer.item, problem_.RouteOf(source, transfer.device));

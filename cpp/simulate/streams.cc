@@ -167,10 +167,10 @@ class Walk {
   }
 
   void StartTransfer(EventId event, Nanoseconds now) {
-    const Transfer& transfer =
-        schedule_.transfers[event - static_cast<EventId>(schedule_.placements.size())];
+    const auto x = event - static_cast<EventId>(schedule_.placements.size());
+    const Transfer& transfer = schedule_.transfers[x];
     Nanoseconds end = now;
-    if (transfer.kind != TransferKind::kResident) {
+    if (!arrivals_.resident[x]) {
       const DeviceId source = transfer.kind == TransferKind::kCopy ? transfer.source : kHost;
       end = now + problem_.TransferTime(transfer.item, problem_.RouteOf(source, transfer.device));
     }

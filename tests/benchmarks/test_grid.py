@@ -85,6 +85,22 @@ def test_the_page_of_a_run(tmp_path, monkeypatch):
     assert (tmp_path / "page-figure-11.svg").is_file()
 
 
+def test_what_decided_a_schedule_is_in_the_page():
+    from _grid_decided import HEAD, decided, solver_gap
+
+    method = Method("SortingHat", "sortinghat", {"total_time_limit": 0.0})
+    case = Case("v100-server", "tiny", 1, 8, method)
+    cell = predict(case, make_problem("tiny", 1, 8, "v100-server"), spans=False)
+    told = cell.schedule.notes["submodels"]
+    (row,) = decided([(case, cell), (case, Cell(latency=1.0))])
+    said = dict(zip(HEAD, row, strict=True))
+    assert said["submodels"] == said["not asked"] == str(len(told))
+    assert (said["solver improved"], said["proved"], said["median gap"]) == ("0", "0", "-")
+    assert said["simulated"] == f"{cell.latency * 1e3:.3g} ms"
+    assert solver_gap({"objective_ns": 200, "bound_ns": 150}) == 0.25
+    assert solver_gap({"objective_ns": 200, "bound_ns": None}) is None
+
+
 def test_methods_that_cannot_be_run_say_why():
     assert SINGLE.why_not() == ""
     assert "no scheduler 'nobody'" in Method("x", "nobody").why_not()

@@ -164,3 +164,14 @@ def test_the_time_limit_is_that_of_the_whole(run, problem_file):
     chosen = run("schedule", problem_file, "--scheduler", "sortinghat", "--time-limit", 2, "--json").json
     assert chosen["options"]["total_time_limit"] == 2
     assert chosen["options"]["time_limit"] == 30
+
+
+def test_several_models_say_when_each_ends_and_how_much_slower_that_is(run, problem_file):
+    result = run("schedule", problem_file, problem_file, "-s", "heft", "--alone", "--json").json
+    assert [each["model"] for each in result["models"]] == ["random", "random.2"]
+    assert max(each["latency_ns"] for each in result["models"]) == result["latency_ns"]
+    assert result["largest_slowdown"] == max(each["slowdown"] for each in result["models"])
+    assert all(each["slowdown"] == each["latency_ns"] / each["alone_ns"] for each in result["models"])
+    without = run("schedule", problem_file, problem_file, "-s", "heft", "--json").json
+    assert [each["alone_ns"] for each in without["models"]] == [None, None]
+    assert run("schedule", problem_file, "-s", "heft", "--alone", "--json").json["models"] is None

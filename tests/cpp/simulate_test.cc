@@ -66,6 +66,22 @@ std::vector<Rule> Rules(const Schedule& schedule) {
   return rules;
 }
 
+TEST(Simulate, ResidentParametersAreThereFromTheStartUnlessTheyAreEvicted) {
+  Problem problem = SmallProblem();
+  problem.tensors[0].resident = true;
+  Schedule schedule{{{0, 0}, {1, 1}}, {Load(0, 0), Copy(1, 0, 1)}};
+  EXPECT_EQ(SimulateOrThrow(problem, schedule).times.latency, Nanoseconds{150});
+  schedule.transfers[0].evict = true;
+  EXPECT_EQ(SimulateOrThrow(problem, schedule).times.latency, Nanoseconds{250});
+}
+
+TEST(Simulate, ADirectReadOfAResidentParameterUsesTheBus) {
+  Problem problem = SmallProblem();
+  problem.tensors[0].resident = true;
+  const Schedule schedule{{{0, 0, true}, {1, 1}}, {HostRead(0, 0), Copy(1, 0, 1)}};
+  EXPECT_EQ(SimulateOrThrow(problem, schedule).times.latency, Nanoseconds{230});
+}
+
 TEST(Simulate, LoadsRunsAndCopies) {
   const Schedule schedule{{{0, 0}, {1, 1}}, {Load(0, 0), Copy(1, 0, 1)}};
   const Times times = SimulateOrThrow(SmallProblem(), schedule).times;

@@ -1,11 +1,27 @@
 """Several problems as one."""
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor, load_topology, merge_graphs, merge_problems
+from tvm_sched.errors import GraphError, InputError
+from tvm_sched.problem import (
+    Costs,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    load_topology,
+    merge_graphs,
+    merge_problems,
+    problems_of_models,
+)
 from tvm_sched.schedule import simulate
+from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedulers import solve
+from tvm_sched.testing import random_problem
+from tvm_sched.testing.variants import random_variants
 
 
 def chain(name, nanoseconds, topology="a40x2"):
@@ -54,3 +70,61 @@ def test_what_cannot_be_merged_is_refused():
         merge_problems([])
     with pytest.raises(InputError, match="no graph"):
         merge_graphs([])
+
+
+def test_the_graph_names_its_models():
+    graphs = [chain(name, 1).graph for name in ("one", "two", "one")]
+    merged = merge_graphs(graphs)
+    assert merged.models == ("one", "two", "one.2")
+    assert merged.operators_of_models == [[0, 1], [2, 3], [4, 5]]
+    assert chain("one", 1).graph.operators_of_models == [[0, 1]]
+    again = merge_graphs([merged, chain("m", 1).graph])
+    assert again.models == ("one+two+one/one", "one+two+one/two", "one+two+one/one.2", "m")
+    assert again.operators_of_models == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_models_name_may_begin_like_anothers():
+    merged = merge_graphs([chain("a", 1).graph, chain("a/b", 1).graph])
+    assert merged.operators_of_models == [[0, 1], [2, 3]]
+    parts = problems_of_models(merge_problems([chain("a", 1), chain("a/b", 1)]))
+    assert [[tensor.name for tensor in part.graph.tensors] for part in parts] == [["a/x", "a/y"], ["a/b/x", "a/b/y"]]
+
+
+def test_an_operator_is_of_some_model():
+    graph = merge_graphs([chain("one", 1).graph, chain("two", 1).graph])
+    with pytest.raises(GraphError, match="'two/a' is of none of the models one"):
+        msgspec.structs.replace(graph, models=("one",))
+    with pytest.raises(GraphError, match="twice"):
+        msgspec.structs.replace(graph, models=("one", "one", "two"))
+
+
+def test_models_are_in_the_file_of_a_newer_version():
+    merged, one = merge_problems([chain("one", 10), chain("two", 20)]), chain("one", 10)
+    assert b'"version": 4,' in merged.to_json()
+    assert b'"models"' not in one.to_json()
+    assert Problem.from_json(merged.to_json()).graph.models == ("one", "two")
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), variants=st.booleans())
+def test_the_problems_of_the_models_are_those_that_were_merged(seed, variants):
+    problems = [random_problem(seed, 5, 3, memory="generous")]
+    problems.append(random_problem(seed, 5, 3, memory="generous"))  # the same machine
+    problems = [random_variants(problem, seed + k) if variants else problem for k, problem in enumerate(problems)]
+    merged = merge_problems(problems)
+    for problem, part in zip(problems, problems_of_models(merged), strict=True):
+        assert len(part.graph.operators) == len(problem.graph.operators)
+        assert part.costs.operator_ns.tolist() == problem.costs.operator_ns.tolist()
+        assert lower_bound(part).ns == lower_bound(problem).ns
+        assert bool(part.variants) == bool(problem.variants)
+        if part.variants:
+            assert part.variants.costs.operator_ns.tolist() == problem.variants.costs.operator_ns.tolist()
+    warm = merged.with_resident([t.name for t in merged.graph.tensors if t.kind == "parameter"])
+    assert [len(part.resident) for part in problems_of_models(warm)] == [
+        sum(tensor.kind == "parameter" for tensor in problem.graph.tensors) for problem in problems
+    ]
+
+
+def test_one_problem_is_that_of_its_model():
+    problem = chain("one", 10)
+    assert problems_of_models(problem) == [problem]

@@ -64,7 +64,7 @@ def set_at(data, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (["version"], 4, ["version 4", "newer", "up to 3", "upgrade"]),
+        (["version"], 5, ["version 5", "newer", "up to 4", "upgrade"]),
         (["version"], True, ["$.version", "True"]),
         (["version"], None, ["$.version"]),
         (["format"], "other", ["$.format", "'other'", "'tvm_sched.problem'"]),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.schedule import verify
+from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedule.critical_path import critical_path
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.milp import Effort
@@ -58,6 +58,31 @@ def test_sortinghat_uses_both_devices():
     schedule = solve(problem, "sortinghat", {"dominators": 3})
     assert schedule.certificate.latency_ns < solve(problem, "single").certificate.latency_ns
     assert {placement.device for placement in schedule.placements} == {"gpu0", "gpu1"}
+
+
+def test_sortinghat_says_what_decided_each_submodel():
+    problem = Problem(diamonds(2), two_gpus(), Costs([[1000, 1000]] * 6))
+    schedule = solve(problem, "sortinghat", {"q": 2})
+    told = schedule.notes["submodels"]
+    assert sum(each["operators"] for each in told) == 6
+    end = {event.name: event.end_ns for event in simulate(problem, schedule).events if event.kind == "kernel"}
+    groups: dict[int, list[str]] = {}
+    for placement in schedule.placements:
+        groups.setdefault(placement.submodel, []).append(placement.operator)
+    for each, group in zip(told, groups.values(), strict=True):
+        assert each["simulated_ns"] == max(end[name] for name in group)
+        assert each["status"] == "optimal"
+        assert each["bound_ns"] <= each["objective_ns"] + 1 <= each["start_ns"] + 2
+        assert each["total_ns"] <= each["start_ns"]
+        assert each["decided_by"] == ("solver" if each["total_ns"] < each["start_ns"] else "start")
+    assert schedule.notes["proved"] == len(told)
+    assert schedule.notes["decided_by_solver"] == sum(each["decided_by"] == "solver" for each in told)
+    assert schedule.notes["total_latency_ns"] == max(each["total_ns"] for each in told)
+    assert max(each["simulated_ns"] for each in told) == schedule.certificate.latency_ns
+    unasked = solve(problem, "sortinghat", {"q": 2, "total_time_limit": 0}).notes
+    assert {(each["status"], each["decided_by"], each["objective_ns"]) for each in unasked["submodels"]} == {
+        ("not asked", "start", None)
+    }
 
 
 def test_sortinghat_hands_its_state_on():

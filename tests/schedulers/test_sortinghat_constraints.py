@@ -246,14 +246,14 @@ def random_submodel(random, operators, devices, q=2):
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(seed=st.integers(0, 10**6), operators=st.integers(1, 4), devices=st.integers(1, 3))
-def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operators, devices):
+@given(seed=st.integers(0, 10**6), operators=st.integers(1, 4), devices=st.integers(1, 3), strengthened=st.booleans())
+def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operators, devices, strengthened):
     random = Random(seed)
     s = random_submodel(random, operators, devices)
     assignment = [random.choice(s.places(node) or [0]) for node in s.nodes]
     times = evaluate(s, assignment)
     program = mathopt.Model()
-    v = build(program, s, times.total if times else 10**4)
+    v = build(program, s, times.total if times else 10**4, strengthened)
     for (node, j), x in v.within.items():
         x.lower_bound = x.upper_bound = min(float(assignment[node] == j), x.upper_bound)
     result = mathopt.solve(program, mathopt.SolverType.HIGHS)
@@ -272,6 +272,7 @@ def test_hints_are_solutions(seed, operators, devices):
     times = evaluate(s, start)
     program = mathopt.Model()
     v = build(program, s, times.total)
+    assert len(v.begin) == s.operators
     values = hint(s, v, start, times)
     for variable in program.variables():
         assert variable.lower_bound - 1e-6 <= values[variable] <= variable.upper_bound + 1e-6
@@ -287,8 +288,11 @@ def test_the_solver_finds_the_best_of_all_assignments(seed, operators, solver):
     found = [(t.total, a) for a in map(list, product(*(s.places(node) for node in s.nodes))) if (t := evaluate(s, a))]
     assume(found)
     worst, least = max(found)[1], min(found)[0]
-    solved = solve(s, worst, EFFORT._replace(solver=solver)) or worst
-    assert evaluate(s, solved).total == pytest.approx(least, rel=1e-3)
+    answer = solve(s, worst, EFFORT._replace(solver=solver))
+    assert evaluate(s, answer.assignment or worst).total == pytest.approx(least, rel=1e-3)
+    assert answer.status == "optimal"
+    assert answer.objective_ns == pytest.approx(least, rel=1e-3, abs=1)
+    assert answer.bound_ns <= least + 1
     heuristic = best_assignment(s, 500)
     assert heuristic is None or evaluate(s, heuristic).total >= least
     assert evaluate(s, improve(s, worst, 500)).rank <= evaluate(s, worst).rank
@@ -297,4 +301,5 @@ def test_the_solver_finds_the_best_of_all_assignments(seed, operators, solver):
 def test_equal_options_equal_answers():
     s = random_submodel(Random(3), 3, 2)
     start = best_assignment(s, 500)
-    assert solve(s, start, EFFORT) == solve(s, start, EFFORT)
+    first, again = (solve(s, start, EFFORT)._replace(seconds=0) for _ in range(2))
+    assert first == again

@@ -25,12 +25,14 @@ from .inputs import (
 from .interrupt import interruptible
 from .models import ModelOptions, load_problem
 from .output import FAILURE, Output
+from .residency import ResidentRequests, requests_from
 from .schedule import HTML, OptionalTopology, solve_aloud
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
     from ..problem import Problem
     from ..schedule import Schedule
+    from ..schedulers.batch import Asked
 
 
 def compare(
@@ -55,6 +57,7 @@ def compare(
     each: Annotated[
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
     ] = False,
+    resident: ResidentRequests = None,
     report: ReportFile = None,
     ray: Ray = None,
 ) -> None:
@@ -71,7 +74,11 @@ def compare(
     given = ModelOptions(input_shape, shape, constant, phase, variants)
     problems = [load_problem(out, group, topology, given, costs) for group in apart]
     with workers_of(ray):
-        answers = _solve_all(out, [(made, name, options[name]) for made in problems for name in names])
+        wanted = [requests_from(made, resident) for made in problems]
+        asked: list[Asked] = [
+            (made, name, options[name], of) for made, of in zip(problems, wanted, strict=True) for name in names
+        ]
+        answers = _solve_all(out, asked)
     told, complete = [], True
     for n, made in enumerate(problems):
         found, failed = _sorted(out, dict(zip(names, answers[n * len(names) :], strict=False)))
@@ -99,7 +106,7 @@ def _sorted(out: Output, answers: dict[str, Schedule | TvmSchedError]) -> tuple[
     return found, failed
 
 
-def _solve_all(out: Output, asked: list[tuple[Problem, str, dict[str, Any]]]) -> list[Schedule | TvmSchedError]:
+def _solve_all(out: Output, asked: list[Asked]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
     from ..schedulers.batch import solve_many
     from ..worker_pool import have_workers
@@ -110,9 +117,9 @@ def _solve_all(out: Output, asked: list[tuple[Problem, str, dict[str, Any]]]) ->
         return solve_many(asked)
 
 
-def _solve_here(out: Output, made: Problem, name: str, options: dict[str, Any]) -> Schedule | TvmSchedError:
+def _solve_here(out: Output, *asked: Any) -> Schedule | TvmSchedError:
     try:
-        return solve_aloud(out, made, name, options)
+        return solve_aloud(out, *asked)
     except InputError:
         raise
     except TvmSchedError as error:
@@ -156,6 +163,7 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
     """Show a problem's table; the same for programs."""
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
+    from ..schedule.schedule import weighted_mean
     from ..schedulers import REFERENCES
 
     certificates = {name: chosen.certificate for name, chosen in found.items() if chosen.certificate}
@@ -174,7 +182,9 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
         )  # fmt: skip
     rows += [(name, "failed", "", "", "", "", "") for name in failed]
     data += [{"scheduler": name, "error": message} for name, message in failed.items()]
-    references = {name: latency(made) for name, latency in REFERENCES.items()}
+    requests = next((c.requests for c in certificates.values()), ())
+    runs = [made.with_resident(request.resident) for request in requests] or [made]
+    references = {name: weighted_mean(requests, [ns(run) for run in runs]) for name, ns in REFERENCES.items()}
     rows += [
         (f"({name})", format_ns(ns), "", "", "", "no schedule", f"{base / ns:.2f}×" if base and ns else "-")
         for name, ns in references.items()

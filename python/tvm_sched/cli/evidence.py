@@ -77,7 +77,12 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
     from ..report.explanation import explain as sentences
 
     made = Problem.load(problem_file)
-    told = sentences(made, load_schedule(made, schedule_file))
+    chosen = load_schedule(made, schedule_file)
+    if chosen.certificate and chosen.certificate.requests:
+        raise InputError(
+            f"{schedule_file}: the schedule is for warm runs (--resident); only bounds of cold ones are explained"
+        )
+    told = sentences(made, chosen)
     out.show(*(escape(line) for line in told))
     out.result({"lines": told})
 

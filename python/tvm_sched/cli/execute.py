@@ -23,7 +23,6 @@ from .inputs import (
     Model,
     Options,
     ReportFile,
-    Resident,
     SchedulerName,
     Seed,
     Streams,
@@ -38,6 +37,7 @@ from .inputs import (
 from .interrupt import interruptible
 from .models import ModelOptions, model_warnings, packages_for
 from .output import Output
+from .residency import ResidentParameters, resident_of
 from .shapes import ConstantValues, InputShapes, TokenShape
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
 
@@ -96,7 +96,7 @@ def compile_model(
     launch_order: LaunchOrder = None,
     variants: Variants = True,
     graph: Graph = None,
-    resident: Resident = None,
+    resident: ResidentParameters = None,
     instances: Instances = None,
     threads: Threads = None,
     processor: Annotated[
@@ -143,7 +143,7 @@ def compile_model(
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
-        launch_order=launch_order, variants=variants, graph=graph, resident=resident, instances=instances,
+        launch_order=launch_order, variants=variants, graph=graph, resident=resident_of(resident), instances=instances,
         processor=processor, precision=precision, threads=threads,
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
@@ -262,7 +262,7 @@ def run(
         bool, typer.Option("--times-only", help="Emulated devices: compute no values, so that there are no outputs.")
     ] = False,
     graph: Graph = None,
-    resident: Resident = None,
+    resident: ResidentParameters = None,
     instances: Instances = None,
     emulation_scale: Annotated[
         float | None,
@@ -298,7 +298,7 @@ def run(
     if graph and any(plan["backend"] != "cuda" for plan in module.plans()):
         raise InputError(f"--graph is for the backend cuda, and {artifact} is compiled for another: leave it out")
     module.configure(times_only=times_only, emulation_scale=emulation_scale)
-    module.configure(graph=graph, resident=resident, instances=instances)
+    module.configure(graph=graph, resident=resident_of(resident), instances=instances)
     replays = module.info().get("run", {}).get("graph", False) if graph is None else graph
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:

@@ -97,12 +97,6 @@ Variants = Annotated[
 Graph = Annotated[
     bool | None, typer.Option("--graph/--no-graph", help="GPUs: capture a run as a CUDA graph and replay it.")
 ]
-Resident = Annotated[
-    float | None,
-    typer.Option(
-        "--resident", metavar="PART", help="Part of the parameters, 0 to 1, that remains on devices between runs."
-    ),
-]
 Instances = Annotated[
     int | None,
     typer.Option("--instances", metavar="N", help="Runs that may proceed at once, each with memory of its own."),

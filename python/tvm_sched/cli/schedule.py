@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,11 +38,13 @@ from .inputs import (
 from .interrupt import interruptible, stoppable
 from .models import ModelOptions, load_problem
 from .output import BAD_INPUT, Output
+from .residency import ResidentParameters, ResidentRequests, requests_for, requests_from, resident_of
+from .several import Alone, describe_models
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
     from ..problem import Problem
-    from ..schedule import Schedule, Timeline
+    from ..schedule import Request, Schedule, Timeline
 
 JSON, HTML = (".json",), (".html", ".htm")
 
@@ -99,6 +103,8 @@ def schedule(
     streams: Streams = None,
     launch_order: LaunchOrder = None,
     variants: Variants = True,
+    resident: ResidentRequests = None,
+    alone: Alone = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -109,43 +115,83 @@ def schedule(
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
     wanted = {"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}
     check_outputs({**wanted, "--evidence": (evidence, JSON)}, sources)
+    if evidence and resident:
+        raise InputError("--evidence with --resident: evidence is of bounds of cold runs; leave one of the two out")
     options = scheduler_options(out, scheduler, option, time_limit, seed)
     made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
     from ..schedule import resolved, with_choice
     from ..streams import choose_launch_order, choose_streams
 
-    solved = solve_aloud(out, made, scheduler, options)
+    solved = solve_aloud(out, made, scheduler, options, requests_from(made, resident))
     without, chosen = resolved(made, solved)  # streams know nothing of variants
     chosen = choose_launch_order(without, choose_streams(without, chosen, streams), launch_order)
-    chosen = with_choice(made, chosen, solved.choice) if made.variants else chosen
+    if made.variants:
+        chosen = _certified(made, with_choice(made, chosen, solved.choice), _requests(solved))
     if output:
         chosen.save(output)
         out.wrote(output, "schedule")
     if evidence:
         store_evidence(out, made, chosen, evidence)
-    _show_schedule(out, made, chosen, report, trace, {"schedule": output, "evidence": evidence})
+    own = {key: value for key, value in options.items() if key != "weights"}
+    models = partial(describe_models, out, made, chosen, _requests(chosen), own, alone)
+    _show_schedule(out, made, chosen, models, report, trace, {"schedule": output, "evidence": evidence})
 
 
-def solve_aloud(out: Output, made: Problem, scheduler: str, options: dict[str, Any]) -> Schedule:
+def _requests(schedule: Schedule) -> tuple[Request, ...]:
+    return schedule.certificate.requests if schedule.certificate else ()
+
+
+def solve_aloud(
+    out: Output,
+    made: Problem,
+    scheduler: str,
+    options: dict[str, Any],
+    requests: tuple[Request, ...] | None = None,
+) -> Schedule:
     """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
     from ..schedulers import get, solve
 
     with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-        return solve(made, scheduler, options, progress=step)
+        return solve(made, scheduler, options, progress=step, requests=requests)
 
 
 def _show_schedule(
-    out: Output, made: Problem, chosen: Schedule, report: Path | None, trace: Path | None, files: dict[str, Path | None]
+    out: Output,
+    made: Problem,
+    chosen: Schedule,
+    models: Callable[[], dict[str, Any]],
+    report: Path | None,
+    trace: Path | None,
+    files: dict[str, Path | None],
 ) -> None:
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
 
-    predicted = simulate(made, chosen)
+    predicted = [simulate(made, chosen, kind) for kind in _kinds(chosen)]
     say_choice(out, made, chosen)
-    write_views(out, made, chosen, [predicted], report, trace)
-    out.show(certificate_table(chosen), lanes_table(made.topology, predicted))
+    _say_decided(out, chosen)
+    write_views(out, made, chosen, predicted, report, trace)
+    out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
     files = {**files, "report": report, "trace": trace}
-    out.result({**describe(made, chosen, predicted), "files": {k: str(v) for k, v in files.items() if v}})
+    said = {**describe(made, chosen, predicted[0]), **models()}
+    out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
+
+
+def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
+    """What is resident in the runs that a schedule is for; nothing in a cold one."""
+    return [request.resident for request in _requests(schedule)] or [()]
+
+
+def _say_decided(out: Output, chosen: Schedule) -> None:
+    """Say whether a method's program decided, where it tells, and what stands in place of what the method found."""
+    notes = chosen.notes
+    if "instead" in notes:
+        out.say(f"the schedule is not that of {chosen.scheduler}: {notes['instead']}")
+    elif "submodels" in notes:
+        out.say(
+            f"the solver improved {notes['decided_by_solver']} of {len(notes['submodels'])} submodels, and proved "
+            f"{notes['proved']}; what decided each is in --json"
+        )
 
 
 def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
@@ -190,12 +236,22 @@ def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, 
         "scheduler": chosen.scheduler,
         "options": chosen.options,
         "choice": chosen.choice or chosen.notes.get("choice", {}),
-        "latency_ns": predicted.latency_ns,
+        "latency_ns": certificate.latency_ns if certificate else predicted.latency_ns,
+        "requests": [
+            {
+                "resident": list(r.resident),
+                "weight": r.weight,
+                "latency_ns": r.latency_ns,
+                "lower_bound_ns": r.lower_bound_ns,
+            }
+            for r in (certificate.requests if certificate else ())
+        ],
         "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
         "gap": certificate.gap if certificate else None,
         "bound": certificate.bound if certificate else None,
         "status": certificate.status if certificate else None,
         "seconds": chosen.seconds,
+        "notes": chosen.notes,
         "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
     }
 
@@ -220,8 +276,12 @@ def simulate(
         ),
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
+    resident: ResidentRequests = None,
 ) -> None:
-    """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency."""
+    """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency.
+
+    Without --resident it is priced for the runs that it was made for.
+    """
     if samples < 0 or seed < 0:
         raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
     outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
@@ -235,16 +295,18 @@ def simulate(
     made = Problem.load(problem_file)
     chosen = load_schedule(made, schedule_file)
     verify(made, chosen)
-    predicted = price(made, chosen)
-    chosen = _certified(made, chosen)
+    chosen = _certified(made, chosen, requests_for(made, chosen, resident))
+    verify(made, chosen)  # in the runs that are asked for, too
+    runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
+    predicted = runs[0]
     say_choice(out, made, chosen)
     without, inner = resolved(made, chosen)  # timelines are of what was chosen
     real = [load_timeline(without, path) for path in measured or ()]
     if timeline:
         predicted.save(timeline)
         out.wrote(timeline, "timeline")
-    write_views(out, made, chosen, [predicted, *real], report, trace)
-    out.show(certificate_table(chosen, real), lanes_table(made.topology, predicted))
+    write_views(out, made, chosen, [*runs, *real], report, trace)
+    out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
     uncertainty = _show_uncertainty(out, without, inner, samples, seed) if samples else {}
     _show_useful(out, without, inner)
     files = {"timeline": timeline, "trace": trace, "report": report}
@@ -291,13 +353,13 @@ def _show_useful(out: Output, made: Problem, chosen: Schedule) -> None:
         out.show(table(head, rows, text_columns=1))
 
 
-def _certified(made: Problem, chosen: Schedule) -> Schedule:
+def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:
     """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
     import msgspec
 
     from ..schedulers.registry import certificate
 
-    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen))
+    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, requests))
 
 
 def verify(
@@ -305,17 +367,18 @@ def verify(
     problem_file: ProblemFile,
     schedule_file: ScheduleFile,
     contiguous: Annotated[bool, typer.Option("--contiguous", help="Ask for contiguous submodels, too.")] = False,
-    resident: Annotated[
-        float, typer.Option(help="Judge the memory of warm runs, too, in which this part of the parameters remains.")
-    ] = 0.0,
+    resident: ResidentParameters = None,
 ) -> None:
-    """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one."""
+    """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one.
+
+    With --resident the memory of such warm runs is judged, too.
+    """
     from ..problem import Problem
     from ..schedule import Schedule
     from ..schedule.verifier import violations
 
     made = Problem.load(problem_file)
-    found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident)
+    found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)
     for violation in found:
         out.show(escape(violation.message))
     if not found:

@@ -5,7 +5,7 @@ from .costs import FORBIDDEN, Costs, Uncertainty
 from .cpu import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
 from .graph import GraphIndex, Operator, OpGraph, Tensor
-from .merge import merge_graphs, merge_problems
+from .merge import merge_graphs, merge_problems, problems_of_models
 from .problem import Problem, problem_of
 from .topology import HOST, Bus, Device, Link, Route, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
@@ -43,6 +43,7 @@ __all__ = [
     "parse_topology",
     "preset_names",
     "problem_of",
+    "problems_of_models",
     "read_topology",
     "write_topology",
 ]

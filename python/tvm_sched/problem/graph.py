@@ -103,7 +103,8 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     """A directed acyclic graph of operators.
 
     Operators may stand in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and
-    parameters passed through.
+    parameters passed through. ``models`` names those of which the graph is made (`merge_graphs`): the operators of each have
+    its name and a slash before their own; none: one model.
 
     Raises
     ------
@@ -115,6 +116,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     operators: tuple[Operator, ...]
     tensors: tuple[Tensor, ...]
     outputs: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _unique("operator", [operator.name for operator in self.operators])
@@ -143,7 +145,26 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         for name in self.outputs:
             if name not in known:
                 raise GraphError(f"output {name!r} is not a tensor of the graph")
+        _unique("model", list(self.models))
+        _ = self.operators_of_models  # finds those of no model
         _ = self.index.order  # finds cycles
+
+    @cached_property
+    def operators_of_models(self) -> list[list[int]]:
+        """Positions of the operators of each of ``models``; of all, where the graph is one model."""
+        if not self.models:
+            return [list(range(len(self.operators)))]
+        found: dict[str, list[int]] = {model: [] for model in self.models}
+        for o, operator in enumerate(self.operators):
+            mine = self.model_of(operator.name)
+            if mine not in found:
+                raise GraphError(f"operator {operator.name!r} is of none of the models {', '.join(self.models)}")
+            found[mine].append(o)
+        return list(found.values())
+
+    def model_of(self, name: str) -> str:
+        """The one of ``models`` whose operator or tensor this is, by its name; empty: none."""
+        return max((model for model in self.models if name.startswith(f"{model}/")), key=len, default="")
 
     @cached_property
     def index(self) -> GraphIndex:

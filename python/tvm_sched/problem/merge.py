@@ -35,6 +35,7 @@ def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
         tuple(operator for graph in renamed for operator in graph.operators),
         tuple(tensor for graph in renamed for tensor in graph.tensors),
         tuple(output for graph in renamed for output in graph.outputs),
+        tuple(model for graph in renamed for model in graph.models or (graph.name,)),
     )
 
 
@@ -67,6 +68,29 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
     return Problem(merge_graphs([problem.graph for problem in problems]), first.topology, costs, variants)
 
 
+def problems_of_models(problem: Problem) -> list[Problem]:
+    """The problem of each of the graph's models, alone on the machine; the problem itself where it is one model.
+
+    Names stay those of the merged graph.
+    """
+    graph, known = problem.graph, problem.variants
+    if not graph.models:
+        return [problem]
+    found: list[Problem] = []
+    for name, members in zip(graph.models, graph.operators_of_models, strict=True):
+        operators = tuple(graph.operators[o] for o in members)
+        own = {operator.name for operator in operators}
+        tensors = tuple(tensor for tensor in graph.tensors if graph.model_of(tensor.name) == name)
+        outputs = tuple(output for output in graph.outputs if graph.model_of(output) == name)
+        variants = known.of_groups([group.operators[0] in own for group in known.groups]) if known else None
+        part = Problem(
+            OpGraph(name, operators, tensors, outputs), problem.topology, problem.costs.rows(members), variants
+        )
+        there = {tensor.name for tensor in (*tensors, *part.own_tensors)}
+        found.append(part.with_resident(problem.resident & there))
+    return found
+
+
 def _unique(names: list[str]) -> list[str]:
     """Names, numbered where they come again; a number that another has already is passed over."""
     taken, seen, result = set(names), Counter[str](), []
@@ -83,7 +107,8 @@ def _unique(names: list[str]) -> list[str]:
 
 def _prefixed(graph: OpGraph, name: str) -> OpGraph:
     operators, tensors = _prefixed_operators(graph.operators, name), _prefixed_tensors(graph.tensors, name)
-    return OpGraph(name, operators, tensors, _prefixed_names(graph.outputs, name))
+    outputs, models = _prefixed_names(graph.outputs, name), _prefixed_names(graph.models, name)
+    return OpGraph(name, operators, tensors, outputs, models)
 
 
 def _prefixed_group(group: Group, name: str) -> Group:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,14 @@ from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
-from .graph import OpGraph
+from .graph import OpGraph, Tensor
 from .topology import HOST, Route, Topology
 from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 3
+FORMAT, VERSION = "tvm_sched.problem", 4
+
+MOST_WARM = 16
+"""Sets of resident parameters of which a problem remembers the warm problem."""
 
 
 class Problem:
@@ -33,6 +36,11 @@ class Problem:
     variants : Variants, optional
         Groups of operators that can be computed in other ways than the graph's. What looks at ``graph`` alone schedules the
         graph's own ways; a schedule that chooses others names them (`Schedule.choice`), and is one of `resolve`'s problem.
+
+    Attributes
+    ----------
+    resident : frozenset of str
+        Parameters that are on the devices when a run begins, wherever a schedule brings them; see `with_resident`.
 
     Raises
     ------
@@ -55,10 +63,58 @@ class Problem:
             self._check_operator(o, operator.name)
         self._check_total()
         self.variants = variants if variants is not None and variants.groups else None
-        self._resolved: tuple[dict[str, str], Problem] | None = None  # the last choice
+        self._know_nothing()
         if self.variants is not None:
             self.variants.check(graph, costs)
             Problem(all_ways(graph, self.variants.groups), topology, concatenate_costs([costs, self.variants.costs]))
+
+    def _know_nothing(self) -> None:
+        self.resident: frozenset[str] = frozenset()
+        self._cold: Problem | None = None
+        self._resolved: tuple[dict[str, str], Problem] | None = None  # the last choice
+        self._warm: dict[frozenset[str], Problem] = {}  # the last sets of parameters
+
+    @property
+    def cold(self) -> Problem:
+        """The problem in which no parameter is resident."""
+        return self if self._cold is None else self._cold
+
+    def with_resident(self, names: Iterable[str]) -> Problem:
+        """The problem of a warm run, to which these parameters remain from the run before (``docs/model.md``).
+
+        A resident parameter lies on each device to which a schedule brings it: its loads and copies take no time and no
+        channel; only memory counts, as ever, and what is evicted is brought anew. Nothing else differs, so that a schedule
+        of it is one of this problem: the digest is the same, and files hold the problem without it.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Of parameters of the graph, or of an alternative.
+
+        Raises
+        ------
+        InputError
+            A name is no parameter's.
+        """
+        cold, resident = self.cold, frozenset(names)
+        if not resident:
+            return cold
+        if resident not in cold._warm:
+            known = {tensor.name for tensor in (*self.graph.tensors, *self.own_tensors) if tensor.kind == "parameter"}
+            if unknown := sorted(resident - known):
+                raise InputError(f"resident names {unknown}; a list of the graph's parameters is allowed")
+            if len(cold._warm) == MOST_WARM:
+                del cold._warm[next(iter(cold._warm))]
+            warm = Problem._unchecked(cold.graph, cold.topology, cold.costs)
+            warm.variants, warm.resident, warm._cold = cold.variants, resident, cold
+            cold._warm[resident] = warm
+        return cold._warm[resident]
+
+    @property
+    def own_tensors(self) -> list[Tensor]:
+        """Tensors of alternatives alone."""
+        groups = self.variants.groups if self.variants else ()
+        return [tensor for group in groups for each in group.alternatives for tensor in each.tensors]
 
     def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
         """The problem without variants in which each group is computed as it is chosen.
@@ -79,15 +135,21 @@ class Problem:
                 raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
             return self
         if self._resolved is None or self._resolved[0] != wanted:
-            graph, costs = self.variants.choose(self.graph, self.costs, wanted)
-            self._resolved = wanted, Problem._unchecked(graph, self.topology, costs)  # checked when this was made
+            if self._cold is None:
+                graph, costs = self.variants.choose(self.graph, self.costs, wanted)
+                chosen = Problem._unchecked(graph, self.topology, costs)  # checked when this was made
+            else:
+                chosen = self._cold.resolve(wanted)
+                chosen = chosen.with_resident(self.resident & chosen.graph.index.tensor_id.keys())
+            self._resolved = wanted, chosen
         return self._resolved[1]
 
     @staticmethod
     def _unchecked(graph: OpGraph, topology: Topology, costs: Costs) -> Problem:
         problem = Problem.__new__(Problem)
         problem.graph, problem.topology, problem.costs = graph, topology, costs
-        problem.variants, problem._resolved = None, None
+        problem.variants = None
+        problem._know_nothing()
         return problem
 
     def _check_total(self) -> None:
@@ -155,6 +217,10 @@ class Problem:
         """Whether device ``d`` shares host memory, so that inputs and parameters are there from the start."""
         return self.topology.devices[d].shares_host_memory
 
+    def is_resident(self, t: int) -> bool:
+        """Whether tensor ``t`` need not be brought to a device (`with_resident`)."""
+        return bool(self.resident) and self.graph.tensors[t].name in self.resident
+
     def host_bytes(self, o: int) -> int:
         """Bytes that operator ``o`` reads of graph inputs and parameters; of a table, those of the rows that it takes."""
         return sum(self.graph.index.host_bytes[o])
@@ -176,19 +242,20 @@ class Problem:
         return result
 
     def load_ns(self, t: int, d: int) -> int:
-        """Time of loading host tensor ``t`` into device ``d``; 0 where the device shares host memory."""
+        """Time of loading host tensor ``t`` into device ``d``; 0 where that shares host memory, or ``t`` is resident."""
         route = self.topology.route(HOST, d)
-        return 0 if route is None else route.nanoseconds(self.graph.index.size[t])
+        return 0 if route is None or self.is_resident(t) else route.nanoseconds(self.graph.index.size[t])
 
     def copy_ns(self, t: int, source: int, target: int) -> int:
-        """Time of a peer copy of tensor ``t``.
+        """Time of a peer copy of tensor ``t``; 0 where it is resident.
 
         Raises
         ------
         ProblemError
             Nothing joins the two devices.
         """
-        return self.route(source, target).nanoseconds(self.graph.index.size[t])
+        route = self.route(source, target)
+        return 0 if self.is_resident(t) else route.nanoseconds(self.graph.index.size[t])
 
     def route(self, source: int, target: int) -> Route:
         """`Topology.route` that must exist."""
@@ -217,7 +284,10 @@ class Problem:
         newer = self.costs.uncertainty or any(operator.read_bytes for operator in self.graph.operators)
         if self.variants is not None:
             body["variants"] = self.variants.to_builtins()
-        version = VERSION if self.variants else 2 if newer else 1  # older programs read what they understand
+        if not self.graph.models:
+            del body["graph"]["models"]
+        # Older programs read what they understand.
+        version = VERSION if self.graph.models else 3 if self.variants else 2 if newer else 1
         return encode_document(body, FORMAT, version)
 
     @staticmethod
@@ -240,7 +310,8 @@ class Problem:
         return Problem.from_json(read_bytes(path), os.fspath(path))
 
     def __repr__(self) -> str:
-        return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"
+        warm = f", {len(self.resident)} parameters resident" if self.resident else ""
+        return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r}{warm})"
 
 
 class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):

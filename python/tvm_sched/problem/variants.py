@@ -103,6 +103,16 @@ class Variants:
                 groups.append(msgspec.structs.replace(group, alternatives=tuple(kept)))
         return Variants(groups, self.costs.rows(rows))
 
+    def of_groups(self, kept: Sequence[bool]) -> Variants:
+        """Those of some groups, a value for each."""
+        rows: list[int] = []
+        end = 0
+        for group, keep in zip(self.groups, kept, strict=True):
+            begin, end = end, end + sum(len(alternative.operators) for alternative in group.alternatives)
+            rows += range(begin, end) if keep else ()
+        groups = [group for group, keep in zip(self.groups, kept, strict=True) if keep]
+        return Variants(groups, self.costs.rows(rows))
+
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""
         return {"groups": msgspec.to_builtins(self.groups), "costs": self.costs.to_builtins()}
@@ -184,7 +194,7 @@ def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, s
     used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(graph.outputs)
     gone = {n for o in graph.operators if o.name in replaced for n in (*o.inputs, *o.outputs)} - used
     kept = tuple(tensor for tensor in graph.tensors if tensor.name not in gone or tensor.kind == "input")
-    return OpGraph(graph.name, tuple(operators), (*kept, *tensors), graph.outputs), rows
+    return OpGraph(graph.name, tuple(operators), (*kept, *tensors), graph.outputs, graph.models), rows
 
 
 def _ways(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
@@ -218,7 +228,7 @@ def all_ways(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
                 outputs = tuple(made.get(n, n) for n in operator.outputs)
                 parts = operator.read_bytes and {made.get(n, n): size for n, size in operator.read_bytes.items()}
                 operators.append(msgspec.structs.replace(operator, inputs=inputs, outputs=outputs, read_bytes=parts))
-    return OpGraph(graph.name, tuple(operators), tuple(tensors), graph.outputs)
+    return OpGraph(graph.name, tuple(operators), tuple(tensors), graph.outputs, graph.models)
 
 
 def _check_convex(graph: OpGraph, group_of: Mapping[str, str]) -> None:

@@ -36,6 +36,11 @@ def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> 
         rows.append(("lower bound", f"{format_ns(certificate.lower_bound_ns)} ({certificate.bound})"))
         rows.append(("gap", format_percent(certificate.gap)))
         rows.append(("status", certificate.status))
+        rows += [
+            (f"request {k}, weight {r.weight:g}: {len(r.resident)} parameters resident",
+             f"{format_ns(r.latency_ns)} (bound {format_ns(r.lower_bound_ns)})")
+            for k, r in enumerate(certificate.requests, 1)
+        ]  # fmt: skip
     rows += [(f"{timeline.source} latency", format_ns(timeline.latency_ns)) for timeline in measured]
     rows.append(("found in", format_time(schedule.seconds)))
     made = table(("", ""), rows)

@@ -1,10 +1,11 @@
 """What an executor is told, and what is known of it: schedules, their verifier, simulator, bounds and timelines."""
 
 from .indexed import ScheduleIndex, Times
-from .residency import Resident, moved_parameters, resident_parameters
-from .resolve import resolved, with_choice
+from .models import ModelLatency, model_latencies
+from .residency import Requests, Resident, moved_parameters, requests_of, resident_parameters
+from .resolve import in_requests, priced, resolved, with_choice
 from .rules import RULES, Violation
-from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Schedule, Transfer
+from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Request, Schedule, Transfer
 from .simulator import memory_profile, simulate
 from .timeline import Event, Timeline
 from .verifier import verify, violations
@@ -15,7 +16,10 @@ __all__ = [
     "RULES",
     "Certificate",
     "Event",
+    "ModelLatency",
     "Placement",
+    "Request",
+    "Requests",
     "Resident",
     "Schedule",
     "ScheduleIndex",
@@ -23,8 +27,12 @@ __all__ = [
     "Times",
     "Transfer",
     "Violation",
+    "in_requests",
     "memory_profile",
+    "model_latencies",
     "moved_parameters",
+    "priced",
+    "requests_of",
     "resident_parameters",
     "resolved",
     "simulate",

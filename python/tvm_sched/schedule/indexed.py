@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.int64]
 
 _KINDS = {"load": 0, "copy": 1, "host_read": 2}
-_RESIDENT = 3
-"""The simulator's kind of a transfer that need not be done."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,10 @@ class ScheduleIndex:
         if schedule.choice:
             raise ScheduleError("the schedule chooses among variants; resolve problem and schedule first (`resolved`)")
         known = schedule.__dict__.get("index")
-        if known is None or known.problem is not problem:
+        if known is None or known.problem.cold is not problem.cold:
             known = schedule.__dict__["index"] = _encode(problem, schedule)
+        if known.problem is not problem:
+            known = schedule.__dict__["index"] = known.when_warm(problem.resident)
         return known
 
     @staticmethod
@@ -181,6 +181,13 @@ class ScheduleIndex:
         latency = self._asked(lambda: self.native.simulate(times, peak))
         return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
 
+    @cached_property
+    def peak_memory(self) -> Array:
+        """Most bytes that each device holds at once, in this run and in the cold one that comes before a warm one."""
+        if not self.problem.resident:
+            return self.times.peak_memory
+        return np.maximum(self.times.peak_memory, self.when_warm(()).times.peak_memory)
+
     def violations(self, limit: int) -> list[Violation]:
         """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
         rows = self._asked(lambda: self.native.violations(limit))
@@ -199,11 +206,8 @@ class ScheduleIndex:
         return _list(_array(self.native.threads()))
 
     def when_warm(self, names: Collection[str]) -> ScheduleIndex:
-        """The schedule in which the transfers of some parameters need not be done."""
-        tensors = [self.problem.graph.index.tensor_id[name] for name in names]
-        transfers = self.transfers.copy()
-        transfers[0, (transfers[0] != self.HOST_READ) & np.isin(transfers[1], tensors)] = _RESIDENT
-        return ScheduleIndex(self.problem, self.placements, transfers)
+        """The schedule in a run in which these parameters are resident (`Problem.with_resident`); none: in a cold run."""
+        return ScheduleIndex(self.problem.with_resident(names), self.placements, self.transfers)
 
     def with_evicted(self, evicted: Collection[tuple[int, int]]) -> ScheduleIndex:
         """The schedule in which these tensors, too, leave these devices after their last readers."""

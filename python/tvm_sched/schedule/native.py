@@ -193,8 +193,13 @@ class NativeProblem(tvm_ffi.Object):
             ``choices``: rows of direct, then 0 or 1 for each device; ``choice``: the row of each operator.
             """
 
-        def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> NativeLocalSearch:
-            """A local search from a sequence until a latency of ``goal`` nanoseconds."""
+        def improve(
+            self, start: Array, memory_scale: float, seed: int, goal: int, others: Sequence[Any]
+        ) -> NativeLocalSearch:
+            """A local search from a sequence until a latency of ``goal`` nanoseconds.
+
+            ``others``: problems of other runs, each followed by its share in the mean latency that counts then.
+            """
 
         def partial_schedule(self, memory_scale: float) -> NativePartialSchedule:
             """A schedule without events; ``memory_scale`` is the share of each device's memory that may be used."""
@@ -212,7 +217,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "inputs": inputs,
         "output_offsets": output_offsets,
         "outputs": outputs,
-        "tensors": _array([(size, t in stays) for t, size in enumerate(index.size)]),
+        "tensors": _array([(size, t in stays, problem.is_resident(t)) for t, size in enumerate(index.size)]),
         "devices": _array([(device.memory, device.shares_host_memory) for device in problem.topology.devices]),
         "operator_ns": _array(problem.costs.operator_ns),
         "direct_ns": _array(problem.costs.direct_ns),

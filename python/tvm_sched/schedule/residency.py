@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeAlias, cast
 
 from ..errors import InputError
 from ..problem import Problem
-from .schedule import Schedule
+from .resolve import resolved
+from .schedule import Request, Schedule
 
 Resident: TypeAlias = "float | Collection[str]"
-"""A part of the bytes of the parameters that a schedule moves, from 0 to 1, or names of parameters."""
+"""A part of the bytes of the parameters, from 0 to 1, or names of parameters."""
+
+Requests: TypeAlias = "Resident | Sequence[tuple[Resident, float]]"
+"""What is resident when a run begins; for requests of several kinds, that and the weight of each."""
 
 
 def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
@@ -26,27 +30,96 @@ def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
 
 
 def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident) -> frozenset[str]:
-    """Names of the parameters that are there.
+    """Names of the parameters that are there in a run of a schedule; a part is of the bytes that it moves.
 
     Raises
     ------
     InputError
         A part is not between 0 and 1, or a name is no parameter.
     """
-    tensors, tensor_id = problem.graph.tensors, problem.graph.index.tensor_id
     if not isinstance(resident, (int, float)):
-        unknown = [n for n in resident if n not in tensor_id or tensors[tensor_id[n]].kind != "parameter"]
-        if unknown or isinstance(resident, str):
-            raise InputError(f"resident names {unknown or resident!r}; a list of the graph's parameters is allowed")
-        return frozenset(resident) - {t.tensor for t in schedule.transfers if t.evict}
-    if not 0 <= resident <= 1:
-        raise InputError(f"resident is {resident}; a part from 0 to 1, or a list of parameters is allowed")
-    moved = moved_parameters(problem, schedule) if resident > 0 else []  # 0 leaves out empty ones, too
-    sizes = [tensors[tensor_id[name]].size for name in moved]
-    limit, taken, chosen = math.floor(resident * sum(sizes)), 0, []
-    for name, size in zip(moved, sizes, strict=True):
+        return _named(problem, resident) - {t.tensor for t in schedule.transfers if t.evict}
+    tensors, tensor_id = problem.graph.tensors, problem.graph.index.tensor_id
+    moved = moved_parameters(problem, schedule) if resident else []  # 0 leaves out empty ones, too
+    return frozenset(_part(((name, tensors[tensor_id[name]].size) for name in moved), resident))
+
+
+def in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Problem, Schedule]:
+    """What a schedule is about (`resolved`), in a run in which these parameters are resident.
+
+    Raises
+    ------
+    InputError
+        As `resident_parameters`.
+    ScheduleError
+        As `resolved`.
+    """
+    if not isinstance(resident, (int, float)):
+        problem = problem.with_resident(_named(problem, resident))
+        return resolved(problem, schedule)
+    problem, schedule = resolved(problem, schedule)
+    return problem.with_resident(resident_parameters(problem, schedule, resident)), schedule
+
+
+def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
+    """The requests that a schedule is to be made for, before there is one; none for cold runs alone.
+
+    A part is of the bytes of all parameters that operators read, in topological order, so that those which are needed first
+    are there. In a problem with variants it takes the parameters of an alternative with all of those that it is for.
+
+    Raises
+    ------
+    InputError
+        A part is not between 0 and 1, a name is no parameter, or weights are below 0 or all 0.
+    """
+    given = _weighted(resident)
+    weights = [weight for _, weight in given]
+    if not all(0 <= weight < math.inf for weight in weights) or (given and not sum(weights)):
+        raise InputError(f"the weights of requests are {weights}; numbers from 0 on are allowed, not all 0")
+    made = [Request(tuple(sorted(_names(problem, each))), float(weight)) for each, weight in given if weight]
+    return tuple(made) if any(request.resident for request in made) else ()
+
+
+def _weighted(resident: Requests) -> list[tuple[Resident, float]]:
+    """What is resident in requests of each kind, with its weight."""
+    pairs = [] if isinstance(resident, (int, float, str)) else [each for each in resident if isinstance(each, tuple)]
+    return (
+        pairs
+        if pairs and len(pairs) == len(cast("Collection[object]", resident))
+        else [(cast("Resident", resident), 1.0)]
+    )
+
+
+def _names(problem: Problem, resident: Resident) -> Iterable[str]:
+    """Names of the parameters that are resident, whatever the schedule."""
+    if not isinstance(resident, (int, float)):
+        return _named(problem, resident)
+    index, tensors = problem.graph.index, problem.graph.tensors
+    read = dict.fromkeys(t for o in index.order for t in index.inputs[o] if tensors[t].kind == "parameter")
+    chosen = set(_part(((tensors[t].name, index.size[t]) for t in read), resident))
+    for group in problem.variants.groups if problem.variants and resident else ():
+        needed = {t for name in group.operators for t in index.inputs[index.operator_id[name]]}
+        if all(tensors[t].name in chosen for t in needed if tensors[t].kind == "parameter"):
+            chosen |= {t.name for each in group.alternatives for t in each.tensors if t.kind == "parameter"}
+    return chosen
+
+
+def _named(problem: Problem, names: Collection[str]) -> frozenset[str]:
+    """Names of parameters, checked."""
+    if isinstance(names, str):
+        raise InputError(f"resident names {names!r}; a part from 0 to 1, or a list of parameters is allowed")
+    return problem.with_resident(names).resident
+
+
+def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:
+    """The first of the parameters, names and bytes, that are at most this part of all bytes."""
+    if not 0 <= part <= 1:
+        raise InputError(f"resident is {part}; a part from 0 to 1, or a list of parameters is allowed")
+    known = list(parameters)
+    limit, taken, chosen = math.floor(part * sum(size for _, size in known)), 0, []
+    for name, size in known if part else ():
         taken += size
         if taken > limit:
             break
         chosen.append(name)
-    return frozenset(chosen)
+    return chosen

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from ..errors import ProblemError, ScheduleError
 from ..problem import Problem
-from .schedule import Schedule
+from .indexed import ScheduleIndex
+from .schedule import Certificate, Request, Schedule, weighted_mean
 
 
 def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
@@ -25,7 +30,50 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     except ProblemError as error:
         raise ScheduleError(str(error)) from None
     digest = chosen.digest if schedule.problem == problem.digest else schedule.problem
-    return chosen, schedule.replace(problem=digest, choice={})
+    return chosen, schedule.replace(problem=digest, choice={}, certificate=_of_chosen(schedule.certificate, chosen))
+
+
+def _of_chosen(certificate: Certificate | None, chosen: Problem) -> Certificate | None:
+    """The certificate, whose requests name no parameters of ways that were not chosen."""
+    if certificate is None or not certificate.requests:
+        return certificate
+    there = chosen.graph.index.tensor_id.keys()
+    requests = tuple(
+        msgspec.structs.replace(r, resident=tuple(name for name in r.resident if name in there))
+        for r in certificate.requests
+    )
+    return msgspec.structs.replace(certificate, requests=requests)
+
+
+def in_requests(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> list[ScheduleIndex]:
+    """What was chosen, in a run of each request.
+
+    Raises
+    ------
+    InputError
+        A request names what is no parameter of the problem.
+    ScheduleError
+        As `resolved`.
+    """
+    runs = [resolved(problem.with_resident(request.resident), schedule) for request in requests]
+    return [ScheduleIndex.of(*run) for run in runs]
+
+
+def priced(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> tuple[int, tuple[Request, ...]]:
+    """The latency of a schedule in nanoseconds, the mean over the requests; and the requests with theirs.
+
+    Without requests it is that of a run of the problem as it is.
+
+    Raises
+    ------
+    InputError, ScheduleError
+        As `in_requests`; or the schedule breaks a rule.
+    """
+    if not requests:
+        return ScheduleIndex.of(*resolved(problem, schedule)).times.latency_ns, ()
+    latencies = [run.times.latency_ns for run in in_requests(problem, schedule, requests)]
+    each = [msgspec.structs.replace(r, latency_ns=ns) for r, ns in zip(requests, latencies, strict=True)]
+    return weighted_mean(requests, latencies), tuple(each)
 
 
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +14,7 @@ from ..anytime import Status
 from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 
-FORMAT, VERSION = "tvm_sched.schedule", 1
+FORMAT, VERSION = "tvm_sched.schedule", 2
 
 _MOST = (1 << 31) - 1
 """Largest number of a stream or stage."""
@@ -86,25 +89,51 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             raise ScheduleError("a host_read brings nothing to its device that could be evicted; evict is wrong")
 
 
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of run that a schedule is made for.
+
+    Parameters
+    ----------
+    resident : tuple of str
+        Parameters that are on the devices when the run begins (``docs/model.md``, "Cold and warm"); none: a cold run.
+    weight : float
+        How often there are such runs, by the weights of the other requests.
+    latency_ns, lower_bound_ns : int
+        In a certificate: as its own, of such a run alone.
+    """
+
+    resident: tuple[str, ...]
+    weight: float = 1.0
+    latency_ns: int = 0
+    lower_bound_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < math.inf:
+            raise ScheduleError(f"a request has weight {self.weight}; a number above 0 is allowed")
+
+
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is known of a schedule's quality.
 
     Parameters
     ----------
     latency_ns : int
-        Latency that the simulator gives it.
+        Latency that the simulator gives it: of a cold run, or the mean over the ``requests`` by their weights.
     lower_bound_ns : int
-        No feasible schedule of the problem has a lower latency.
+        No feasible schedule of the problem has a lower latency; the mean of the requests' bounds.
     bound : str
         Which argument gave the lower bound.
     status : {"optimal", "no better found", "time limit", "interrupted"}
         How the search for the schedule ended, see `tvm_sched.anytime.Status`.
+    requests : tuple of Request
+        The runs that latency and bound are of; none: cold runs alone.
     """
 
     latency_ns: int
     lower_bound_ns: int
     bound: str = ""
     status: Status = "no better found"
+    requests: tuple[Request, ...] = ()
 
     @staticmethod
     def unchecked(status: Status) -> Certificate:
@@ -125,6 +154,14 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def gap(self) -> float:
         """By how much the schedule can be longer than the best one, as a fraction of its latency."""
         return 0.0 if self.latency_ns == 0 else 1 - self.lower_bound_ns / self.latency_ns
+
+
+def weighted_mean(requests: Sequence[Request], times_ns: Sequence[int]) -> int:
+    """The mean of a time of each request by their weights, rounded down to nanoseconds."""
+    if len(times_ns) == 1:
+        return times_ns[0]
+    weights = [Fraction(request.weight) for request in requests]
+    return math.floor(sum(w * ns for w, ns in zip(weights, times_ns, strict=True)) / sum(weights))
 
 
 ENDED, INTERRUPTED = Certificate.unchecked("no better found"), Certificate.unchecked("interrupted")
@@ -174,7 +211,10 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         body = msgspec.to_builtins(self)
         if not self.choice:
             del body["choice"]
-        return encode_document(body, FORMAT, VERSION)
+        newer = self.certificate is not None and self.certificate.requests
+        if self.certificate is not None and not newer:
+            del body["certificate"]["requests"]
+        return encode_document(body, FORMAT, VERSION if newer else 1)  # older programs read what they understand
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "schedule") -> Schedule:

@@ -10,23 +10,24 @@ from ..errors import ScheduleError
 from ..problem import Problem
 from ._compiled import operator_bytes
 from .indexed import ScheduleIndex, Times
-from .residency import Resident, resident_parameters
+from .residency import Resident, in_run
 from .resolve import resolved
 from .schedule import Schedule
 from .timeline import Event, Timeline
 
 
 def simulate(
-    problem: Problem, schedule: Schedule, resident: Resident = 0.0, *, other_problem: bool = False
+    problem: Problem, schedule: Schedule, resident: Resident | None = None, *, other_problem: bool = False
 ) -> Timeline:
     """The timeline that a schedule has by ``docs/model.md``; of a problem with variants, it is that of what was chosen.
 
     Parameters
     ----------
     problem, schedule
-    resident : float or collection of str
+    resident : float or collection of str, optional
         Parameters that are on the devices when the run begins: a part of the bytes of those that the schedule moves,
-        or names. Their transfers take no time and are not in the timeline.
+        or names; by default those of the problem (`Problem.with_resident`). Their transfers take no time and are not in the
+        timeline.
     other_problem : bool
         Allow a schedule that was made for another problem, such as one of other latencies.
 
@@ -43,12 +44,14 @@ def simulate(
             f"the schedule was made for problem {schedule.problem!r}, and this is {problem.digest!r}; simulate(..., "
             "other_problem=True) prices it all the same"
         )
-    problem, schedule = resolved(problem, schedule)
-    index = ScheduleIndex.of(problem, schedule)
-    names = resident_parameters(problem, schedule, resident)
+    if resident is None:
+        problem, schedule = resolved(problem, schedule)
+    else:
+        problem, schedule = in_run(problem, schedule, resident)
+    full = timeline(problem, schedule, ScheduleIndex.of(problem, schedule).times)
+    names = problem.resident - {t.tensor for t in schedule.transfers if t.evict}
     if not names:
-        return timeline(problem, schedule, index.times)
-    full = timeline(problem, schedule, index.when_warm(names).times)
+        return full
     count = len(schedule.placements)
     moves = tuple(e for e in full.events[count:] if e.kind == "host_read" or e.name not in names)
     return msgspec.structs.replace(full, events=full.events[:count] + moves)

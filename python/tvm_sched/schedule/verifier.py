@@ -7,14 +7,14 @@ from itertools import islice
 
 import numpy as np
 
-from ..errors import ScheduleError
+from ..errors import InputError, ScheduleError
 from ..problem import Problem
 from .contiguity import contiguity_violations
 from .indexed import ScheduleIndex
-from .residency import Resident, resident_parameters
-from .resolve import resolved
+from .residency import Resident, in_run
+from .resolve import in_requests, resolved
 from .rules import RULES, Violation
-from .schedule import Schedule
+from .schedule import Schedule, weighted_mean
 
 __all__ = ["RULES", "Violation", "verify", "violations"]
 
@@ -29,7 +29,8 @@ def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False,
         this many: no path leaves one and comes back (SortingHat, equations 6 to 8, where a device has several).
     resident : float or collection of str
         Check too that the memory suffices for warm runs, in which these parameters remain on the devices (see
-        `simulate`). The certificate is that of a cold run.
+        `simulate`). It is checked in any case for cold runs, for the problem's own resident parameters and for the requests
+        of the certificate.
 
     Raises
     ------
@@ -64,13 +65,15 @@ def _find(
             "problem",
             f"rule 'problem': the schedule was made for problem {schedule.problem!r}, this is {problem.digest!r}",
         )
+    given = problem, schedule
     try:
-        problem, schedule = resolved(problem, schedule)
+        warm, schedule = resolved(problem, schedule)
+        problem = warm.cold
         index = ScheduleIndex.of(problem, schedule)
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")
         return
-    names = resident_parameters(problem, schedule, resident)
+    names = {warm.resident, in_run(*given, resident)[0].resident}
     broken = index.violations(limit)
     yield from broken
     yield from _evictions(problem, index)
@@ -78,9 +81,16 @@ def _find(
         yield from contiguity_violations(problem, schedule, index, int(contiguous))
     if not broken:
         yield from _memory(problem, index)
-        yield from _certificate(schedule, index.times.latency_ns)
-        if names:
-            yield from _memory(problem, index.when_warm(names), f" of a warm run with {len(names)} parameters there")
+        requests = schedule.certificate.requests if schedule.certificate else ()
+        try:
+            runs = in_requests(*given, requests)
+        except InputError as error:
+            yield Violation("certificate", f"rule 'certificate': {error}")
+            return
+        yield from _certificate(schedule, [run.times.latency_ns for run in runs], index.times.latency_ns)
+        names |= {run.problem.resident for run in runs}
+        for there in sorted(names - {frozenset()}, key=sorted):
+            yield from _memory(problem, index.when_warm(there), f" of a warm run with {len(there)} parameters there")
 
 
 def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
@@ -126,10 +136,18 @@ def _running(index: ScheduleIndex, device: int, moment: int) -> str:
     return ""
 
 
-def _certificate(schedule: Schedule, latency_ns: int) -> Iterator[Violation]:
+def _certificate(schedule: Schedule, latencies_ns: list[int], cold_ns: int) -> Iterator[Violation]:
+    """Of each request, and of a cold run, which counts where there is no request."""
     certificate = schedule.certificate
     if certificate is None:
         return
+    for k, (request, ns) in enumerate(zip(certificate.requests, latencies_ns, strict=True), 1):
+        if request.latency_ns != ns:
+            yield Violation(
+                "certificate",
+                f"rule 'certificate': it says {request.latency_ns} ns for request {k}, the simulation {ns} ns",
+            )
+    latency_ns = weighted_mean(certificate.requests, latencies_ns) if latencies_ns else cold_ns
     if certificate.latency_ns != latency_ns:
         yield Violation(
             "certificate",

@@ -7,12 +7,12 @@ from typing import Any
 
 from ..errors import InputError, TvmSchedError
 from ..problem import Problem
-from ..schedule import Schedule
+from ..schedule import Request, Schedule
 from ..worker_pool import distribute
 from .registry import solve
 
-Asked = tuple[Problem, str, Mapping[str, Any]]
-"""A problem, the name of a scheduler, its options."""
+Asked = tuple[Problem, str, Mapping[str, Any]] | tuple[Problem, str, Mapping[str, Any], Sequence[Request] | None]
+"""A problem, the name of a scheduler, its options, and perhaps the requests to schedule for (`solve`)."""
 
 
 def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
@@ -26,9 +26,11 @@ def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
     return distribute(_solve, asked)
 
 
-def _solve(problem: Problem, scheduler: str, options: Mapping[str, Any]) -> Schedule | TvmSchedError:
+def _solve(
+    problem: Problem, scheduler: str, options: Mapping[str, Any], requests: Sequence[Request] | None = None
+) -> Schedule | TvmSchedError:
     try:
-        return solve(problem, scheduler, options)
+        return solve(problem, scheduler, options, requests=requests)
     except InputError:
         raise
     except TvmSchedError as error:

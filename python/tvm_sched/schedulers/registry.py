@@ -8,15 +8,17 @@ from typing import Any
 import msgspec
 
 from ..certify import Found, Proof, certify, final_status
-from ..errors import InputError
+from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress
 from ..registry import Method, Methods
-from ..schedule import Certificate, Schedule, ScheduleIndex, resolved
+from ..schedule import Certificate, Request, Schedule, priced
 from ..schedule._compiled import compiled
 from ..schedule.bounds import lower_bound, provable
 from ..schedule.critical_path import critical_path
+from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify
+from .common.requests import serve
 from .common.submodels import use_submodels
 
 REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_path}
@@ -46,6 +48,7 @@ def solve(
     options: Mapping[str, Any] | msgspec.Struct | None = None,
     progress: Progress | None = None,
     submodels: Sequence[Sequence[str]] | None = None,
+    requests: Sequence[Request] | None = None,
 ) -> Schedule:
     """Schedule a problem, check the answer and add its certificate.
 
@@ -59,11 +62,16 @@ def solve(
     submodels : sequence of sequences of str, optional
         Operators of each submodel, in order, for schedulers that solve submodels; without it they split the graph at its
         dominators.
+    requests : sequence of Request, optional
+        The runs to schedule for, see `tvm_sched.schedule.requests_of`: the schedule is the best that is found for them, by
+        the mean of their latencies, and no worse than `single`'s; its certificate says for which it is. None: cold runs.
+        By default they are runs of the problem as it is, with what is resident there (`Problem.with_resident`).
 
     Raises
     ------
     InputError
-        No such scheduler or option, or ``submodels`` do not hold each operator once, after what it reads.
+        No such scheduler or option, ``submodels`` do not hold each operator once, after what it reads, or a request names
+        what is no parameter.
     InfeasibleError
         No schedule obeys the memory limits, as far as the scheduler can tell.
     SchedulerError
@@ -72,23 +80,48 @@ def solve(
     scheduler = get(name)
     compiled(problem)  # loads the library, and PyTorch with it where that is installed: seconds that are no method's
 
+    asked = _own_requests(problem) if requests is None else tuple(requests)
+
     def run(function: SchedulerFunction, chosen: msgspec.Struct) -> Schedule:
         with use_submodels(problem, submodels):
-            return function(problem, chosen)
+            if not asked:
+                return function(problem.cold, chosen)
+            part = chosen.part(len(asked)) if len(asked) > 1 and hasattr(chosen, "part") else chosen
+            try:
+                return serve(problem, asked, lambda warm: function(warm, part), _one_device)
+            except ScheduleError as error:
+                raise SchedulerError(f"the answer of scheduler {name!r} breaks a rule: {error}") from error
 
     def price(found: Found[Schedule]) -> Schedule:
         return found.answer.replace(
             scheduler=found.method,
             options=msgspec.to_builtins(found.options),
             seconds=found.seconds,
-            certificate=certificate(problem, found.answer),
+            certificate=certificate(problem, found.answer, asked),
         )
 
     return certify(scheduler, options, Schedule, run, price, lambda schedule: verify(problem, schedule), progress)
 
 
-def certificate(problem: Problem, schedule: Schedule) -> Certificate:
+def _own_requests(problem: Problem) -> tuple[Request, ...]:
+    """A run of the problem as it is; none where nothing is resident."""
+    return (Request(tuple(sorted(problem.resident))),) if problem.resident else ()
+
+
+def _one_device(problem: Problem) -> Schedule:
+    single = get("single")
+    return single.function(problem, single.read_options(None))
+
+
+def certificate(problem: Problem, schedule: Schedule, requests: Sequence[Request] | None = None) -> Certificate:
     """What is known of a schedule's quality, computed anew; only how its search ended is taken from its own certificate.
+
+    Parameters
+    ----------
+    problem : Problem
+    schedule : Schedule
+    requests : sequence of Request, optional
+        The runs that it is to speak of; by default those of its own certificate, without which those of the problem.
 
     Raises
     ------
@@ -97,7 +130,12 @@ def certificate(problem: Problem, schedule: Schedule) -> Certificate:
     SchedulerError
         A lower bound is above its latency, which would be a fault of ours.
     """
-    latency, bound = ScheduleIndex.of(*resolved(problem, schedule)).times.latency_ns, lower_bound(problem)
+    if requests is None:
+        requests = (schedule.certificate.requests if schedule.certificate else ()) or _own_requests(problem)
+    latency, each = priced(problem.cold, schedule, requests)
+    bounds = [lower_bound(problem.with_resident(request.resident)) for request in each] or [lower_bound(problem.cold)]
+    bound, name = weighted_mean(each, [b.ns for b in bounds]), ", ".join(dict.fromkeys(b.name for b in bounds))
+    each = tuple(msgspec.structs.replace(r, lower_bound_ns=b.ns) for r, b in zip(each, bounds, strict=False))
     claimed = schedule.certificate.status if schedule.certificate else ""
-    status = final_status(claimed, latency, Proof(bound.ns, bound.name, provable(bound.ns)))
-    return Certificate(latency, bound.ns, bound.name, status)
+    status = final_status(claimed, latency, Proof(bound, name, provable(bound)))
+    return Certificate(latency, bound, name, status, each)

@@ -48,12 +48,11 @@ def single(problem: Problem, options: SingleOptions) -> Schedule:
             refusals.append((FORBIDDEN, f"{name!r} cannot run every operator"))
             continue
         index = on_device(problem, d)
-        times = index.times
-        short = int(times.peak_memory[d]) - problem.topology.devices[d].memory
+        latency, short = index.times.latency_ns, int(index.peak_memory[d]) - problem.topology.devices[d].memory
         if short > 0:
             refusals.append((short, f"{name!r} is short of {short} bytes of memory"))
-        elif best is None or times.latency_ns < best[0]:
-            best = (times.latency_ns, d, index)
+        elif best is None or latency < best[0]:
+            best = (latency, d, index)
     if best is None:
         raise InfeasibleError(f"no single device can run the model: {min(refusals)[1]}")
     return best[2].to_schedule()

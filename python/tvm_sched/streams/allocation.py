@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..problem import Problem
-from ..schedule import Schedule, ScheduleIndex
+from ..schedule import Schedule, ScheduleIndex, priced
 from ..schedule._compiled import compiled
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront")
@@ -41,7 +41,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         raise InputError("the schedule has stages, and with them the streams of their operators; none can be allocated")
     if method == "best":
         found = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
-        return min(found, key=lambda s: (_latency(problem, s), count_synchronizations(problem, s)))
+        return min(found, key=lambda s: (latency_ns(problem, s), count_synchronizations(problem, s)))
     launches = launches_array(problem, schedule)
     compiled(problem).allocate_streams(ALLOCATORS.index(method), launches)
     placements = tuple(
@@ -56,8 +56,8 @@ def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
     certificate = schedule.certificate
     if certificate is None:
         return schedule
-    certificate = msgspec.structs.replace(certificate, latency_ns=_latency(problem, schedule))
-    return schedule.replace(certificate=certificate)
+    latency, requests = priced(problem, schedule, certificate.requests)
+    return schedule.replace(certificate=msgspec.structs.replace(certificate, latency_ns=latency, requests=requests))
 
 
 def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
@@ -83,5 +83,6 @@ def launches_array(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64
     return index.placements[[0, 1, 3]]
 
 
-def _latency(problem: Problem, schedule: Schedule) -> int:
-    return ScheduleIndex.of(problem, schedule).times.latency_ns
+def latency_ns(problem: Problem, schedule: Schedule) -> int:
+    """The latency of a schedule, in the runs that its certificate is for."""
+    return priced(problem, schedule, schedule.certificate.requests if schedule.certificate else ())[0]

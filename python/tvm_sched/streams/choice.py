@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from ..errors import InputError
 from ..problem import Problem
-from ..schedule import Schedule, ScheduleIndex
+from ..schedule import Schedule
 from ..schedule.verifier import verify, violations
-from .allocation import ALLOCATORS, allocate_streams
+from .allocation import ALLOCATORS, allocate_streams, latency_ns
 from .launch_order import LAUNCH_ORDERS, order_launches
 
 
@@ -76,17 +76,13 @@ def _fastest(
     problem: Problem, schedule: Schedule, change: Callable[[Problem, Schedule, str], Schedule], methods: Sequence[str]
 ) -> Schedule:
     """The schedule, or the fastest feasible one that a method makes of it if that is faster."""
-    best, least = schedule, _latency(problem, schedule)
+    best, least = schedule, latency_ns(problem, schedule)
     for method in methods:
         try:
             found = change(problem, schedule, method)
         except InputError:  # its launch order is not topological, which these methods need
             return schedule
-        latency = _latency(problem, found)
+        latency = latency_ns(problem, found)
         if latency < least and not violations(problem, found, limit=1):
             best, least = found, latency
     return best
-
-
-def _latency(problem: Problem, schedule: Schedule) -> int:
-    return ScheduleIndex.of(problem, schedule).times.latency_ns

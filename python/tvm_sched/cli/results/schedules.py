@@ -16,10 +16,21 @@ class Lane(Result, frozen=True):
     bytes: int
 
 
+class Requested(Result, frozen=True):
+    """A kind of run that a schedule is for: what is resident when it begins, and its weight."""
+
+    resident: list[str]
+    weight: float
+    latency_ns: int
+    lower_bound_ns: int
+
+
 class PricedSchedule(Result, frozen=True):
     """A schedule and its certificate; ``gap`` is how far the latency can be from the best one, as a part of it.
 
-    ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants.
+    ``choice`` names the groups of operators that are not computed as in the graph, where the problem has variants. Latency
+    and bound are of a cold run, or means over the ``requests`` by their weights; ``lanes`` are the first one's. ``notes`` is
+    what the scheduler says of it: `sortinghat`, what decided each submodel.
     """
 
     problem: str
@@ -29,11 +40,13 @@ class PricedSchedule(Result, frozen=True):
     options: dict[str, Any]
     choice: dict[str, str]
     latency_ns: int
+    requests: list[Requested]
     lower_bound_ns: int | None
     gap: float | None
     bound: str | None
     status: str | None
     seconds: float | None
+    notes: dict[str, Any]
     lanes: list[Lane]
 
 
@@ -99,10 +112,21 @@ class MadeProblem(Result, frozen=True):
     files: dict[str, str]
 
 
+class ModelEnd(Result, frozen=True):
+    """When one of several models ends, and how much slower that is than alone; null where that was not asked for."""
+
+    model: str
+    latency_ns: int
+    alone_ns: int | None
+    slowdown: float | None
+
+
 class Scheduled(PricedSchedule, frozen=True):
-    """``schedule``."""
+    """``schedule``; the last two of several models."""
 
     files: dict[str, str]
+    models: list[ModelEnd] | None = None
+    largest_slowdown: float | None = None
 
 
 class Useful(Result, frozen=True):

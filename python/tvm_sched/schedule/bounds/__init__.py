@@ -16,6 +16,7 @@ from ...problem import Problem
 from .bus import bus_bound
 from .device_work import device_work_bound
 from .relaxation import Relaxation
+from .residency import without_resident
 from .variants import without_variants
 
 MARGIN = 1e-9
@@ -46,7 +47,7 @@ def lower_bound(problem: Problem) -> Bound:
     """The best of all bounds; the second call for the same problem costs nothing.
 
     Of a problem with variants it holds for all choices: it is that of a problem that is no harder than any of them
-    (`tvm_sched.schedule.bounds.variants`).
+    (`tvm_sched.schedule.bounds.variants`). Where parameters are resident it is that of a problem without them.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def _in_turn(problem: Problem) -> Bound | None:
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     """Each bound, in order of `lower_bound`'s notes."""
     if isinstance(relaxation, Problem):
-        relaxed = without_variants(relaxation)
+        relaxed = without_variants(without_resident(relaxation))
         if not relaxed.graph.operators:
             return [Bound(0, "critical path")]
         relaxation = Relaxation(relaxed)

@@ -35,6 +35,7 @@ import numpy.typing as npt
 
 from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ...problem.costs import concatenate_costs
+from .residency import reading_none_of
 
 Array = npt.NDArray[np.int64]
 
@@ -62,7 +63,7 @@ def without_variants(problem: Problem) -> Problem:
             normal.append(problem.costs.operator_ns[o])
             direct.append(problem.costs.direct_ns[o])
     gone = {name for part in parts.values() for name in part.gone}
-    operators = [_reading_none_of(gone, operator) for operator in operators]
+    operators = [reading_none_of(gone, operator) for operator in operators]
     outputs = tuple(name for name in problem.graph.outputs if name not in gone)
     used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(outputs)
     kept = tuple(tensor for tensor in tensors.values() if tensor.name in used)
@@ -70,15 +71,7 @@ def without_variants(problem: Problem) -> Problem:
     shape = (len(operators), len(problem.topology.devices))
     costs = Costs(np.array(normal).reshape(shape), np.array(direct).reshape(shape), problem.costs.source)
     devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
-    return Problem(graph, msgspec.structs.replace(problem.topology, devices=devices), costs)
-
-
-def _reading_none_of(gone: set[str], operator: Operator) -> Operator:
-    if gone.isdisjoint(operator.inputs):
-        return operator
-    parts = operator.read_bytes and {name: size for name, size in operator.read_bytes.items() if name not in gone}
-    inputs = tuple(name for name in operator.inputs if name not in gone)
-    return msgspec.structs.replace(operator, inputs=inputs, read_bytes=parts)
+    return Problem._unchecked(graph, msgspec.structs.replace(problem.topology, devices=devices), costs)
 
 
 @dataclass

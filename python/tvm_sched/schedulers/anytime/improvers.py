@@ -48,7 +48,7 @@ class Annealing:
             return False
         seconds = budget.left
         budget.spend(seconds)
-        effort = Effort.of(state.problem, seconds, budget.deadline, state.seed, state.goal, self._stage)
+        effort = Effort.of(state.problem, seconds, budget.deadline, state.seed, state.run_goal, self._stage)
         with suppress(InfeasibleError):
             state.offer_index(fit(anneal_several(state.problem, starts, effort)))
         return True
@@ -121,7 +121,7 @@ class LocalSearch:
 
     @staticmethod
     def _search(state: ScheduleState, start: Start, seed: int) -> Improvement:
-        return state.searches.improve(start.sequence, start.memory_scale, seed, state.goal)
+        return state.searches.improve(start.sequence, start.memory_scale, seed, state.goal, state.other_runs)
 
     def _run(
         self, state: ScheduleState, budget: Budget, search: Improvement, start: Start, until: float

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import msgspec
 
 from ...anytime import Budget, Turn, budget_of, improve
 from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
-from ...schedule import INTERRUPTED, Certificate, Schedule, simulate, with_choice
+from ...schedule import INTERRUPTED, Certificate, Request, Schedule, priced, with_choice
 from ..common.native import nothing_contends
+from ..common.requests import mix_of
 from ..registry import SCHEDULERS, register
 from .improvers import Annealing, Blocks, LocalSearch
 from .rules import groups
@@ -62,6 +64,12 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, stage=1, seed=0)
         self.budget()
 
+    def part(self, count: int) -> AnytimeOptions:
+        """The options of one of several searches that share time and work."""
+        limit = TIME_LIMIT if self.time_limit is None and self.work is None else self.time_limit
+        changed = {"time_limit": limit, "work": self.work}
+        return msgspec.structs.replace(self, **{k: v / count for k, v in changed.items() if v is not None})
+
     def budget(self) -> Budget:
         """The budget, counted from now."""
         return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)
@@ -86,7 +94,7 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     """
     budget = options.budget()
     if problem.variants is None:
-        return _search(problem, options, budget)[0]
+        return _search(problem, options, budget, mix=mix_of(problem))[0]
     return _search_variants(problem, options, budget)
 
 
@@ -104,7 +112,7 @@ def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) 
             break
         part = budget.part(budget.left / max(len(choices) - k, 1))
         try:
-            schedule, done = _search(problem.resolve(choice), options, part, bound_of=problem)
+            schedule, done = _search(problem.resolve(choice), options, part, problem, mix_of(problem))
         except InfeasibleError as error:
             refusals.append(error)
             continue
@@ -114,18 +122,22 @@ def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) 
             break
     if not found:
         raise refusals[0]
-    best = min(found, key=lambda schedule: simulate(problem, schedule).latency_ns)
+    best = min(found, key=lambda schedule: priced(problem, schedule, mix_of(problem))[0])
     return best.replace(certificate=INTERRUPTED) if interrupted else best
 
 
 def _search(
-    problem: Problem, options: AnytimeOptions, budget: Budget, bound_of: Problem | None = None
+    problem: Problem,
+    options: AnytimeOptions,
+    budget: Budget,
+    bound_of: Problem | None = None,
+    mix: Sequence[Request] = (),
 ) -> tuple[Schedule, bool]:
     """The search on a problem without variants, and whether no other is of use: it is proved, or was interrupted.
 
-    ``bound_of`` is the problem whose bound holds, with more ways.
+    ``bound_of`` is the problem whose bound holds, with more ways; ``mix`` are the runs that count, see `ScheduleState`.
     """
-    state = ScheduleState(problem, options.seed)
+    state = ScheduleState(problem, options.seed, mix)
     status = improve(state, turns(problem, options, budget.work, bound_of), budget)
     schedule = state.answer().replace(certificate=Certificate.unchecked(status))
     return schedule, state.proved or status == "interrupted"

@@ -13,6 +13,7 @@ from ...problem import FORBIDDEN, Problem
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.bounds import lower_bound
+from ...schedule.schedule import weighted_mean
 from ..common.greedy import list_schedule, priorities
 from ..common.native import SCALES
 from ..common.partial import PartialSchedule
@@ -136,8 +137,9 @@ class LowerBound:
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """All of it."""
-        bound = lower_bound(self._bound_of or state.problem)
-        state.raise_bound(bound.ns, bound.name)
+        problem = self._bound_of or state.problem
+        bounds = [lower_bound(problem.with_resident(r.resident)) for r in state.mix] or [lower_bound(problem)]
+        state.raise_bound(weighted_mean(state.mix, [bound.ns for bound in bounds]), bounds[0].name)
         return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from ...anytime import Incumbent
 from ...errors import InfeasibleError
 from ...problem import Problem
-from ...schedule import Schedule, ScheduleIndex
-from ...schedule.bounds import provable
+from ...schedule import Request, Schedule, ScheduleIndex
+from ...schedule.bounds import lower_bound, provable
+from ...schedule.schedule import weighted_mean
 from ..common.events import MOVE, Array, sequence_of
 from ..common.native import shortfall
 from ..common.search import Searches
@@ -39,6 +41,8 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     ----------
     problem : Problem
     seed : int
+    mix : sequence of Request
+        Kinds of runs over which the mean latency counts; none: a run of the problem as it is.
 
     Attributes
     ----------
@@ -50,8 +54,11 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         Why the first method that found nothing did not.
     """
 
-    def __init__(self, problem: Problem, seed: int) -> None:
+    def __init__(self, problem: Problem, seed: int, mix: Sequence[Request] = ()) -> None:
         super().__init__()
+        self.mix = mix
+        known = problem.graph.index.tensor_id.keys()
+        self._runs = [problem.with_resident(known & request.resident) for request in mix]
         self.problem, self.seed, self.searches = problem, seed, Searches(problem)
         self.memory_scale = 1.0
         self.listed: Found | None = None
@@ -64,26 +71,46 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         """The latency that counts as proved."""
         return provable(int(self.bound))
 
+    @property
+    def run_goal(self) -> int:
+        """The latency of a run of the problem as it is that no schedule beats."""
+        return provable(lower_bound(self.problem).ns) if self.mix and self.bound else self.goal
+
+    @property
+    def other_runs(self) -> list[tuple[Problem, float]]:
+        """Problems of the other runs that count, and their shares."""
+        total = sum(request.weight for request in self.mix)
+        runs = zip(self._runs, self.mix, strict=True)
+        return [(run, request.weight / total) for run, request in runs if run is not self.problem]
+
+    def _priced(self, index: ScheduleIndex) -> tuple[int, tuple[int, str]]:
+        """The latency that counts; the shortfall (see `shortfall`) in the worst of the runs that count."""
+        if not self.mix:
+            return index.times.latency_ns, shortfall(index)
+        runs = [index.when_warm(run.resident) for run in self._runs]
+        return weighted_mean(self.mix, [run.times.latency_ns for run in runs]), max(map(shortfall, runs))
+
     def offer_sequence(self, sequence: Array, memory_scale: float) -> int | None:
         """Count a sequence; its latency, or None if it does not fit into memory and so does not count."""
         index = ScheduleIndex.of_sequence(self.problem, sequence)
-        short = shortfall(index)
+        latency, short = self._priced(index)
         if short[0] > 0:
             self._shortfalls.append(short)
             return None
-        self._pool.setdefault(sequence.tobytes(), Start(index.times.latency_ns, sequence, memory_scale))
+        self._pool.setdefault(sequence.tobytes(), Start(latency, sequence, memory_scale))
         if len(self._pool) > 2 * MOST_STARTS:
             self._pool = {start.sequence.tobytes(): start for start in self.starts()[:MOST_STARTS]}
-        self.offer(index, index.times.latency_ns)
-        return index.times.latency_ns
+        self.offer(index, latency)
+        return latency
 
     def offer_index(self, index: ScheduleIndex) -> int:
-        """Count a schedule that fits into memory; its latency.
+        """Count a schedule that fits into memory in a run of the problem as it is; its latency.
 
         One with neither stages nor evictions is a sequence, too, from which searches may start.
         """
-        latency = index.times.latency_ns
-        self.offer(index, latency)
+        latency, short = self._priced(index)
+        if short[0] <= 0:
+            self.offer(index, latency)
         if not index.evicted and not any(index.stage):
             self.offer_sequence(sequence_of(index), self.memory_scale)
         return latency

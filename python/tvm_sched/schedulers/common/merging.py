@@ -110,7 +110,8 @@ class ListedSchedule:
                     continue
                 found = Priced.of(state.to_index())
                 if found.fits:
-                    return found.index.to_schedule()
+                    notes = {"instead": "a list schedule: what the method found does not fit into memory"}
+                    return found.index.to_schedule(notes=notes)
                 self.refuse(found)
         if self.refused is None:
             raise refusal or InfeasibleError("no schedule was found")

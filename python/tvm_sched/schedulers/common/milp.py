@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import math
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -47,15 +49,30 @@ class Answer(NamedTuple):
 
     Attributes
     ----------
-    values : dict of variable to float
-    bound : float
-        No solution of the program has a lower objective.
-    optimal : bool
+    values : dict of variable to float, or None
+        Of the best solution; None where there is none within the limits.
+    objective : float or None
+        Of that solution.
+    bound : float or None
+        No solution of the program has a lower objective; None where nothing is known.
+    status : str
+        ``optimal``, ``limit`` (a solution that is not proved), ``no solution``, or what else the solver ended with.
+    seconds : float
     """
 
-    values: Mapping[Any, float]
-    bound: float
-    optimal: bool
+    values: Mapping[Any, float] | None
+    objective: float | None
+    bound: float | None
+    status: str
+    seconds: float
+
+    @property
+    def optimal(self) -> bool:
+        """Whether no solution is better."""
+        return self.status == "optimal"
+
+
+OptionsT = TypeVar("OptionsT", bound="ProgramOptions")
 
 
 class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,6 +96,9 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     solver : str
         ``highs``, ``scip`` or ``gurobi``.
     seed : int
+    weights : str
+        Of several models, with commas between: how soon each is to come to its end. With ``2,1`` the first one's submodels
+        come twice as fast as the second one's. Default: both come to their ends together.
     """
 
     q: int = 6
@@ -89,11 +109,25 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     total_time_limit: float = 3600.0
     solver: str = "highs"
     seed: int = 0
+    weights: str = ""
 
     def __post_init__(self) -> None:
         require_at_least(self, q=1, dominators=1, operators=1, node_limit=0, seed=0, time_limit=0, total_time_limit=0)
         if self.solver not in SOLVERS:
             raise InputError(f"solver is {self.solver!r}; {', '.join(SOLVERS)} are allowed")
+        _ = self.model_weights
+
+    @property
+    def model_weights(self) -> list[float]:
+        """The weights as numbers."""
+        try:
+            return [float(weight) for weight in self.weights.split(",")] if self.weights else []
+        except ValueError:
+            raise InputError(f"weights are {self.weights!r}; numbers with commas between are allowed") from None
+
+    def part(self: OptionsT, count: int) -> OptionsT:
+        """The options of one of several searches that share the time."""
+        return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
 
 def solver_type(name: str) -> mathopt.SolverType:
@@ -136,7 +170,7 @@ def contiguous(
 
 
 def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float]) -> Answer | None:
-    """The best solution found within the limits; None where none was found.
+    """The best solution found within the limits, and what is known of it; None where the solver failed by its own fault.
 
     Parameters
     ----------
@@ -162,11 +196,21 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
         relative_gap_tolerance=GAP,
     )
     hints = mathopt.ModelSolveParameters(solution_hints=[mathopt.SolutionHint(variable_values=dict(start))])
+    begin = time.monotonic()
     result = _in_thread(program, parameters, hints, effort.solver)
-    if result is None or not result.has_primal_feasible_solution():
+    if result is None:
         return None
-    optimal = result.termination.reason == mathopt.TerminationReason.OPTIMAL
-    return Answer(result.variable_values(), result.termination.objective_bounds.dual_bound, optimal)
+    reason, bound = result.termination.reason, result.termination.objective_bounds.dual_bound
+    known = {"FEASIBLE": "limit", "NO_SOLUTION_FOUND": "no solution"}
+    status = known.get(reason.name, reason.name.lower().replace("_", " "))
+    solved = result.has_primal_feasible_solution()
+    return Answer(
+        result.variable_values() if solved else None,
+        result.objective_value() if solved else None,
+        bound if math.isfinite(bound) else None,
+        status,
+        time.monotonic() - begin,
+    )
 
 
 def argmax(values: Sequence[float]) -> int:

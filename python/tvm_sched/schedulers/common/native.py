@@ -208,7 +208,7 @@ def _place(state: PartialSchedule, runs: Sequence[Run]) -> bool:
 def shortfalls(index: ScheduleIndex) -> list[int]:
     """Bytes by which each device's memory is too small; 0 or less where it suffices."""
     devices = index.problem.topology.devices
-    return [int(peak) - device.memory for peak, device in zip(index.times.peak_memory, devices, strict=True)]
+    return [int(peak) - device.memory for peak, device in zip(index.peak_memory, devices, strict=True)]
 
 
 def shortfall(index: ScheduleIndex) -> tuple[int, str]:

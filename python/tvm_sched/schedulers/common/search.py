@@ -65,9 +65,20 @@ class Searches:
         sequence = _rows(found)
         return (sequence, int(latency)) if len(sequence) else None
 
-    def improve(self, start: Array, memory_scale: float, seed: int, goal: int) -> Improvement:
-        """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds."""
-        return Improvement(self._native.improve(np.ascontiguousarray(start), memory_scale, seed, goal))
+    def improve(
+        self,
+        start: Array,
+        memory_scale: float,
+        seed: int,
+        goal: int,
+        others: Sequence[tuple[Problem, float]] = (),
+    ) -> Improvement:
+        """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds.
+
+        With ``others``, problems of other runs and their shares, the latency is the mean over all runs.
+        """
+        native = [part for other, share in others for part in (compiled(other), share)]
+        return Improvement(self._native.improve(np.ascontiguousarray(start), memory_scale, seed, goal, native))
 
 
 class Improvement:

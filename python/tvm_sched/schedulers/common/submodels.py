@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import accumulate
 
+import numpy as np
 import rustworkx as rx
 
 from ...errors import InputError
-from ...problem import Problem
+from ...problem import FORBIDDEN, Problem
 from .greedy import priorities
 
 
-def dominator_chain(problem: Problem) -> list[int]:
+def dominator_chain(problem: Problem, members: Sequence[int] | None = None) -> list[int]:
     """Operators that lie on every path from the main source to the main sink, in order; the sink is the last.
+
+    With ``members``, of the model that has these operators, which share no edge with others.
 
     A graph may have several sources and sinks (weights transposed on the way, masks, several outputs). The main ones are
     the ends of its longest path in time; the others' operators follow their neighbours (`submodel_of`).
     """
     index = problem.graph.index
-    if not index.order:
+    order = index.order if members is None else members
+    if not order:
         return []
     rank = priorities(problem)
-    source = max(index.order, key=lambda o: (rank[o], -o))
+    source = max(order, key=lambda o: (rank[o], -o))
     sink = source
     while index.successors[sink]:
         sink = max(index.successors[sink], key=lambda o: (rank[o], -o))
@@ -84,10 +90,12 @@ def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -
         _given.reset(token)
 
 
-def submodels_of(problem: Problem, dominators: int, operators: int) -> list[list[int]]:
+def submodels_of(problem: Problem, dominators: int, operators: int, weights: Sequence[float] = ()) -> list[list[int]]:
     """The submodels that a scheduler is to solve: those it was given (`use_submodels`), else by `split`."""
     given = _given.get()
-    return given[1] if given is not None and given[0] is problem else split(problem, dominators, operators)
+    if given is not None and given[0].cold is problem.cold:
+        return given[1]
+    return split(problem, dominators, operators, weights)
 
 
 def _numbered(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -109,8 +117,12 @@ def _numbered(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list
     return groups
 
 
-def split(problem: Problem, dominators: int = 0, operators: int = 24) -> list[list[int]]:
+def split(problem: Problem, dominators: int = 0, operators: int = 24, weights: Sequence[float] = ()) -> list[list[int]]:
     """Operators of each submodel, in topological order; every operator is in one, after its predecessors.
+
+    Several models are split each by itself, and their submodels joined (SortingHat, Section 6): one of each model at most,
+    in the order of what has to be loaded and computed before them, as a share of all that the model has, so that all models
+    come to their ends together.
 
     Parameters
     ----------
@@ -120,23 +132,74 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24) -> list[li
         chain every operator is a dominator, and one operator alone leaves nothing to decide.
     operators : int
         Most operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
+    weights : sequence of float
+        How soon each of several models is to come to its end: one of weight 2 has had twice the share of its submodels that
+        one of weight 1 has had. None: all alike.
+
+    Raises
+    ------
+    InputError
+        There is not a weight above 0 for each model.
     """
-    chain = dominator_chain(problem)
+    models = problem.graph.operators_of_models
+    if weights and (len(weights) != len(models) or not all(0 < weight < math.inf for weight in weights)):
+        raise InputError(f"weights are {list(weights)}; a number above 0 for each of {len(models)} models is allowed")
+    most = max(operators // len(models), 1)
+    parts = [_split_model(problem, members, dominators, most) for members in models]
+    return parts[0] if len(parts) == 1 else _joined(problem, parts, weights or [1.0] * len(parts))
+
+
+def _split_model(problem: Problem, members: Sequence[int], dominators: int, operators: int) -> list[list[int]]:
+    """The submodels of one of the models."""
+    chain = dominator_chain(problem, members)
     region = submodel_of(problem, chain)
     regions: list[list[int]] = [[] for _ in range(max(len(chain), 1))]
+    mine = set(members)
     for o in _depth_first_order(problem):
-        regions[region[o]].append(o)
+        if o in mine:
+            regions[region[o]].append(o)
     groups: list[list[int]] = []
     count = 0
-    for members in regions:
-        joins = count < dominators if dominators else bool(groups) and len(groups[-1]) + len(members) <= operators
+    for each in regions:
+        joins = count < dominators if dominators else bool(groups) and len(groups[-1]) + len(each) <= operators
         if groups and joins:
-            groups[-1] += members
+            groups[-1] += each
             count += 1
         else:
-            groups.append(list(members))
+            groups.append(list(each))
             count = 1
     return [group[i : i + operators] for group in groups for i in range(0, len(group), operators)]
+
+
+def _joined(problem: Problem, models: Sequence[list[list[int]]], weights: Sequence[float]) -> list[list[int]]:
+    """Submodels of several models, joined in the order of the share of its model's time that is before each."""
+    effort = _effort(problem)
+    waiting: list[tuple[float, int, list[int]]] = []
+    for m, groups in enumerate(models):
+        ends = list(accumulate(sum(effort[o] for o in group) for group in groups))
+        before = [0, *ends[:-1]] if ends else []
+        waiting += [(at / max(ends[-1], 1) / weights[m], m, group) for at, group in zip(before, groups, strict=True)]
+    joined: list[list[int]] = []
+    there: set[int] = set()
+    for _, m, group in sorted(waiting, key=lambda each: each[:2]):
+        if not joined or m in there:
+            joined.append([])
+            there.clear()
+        joined[-1] += group
+        there.add(m)
+    return joined
+
+
+def _effort(problem: Problem) -> list[int]:
+    """Nanoseconds for each operator: on its best device, and to load what it is the first to read over the fastest bus."""
+    index, devices = problem.graph.index, range(len(problem.topology.devices))
+    fastest = np.minimum(problem.costs.operator_ns, problem.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
+    seen: set[int] = set()
+    for o in index.order:
+        new = [t for t in index.host_inputs[o] if t not in seen]
+        seen.update(new)
+        fastest[o] += sum(min(problem.load_ns(t, d) for d in devices) for t in new)
+    return fastest
 
 
 def _depth_first_order(problem: Problem) -> list[int]:

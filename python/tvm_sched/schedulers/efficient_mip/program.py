@@ -83,12 +83,12 @@ def place(
     program = mathopt.Model()
     v = build(program, instance, ends.latency)
     answer = minimise(program, effort, hint(instance, v, start, ends))
-    if answer is None:
+    if answer is None or answer.values is None:
         return known
     places = (0, *instance.subgraphs)
     found = [places[argmax([answer.values[v.within[o, j]] for j in places])] for o in instance.operators]
     after = evaluate(instance, found)
-    bound = max(known.bound, answer.bound * v.tick)
+    bound = max(known.bound, answer.bound * v.tick if answer.bound is not None else 0.0)
     if after is None or after.latency >= known.latency:
         return SolvedPlacement(start, known.latency, _checked(bound, known.latency), answer.optimal)
     return SolvedPlacement(found, after.latency, _checked(bound, after.latency), answer.optimal)

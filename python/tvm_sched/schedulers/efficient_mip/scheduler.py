@@ -46,7 +46,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
         No schedule within the devices' memory was found.
     """
     deadline, status = time.monotonic() + options.total_time_limit, ENDED
-    groups = submodels_of(problem, options.dominators, options.operators)
+    groups = submodels_of(problem, options.dominators, options.operators, options.model_weights)
     listed = ListedSchedule(problem)
     events: list[Event] = []
     room = [float(device.memory) for device in problem.topology.devices]

@@ -65,8 +65,8 @@ class Latencies:
         return bool(self.problem.costs.direct_ns[o, d] != FORBIDDEN)
 
     def load(self, t: int, d: int) -> float:
-        """Time of loading a host tensor; nothing on a device that shares host memory."""
-        if self.problem.reads_host_in_place(d):
+        """Time of loading a host tensor; nothing where it is resident, or the device shares host memory."""
+        if self.problem.reads_host_in_place(d) or self.problem.is_resident(t):
             return 0.0
         if self.adjustments.topology_aware:
             return self._load(t, d)
@@ -98,6 +98,8 @@ class Latencies:
         route = self.problem.topology.route(source, target)
         if route is None:
             return inf
+        if self.problem.is_resident(t):
+            return 0.0
         time = float(route.nanoseconds(self.problem.graph.index.size[t]))
         if self._over_bus(route.channels):
             return time * len(self._devices) if self.adjustments.path_contention else time

@@ -70,19 +70,23 @@ def copies_come_in(program: mathopt.Model, s: Submodel, v: Variables) -> None:
 def memory_suffices(program: mathopt.Model, s: Submodel, v: Variables) -> None:
     """Equation (11): what a device held, what is placed on it and what is copied to it; nothing is freed in between.
 
-    A node placed before takes nothing again on the device where it is: it is in ``PrevM`` already.
+    A node placed before takes nothing again on the device where it is: it is in ``PrevM`` already. Bytes are parts of the
+    device's memory here, since solvers count with tolerances.
     """
     for d in s.devices:
-        placed = [s.size[node][d] * v.within[node, j] for node in s.nodes for j in s.of_device(d)]
+        memory = max(s.memory[d], 1)
+        placed = [s.size[node][d] / memory * v.within[node, j] for node in s.nodes for j in s.of_device(d)]
         copied = [
-            s.size[node][d] * v.copy_in[node, source, j]
+            s.size[node][d] / memory * v.copy_in[node, source, j]
             for node in s.nodes
             for source in s.devices
             for j in s.of_device(d)
             if s.readers[node] and source != d
         ]
         if placed or copied:
-            program.add_linear_constraint(mathopt.fast_sum([*placed, *copied]) <= s.memory[d] - s.memory_used[d])
+            program.add_linear_constraint(
+                mathopt.fast_sum([*placed, *copied]) <= (s.memory[d] - s.memory_used[d]) / memory
+            )
 
 
 def loads_take_turns(program: mathopt.Model, s: Submodel, v: Variables) -> None:

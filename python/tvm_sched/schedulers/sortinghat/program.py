@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ortools.math_opt.python import mathopt
 
 from ..common.milp import Effort, argmax, minimise
-from . import constraints
+from . import constraints, strengthening
+from .strengthening import begins
 from .submodel import Submodel, Times, copies_into, evaluate
 from .variables import Variables
 
 
-def solve(s: Submodel, start: list[int], effort: Effort) -> list[int] | None:
-    """By node, the subgraph in the best solution found; None where it is no better than the start.
+class Solved(NamedTuple):
+    """What the solver found.
+
+    Attributes
+    ----------
+    assignment : list of int, or None
+        By node, its subgraph; None where nothing better than the start was found.
+    objective_ns, bound_ns : int or None
+        Of the solver's best solution, and of any; None where it has none.
+    status : str
+        As `Answer.status`, or ``failed``.
+    seconds : float
+    """
+
+    assignment: list[int] | None
+    objective_ns: int | None = None
+    bound_ns: int | None = None
+    status: str = "failed"
+    seconds: float = 0.0
+
+
+def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> Solved:
+    """The best solution of the program that the solver finds within its limits.
 
     Parameters
     ----------
@@ -21,25 +43,31 @@ def solve(s: Submodel, start: list[int], effort: Effort) -> list[int] | None:
     start : list of int
         An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
     effort : Effort
+    strengthened : bool
+        With the inequalities of `strengthening`, which change no solution.
     """
     known = evaluate(s, start)
     if known is None:
         raise AssertionError("the start is no solution of the program")
     program = mathopt.Model()
-    v = build(program, s, known.total)
+    v = build(program, s, known.total, strengthened)
     answer = minimise(program, effort, hint(s, v, start, known))
     if answer is None:
-        return None
+        return Solved(None)
+    objective, bound = (None if at is None else round(v.clock.when(at)) for at in (answer.objective, answer.bound))
+    if answer.values is None:
+        return Solved(None, objective, bound, answer.status, answer.seconds)
     places = (0, *s.subgraphs)
     found = [places[argmax([answer.values[v.within[node, j]] for j in places])] for node in s.nodes]
     times = evaluate(s, found)
-    return found if times is not None and times.total < known.total else None
+    better = times is not None and times.total < known.total
+    return Solved(found if better else None, objective, bound, answer.status, answer.seconds)
 
 
-def build(program: mathopt.Model, s: Submodel, latest: float) -> Variables:
+def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool = True) -> Variables:
     """The whole program of a submodel that shall end at ``latest`` nanoseconds, or before."""
     v = Variables.of(program, s, latest)
-    for constraint in constraints.ALL:
+    for constraint in (*constraints.ALL, *(strengthening.ALL if strengthened else ())):
         constraint(program, s, v)
     constraints.earliest_total(program, v)
     return v
@@ -68,6 +96,8 @@ def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict
             (v.load_start, times.load_start), (v.load_end, times.load_end), (v.start, times.start), (v.end, times.end)
         ):  # fmt: skip
             values[variables[j]] = v.clock.at(moments[j])
+    begin = begins(s, assignment, times)
+    values |= {variable: v.clock.at(begin[node]) for node, variable in v.begin.items()}
     values[v.total] = v.clock.at(times.total)
     return values
 

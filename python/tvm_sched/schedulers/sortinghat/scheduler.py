@@ -15,6 +15,7 @@ from ..common.submodels import submodels_of
 from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
+from .outcome import Outcome, notes_of
 from .state import State
 from .submodel import Submodel, evaluate
 
@@ -36,6 +37,9 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
         False is an ablation: each device loads as if its bus were its own.
     topology_aware : bool
         False is an ablation: all speeds of devices and transfers are their averages.
+    strengthened : bool
+        Whether the programs have inequalities that change no solution and make the solver's bound stronger
+        (`strengthening`); false: as printed.
     """
 
     direct_contention: bool = True
@@ -43,6 +47,7 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
     path_contention: bool = True
     contention: bool = True
     topology_aware: bool = True
+    strengthened: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +66,8 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     transfers in the order of the programs' times.
 
     The latency is the simulator's. The program lets a direct read use the bus for free and stops a device while copies
-    come in; a run does neither (`docs/model.md`).
+    come in; a run does neither (`docs/model.md`). The schedule's notes say for each submodel what decided it, with the
+    solver's bound and both latencies (`Outcome`).
 
     Ctrl-C and ``total_time_limit`` leave the rest to the heuristic.
 
@@ -78,17 +84,19 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
         options.topology_aware,
     )
     latencies = Latencies(problem, adjustments)
-    groups = submodels_of(problem, options.dominators, options.operators)
+    groups = submodels_of(problem, options.dominators, options.operators, options.model_weights)
     clock = _Clock(options, len(groups))
     listed = ListedSchedule(problem)
     for scale in SCALES:
         state = State(problem, latencies, options.q, scale)
-        if _all_placed(state, groups, clock):
+        outcomes: list[Outcome] = []
+        if _all_placed(state, groups, clock, outcomes):
             found = merged(problem, [planned.event for planned in sorted(state.planned)])
             if found.fits:
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
-                return found.index.to_schedule(numbers, certificate=clock.status)
+                notes = notes_of(outcomes, groups, found.index)
+                return found.index.to_schedule(numbers, certificate=clock.status, notes=notes)
             listed.refuse(found)
     return listed.schedule()
 
@@ -114,25 +122,28 @@ class _Clock:
         self.deadline, self.status = 0.0, INTERRUPTED
 
 
-def _all_placed(state: State, groups: list[list[int]], clock: _Clock) -> bool:
-    """Place the submodels one after another; False where one has no assignment."""
+def _all_placed(state: State, groups: list[list[int]], clock: _Clock, outcomes: list[Outcome]) -> bool:
+    """Place the submodels one after another, and say how each went; False where one has no assignment."""
     twins: dict[object, list[int]] = {}
     for i, operators in enumerate(groups):
         report_progress("submodels", i, len(groups))
         if not operators:
             continue
         s, nodes = state.submodel(operators)
-        assignment = _assignment(s, clock, twins)
-        times = evaluate(s, assignment) if assignment else None
-        if assignment is None or times is None:
+        found = _assignment(s, clock, twins)
+        times = evaluate(s, found[0]) if found else None
+        if found is None or times is None:
             return False
+        assignment, outcome = found
+        outcome.total_ns = round(times.total)
+        outcomes.append(outcome)
         state.accept(s, nodes, assignment, times)
     report_progress("submodels", len(groups), len(groups))
     return True
 
 
-def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> list[int] | None:
-    """The best assignment known: the heuristic's, that of an equal submodel before, the solver's."""
+def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> tuple[list[int], Outcome] | None:
+    """The best assignment known, and how it was found: the heuristic's, that of an equal submodel before, the solver's."""
     effort = clock.effort()
     start = best_assignment(s, EVALUATIONS if effort is not None else 0)
     if start is None:
@@ -140,18 +151,23 @@ def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> l
     shape = _shape(s)
     if shape in twins:
         start = _better(s, start, _as_fixed(s, twins[shape]))
+    known = evaluate(s, start)
+    assert known is not None
+    outcome = Outcome(s.operators, round(known.total))
     if effort is not None:
-        from .program import solve
+        from .program import Solved, solve
 
         try:
-            solved = solve(s, start, effort)
+            solved = solve(s, start, effort, clock.options.strengthened)
         except KeyboardInterrupt:
             clock.stop()
-            solved = None
-        if solved is not None:
-            start = improve(s, solved, EVALUATIONS)
+            solved = Solved(None, status="interrupted")
+        outcome.objective_ns, outcome.bound_ns = solved.objective_ns, solved.bound_ns
+        outcome.status, outcome.seconds = solved.status, solved.seconds
+        if solved.assignment is not None:
+            start, outcome.decided_by = improve(s, solved.assignment, EVALUATIONS), "solver"
     twins[shape] = start
-    return start
+    return start, outcome
 
 
 def _shape(s: Submodel) -> object:

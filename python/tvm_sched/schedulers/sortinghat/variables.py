@@ -37,6 +37,10 @@ class Clock:
         """A moment on this clock."""
         return (when - self.base) / self.tick
 
+    def when(self, at: float) -> float:
+        """Nanoseconds at a moment of this clock."""
+        return self.base + at * self.tick
+
     def long(self, duration: float) -> float:
         """A duration on this clock."""
         return duration / self.tick
@@ -63,6 +67,8 @@ class Variables:
         ``NodeFin``.
     total
         ``TotalLatency``.
+    begin : dict of operator
+        When each operator starts: not the paper's, and there only where the program is strengthened.
     """
 
     clock: Clock
@@ -76,6 +82,7 @@ class Variables:
     end: dict[int, mathopt.Variable] = field(default_factory=dict)
     ready: dict[int, mathopt.Variable] = field(default_factory=dict)
     total: mathopt.Variable = None
+    begin: dict[int, mathopt.Variable] = field(default_factory=dict)
 
     @staticmethod
     def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:

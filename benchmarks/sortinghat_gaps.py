@@ -1,0 +1,81 @@
+"""How strong the solver's bound of SortingHat's program is: as printed, and with the inequalities of `strengthening`.
+
+Submodels of 12, 24 and 48 operators at most, of each the first largest one of two models, with the state that the
+heuristic's schedules of the submodels before leave. Each program is solved from the same start, with the same solver and
+time. The gap is of what the submodel adds: 1 - (bound - begin) / (objective - begin), where it begins with the first device
+or bus that is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from _common import Row, parser, report
+from _grid import make_problem
+
+from tvm_sched.schedulers.common.milp import Effort
+from tvm_sched.schedulers.common.submodels import split
+from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
+from tvm_sched.schedulers.sortinghat.heuristic import best_assignment
+from tvm_sched.schedulers.sortinghat.program import solve
+from tvm_sched.schedulers.sortinghat.state import State
+from tvm_sched.schedulers.sortinghat.submodel import Submodel, evaluate
+
+SIZES = (12, 24, 48)
+CASES = (("gpt2-large", 1, 64, "v100-server"), ("openllama-3b", 1, 32, "v100-server"))
+EVALUATIONS = 500
+"""Of the heuristic, whose answer is the start."""
+
+
+def submodels(sizes: tuple[int, ...]) -> Iterator[tuple[str, Submodel, list[int]]]:
+    """Name, constants and start of the first largest submodel of each model, for each size."""
+    for model, batch, tokens, server in CASES:
+        problem = make_problem(model, batch, tokens, server)
+        for size in sizes:
+            groups = split(problem, 0, size)
+            state = State(problem, Latencies(problem, Adjustments()), 6)
+            largest = max(range(len(groups)), key=lambda number: len(groups[number]))
+            for number, group in enumerate(groups[: largest + 1]):
+                s, nodes = state.submodel(group)
+                start = best_assignment(s, EVALUATIONS)
+                times = evaluate(s, start) if start is not None else None
+                if start is None or times is None:
+                    raise SystemExit(f"submodel {number} of {model} on {server} has no start")
+                if number == largest:
+                    yield f"{model} {batch}x{tokens}, {size}: {s.operators} operators, {s.parameters} tensors", s, start
+                else:
+                    state.accept(s, nodes, start, times)
+
+
+def gap(s: Submodel, objective: int | None, bound: int | None) -> float:
+    """Of what the submodel adds, from 0 to 1; 1 without a bound."""
+    if objective is None or bound is None or objective <= s.base:
+        return 1.0
+    return min(1.0, 1 - (bound - s.base) / (objective - s.base))
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "", models=False)
+    arguments.add_argument("--time-limit", type=float, default=30.0, help="seconds of the solver, a program")
+    arguments.add_argument("--state", default="", help="what else runs on the machine, for the page")
+    options = arguments.parse_args()
+    if options.quick:
+        options.time_limit = min(options.time_limit, 5.0)
+    effort = Effort("highs", options.time_limit, 0, 0)
+    rows = []
+    for name, s, start in submodels(SIZES[:2] if options.quick else SIZES):
+        for method, strengthened in (("as printed", False), ("strengthened", True)):
+            found = solve(s, start, effort, strengthened)
+            known = evaluate(s, start)
+            assert known is not None
+            rows.append(Row(name, method, 100 * gap(s, found.objective_ns, found.bound_ns), "% gap", note=found.status))
+            total = round(known.total)
+            better = 100 * (1 - (found.objective_ns or total) / total)
+            rows.append(Row(name, method, better, "% below the start"))
+            rows.append(Row(name, method, found.seconds, "s"))
+    notes = f"HiGHS, {options.time_limit:g} s a program. {options.state}".strip()
+    report("Gaps of SortingHat's program", rows, options.json, options.markdown, predicted=True, notes=notes)
+
+
+if __name__ == "__main__":
+    main()

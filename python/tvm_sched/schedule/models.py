@@ -1,0 +1,54 @@
+"""Several models on one machine: when each ends, and how much slower that is than alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..problem import Problem
+from .indexed import ScheduleIndex
+from .resolve import in_requests, resolved
+from .schedule import Request, Schedule, weighted_mean
+
+
+class ModelLatency(NamedTuple):
+    """When one of several models ends.
+
+    Attributes
+    ----------
+    model : str
+    latency_ns : int
+        The end of its last kernel.
+    alone_ns : int or None
+        Its latency where it has the machine for itself, where that is known.
+    """
+
+    model: str
+    latency_ns: int
+    alone_ns: int | None = None
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long it takes as alone."""
+        return self.latency_ns / self.alone_ns if self.alone_ns else None
+
+
+def model_latencies(problem: Problem, schedule: Schedule, requests: Sequence[Request] = ()) -> list[ModelLatency]:
+    """The end of each of the graph's models: in a run of the problem as it is, or the mean over the requests.
+
+    None where the graph is one model.
+
+    Raises
+    ------
+    InputError, ScheduleError
+        As `tvm_sched.schedule.in_requests`.
+    """
+    if not problem.graph.models:
+        return []
+    runs = in_requests(problem, schedule, requests) or [ScheduleIndex.of(*resolved(problem, schedule))]
+    ends = [dict(zip(run.operator, run.times.end_ns.tolist(), strict=True)) for run in runs]
+    graph = runs[0].problem.graph
+    return [
+        ModelLatency(model, weighted_mean(requests, [max((end[o] for o in members), default=0) for end in ends]))
+        for model, members in zip(graph.models, graph.operators_of_models, strict=True)
+    ]

@@ -1,0 +1,62 @@
+"""What decided each submodel, for the schedule's notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...schedule import ScheduleIndex
+
+
+class Outcome(msgspec.Struct):
+    """How a submodel's program went; times are nanoseconds from the start of the run, by the program's equations.
+
+    Attributes
+    ----------
+    operators : int
+    start_ns : int
+        TotalLatency (equation 23) of the assignment from which the solver started: the heuristic's, or that of an equal
+        submodel before.
+    objective_ns, bound_ns : int or None
+        The solver's best solution, and below what no solution is; None where it has none.
+    status : str
+        ``optimal``, ``limit`` (a solution, not proved within the limits), ``no solution`` (none within them), what else the
+        solver said, ``failed`` (by a fault of its own), ``interrupted``, or ``not asked`` (no time was left).
+    seconds : float
+        Of the solver.
+    decided_by : str
+        ``solver`` where its solution was better than the start and is taken, else ``start``.
+    total_ns : int
+        TotalLatency of what was taken, after the improvement of a solver's solution by single moves.
+    simulated_ns : int
+        The end of the submodel's last kernel by the simulator, in the merged schedule.
+    """
+
+    operators: int
+    start_ns: int
+    objective_ns: int | None = None
+    bound_ns: int | None = None
+    status: str = "not asked"
+    seconds: float = 0.0
+    decided_by: str = "start"
+    total_ns: int = 0
+    simulated_ns: int = 0
+
+
+def notes_of(outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]], index: ScheduleIndex) -> dict[str, Any]:
+    """The notes of a schedule whose submodels are ``groups``: an outcome for each that has operators.
+
+    ``total_latency_ns`` is TotalLatency of the last program: what the method itself takes for the latency.
+    """
+    end = dict(zip(index.operator, index.times.end_ns.tolist(), strict=True))
+    filled = [group for group in groups if group]
+    for outcome, group in zip(outcomes, filled, strict=True):
+        outcome.simulated_ns = max(end[o] for o in group)
+    return {
+        "total_latency_ns": max((outcome.total_ns for outcome in outcomes), default=0),
+        "decided_by_solver": sum(outcome.decided_by == "solver" for outcome in outcomes),
+        "proved": sum(outcome.status == "optimal" for outcome in outcomes),
+        "submodels": msgspec.to_builtins(outcomes),
+    }

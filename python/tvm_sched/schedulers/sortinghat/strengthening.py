@@ -1,0 +1,98 @@
+"""Inequalities that every solution of SortingHat's program satisfies, and that its linear relaxation lacks.
+
+They forbid no assignment and change no time: to each solution of the program of `constraints` there are starts of the
+operators, variables of their own, with which these hold too. So the optimum is the same, and the solver's bound is higher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from ortools.math_opt.python import mathopt
+
+from .submodel import Submodel, Times, copies_into
+from .variables import SPAN, Variables
+
+
+def operators_run_in_their_subgraphs(program: mathopt.Model, s: Submodel, v: Variables) -> None:
+    """Each operator has a start, which is within its subgraph, and the run ends after it."""
+    for node in range(s.operators):
+        begin = v.begin[node] = program.add_variable(lb=v.clock.at(min(s.device_end)), ub=SPAN)
+        for j in s.subgraphs:
+            if s.time(node, j) < inf:
+                elsewhere = 1 - v.within[node, j]
+                earliest = v.clock.at(s.device_end[s.device_of(j)])
+                program.add_linear_constraint(begin >= v.start[j] - SPAN * elsewhere)
+                program.add_linear_constraint(begin >= earliest * v.within[node, j])
+                program.add_linear_constraint(begin + _time(s, v, node) <= v.end[j] + SPAN * elsewhere)
+        program.add_linear_constraint(v.total >= begin + _time(s, v, node))
+
+
+def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Variables) -> None:
+    """Operators start after those that they read, in their own subgraph as in another, and after their loads."""
+    for a, b in s.edges:
+        if a < s.operators:
+            program.add_linear_constraint(v.begin[b] >= v.begin[a] + _time(s, v, a))
+        elif a in s.parameter_nodes and a not in s.fixed:
+            program.add_linear_constraint(v.begin[b] >= _loaded(s, v, a))
+
+
+def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variables) -> None:
+    """A reader of the parameters that a bus brings last runs after all of that bus's loads.
+
+    It takes at least as long as the shortest way from any reader of a parameter to the end.
+    """
+    tail = _tails(s)
+    loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
+    shortest = min((min(tail[r] for r in s.readers[w]) for w in loaded), default=0.0)
+    for before, devices, turns in zip(s.transfers_end, s.buses, s.turns, strict=True):
+        earlier = v.clock.at(before)
+        loads = v.load_end[turns[-1]] - earlier
+        for w in loaded:
+            here = mathopt.fast_sum(v.within[w, j] for d in devices for j in s.of_device(d) if 0 < s.load[w][d] < inf)
+            program.add_linear_constraint(v.total >= loads + (earlier + v.clock.long(shortest)) * here)
+
+
+def begins(s: Submodel, assignment: Sequence[int], times: Times) -> dict[int, float]:
+    """When each operator starts: in their order, after the copies into its subgraph."""
+    found: dict[int, float] = {}
+    for j in s.subgraphs:
+        members = [node for node in range(s.operators) if assignment[node] == j]
+        d = s.device_of(j)
+        at = times.start[j] + sum(s.copy[u][source][d] for u, source in copies_into(s, assignment, j, members))
+        for node in members:
+            found[node] = at
+            at += s.time(node, j)
+    return found
+
+
+ALL = (operators_run_in_their_subgraphs, operators_follow_what_they_read, something_follows_the_loads)
+"""The families, in the order in which they are added."""
+
+
+def _time(s: Submodel, v: Variables, node: int) -> mathopt.LinearSum:
+    """The time of an operator where it is."""
+    return mathopt.fast_sum(
+        v.clock.long(s.time(node, j)) * v.within[node, j] for j in s.subgraphs if s.time(node, j) < inf
+    )
+
+
+def _loaded(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
+    """The least time at which a parameter is loaded where it is; the start of the clock where it stays in host memory."""
+    return mathopt.fast_sum(
+        v.clock.at(s.transfers_end[bus] + s.load[w][d]) * v.within[w, j]
+        for bus, devices in enumerate(s.buses)
+        for d in devices
+        for j in s.of_device(d)
+        if s.load[w][d] < inf
+    )
+
+
+def _tails(s: Submodel) -> list[float]:
+    """For each operator, the least time from its start to the end, each on its fastest device."""
+    tail = [0.0] * s.operators
+    for node in reversed(range(s.operators)):
+        fastest = min(s.time(node, j) for j in s.subgraphs)
+        tail[node] = fastest + max((tail[r] for r in s.readers[node]), default=0.0)
+    return tail

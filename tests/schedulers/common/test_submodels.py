@@ -1,0 +1,106 @@
+"""Submodels of several models: each model's own dominators, joined as the models go on together."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedule import cases
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Problem, merge_problems
+from tvm_sched.schedule import ModelLatency, model_latencies, requests_of
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.common.submodels import split
+from tvm_sched.testing import random_problem
+
+QUICK = {"time_limit": 0.0, "total_time_limit": 0.0}
+"""The heuristic alone."""
+
+
+def chain(name, operators, ns=100):
+    """Operators one after another, each with a parameter of 100 bytes; two devices, each on a bus."""
+    graph = cases.graph(
+        {f"w{k}": 100 for k in range(operators)} | {f"a{k}": 10 for k in range(operators)},
+        [(f"o{k}", f"w{k}" + (f" a{k - 1}" if k else ""), f"a{k}") for k in range(operators)],
+        outputs=(f"a{operators - 1}",),
+    )
+    devices = cases.device("d0", "bus0"), cases.device("d1", "bus1")
+    topology = cases.topology(*devices, buses=(cases.bus("bus0"), cases.bus("bus1")))
+    return cases.problem(msgspec.structs.replace(graph, name=name), topology, [[ns, ns]] * operators)
+
+
+def names(problem, groups):
+    return [[problem.graph.operators[o].name for o in group] for group in groups]
+
+
+def test_submodels_of_models_are_joined_by_the_share_that_is_before_them():
+    merged = merge_problems([chain("a", 4), chain("b", 2)])
+    assert names(merged, split(merged, 1, 48)) == [["a/o0", "b/o0"], ["a/o1"], ["a/o2", "b/o1"], ["a/o3"]]
+
+
+def test_a_weight_brings_a_model_forward():
+    merged = merge_problems([chain("a", 2), chain("b", 2)])
+    assert names(merged, split(merged, 1, 48)) == [["a/o0", "b/o0"], ["a/o1", "b/o1"]]
+    assert names(merged, split(merged, 1, 48, [1.0, 4.0])) == [["a/o0", "b/o0"], ["b/o1", "a/o1"]]
+    third = merge_problems([chain("a", 4), chain("b", 4)])
+    assert names(third, split(third, 1, 48, [4.0, 1.0])) == [
+        ["a/o0", "b/o0"], ["a/o1"], ["a/o2"], ["a/o3", "b/o1"], ["b/o2"], ["b/o3"],
+    ]  # fmt: skip
+
+
+def test_what_is_loaded_counts_and_what_is_resident_does_not():
+    merged = merge_problems([chain("a", 2, ns=1), chain("b", 2, ns=1)])
+    heavy = tuple(msgspec.structs.replace(t, size=10**6) if t.name == "a/w0" else t for t in merged.graph.tensors)
+    merged = Problem(msgspec.structs.replace(merged.graph, tensors=heavy), merged.topology, merged.costs)
+    assert names(merged, split(merged, 1, 48)) == [["a/o0", "b/o0"], ["b/o1", "a/o1"]]
+    warm = merged.with_resident(["a/w0"])
+    assert names(warm, split(warm, 1, 48)) == [["a/o0", "b/o0"], ["a/o1", "b/o1"]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000), count=st.integers(1, 3), dominators=st.integers(0, 2), most=st.integers(1, 12),
+)  # fmt: skip
+def test_every_operator_is_in_one_submodel_after_what_it_reads(seed, count, dominators, most):
+    merged = merge_problems([random_problem(seed, 7, 3, memory="generous") for _ in range(count)])
+    groups = split(merged, dominators, most)
+    order = [o for group in groups for o in group]
+    assert sorted(order) == list(range(7 * count))
+    place = {o: k for k, o in enumerate(order)}
+    assert all(place[p] < place[o] for o in order for p in merged.graph.index.predecessors[o])
+    assert max(map(len, groups)) <= max(most, count)
+
+
+def test_two_models_on_two_devices_end_together():
+    merged = merge_problems([chain("a", 6), chain("b", 6)])
+    schedule = solve(merged, "sortinghat", QUICK)
+    a, b = model_latencies(merged, schedule)
+    alone = solve(chain("a", 6), "sortinghat", QUICK).certificate.latency_ns
+    assert (a.model, b.model) == ("a", "b")
+    assert max(a.latency_ns, b.latency_ns) == schedule.certificate.latency_ns <= 1.1 * alone
+    first = model_latencies(merged, solve(merged, "single"))
+    assert max(each.latency_ns for each in first) == solve(merged, "single").certificate.latency_ns
+    assert ModelLatency("a", 300, 200).slowdown == 1.5
+    assert ModelLatency("a", 300).slowdown is None
+    assert model_latencies(chain("a", 2), solve(chain("a", 2), "single")) == []
+
+
+def test_latencies_of_models_are_means_over_requests():
+    merged = merge_problems([chain("a", 3), chain("b", 2)])
+    requests = requests_of(merged, [(0, 1), (1, 1)])
+    schedule = solve(merged, "heft", requests=requests)
+    cold, warm = (model_latencies(merged, schedule, [request]) for request in requests)
+    for mean, one, other in zip(model_latencies(merged, schedule, requests), cold, warm, strict=True):
+        assert mean.latency_ns == (one.latency_ns + other.latency_ns) // 2
+
+
+@pytest.mark.parametrize("weights", ["1", "1,2,3", "0,1", "1,-1", "inf,1", "nan,1"])
+def test_weights_that_are_none_are_refused(weights):
+    merged = merge_problems([chain("a", 1), chain("b", 1)])
+    with pytest.raises(InputError, match=r"weights are .* a number above 0 for each of 2 models"):
+        solve(merged, "sortinghat", {"weights": weights, **QUICK})
+
+
+def test_weights_are_numbers():
+    with pytest.raises(InputError, match="weights are 'one,two'; numbers with commas"):
+        solve(chain("a", 1), "sortinghat", {"weights": "one,two"})
