@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
 
 import pytest
+
+from thorough import THOROUGH
 
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
 os.environ["TVM_SCHED_NO_CACHE"] = "1"  # tests of the cache take it away
@@ -18,8 +21,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-THOROUGH = os.environ.get("TVM_SCHED_THOROUGH") == "1"
-"""Whether to run the cases, too, that run no line which others do not: `make test-thorough`."""
+def pytest_collection_finish():
+    """What was imported until now stays: the collector of garbage need not walk through it again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m

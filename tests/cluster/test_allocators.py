@@ -10,6 +10,7 @@ from cluster_cases import chain_service, small_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.cluster import (
     Circuit,
     ClusterState,
@@ -69,7 +70,7 @@ def one_rack():
     return msgspec.structs.replace(cluster, racks=(msgspec.structs.replace(rack, servers=servers),))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(CHAINS)
 def test_mixes_are_exactly_the_smallest_that_serve(chain):
     times, memory, outputs, cycle, latency = chain

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.command_server import write_client
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TIME_LIMIT = re.compile(r"""(time[-_]limit["']?[ =:]+)\d+""")
@@ -45,20 +47,28 @@ def commands(block: Block) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("tvm-sched ")]
 
 
-def environment(folder: Path) -> dict[str, str]:
+class Place(NamedTuple):
+    """Where pages are run: a server of commands (`command_server`), and a folder for what commands keep on disk."""
+
+    server: str
+    cache: Path
+
+
+def environment(folder: Path, place: Place) -> dict[str, str]:
     """What the blocks are run with: this interpreter as ``python``, this package as ``tvm-sched``, a cache of their own."""
     tools = folder / ".tools"
     tools.mkdir(exist_ok=True)
-    for name, call in (("python", ""), ("tvm-sched", " -m tvm_sched.cli")):
-        tool = tools / name
-        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}"{call} "$@"\n')
-        tool.chmod(0o755)
-    plain = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "TVM_SCHED_CACHE": str(folder / ".cache")}
+    python = tools / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    write_client(tools / "tvm-sched", place.server)
+    plain = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "TVM_SCHED_CACHE": str(place.cache)}
     path = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "python")}
-    return {**os.environ, **plain, **path}
+    inherited = {name: value for name, value in os.environ.items() if name != "TVM_SCHED_NO_CACHE"}
+    return {**inherited, **plain, **path}
 
 
-def run(page: Path, folder: Path) -> None:
+def run(page: Path, folder: Path, place: Place) -> None:
     """Run a page: its shell blocks where they stand, its Python blocks together in one process at the place of the last."""
     chosen = [block for block in blocks(page) if not block.not_run]
     python = [block for block in chosen if block.language == "python"]
@@ -69,5 +79,7 @@ def run(page: Path, folder: Path) -> None:
             command = [sys.executable, "-c", TIME_LIMIT.sub(r"\g<1>1", "\n".join(each.code for each in python))]
         else:
             continue
-        ran = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=600)
+        ran = subprocess.run(
+            command, cwd=folder, env=environment(folder, place), capture_output=True, text=True, timeout=600
+        )
         assert ran.returncode == 0, f"{page.name}, line {block.line}:\n{ran.stdout[-2000:]}\n{ran.stderr[-4000:]}"

@@ -1,8 +1,12 @@
 """Every block of shell and Python in README and documents runs, and its commands are there with their options."""
 
+import subprocess
+
 import pytest
 
-from docs.snippets import PAGES, ROOT, blocks, commands, run
+import tvm_sched
+from docs import command_server
+from docs.snippets import PAGES, ROOT, Place, blocks, commands, run
 
 RUN_ELSEWHERE = {"extending.md": "test_extending", "deployment.md": "test_deployment"}
 """Pages whose Python another module runs, and looks at what comes out."""
@@ -14,12 +18,32 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", RUN, ids=name)
-def test_a_page_runs_from_top_to_bottom(page, tmp_path):
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
     pytest.importorskip("onnx")
     pytest.importorskip("tvm")
-    run(page, tmp_path)
+    with command_server.started() as server:
+        yield Place(server, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, place):
+    run(page, tmp_path, place)
+
+
+def test_what_stands_for_the_program_does_as_it_does(place, tmp_path):
+    command_server.write_client(tmp_path / "tvm-sched", place.server)
+
+    def call(*arguments):
+        command = [str(tmp_path / "tvm-sched"), *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    (tmp_path / "empty.json").write_text("{}")
+    assert call("--version").stdout == f"tvm-sched {tvm_sched.__version__}\n"
+    refused = call("verify", "empty.json", "empty.json")  # by a name in its own folder
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "empty.json" in refused.stderr
 
 
 def called():

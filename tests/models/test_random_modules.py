@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.problem import Bus, Device, Link, Topology, load_topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.build import make_problem
@@ -16,7 +17,7 @@ from tvm_sched.testing import random_schedule, random_stages, random_streams
 from .random_modules import random_module
 
 MANY = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -90,5 +91,5 @@ def test_schedulers_compute_what_numpy_computes(seed: int, operators: int, sched
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(SIDE_BY_SIDE))
 def test_a_larger_graph(kind: str) -> None:
-    for seed in range(3):
+    for seed in range(examples(3)):
         check(seed, 60, kind)

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 import tvm_sched.relax
+from thorough import examples
 from tvm_sched.errors import InputError
 from tvm_sched.testing.torch_modules import RandomModule, difference, torch_modules
 
@@ -27,7 +28,11 @@ def _run(program: Any, feeds: list[Any]) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @hypothesis.settings(
-    max_examples=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=examples(30),
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
 )
 @hypothesis.given(torch_modules(steps=3))
 def test_random_modules_are_right_or_refused(module: RandomModule) -> None:

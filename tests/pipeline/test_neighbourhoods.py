@@ -5,6 +5,7 @@ from exhaustive import optimum, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.neighbourhoods import improve_neighbours, part_of
 
@@ -12,7 +13,7 @@ SEEDS = st.integers(0, 10_000)
 
 
 @given(SEEDS, st.sets(st.integers(0, 6), min_size=1), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_stage_costs_the_same_in_a_part_of_the_problem(seed, chosen, limited):
     problem = small_problem(seed, 7, limited)
     nodes = np.array(sorted(chosen))
@@ -22,7 +23,7 @@ def test_a_stage_costs_the_same_in_a_part_of_the_problem(seed, chosen, limited):
 
 
 @given(SEEDS, st.integers(2, 4))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_no_partition_becomes_dearer_and_two_stages_become_optimal(seed, stages):
     problem = small_problem(seed, 7)
     start = partition(problem, stages, "equal-split").stage_of

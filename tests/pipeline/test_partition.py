@@ -10,6 +10,7 @@ from exhaustive import optimum, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.anytime import Budget, Turn, improve
 from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
@@ -65,7 +66,7 @@ def test_overflow_counts_peak_memory():
 
 
 @given(SEEDS, st.integers(1, 4), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_slicing_finds_the_best_cut_of_an_order(seed, stages, limited):
     problem = small_problem(seed, 7, limited)
     order = problem.kahn(np.random.default_rng(seed).random(7))
@@ -81,7 +82,7 @@ def test_slicing_finds_the_best_cut_of_an_order(seed, stages, limited):
 
 
 @given(SEEDS, st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_stage_cost_agrees_with_the_paper(seed, nodes):
     problem = small_problem(seed, 7)
     assert problem.stage_cost(nodes) == pytest.approx(stage_cost(problem, nodes))
@@ -89,7 +90,7 @@ def test_stage_cost_agrees_with_the_paper(seed, nodes):
 
 @pytest.mark.slow
 @given(SEEDS, st.integers(2, 3), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_no_bound_exceeds_the_optimum(seed, stages, limited):
     problem = small_problem(seed, 6, limited)
     best = optimum(problem, stages)
@@ -105,7 +106,7 @@ def test_no_bound_exceeds_the_optimum(seed, stages, limited):
 
 
 @given(SEEDS, st.integers(2, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_ideals_give_the_optimum_and_nobody_beats_it(seed, stages):
     problem = small_problem(seed, 6)
     best = optimum(problem, stages)
@@ -119,7 +120,7 @@ def test_ideals_give_the_optimum_and_nobody_beats_it(seed, stages):
 
 
 @given(SEEDS, st.integers(2, 4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_stage_ranges_hold_every_partition_within_the_cutoff(seed, stages):
     problem = small_problem(seed, 7)
     found = partition(problem, stages, "slicegraph", {"evaluations": 100})

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from strategies import SEEDS, problems
+from thorough import examples
 from tvm_sched.errors import FormatError, InfeasibleError, InputError, ProblemError, ScheduleError
 from tvm_sched.pipeline import PipelinePlan, plan_pipeline, verify, violations
 from tvm_sched.pipeline.pricing import price
@@ -83,7 +84,7 @@ def test_limits_on_latency_and_throughput():
 
 @pytest.mark.slow
 @given(problems(max_operators=5, max_devices=3, min_operators=1, memory=("generous",)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_plan_of_all_is_below_the_bound(problem):
     """Exhaustive search over stages in order and devices, priced by the model."""
     try:
@@ -110,7 +111,7 @@ def test_no_plan_of_all_is_below_the_bound(problem):
 
 
 @given(problems(max_operators=8, max_devices=4, min_operators=1), SEEDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_simulated_pipelines_keep_order_and_reach_the_cost(problem, seed):
     try:
         plan = plan_pipeline(problem, "auto", "slicegraph", {"evaluations": 25, "seed": seed}, place=False)

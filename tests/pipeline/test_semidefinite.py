@@ -8,6 +8,7 @@ from exhaustive import optimum, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.pipeline import PartitionProblem, StageTensor, partition, semidefinite
 from tvm_sched.pipeline.cuts import Cuts, paths, separate
 from tvm_sched.pipeline.eigenvalue import least_eigenvalue
@@ -40,7 +41,7 @@ def near_matrix(problem, seed):
 
 
 @given(SEEDS, SEEDS, st.integers(1, 4), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_minorants_hold_for_every_partition_wherever_they_were_made(seed, other, stages, limited):
     problem = small_problem(seed, 7, limited)
     stage_of = some_partition(problem, stages, other)
@@ -75,7 +76,7 @@ def test_a_tensor_with_many_readers_is_tight_where_all_are_together_and_where_al
 
 
 @given(SEEDS, SEEDS, st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_partitions_obey_all_cuts(seed, other, stages):
     problem = small_problem(seed, 7)
     cuts = separate(near_matrix(problem, other), paths(problem), 50)
@@ -102,7 +103,7 @@ def test_cuts_of_a_chain():
 
 @pytest.mark.slow
 @given(SEEDS, st.integers(2, 4), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_bound_is_below_the_optimum(seed, stages, limited):
     problem = small_problem(seed, 6, limited)
     best = optimum(problem, stages)
@@ -154,7 +155,7 @@ def test_what_costs_nothing_has_no_bound():
 
 
 @given(SEEDS, SEEDS, st.integers(1, 4), st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_parts_together_cost_at_most_the_whole(seed, other, stages, most):
     problem = small_problem(seed, 7)
     stage_of = some_partition(problem, stages, other)
@@ -169,7 +170,7 @@ def test_parts_together_cost_at_most_the_whole(seed, other, stages, most):
 
 @pytest.mark.slow
 @given(SEEDS, st.integers(2, 4), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_bound_of_parts_is_below_the_optimum(seed, stages, limited):
     problem = small_problem(seed, 7, limited)
     with pytest.MonkeyPatch.context() as patch:
@@ -191,7 +192,7 @@ def test_parts_of_a_large_graph_see_transfers_that_the_simple_bound_does_not(mon
 
 
 @given(SEEDS, st.integers(2, 3), st.sampled_from([1e-12, 1e-3, 1.0, 1e6, 1e12]), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_no_multipliers_overstate_the_bound(seed, stages, scale, symmetric):
     """Asymmetric, tiny and huge ones included; any of them give a line below the transfers of every partition."""
     problem = small_problem(seed, 6)
@@ -206,7 +207,7 @@ def test_no_multipliers_overstate_the_bound(seed, stages, scale, symmetric):
 
 
 @given(SEEDS, st.integers(1, 9), st.sampled_from([1e-200, 1e-9, 1.0, 1e9, 1e150]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_least_eigenvalue_is_never_overstated(seed, size, scale):
     from fractions import Fraction
 

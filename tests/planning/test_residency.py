@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
 from tvm_sched.planning import ShapesOnly, emit_plan
@@ -46,7 +47,7 @@ def planned_latency(plan, skipped):
     return latency
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(seed=st.integers(0, 100_000))
 def test_queues_and_waits_give_the_simulators_times_when_warm(seed):
     problem = as_bytes(random_problem(seed, operators=4 + seed % 40, devices=1 + seed % 5))

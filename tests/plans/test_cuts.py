@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import machine
 
+from thorough import examples
 from tvm_sched.plans.architecture import Architecture
 from tvm_sched.plans.bound import lower_bound
 from tvm_sched.plans.chain import Chain, segments
@@ -46,7 +47,7 @@ def time_of(chain, placement):
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_no_cut_is_better_and_none_is_below_the_bound(data):
     memory = data.draw(st.lists(st.integers(120_000, 500_000), min_size=2, max_size=3))
@@ -62,7 +63,7 @@ def test_no_cut_is_better_and_none_is_below_the_bound(data):
     assert lower_bound(chain) <= min(time_of(chain, placement) for placement in good)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_no_pipeline_is_better(data):
     memory = data.draw(st.lists(st.integers(150_000, 500_000), min_size=2, max_size=3))
@@ -133,7 +134,7 @@ def branching_chains(draw):
     return Chain.of(units, Machine(topology, places, in_order=draw(st.booleans())))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(branching_chains())
 def test_no_placement_of_branches_is_below_the_bound(chain):
     places, units = range(len(chain.machine.places)), len(chain.model.units)

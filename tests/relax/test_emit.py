@@ -10,6 +10,7 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched._library import load_library
 from tvm_sched.planning import KernelCall, StepMaker, emit_plan
 from tvm_sched.problem import Problem
@@ -82,7 +83,7 @@ def emit(problem, schedule, prefix):
     return plan
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 100_000))
 @pytest.mark.parametrize("kind", SIDE_BY_SIDE)
 def test_random_schedules_compute_the_same(seed, kind):
@@ -107,7 +108,7 @@ def test_random_schedules_compute_the_same(seed, kind):
             np.testing.assert_array_equal(value.numpy(), expected[spec["name"]])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 100_000))
 @pytest.mark.parametrize("kind", SIDE_BY_SIDE)
 def test_waits_delay_nothing(seed, kind):

@@ -5,7 +5,8 @@ import pytest
 from scipy import special
 from tvm import relax
 
-from relax.test_onednn import constant, module, pytestmark  # noqa: F401
+from relax.onednn_cases import constant, module
+from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile
 from tvm_sched.relax.kernel_libraries.onednn.activations import recognise
 

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("onnx")
 from _onnx_cases import OURS, load_cases
 
+pytestmark = pytest.mark.xdist_group("onnx_conformance")  # one run of the sample for all tests
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "onnx_conformance.py"
 
 

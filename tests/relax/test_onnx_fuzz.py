@@ -11,6 +11,7 @@ pytest.importorskip("onnxruntime")
 import hypothesis
 
 import tvm_sched.relax
+from thorough import examples
 from tvm_sched.errors import InputError
 from tvm_sched.testing.onnx_graphs import RandomGraph, difference, onnx_graphs
 
@@ -25,7 +26,11 @@ def _run(model: Any, feeds: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.slow
 @hypothesis.settings(
-    max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=examples(100),
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
 )
 @hypothesis.given(onnx_graphs(nodes=4))
 def test_random_graphs_are_right_or_refused(graph: RandomGraph) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from relax.test_kernels import call, single_kernel
+from thorough import examples
 from tvm_sched.relax.kernels import prepare_kernel
 
 op = relax.op
@@ -26,7 +27,7 @@ def close(actual, wanted):
     np.testing.assert_allclose(actual, wanted, rtol=2e-5, atol=2e-5)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 5), st.integers(1, 9), st.sampled_from([1, 3, 16, 17, 63, 64, 65, 100, 130, 197])),
     axes=st.sampled_from([[0], [1], [2], [1, 2], [0, 2], [0, 1], [0, 1, 2]]),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from schedule.cases import bus, device, graph, problem, schedule, topology
 from strategies import SEEDS, problems
+from thorough import examples
 from tvm_sched.errors import CostsError
 from tvm_sched.problem import Concurrency, Costs, Problem, Switch
 from tvm_sched.schedule import simulate, verify, violations
@@ -205,7 +206,7 @@ def test_a_problem_file_keeps_what_is_known():
     assert Problem(p.graph, p.topology, Costs(p.costs.operator_ns)).digest != p.digest
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     base=problems(max_operators=14, max_devices=3, min_operators=1),
     seed=SEEDS,

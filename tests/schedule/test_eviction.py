@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from schedule.cases import bus, device, graph, problem, schedule, topology
 from schedule.reference import reference_run
 from strategies import scheduled_problems
+from thorough import examples
 from tvm_sched.errors import InfeasibleError, ScheduleError
 from tvm_sched.planning import ShapesOnly, emit_plan
 from tvm_sched.problem import Problem
@@ -89,7 +90,7 @@ def some_evicted(p, s, seed):
     return msgspec.structs.replace(s, transfers=marked)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(scheduled_problems(max_operators=14, max_devices=4), st.integers(0, 1000))
 def test_agrees_with_the_reference(pair, seed):
     p, whole = pair

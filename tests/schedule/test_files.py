@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from strategies import scheduled_problems
+from thorough import examples
 from tvm_sched.errors import FormatError, ScheduleError
 from tvm_sched.schedule import Certificate, Event, Schedule, Timeline, Transfer, simulate
 
@@ -19,7 +20,7 @@ TIMELINE = b"""{
 }"""
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(scheduled_problems())
 def test_round_trips(pair):
     problem, schedule = pair

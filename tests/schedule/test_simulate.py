@@ -7,12 +7,13 @@ from hypothesis import given, settings
 
 from schedule.reference import reference_run
 from strategies import scheduled_problems
+from thorough import examples
 from tvm_sched.errors import ScheduleError
 from tvm_sched.schedule import ScheduleIndex, memory_profile, simulate
 from tvm_sched.testing import random_problem, random_schedule
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(scheduled_problems(max_operators=14, max_devices=5))
 def test_agrees_with_the_reference(pair):
     problem, schedule = pair
@@ -26,7 +27,7 @@ def test_agrees_with_the_reference(pair):
     assert times.peak_memory.tolist() == expected.peak
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(scheduled_problems())
 def test_timeline_says_what_the_schedule_says(pair):
     problem, schedule = pair
@@ -41,7 +42,7 @@ def test_timeline_says_what_the_schedule_says(pair):
     assert timeline.latency_ns == max((e.end_ns for e in kernels), default=0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(scheduled_problems())
 def test_a_lane_carries_one_event_at_a_time(pair):
     timeline = simulate(*pair)
@@ -50,7 +51,7 @@ def test_a_lane_carries_one_event_at_a_time(pair):
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(events))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(scheduled_problems())
 def test_profile_peaks_where_the_price_says(pair):
     problem, schedule = pair

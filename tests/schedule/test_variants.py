@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedulers.exhaustive import TooLarge, least_latency
+from thorough import examples
 from tvm_sched.errors import ScheduleError
 from tvm_sched.problem import (
     Alternative,
@@ -147,7 +148,7 @@ def test_others_take_the_way_of_the_graph_and_have_the_bound_over_all(scheduler)
     assert schedule.certificate.lower_bound_ns == lower_bound(gated()).ns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 100_000), operators=st.integers(1, 12), devices=st.integers(1, 4), groups=st.integers(1, 3))
 def test_no_bound_exceeds_a_schedule_of_any_choice(seed, operators, devices, groups):
     problem = random_variants(random_problem(seed, operators, devices, memory="generous"), seed, groups)
@@ -160,7 +161,7 @@ def test_no_bound_exceeds_a_schedule_of_any_choice(seed, operators, devices, gro
             assert bound <= simulate(chosen, schedule).latency_ns
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 100_000), operators=st.integers(1, 2), devices=st.integers(1, 2))
 def test_no_bound_exceeds_the_optimum_over_all_choices(seed, operators, devices):
     problem = random_variants(random_problem(seed, operators, devices, memory="generous"), seed, 1)

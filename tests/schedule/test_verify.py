@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from schedule.cases import bus, device, graph, problem, schedule, topology
 from schedule.reference import Deadlock, reference_run
 from strategies import SEEDS, problems, scheduled_problems
+from thorough import examples
 from tvm_sched.errors import InputError, ScheduleError
 from tvm_sched.schedule import RULES, Certificate, ScheduleIndex, verify, violations
 from tvm_sched.testing import random_problem, random_schedule
@@ -239,7 +240,7 @@ def fewest_stretches(problem, members):
     return best[-1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(scheduled_problems(max_operators=12, max_devices=3, memory=["generous"]), st.integers(1, 3))
 def test_contiguity_agrees_with_the_closure(pair, allowed):
     p, s = pair
@@ -284,7 +285,7 @@ def mutate(draw, problem, index):
     return ScheduleIndex(problem, changed if placed else placements, transfers if placed else changed)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data(), problems(max_operators=10, max_devices=4, min_operators=1, memory=["generous"]), SEEDS)
 def test_mutations_are_caught_or_harmless(data, p, seed):
     index = ScheduleIndex.of(p, random_schedule(p, seed))
@@ -307,7 +308,7 @@ def test_mutations_are_caught_or_harmless(data, p, seed):
             reference_run(p, s)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(scheduled_problems(max_operators=10, memory=["tight"]))
 def test_memory_is_judged_as_the_reference_counts_it(pair):
     p, s = pair

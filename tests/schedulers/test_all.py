@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, HOST, Bus, Costs, Device, Link, Problem, Topology
 from tvm_sched.schedule import verify
@@ -54,14 +55,14 @@ def check(problem, name):
 
 
 @pytest.mark.parametrize("name", names())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(problem=problems())
 def test_every_answer_obeys_the_rules(name, problem):
     assert check(problem, name), "all of these fit into the memory of each device"
 
 
 @pytest.mark.parametrize("name", names())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(0, 9), devices=st.integers(1, 4), joined=st.booleans())
 def test_with_little_memory_forbidden_operators_and_shared_memory(name, seed, operators, devices, joined):
     check(random_problem(seed, operators, devices, all_joined=joined), name)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.anytime import Budget
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
@@ -27,7 +28,7 @@ FAST = {"work": 0.1}
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 3), devices=st.integers(1, 2))
 def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")
@@ -41,7 +42,7 @@ def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):
     assert latency <= 1.05 * least
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(0, 14), devices=st.integers(1, 5))
 def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, operators, devices):
     problem = random_problem(seed, operators, devices)
@@ -66,7 +67,7 @@ def test_the_same_work_and_seed_give_the_same_schedule(seed):
     assert first.certificate == second.certificate
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(0, 40), dominators=st.integers(0, 3), most=st.integers(1, 12))
 def test_submodels_hold_every_operator_after_its_predecessors(seed, operators, dominators, most):
     problem = random_problem(seed, operators, 2)
@@ -207,7 +208,7 @@ def test_memory_that_suffices_only_by_time_is_found():
         verify(problem, solve(problem, "anytime", FAST))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
 def test_what_schedulers_believe_is_what_the_simulator_says(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")

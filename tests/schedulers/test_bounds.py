@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedule import cases
+from thorough import examples
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, regions
@@ -23,7 +24,7 @@ from .exhaustive import TooLarge, least_latency, least_layered_latency
 from .test_anytime import diamonds, two_gpus
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 100_000), operators=st.integers(1, 4), devices=st.integers(1, 3))
 def test_no_bound_exceeds_the_optimum_of_tiny_problems(seed, operators, devices):
     problem = random_problem(seed, operators, devices)
@@ -35,7 +36,7 @@ def test_no_bound_exceeds_the_optimum_of_tiny_problems(seed, operators, devices)
         assert least is None or bound.ns <= least, bound
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 100_000), operators=st.integers(0, 30), devices=st.integers(1, 6))
 def test_no_bound_exceeds_a_schedule(seed, operators, devices):
     problem = random_problem(seed, operators, devices)
@@ -44,7 +45,7 @@ def test_no_bound_exceeds_a_schedule(seed, operators, devices):
         assert bound.ns <= latency, bound
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 100_000),
     operators=st.integers(4, 7),
@@ -75,7 +76,7 @@ def test_of_a_table_that_is_read_directly_its_rows_cross():
         assert (certificate.latency_ns, certificate.status) == (latency, "optimal")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 100_000),
     operators=st.integers(6, 40),

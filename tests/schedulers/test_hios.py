@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import problems
+from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.schedule import Schedule, simulate
@@ -148,7 +149,7 @@ def brute_force(problem, groups):
     return best[(1 << n) - 1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10_000), st.integers(4, 9))
 def test_ios_is_optimal_among_stages_of_independent_operators(seed, operators):
     problem = random_layered(seed, operators, 3, operators).problem(1)
@@ -173,7 +174,7 @@ def test_ios_refuses_what_would_take_hours():
     assert simulate(problem, cut).latency_ns < simulate(problem, solve(problem, "sequential")).latency_ns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     problems(max_operators=14, max_devices=4, memory=("generous",)),
     st.sampled_from(["heft", "peft", "hios-lp", "hios-mr"]),
@@ -216,7 +217,7 @@ def test_anytime_is_no_worse_than_any_and_says_what_it_tried():
     assert tried["annealing"] < tried["heft"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(problems(max_operators=14, max_devices=4, memory=("generous",)), st.integers(0, 2))
 def test_anytime_is_never_above_a_heuristic(problem, seed):
     try:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import simulate, verify
@@ -232,7 +233,7 @@ def random_instance(random, operators):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 4))
 def test_the_placement_is_the_best_of_all(seed, operators):
     instance = random_instance(Random(seed), operators)
@@ -247,7 +248,7 @@ def test_the_placement_is_the_best_of_all(seed, operators):
     assert best.bound <= best.latency * (1 + 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 5))
 def test_placements_are_solutions_of_the_program(seed, operators):
     from ortools.math_opt.python import mathopt

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ortools.math_opt.python import mathopt
 
+from thorough import examples
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.sortinghat import constraints
 from tvm_sched.schedulers.sortinghat.heuristic import best_assignment, improve
@@ -244,7 +245,7 @@ def random_submodel(random, operators, devices, q=2):
     )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 4), devices=st.integers(1, 3), strengthened=st.booleans())
 def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operators, devices, strengthened):
     random = Random(seed)
@@ -262,7 +263,7 @@ def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operator
         assert result.objective_value() == pytest.approx(v.clock.at(times.total), rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 3), devices=st.integers(1, 2))
 def test_hints_are_solutions(seed, operators, devices):
     s = random_submodel(Random(seed), operators, devices)
@@ -280,7 +281,7 @@ def test_hints_are_solutions(seed, operators, devices):
         assert row.lower_bound - 1e-6 <= held <= row.upper_bound + 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 3), solver=st.sampled_from(["highs", "scip"]))
 def test_the_solver_finds_the_best_of_all_assignments(seed, operators, solver):
     s = random_submodel(Random(seed), operators, 2)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from schedule.cases import device, graph, problem, schedule, topology
 from strategies import scheduled_problems
+from thorough import examples
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Concurrency, Costs, Problem
 from tvm_sched.schedule import simulate, violations
@@ -124,7 +125,7 @@ def test_what_is_refused():
         allocate_streams(INCEPTION, msgspec.structs.replace(s, placements=backwards))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(scheduled_problems(max_operators=16, max_devices=3, min_operators=1))
 def test_streams_and_orders_keep_schedules_feasible(case):
     p, s = case
@@ -137,7 +138,7 @@ def test_streams_and_orders_keep_schedules_feasible(case):
             assert count_synchronizations(p, u) == reduced(p, u)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(scheduled_problems(max_operators=16, max_devices=1, min_operators=1))
 def test_nimble_has_the_fewest_streams_without_independent_operators_on_one(case):
     p, s = case

@@ -1,7 +1,7 @@
 "use strict";
 // Draws each schedule of the report: a Gantt chart over a memory chart, on one time axis. One bar trace a kind of
-// operator and no more bars than can be seen, so that ten thousand operators stay usable; a chart is made when its tab
-// is first opened.
+// operator; in a chart of very many events, those that are short on the screen are one path a kind, since each bar is an
+// element of the page, and no more of them than can be seen. A chart is made when its tab is first opened.
 (() => {
   const report = JSON.parse(document.getElementById("report-data").textContent), data = report.entries, names = report.names;
   const palette = ["#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#ff9da6", "#9d755d", "#a5a84e"];
@@ -10,7 +10,8 @@
   const dashes = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
   const MOST_ROWS = 500; // of the table of events
   const MOST_TEXT = 800; // names inside of bars only where they can be read
-  const MOST_BARS = 4000; // above it, what is too short to be seen is drawn together, and again after each zoom
+  const MOST_BARS = 4000; // above it, what is short is drawn as paths, what is too short to be seen together, anew after each zoom
+  const SHORT = 100; // parts of the width in view: what takes less is short
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
@@ -95,45 +96,87 @@
   }
 
   const amount = (entry) => entry.timelines.reduce((sum, timeline) => sum + timeline.lane.length, 0);
+  const crowded = (entry) => amount(entry) > MOST_BARS;
 
+  // The kinds of a chart as traces: bars, and paths of what is short.
   function bars(entry, rows, scale, by, range, patterned) {
-    const many = amount(entry), few = many <= MOST_TEXT, span = range[1] - range[0];
+    const few = amount(entry) <= MOST_TEXT, paths = new Map(), span = range[1] - range[0];
     const traces = entry.groups.map((name, group) => ({
-      type: "bar", orientation: "h", name: escaped(name), legendrank: group, x: [], y: [], base: [], hovertext: [], text: [], width: 0.84,
+      type: "bar", orientation: "h", name: escaped(name), legendrank: group, legendgroup: group, x: [], y: [], base: [], hovertext: [], text: [], width: 0.84,
       hoverinfo: "text", marker: { color: by === "submodel" ? [] : colourOf(entry, group), line: { width: few ? 0.7 : 0, color: css("--band") } },
       showlegend: by === "kind", textposition: "none",
     }));
-    const least = many <= MOST_BARS ? 0 : span * scale / Math.max(200, Math.min(1200, MOST_BARS / rows.rows.length));
-    const [from, to] = least ? [range[0] - span / 2, range[1] + span / 2].map((x) => x * scale) : [0, Infinity];
+    const least = crowded(entry) ? span * scale / Math.max(200, Math.min(1200, MOST_BARS / rows.rows.length)) : 0;
+    const [from, to] = crowded(entry) ? [range[0] - span / 2, range[1] + span / 2].map((x) => x * scale) : [0, Infinity];
     entry.timelines.forEach((timeline, t) => entry.lanes.forEach((name, lane) => {
-      const order = sorted(entry).get(`${lane},${t}`);
+      const order = sorted(entry).get(`${lane},${t}`), y = rows.at.get(`${lane},${t}`);
       if (!order) return;
       for (const run of visible(timeline, order, from, to, least)) {
         const longest = run.reduce((a, b) => (timeline.time[b] > timeline.time[a] ? b : a)), last = run[run.length - 1];
-        const trace = traces[timeline.group[longest]], start = timeline.start[run[0]];
-        trace.x.push((timeline.start[last] + timeline.time[last] - start) / scale);
-        trace.base.push(start / scale);
-        trace.y.push(rows.at.get(`${lane},${t}`));
-        trace.hovertext.push(hover(timeline, name, longest) + (run.length > 1 ? `<br>and ${run.length - 1} more here: zoom in` : ""));
-        trace.text.push(few ? escaped(names[timeline.name[longest]]) : "");
-        if (by === "submodel") {
-          const submodel = timeline.submodel[longest];
-          trace.marker.color.push(submodel < 0 ? colourOf(entry, timeline.group[longest]) : palette[submodel % palette.length]);
+        const group = timeline.group[longest], submodel = by === "submodel" ? timeline.submodel[longest] : -1;
+        const colour = submodel < 0 ? colourOf(entry, group) : palette[submodel % palette.length];
+        const start = timeline.start[run[0]] / scale, length = (timeline.start[last] + timeline.time[last]) / scale - start;
+        const text = hover(timeline, name, longest) + (run.length > 1 ? `<br>and ${run.length - 1} more here: zoom in` : "");
+        if (crowded(entry) && length < span / SHORT) {
+          addToPath(paths, traces[group], colour, from / scale, start, Math.max(length, least / scale / 4), y, text);
+          continue;
         }
+        const trace = traces[group];
+        trace.x.push(length);
+        trace.base.push(start);
+        trace.y.push(y);
+        trace.hovertext.push(text);
+        trace.text.push(few ? escaped(names[timeline.name[longest]]) : "");
+        if (by === "submodel") trace.marker.color.push(colour);
       }
     }));
     const ink = (colour) => (Array.isArray(colour) ? colour.map(inkOn) : inkOn(colour));
     if (few) traces.forEach((trace) => Object.assign(trace, { textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside", insidetextfont: { size: 11, color: ink(trace.marker.color) } }));
-    if (patterned && by === "kind") traces.forEach((trace) => { trace.marker.pattern = { shape: shapes[trace.legendrank % shapes.length], fillmode: "overlay", fgcolor: inkOn(trace.marker.color), fgopacity: 0.3, size: 7, solidity: 0.25 }; });
-    return traces.filter((trace) => trace.x.length > 0);
+    if (patterned && by === "kind") {
+      const pattern = (group, colour) => ({ shape: shapes[group % shapes.length], fillmode: "overlay", fgcolor: inkOn(colour), fgopacity: 0.3, size: 7, solidity: 0.25 });
+      traces.forEach((trace) => { trace.marker.pattern = pattern(trace.legendrank, trace.marker.color); });
+      paths.forEach((path) => { path.fillpattern = pattern(path.legendrank, path.fillcolor); });
+    }
+    paths.forEach((path) => {
+      const trace = traces[path.legendrank];
+      addPoints(path, "", [path.x[0], path.y[path.y.length - 1]]);
+      // A kind of short events alone stands in the legend by a bar without length.
+      if (trace.x.length === 0) [trace.x, trace.base, trace.y].forEach((column) => column.push(0));
+    });
+    return [...paths.values(), ...traces.filter((trace) => trace.x.length > 0)];
   }
 
-  function memory(entry, scale) {
-    return entry.memory.filter((line) => line.sizes.some((size) => size > 0)).map((line, n) => ({
-      type: "scatter", mode: "lines", line: { shape: "hv", width: 1.8, color: palette[n % palette.length], dash: dashes[n % dashes.length] }, yaxis: "y2",
-      x: line.times.map((t) => t / scale), y: line.sizes.map((size) => size / 2 ** 20), legend: "legend2",
-      name: `${escaped(line.device)}: ${line.peak} of ${line.limit}`, hovertemplate: `%{y:.2f} MiB<extra>${escaped(line.device)}</extra>`,
-    }));
+  // One more rectangle of the path that all short events of a kind and colour share. It is drawn in one stroke: along the
+  // lower edge of each row and back, and down left of all that is in view, where it encloses nothing.
+  function addToPath(paths, like, colour, left, start, length, y, text) {
+    const key = `${like.legendgroup},${colour}`, low = y + 0.42, high = y - 0.42, end = start + length;
+    if (!paths.has(key)) {
+      paths.set(key, {
+        type: "scatter", mode: "none", fill: "toself", fillcolor: colour, hoveron: "points", hoverinfo: "text", hoverlabel: { bgcolor: colour },
+        name: like.name, legendrank: like.legendrank, legendgroup: like.legendgroup, showlegend: false, x: [left], y: [low], hovertext: [""],
+      });
+    }
+    const path = paths.get(key), before = path.y[path.y.length - 1];
+    if (before !== low) addPoints(path, "", [left, before], [left, low]);
+    addPoints(path, text, [start, low], [start, high], [end, high], [end, low]);
+  }
+
+  function addPoints(path, text, ...points) {
+    for (const [x, y] of points) { path.x.push(x); path.y.push(y); path.hovertext.push(text); }
+  }
+
+  // The steps of each device's memory; of a crowded chart those near a range.
+  function memory(entry, scale, range) {
+    const span = range[1] - range[0], [from, to] = crowded(entry) ? [(range[0] - span) * scale, (range[1] + span) * scale] : [0, Infinity];
+    return entry.memory.filter((line) => line.sizes.some((size) => size > 0)).map((line, n) => {
+      const first = Math.max(0, line.times.findIndex((t) => t >= from) - 1), after = line.times.findIndex((t) => t > to);
+      const last = after < 0 ? line.times.length : after + 1;
+      return {
+        type: "scatter", mode: "lines", line: { shape: "hv", width: 1.8, color: palette[n % palette.length], dash: dashes[n % dashes.length] }, yaxis: "y2",
+        x: line.times.slice(first, last).map((t) => t / scale), y: line.sizes.slice(first, last).map((size) => size / 2 ** 20), legend: "legend2",
+        name: `${escaped(line.device)}: ${line.peak} of ${line.limit}`, hovertemplate: `%{y:.2f} MiB<extra>${escaped(line.device)}</extra>`,
+      };
+    });
   }
 
   // A vertical line with a word on top.
@@ -144,7 +187,8 @@
     };
   }
 
-  function layout(entry, rows, unit, scale, lines, width) {
+  function layout(entry, rows, unit, scale, width) {
+    const sizes = entry.memory.map((line) => line.sizes.reduce((a, b) => Math.max(a, b), 0)), lines = sizes.filter((size) => size > 0).length;
     const wrapped = Math.max(1, Math.ceil(lines / Math.max(1, Math.floor((width - 200) / 210)))); // rows of the memory's legend
     const heights = { gantt: 24 * rows.height + 10, memory: lines ? 130 : 0, gap: lines ? 44 + 18 * wrapped : 0 };
     const plot = heights.gantt + heights.memory + heights.gap;
@@ -163,22 +207,23 @@
       modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent") },
       xaxis: { ...axis, anchor: lines ? "y2" : "y", title: { text: unit, standoff: 4 }, range: [0, end * 1.01], autorangeoptions: { minallowed: 0 }, minallowed: 0, maxallowed: end * 1.01 },
       yaxis: { ...axis, domain: [1 - heights.gantt / plot, 1], range: [rows.height, 0], fixedrange: true, tickvals: rows.rows.map((row) => row.y), ticktext: rows.labels, showgrid: false, zeroline: false, automargin: true },
-      yaxis2: { ...axis, domain: [0, lines ? heights.memory / plot : 0], fixedrange: true, rangemode: "tozero", title: { text: "MiB held" }, visible: lines > 0, automargin: true, nticks: 4 },
+      yaxis2: { ...axis, domain: [0, lines ? heights.memory / plot : 0], fixedrange: true, range: [0, Math.max(...sizes, 1) * 1.06 / 2 ** 20], title: { text: "MiB held" }, visible: lines > 0, automargin: true, nticks: 4 },
       legend: { orientation: "h", x: 0, xanchor: "left", y: -48 / plot, yanchor: "top" },
       legend2: { orientation: "h", x: 0, xanchor: "left", y: (heights.memory + 4) / plot, yanchor: "bottom", font: { size: 12 } },
       shapes: marks.map((m) => m.shape), annotations: marks.map((m) => m.note),
     };
   }
 
-  function draw(section) {
+  // The whole chart, of a range if one is given and of what is in view otherwise.
+  function draw(section, range) {
     const entry = data[+section.dataset.entry], place = section.querySelector(".gantt");
     const by = section.querySelector(".colours")?.value ?? "kind", rows = rowsOf(entry);
     const patterned = section.querySelector(".patterns").checked;
-    const [unit, scale] = unitFor(entry.latency), lines = memory(entry, scale);
-    const made = layout(entry, rows, unit, scale, lines.length, printing ? PRINTED_WIDTH : place.clientWidth);
-    if (place.layout) made.xaxis.range = [...place.layout.xaxis.range];
+    const [unit, scale] = unitFor(entry.latency);
+    const made = layout(entry, rows, unit, scale, printing ? PRINTED_WIDTH : place.clientWidth);
+    if (range || place.layout) made.xaxis.range = [...(range || place.layout.xaxis.range)];
     if (printing) Object.assign(made, { width: PRINTED_WIDTH, autosize: false });
-    const drawn = Plotly.react(place, [...bars(entry, rows, scale, by, made.xaxis.range, patterned), ...lines], made, {
+    const drawn = Plotly.react(place, [...bars(entry, rows, scale, by, made.xaxis.range, patterned), ...memory(entry, scale, made.xaxis.range)], made, {
       responsive: true, displaylogo: false, scrollZoom: true, doubleClick: false,
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d", "zoomIn2d", "zoomOut2d"],
       toImageButtonOptions: { format: "svg", filename: "tvm_sched" },
@@ -210,9 +255,10 @@
   // Zooming and moving without the mouse, and a wheel that scrolls the page unless Ctrl is held.
   function prepare(section, place, end) {
     place.dataset.ready = "yes";
+    const entry = data[+section.dataset.entry], events = section.querySelector(".events");
     const show = (from, to) => {
       const width = Math.min(to - from, end), start = Math.max(0, Math.min(from, end - width));
-      Plotly.relayout(place, { "xaxis.range": [start, start + width] });
+      if (crowded(entry)) draw(section, [start, start + width]); else Plotly.relayout(place, { "xaxis.range": [start, start + width] });
     };
     const zoom = (factor) => {
       const [from, to] = place.layout.xaxis.range, middle = (from + to) / 2, half = (to - from) / 2 * factor;
@@ -226,10 +272,9 @@
       const moves = { ArrowLeft: () => show(from - step, to - step), ArrowRight: () => show(from + step, to + step), "+": () => zoom(0.5), "-": () => zoom(2), "0": () => zoom(0) };
       if (moves[event.key]) { event.preventDefault(); moves[event.key](); }
     });
-    const crowded = amount(data[+section.dataset.entry]) > MOST_BARS, events = section.querySelector(".events");
     place.on("plotly_relayout", (change) => {
       if (!Object.keys(change).some((key) => key.startsWith("xaxis.range"))) return;
-      if (crowded) draw(section); else if (events.open) list(section);
+      if (crowded(entry)) draw(section); else if (events.open) list(section);
     });
     events.addEventListener("toggle", () => { if (events.open) list(section); });
     section.querySelectorAll(".colours, .patterns").forEach((choice) => choice.addEventListener("change", () => draw(section)));
@@ -266,7 +311,7 @@
   }
   document.querySelectorAll("a[data-entry]").forEach((link) => link.addEventListener("click", () => open(+link.dataset.entry)));
   if (matchMedia("(prefers-contrast: more)").matches) document.querySelectorAll(".patterns").forEach((choice) => { choice.checked = true; });
-  const redraw = () => sections.filter((section) => !section.classList.contains("hidden")).forEach(draw);
+  const redraw = () => sections.filter((section) => !section.classList.contains("hidden")).forEach((section) => draw(section));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   window.addEventListener("beforeprint", () => { printing = true; redraw(); });
   window.addEventListener("afterprint", () => {

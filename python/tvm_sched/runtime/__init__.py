@@ -3,8 +3,9 @@
 Neither the compiler nor a solver is needed here: the distribution ``tvm-sched-runtime`` is enough.
 """
 
+from .loading import load, open_library
 from .machine import EmulationWarning, MachineWarning
-from .module import ScheduledModule, find_scheduled_module, load, make_module, open_library, scheduled_modules
+from .module import ScheduledModule, find_scheduled_module, make_module, scheduled_modules
 from .parameters import write_parameters
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import _library
 from ..errors import ExecutionError, InputError
-from .artifact import check_library, load_library, parameters_beside
-from .machine import MachineWarning, check_threads, differences
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 from .virtual_machine import VirtualMachine
 
 _KIND = "tvm_sched"
-_PARAMETERS_VARIABLE = "TVM_SCHED_PARAMETERS"
 
 
 class ScheduledModule:
@@ -217,7 +212,7 @@ class ScheduledModule:
         """Lay out parameters as kernels want them, now rather than in the first run.
 
         Plans whose parameters do not all have values yet are left for their first run; so are those whose parameters
-        change after this. :func:`load` does it.
+        change after this. `tvm_sched.runtime.load` does it.
         """
         self._module["prepare"]()
 
@@ -348,79 +343,3 @@ def make_module(
     """
     tensors = {name: to_tensor(value) for name, value in (embedded or {}).items()}
     return _library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)
-
-
-def load(
-    path: str | os.PathLike[str],
-    parameters: str | os.PathLike[str] | None = None,
-    *,
-    threads: int | None = None,
-) -> ScheduledModule:
-    """Load a compiled artifact and its parameters.
-
-    Parameters
-    ----------
-    path
-        What ``tvm-sched compile`` or ``export_library`` wrote.
-    parameters
-        The safetensors file of the external parameters. Without it the file that the environment variable
-        ``TVM_SCHED_PARAMETERS`` names is taken, and else ``<stem>.safetensors`` beside the artifact.
-    threads : optional
-        Threads of all its CPU devices together. Without it what ``TVM_SCHED_NUM_THREADS`` says counts, else what the
-        artifact was compiled for, else all cores that this process may use.
-
-    Raises
-    ------
-    InputError
-        If the file is not there, is cut off, cannot be loaded, holds no schedule, or its parameters do not fit; or if
-        this processor lacks what its kernels need.
-
-    Warns
-    -----
-    MachineWarning
-        Where this machine is not what the artifact was made for, with what to do.
-    """
-    file = Path(path)
-    check_threads(threads)
-    with _library.use_cores(threads):
-        library = open_library(file)
-    try:
-        loaded = ScheduledModule(library)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
-    for difference in differences(loaded.info()):
-        warnings.warn(f"{file}: {difference}", MachineWarning, stacklevel=2)
-    source = _parameters_file(loaded, file, parameters)
-    if source is not None:
-        loaded.load_parameters(source)
-    loaded.prepare()
-    return loaded
-
-
-def open_library(file: Path) -> Any:
-    """Check and load an artifact's file as a ``tvm_ffi`` module.
-
-    Raises
-    ------
-    InputError
-        If it is not there, is cut off, or cannot be loaded.
-    """
-    check_library(file)
-    _library.load_library()
-    try:
-        return load_library(file)
-    except Exception as error:
-        raise InputError(f"{file}: cannot be loaded ({error})") from error
-
-
-def _parameters_file(
-    loaded: ScheduledModule, file: Path, given: str | os.PathLike[str] | None
-) -> str | os.PathLike[str] | None:
-    if given is not None:
-        return given
-    if all(parameter["loaded"] for parameter in loaded.parameters()):
-        return None
-    named = os.environ.get(_PARAMETERS_VARIABLE)
-    if named:
-        return named
-    return parameters_beside(file)

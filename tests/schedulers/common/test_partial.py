@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.problem import FORBIDDEN, HOST
 from tvm_sched.schedulers import Move, PartialSchedule, Run
 from tvm_sched.testing import random_problem
@@ -34,7 +35,7 @@ def same(problem, state, expected):
             assert state.at(t, d) == expected.at.get((t, d))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     operators=st.integers(1, 16),

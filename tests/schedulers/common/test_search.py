@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import ScheduleIndex, simulate
 from tvm_sched.schedulers.anytime.blocks import BlockSearch, Found
@@ -35,7 +36,7 @@ def anywhere(problem):
     return Searches(problem).construct([everywhere], [0] * len(problem.graph.operators))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
 def test_list_schedules_take_as_long_as_they_say(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")
@@ -43,7 +44,7 @@ def test_list_schedules_take_as_long_as_they_say(seed, operators, devices):
     assert simulated(problem, sequence) == latency
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 15), devices=st.integers(1, 4))
 def test_local_search_is_never_worse_and_repeatable_in_any_portions(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")
@@ -141,7 +142,7 @@ def test_blocks_move_between_groups_and_nothing_gets_worse():
     assert np.array_equal(rows_of(events_of(search.best.sequence))[:, [0, 1, 3]], search.best.sequence[:, [0, 1, 3]])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6))
 def test_a_schedule_as_a_sequence_is_the_same_schedule(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")
