@@ -5,7 +5,7 @@ import pytest
 from scipy import special
 from tvm import relax
 
-from relax.onednn_cases import constant, module
+from relax.onednn_cases import module
 from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile
 from tvm_sched.relax.kernel_libraries.onednn.activations import recognise
