@@ -11,7 +11,7 @@ from tvm import relax
 
 import tvm_sched
 from relax.compare import assert_same
-from relax.onednn_cases import CASES, IMAGE, LEFT_ALONE, SEVERAL, arrays, channels, convolution, module, steps
+from relax.onednn_cases import CASES, IMAGE, LEFT_ALONE, SEVERAL, arrays, channels, constant, convolution, module, steps
 from tvm_sched.relax import compile
 from tvm_sched.relax.build import make_problem
 from tvm_sched.relax.kernel_libraries import available_libraries, get_library, registry
