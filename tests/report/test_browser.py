@@ -135,11 +135,16 @@ def test_the_table_lists_what_the_chart_shows(open_page):
     driver = open_page("schedule.html")
     find(driver, "[role=tab]")[0].click()
     find(driver, "#entry-0 .events summary")[0].click()
-    all_rows = len(find(driver, "#entry-0 .events tbody tr"))
+
+    def rows():
+        return len(find(driver, "#entry-0 .events tbody tr"))
+
+    wait(driver, rows)  # the browser tells of an open table a little later
+    all_rows = rows()
     bars = driver.execute_script(TRACES)
     assert all_rows == sum(len(trace["x"]) for trace in bars if trace["type"] == "bar")
     find(driver, "#entry-0 [data-zoom='0.5']")[0].click()
-    assert 0 < len(find(driver, "#entry-0 .events tbody tr")) < all_rows
+    wait(driver, lambda: 0 < rows() < all_rows)
 
 
 def test_kinds_differ_by_more_than_their_colour(open_page):
