@@ -96,6 +96,11 @@ def test_a_targets_name_takes_options_as_on_the_command_line():
     for wrong, message in (
         ("cpu2 --streams=two", "streams is 'two'; allowed are one"),
         ("cpu2 --stream=one", "no option 'stream' of compilation"),
+        ("cpu2 --topology=cpu3", "no option 'topology' of compilation"),
+        ("cpu2 --measure=no", "measure is 'no'; true and false are allowed"),
+        ("cpu2 --threads=two", "threads is 'two'; allowed are 1 to"),
+        ("cpu2 --threads", "threads is True; allowed are 1 to"),
+        ("", "there is no target 'tvm_sched/'"),
         ("cpu2 opara", "'opara' in a target is no option; options are written --name=value"),
         ("cpu2 --scheduler=fastest", "fastest"),
         ("cpu2 --parameters=external", "an executable of tvm.compile holds its parameters"),

@@ -12,6 +12,7 @@ import msgspec
 
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
+from ..runtime.machine import check_threads
 from ..streams import check_methods
 
 SCHEDULER, PARTITIONER = "anytime", "anytime"
@@ -123,6 +124,7 @@ class CompileOptions:
         if self.stages != "auto" and (not _is_whole(self.stages) or self.stages < 1):
             raise InputError(f"stages is {self.stages!r}; a number from 1, or 'auto', is allowed")
         check_methods(self.streams, self.launch_order)
+        check_threads(self.threads)
         self._check_run()
         self._check_objective()
         self._check_measure()
@@ -135,6 +137,9 @@ class CompileOptions:
             object.__setattr__(self, "_chosen_here", self.topology)
 
     def _check_run(self) -> None:
+        for name in ("variants", "graph", "measure"):
+            if (value := getattr(self, name)) not in (None, False, True):  # else "no" would mean yes
+                raise InputError(f"{name} is {value!r}; true and false are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
             raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
         part = isinstance(self.resident, (int, float))
@@ -163,7 +168,7 @@ class CompileOptions:
                 )
 
     @classmethod
-    def of(cls, topology: CompileOptions | Topology | str | os.PathLike[str], **settings: Any) -> CompileOptions:
+    def of(cls, topology: CompileOptions | Topology | str | os.PathLike[str], /, **settings: Any) -> CompileOptions:
         """The options of a topology and of what is given; None stands for the default.
 
         ``topology`` may be options, which ``settings`` then change.
