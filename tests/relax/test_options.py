@@ -109,6 +109,24 @@ def test_a_targets_name_takes_options_as_on_the_command_line():
             tvm.target.Target(f"tvm_sched/{wrong}")
 
 
+def test_a_given_schedule_changes_as_far_as_is_asked():
+    schedule = solve(overlapping(), "single")
+    for settings, expected in (
+        ({}, []),
+        ({"streams": "opara"}, [passes.AllocateStreams]),
+        ({"launch_order": "opara"}, [passes.OrderLaunches]),
+        ({"measure": True}, [passes.MeasureSchedules]),
+    ):
+        found = decision_passes(CompileOptions.of("cpu1", **settings), schedule=schedule)
+        assert [type(each) for each in found] == [type(each) for each in (passes.Place(), *(e() for e in expected))]
+
+
+def test_a_launch_order_of_no_streams_is_refused_where_schedules_are_measured():
+    assert CompileOptions.of("cpu", streams="best", launch_order="opara").measuring
+    with pytest.raises(InputError, match="launch_order 'opara' would have no effect.*name streams"):
+        CompileOptions.of("cpu", launch_order="opara")
+
+
 def test_passes_take_their_methods_from_the_target():
     problem = overlapping()
     mod = leave(leave(tvm.IRModule({}), PROBLEM, problem), SCHEDULE, solve(problem, "single"))

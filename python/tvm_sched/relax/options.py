@@ -13,7 +13,7 @@ import msgspec
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
 from ..runtime.machine import check_threads
-from ..streams import check_methods
+from ..streams import BEST, check_methods
 
 SCHEDULER, PARTITIONER = "anytime", "anytime"
 OBJECTIVES = ("latency", "throughput")
@@ -58,7 +58,8 @@ class CompileOptions:
         with measured latencies. With a name the default cost model of GPUs is ``"occupancy"``, which knows such times.
     launch_order : {"depth-first", "breadth-first", "critical-path", "opara", "best"}, optional
         Order in which kernels start (`tvm_sched.streams.order_launches`). Default and ``"best"``: what is best by
-        prediction, the scheduler's order among it, where a device has several streams; else the scheduler's.
+        prediction, the scheduler's order among it, where a device has several streams; else the scheduler's. Where
+        schedules are measured, it is the order of the streams that are named.
     variants : bool
         Whether the scheduler may choose among several ways to compute fused kernels. Schedulers that do not choose take
         the fused kernels.
@@ -127,7 +128,6 @@ class CompileOptions:
         check_threads(self.threads)
         self._check_run()
         self._check_objective()
-        self._check_measure()
         given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
         others = [device.name for device in self.topology.devices if device.kind != "cpu"]
@@ -135,6 +135,7 @@ class CompileOptions:
             raise InputError(f"precision {self.precision!r} is for topologies of CPUs; {others[0]!r} is none")
         if given == MEASURED:
             object.__setattr__(self, "_chosen_here", self.topology)
+        self._check_measure()
 
     def _check_run(self) -> None:
         for name in ("variants", "graph", "measure"):
@@ -154,6 +155,11 @@ class CompileOptions:
         if self.measure and self.backend not in (None, "cpu"):
             raise InputError(
                 f"backend is {self.backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
+            )
+        if self.measuring and self.launch_order not in (None, BEST) and self.streams is None:
+            raise InputError(
+                f"launch_order {self.launch_order!r} would have no effect: where schedules are measured, it is that of the "
+                "streams that are named; name streams ('best' for all), too, or do not measure"
             )
 
     def _check_objective(self) -> None:
