@@ -123,7 +123,7 @@ def test_a_given_schedule_changes_as_far_as_is_asked():
 
 def test_a_launch_order_of_no_streams_is_refused_where_schedules_are_measured():
     assert CompileOptions.of("cpu", streams="best", launch_order="opara").measuring
-    with pytest.raises(InputError, match="launch_order 'opara' would have no effect.*name streams"):
+    with pytest.raises(InputError, match=r"launch_order 'opara' would have no effect.*name streams"):
         CompileOptions.of("cpu", launch_order="opara")
 
 
