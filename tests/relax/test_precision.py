@@ -28,7 +28,7 @@ def weights(*shape):
 
 
 def rounded(value):
-    """What bfloat16 keeps of it: 8 bits of the fraction, the nearest, ties to even."""
+    """What bfloat16 keeps of it: 7 bits of the fraction, the nearest, ties to even."""
     bits = value.view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
 
