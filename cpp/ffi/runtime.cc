@@ -36,10 +36,10 @@ ffi::Tensor Reinterpret(ffi::Tensor tensor, const ffi::String& dtype) {
   return ViewTensor(spec, std::make_shared<ffi::Tensor>(std::move(tensor)), data);
 }
 
-ffi::Array<ffi::String> KnownProcessorFeatures() {
-  ffi::Array<ffi::String> known;
-  for (const std::string& name : KnownFeatures()) known.push_back(name);
-  return known;
+ffi::Array<ffi::String> Strings(const std::vector<std::string>& given) {
+  ffi::Array<ffi::String> strings;
+  for (const std::string& each : given) strings.push_back(each);
+  return strings;
 }
 
 /// How this machine differs from what an artifact's metadata (JSON) asks for, each with what to do.
@@ -67,7 +67,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              MappedFile::Release(begin, static_cast<std::size_t>(size));
            })
       .def("tvm_sched.use_cores", UseCores)
-      .def("tvm_sched.known_features", KnownProcessorFeatures)
+      .def("tvm_sched.known_features", [] { return Strings(KnownFeatures()); })
+      .def("tvm_sched.own_features", [] { return Strings(OwnFeatures()); })
       .def("tvm_sched.stop_runs", StopRuns)
       .def("tvm_sched.make_module", &ScheduledModule::Make)
       .def("tvm_sched.reinterpret", Reinterpret)

@@ -21,6 +21,8 @@ CASES: dict[str, tuple[Callable[..., relax.Expr], Callable[..., Any]]] = {
     "equal_to_itself": (
         lambda x, y: op.logical_xor(op.less(x, y), op.equal(x, x)), lambda x, y: (x < y) ^ (x == x)
     ),
+    "equal_after_fusion": (lambda x, _: op.equal(op.negative(x), op.negative(x)), lambda x, _: ~np.isnan(x)),
+    "not_equal_after_fusion": (lambda x, _: op.not_equal(op.negative(x), op.negative(x)), lambda x, _: np.isnan(x)),
     "not_of_equal": (lambda x, y: op.logical_not(op.equal(x, y)), lambda x, y: ~(x == y)),
     "not_of_less": (lambda x, y: op.logical_not(op.less(x, y)), lambda x, y: ~(x < y)),
     "not_of_greater_equal": (lambda x, y: op.logical_not(op.greater_equal(x, y)), lambda x, y: ~(x >= y)),

@@ -168,6 +168,20 @@ def test_scores_with_another_user_keep_their_masks():
     np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True) + scores, rtol=1e-4, atol=1e-4)
 
 
+def test_scores_are_the_sum_of_a_value_and_itself():
+    """Where two masks are looked for, and the first addition adds no mask."""
+
+    def doubled(b, q, k, mask):
+        scores = b.emit(op.matmul(q, b.emit(turned(k))))
+        split = b.emit(op.reshape(b.emit(op.add(scores, scores)), (1, 2, 3, 64, 64)))
+        return b.emit(op.nn.softmax(b.emit(op.reshape(b.emit(op.add(split, mask)), (2, 3, 64, 64))), axis=-1))
+
+    q, k, mask = values((2, 3, 64, 8), (2, 3, 64, 8), (1, 2, 1, 64, 64))
+    found, _ = run(doubled, [q, k, mask])
+    weights = np.exp(2 * np.einsum("bhrw,bhkw->bhrk", q, k) + mask[0])
+    np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
 def test_nothing_is_copied_around_it():
     inputs = values((BATCH, ROWS, HEADS * WIDTH), (BATCH, KEYS, HEADS * WIDTH), (BATCH, KEYS, HEADS * OUT))
     found, kinds = run(projected, inputs)

@@ -96,12 +96,35 @@ def test_a_targets_name_takes_options_as_on_the_command_line():
     for wrong, message in (
         ("cpu2 --streams=two", "streams is 'two'; allowed are one"),
         ("cpu2 --stream=one", "no option 'stream' of compilation"),
+        ("cpu2 --topology=cpu3", "no option 'topology' of compilation"),
+        ("cpu2 --measure=no", "measure is 'no'; true and false are allowed"),
+        ("cpu2 --threads=two", "threads is 'two'; allowed are 1 to"),
+        ("cpu2 --threads", "threads is True; allowed are 1 to"),
+        ("", "there is no target 'tvm_sched/'"),
         ("cpu2 opara", "'opara' in a target is no option; options are written --name=value"),
         ("cpu2 --scheduler=fastest", "fastest"),
         ("cpu2 --parameters=external", "an executable of tvm.compile holds its parameters"),
     ):
         with pytest.raises(InputError, match=message):
             tvm.target.Target(f"tvm_sched/{wrong}")
+
+
+def test_a_given_schedule_changes_as_far_as_is_asked():
+    schedule = solve(overlapping(), "single")
+    for settings, expected in (
+        ({}, []),
+        ({"streams": "opara"}, [passes.AllocateStreams]),
+        ({"launch_order": "opara"}, [passes.OrderLaunches]),
+        ({"measure": True}, [passes.MeasureSchedules]),
+    ):
+        found = decision_passes(CompileOptions.of("cpu1", **settings), schedule=schedule)
+        assert [type(each) for each in found] == [type(each) for each in (passes.Place(), *(e() for e in expected))]
+
+
+def test_a_launch_order_of_no_streams_is_refused_where_schedules_are_measured():
+    assert CompileOptions.of("cpu", streams="best", launch_order="opara").measuring
+    with pytest.raises(InputError, match=r"launch_order 'opara' would have no effect.*name streams"):
+        CompileOptions.of("cpu", launch_order="opara")
 
 
 def test_passes_take_their_methods_from_the_target():

@@ -5,7 +5,7 @@ import pytest
 from tvm import relax
 
 from tvm_sched.errors import InputError
-from tvm_sched.relax import compile, processor
+from tvm_sched.relax import compile, make_problem, processor
 from tvm_sched.relax.kernel_libraries.registry import VARIABLE
 from tvm_sched.relax.processor import compiling_for
 from tvm_sched.runtime import load
@@ -28,7 +28,7 @@ def weights(*shape):
 
 
 def rounded(value):
-    """What bfloat16 keeps of it: 8 bits of the fraction, the nearest, ties to even."""
+    """What bfloat16 keeps of it: 7 bits of the fraction, the nearest, ties to even."""
     bits = value.view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
 
@@ -98,6 +98,15 @@ def test_tables_are_stored_in_bfloat16():
     np.testing.assert_allclose(
         compiled.run(ids), np.hstack([rows, rows @ rounded(table[:64].copy())]), rtol=1e-5, atol=1e-6
     )
+
+
+@BFLOAT16
+def test_a_problem_is_of_the_same_operators_as_the_artifact():
+    mod = module([("x", (8, 256), "float32")], lambda b, x: b.emit(relax.op.matmul(x, relax.const(weights(256, 96)))))
+    settings = {"cost_model": "roofline", "precision": "bfloat16"}
+    problem = make_problem(mod, "cpu1", **settings)
+    assert problem.graph.operators[0].name == "onednn.matmul_bfloat16"
+    assert problem.digest == compile(mod, "cpu1", "single", **settings).problem.digest
 
 
 @BFLOAT16

@@ -9,10 +9,10 @@ import tvm
 from tvm import relax
 
 from tvm_sched.errors import InputError
-from tvm_sched.relax import compile
+from tvm_sched.relax import compile, processor
 from tvm_sched.relax.emit import executor
 from tvm_sched.relax.kernels import compile_kernels
-from tvm_sched.relax.processor import LEVELS, compiling_for, features_of, host_target, runs_here
+from tvm_sched.relax.processor import LEVELS, compiling_for, features_of, host_target, runs_here, target_here
 from tvm_sched.runtime import load
 
 
@@ -64,6 +64,25 @@ def test_the_native_artifact_names_what_it_needs(tmp_path):
     info = load(_portable(tmp_path)).info()
     assert info["needs"]["processor"]["name"] == tvm.target.codegen.llvm_get_system_cpu()
     assert "threads" not in load(tmp_path / "model.so").plans()[0]
+
+
+@X86
+def test_kernels_do_without_what_is_hidden_of_the_processor(monkeypatch):
+    """As a virtual machine without AVX does, on a processor that LLVM knows to have it."""
+    with compiling_for("x86-64-v2"):
+        own = features_of(host_target())
+    monkeypatch.setattr(processor, "_target", processor._target.__wrapped__)
+    function = processor.library_function
+    monkeypatch.setattr(
+        processor,
+        "library_function",
+        lambda name: (lambda: own) if name == "tvm_sched.own_features" else function(name),
+    )
+    assert set(features_of(host_target())) <= set(own)
+    with compiling_for("x86-64-v3"):
+        assert not runs_here()
+    with compiling_for("portable"):
+        assert str(target_here().attrs["mcpu"]) == "x86-64-v2"
 
 
 def test_a_processor_that_lacks_something_is_told(tmp_path, monkeypatch):

@@ -200,7 +200,7 @@ def make_problem(
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     chosen = CompileOptions.of(topology, **settings)
     imported = load_model(model, input_shapes, name, constants)
-    with explained(f"model {imported.name!r}"):
+    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {imported.name!r}"):
         passes = problem_passes(replace(chosen, measure=False))
         return get_problem(tvm.transform.Sequential(passes)(model_with_name(imported)))
 

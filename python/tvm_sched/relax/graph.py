@@ -20,6 +20,7 @@ from .attributes import CHOICE, model_name
 from .flops import count_flops
 from .importers.model import number_of_inputs
 from .kernel_libraries import kernel_flops
+from .processor import BFLOAT16
 from .read_bytes import count_read_bytes
 from .ways import Member, WayCollector, as_choice, members
 
@@ -317,8 +318,10 @@ def kernel_kind(function: str) -> str:
 
     >>> kernel_kind("fused_conv2d3_add12_tir_tanh")
     'conv2d_add_tanh'
+    >>> kernel_kind("onednn.matmul_bfloat16_relu_7")
+    'onednn.matmul_bfloat16_relu'
     """
-    words = [re.sub(r"\d+$", "", word) for word in function.split("_")]
+    words = [word if word == BFLOAT16 else re.sub(r"\d+$", "", word) for word in function.split("_")]
     if len(words) > 1 and words[0] == "fused":
         words = words[1:]
     return "_".join(word for word in words if word not in ("", "tir")) or function

@@ -12,7 +12,8 @@ import msgspec
 
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
-from ..streams import check_methods
+from ..runtime.machine import check_threads
+from ..streams import BEST, check_methods
 
 SCHEDULER, PARTITIONER = "anytime", "anytime"
 OBJECTIVES = ("latency", "throughput")
@@ -57,7 +58,8 @@ class CompileOptions:
         with measured latencies. With a name the default cost model of GPUs is ``"occupancy"``, which knows such times.
     launch_order : {"depth-first", "breadth-first", "critical-path", "opara", "best"}, optional
         Order in which kernels start (`tvm_sched.streams.order_launches`). Default and ``"best"``: what is best by
-        prediction, the scheduler's order among it, where a device has several streams; else the scheduler's.
+        prediction, the scheduler's order among it, where a device has several streams; else the scheduler's. Where
+        schedules are measured, it is the order of the streams that are named.
     variants : bool
         Whether the scheduler may choose among several ways to compute fused kernels. Schedulers that do not choose take
         the fused kernels.
@@ -123,9 +125,9 @@ class CompileOptions:
         if self.stages != "auto" and (not _is_whole(self.stages) or self.stages < 1):
             raise InputError(f"stages is {self.stages!r}; a number from 1, or 'auto', is allowed")
         check_methods(self.streams, self.launch_order)
+        check_threads(self.threads)
         self._check_run()
         self._check_objective()
-        self._check_measure()
         given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
         others = [device.name for device in self.topology.devices if device.kind != "cpu"]
@@ -133,8 +135,12 @@ class CompileOptions:
             raise InputError(f"precision {self.precision!r} is for topologies of CPUs; {others[0]!r} is none")
         if given == MEASURED:
             object.__setattr__(self, "_chosen_here", self.topology)
+        self._check_measure()
 
     def _check_run(self) -> None:
+        for name in ("variants", "graph", "measure"):
+            if (value := getattr(self, name)) not in (None, False, True):  # else "no" would mean yes
+                raise InputError(f"{name} is {value!r}; true and false are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
             raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
         part = isinstance(self.resident, (int, float))
@@ -150,6 +156,11 @@ class CompileOptions:
             raise InputError(
                 f"backend is {self.backend!r}; schedules are measured where they run on this machine's cores ('cpu')"
             )
+        if self.measuring and self.launch_order not in (None, BEST) and self.streams is None:
+            raise InputError(
+                f"launch_order {self.launch_order!r} would have no effect: where schedules are measured, it is that of the "
+                "streams that are named; name streams ('best' for all), too, or do not measure"
+            )
 
     def _check_objective(self) -> None:
         latency = self.objective == "latency"
@@ -163,7 +174,7 @@ class CompileOptions:
                 )
 
     @classmethod
-    def of(cls, topology: CompileOptions | Topology | str | os.PathLike[str], **settings: Any) -> CompileOptions:
+    def of(cls, topology: CompileOptions | Topology | str | os.PathLike[str], /, **settings: Any) -> CompileOptions:
         """The options of a topology and of what is given; None stands for the default.
 
         ``topology`` may be options, which ``settings`` then change.

@@ -136,14 +136,17 @@ def decision_passes(
                 progress=progress,
             )
         ]
-    last: list[tvm.transform.Pass]
+    last: list[tvm.transform.Pass] = []
     if options.measuring:
         last = [MeasureSchedules(progress=progress, streams=options.streams, launch_order=options.launch_order)]
     else:
-        last = [AllocateStreams(options.streams or BEST), OrderLaunches(options.launch_order or BEST)]
-    if schedule is not None:  # it has streams and an order already
-        asked = options.measuring or options.streams or options.launch_order
-        return [Place(schedule=schedule), *(last if asked else [])]
+        default = BEST if schedule is None else None  # one that is given has streams and an order already
+        if streams := options.streams or default:
+            last.append(AllocateStreams(streams))
+        if order := options.launch_order or default:
+            last.append(OrderLaunches(order))
+    if schedule is not None:
+        return [Place(schedule=schedule), *last]
     return [*_splitting(options), Place(options.scheduler, options.options, progress), *last]
 
 

@@ -133,8 +133,15 @@ def _suffix(processor: str) -> str:
 
 @cache
 def _target(processor: str) -> tvm.target.Target:
-    name = tvm.target.codegen.llvm_get_system_cpu() if processor == NATIVE else processor
-    return tvm.target.Target({"kind": "llvm", "mcpu": name})
+    if processor != NATIVE:
+        return tvm.target.Target({"kind": "llvm", "mcpu": processor})
+    name = tvm.target.codegen.llvm_get_system_cpu()
+    model = tvm.target.Target({"kind": "llvm", "mcpu": name})
+    # LLVM goes by the model of the processor, of which a virtual machine or the firmware may hide a part.
+    hidden = sorted(set(features_of(model)) - set(library_function("tvm_sched.own_features")()))
+    if not hidden:
+        return model
+    return tvm.target.Target({"kind": "llvm", "mcpu": name, "mattr": [f"-{each}" for each in hidden]})
 
 
 @cache

@@ -90,7 +90,7 @@ def register_tag(tag: str) -> None:
     InputError
         There is no such preset, or no such option.
     """
-    model, *given = tag.removeprefix(PREFIX).split()
+    model, *given = tag.removeprefix(PREFIX).split() or [""]
     name, _, rest = model.partition("/")
     if (cpu_count_of(name) is None and name not in preset_names()) or rest not in ("", THROUGHPUT[1:]):
         raise InputError(

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 from .. import _library
@@ -52,10 +53,11 @@ def _installed(packages: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def check_threads(threads: int | None) -> None:
-    """Refuse a number of threads that is none, with an `InputError`."""
-    if threads is not None and not 1 <= threads <= _MOST_THREADS:
-        raise InputError(f"threads is {threads}; allowed are 1 to {_MOST_THREADS}")
+def check_threads(threads: Any) -> None:
+    """Refuse what is neither None nor a number of threads, with an `InputError`."""
+    whole = isinstance(threads, Integral) and not isinstance(threads, bool)
+    if threads is not None and not (whole and 1 <= threads <= _MOST_THREADS):
+        raise InputError(f"threads is {threads!r}; allowed are 1 to {_MOST_THREADS}")
 
 
 def describe(

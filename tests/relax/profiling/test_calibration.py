@@ -12,7 +12,6 @@ from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
 from tvm_sched.relax import compile, kernel_objects, make_problem
-from tvm_sched.relax.processor import compiling_for
 from tvm_sched.relax.profiling import calibration
 from tvm_sched.relax.profiling.other_load import OtherLoad
 from tvm_sched.relax.profiling.random_networks import random_networks
@@ -45,8 +44,8 @@ def timer(monkeypatch, tmp_path):
     return found
 
 
-def problem_of(network, topology="cpu1"):
-    return make_problem(network, topology, name="net")
+def problem_of(network, topology="cpu1", **options):
+    return make_problem(network, topology, name="net", **options)
 
 
 def test_the_median_of_each_kernel_and_equal_kernels_alike(networks, timer):
@@ -129,8 +128,7 @@ def test_instructions_that_are_not_here_are_not_run(networks, timer, monkeypatch
 
 def test_code_for_another_processor_is_measured_by_itself(networks, timer):
     problem_of(networks["convolutional0"])
-    with compiling_for("x86-64-v2"):
-        problem_of(networks["convolutional0"])
+    problem_of(networks["convolutional0"], processor="x86-64-v2")
     assert timer.asked == 2
 
 

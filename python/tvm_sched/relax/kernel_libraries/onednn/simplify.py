@@ -84,10 +84,9 @@ class Simplifier(Rewriter):
         inner = self._only(split.args[0], "add") if split is not None else None
         if inner is None or shape_of(inner) != shape or (shape_of(split) or ())[2:] != shape[1:]:
             return None
-        product = next((a for a in inner.args if shape_of(a) == shape), None)
-        if product is None or not is_float32(value):
+        product, bias = sorted(inner.args, key=lambda a: shape_of(a) != shape)  # the first of them where both fit
+        if shape_of(product) != shape or not is_float32(value):
             return None
-        bias = next(a for a in inner.args if not a.same_as(product))
         mask = next(a for a in outer.args if not self._is(a, split))
         windows = (shape_of(split) or ())[:2]
         own = shape_of(mask) or ()
