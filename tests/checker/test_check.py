@@ -71,6 +71,14 @@ def test_evidence_of_any_problem_is_accepted(folder, case):
     assert verdict.all_proved
 
 
+def test_a_region_of_which_places_are_left_open_is_proved(folder):
+    """Least times by way of operators left open depend on the order in which these are taken out."""
+    problem = random_problem(5389, operators=80, devices=8, memory="generous", style="shared", all_joined=True)
+    files = files_of(problem, certified(problem, random_schedule(problem, 0)))
+    assert any(len(lemma.get("operators", ())) >= 10 for lemma in files.evidence["lemmas"])
+    assert files.check(folder).all_proved
+
+
 def test_each_argument_is_proved(folder):
     """The random problems at hand have bounds by all three arguments, and lemmas of all rules but one."""
     arguments, rules = set(), set()
