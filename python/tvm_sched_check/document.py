@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HOST = -1
+LONGEST_NS = 1 << 58
+"""All times of a problem together, as in ``docs/formats/problem.md``."""
 
 
 class Refused(Exception):
@@ -32,14 +35,27 @@ def read(path: str | Path, format: str, versions: tuple[int, ...]) -> tuple[dict
     """A document of a format, and its digest."""
     try:
         content = Path(path).read_bytes()
-        document = json.loads(content)
+        document = json.loads(content, object_pairs_hook=_object, parse_constant=_no_number)
     except (OSError, ValueError, RecursionError) as error:
         raise Refused(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("format") != format or document.get("version") not in versions:
+    version = document.get("version") if isinstance(document, dict) else None
+    if type(version) is not int or document.get("format") != format or version not in versions:
         raise Refused(
             f"{path}: is not of format {format!r} in one of the versions {versions}, which this checker reads"
         )
     return document, hashlib.sha256(content).hexdigest()[:16]
+
+
+def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; other readers may take the first of two equal keys, so neither is taken."""
+    if len(found := dict(fields)) < len(fields):
+        twice = [key for key, times in Counter(key for key, _ in fields).items() if times > 1]
+        raise ValueError(f"an object has the key {twice[0]!r} twice")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 class Problem:
@@ -56,6 +72,7 @@ class Problem:
         self.operator_names, self.o = _numbered(operators)
         self.tensor_names, self.t = _numbered(tensors)
         self.device_names, self.d = _numbered(self.devices)
+        self.memory = [count(d["memory"]) for d in self.devices]
         self.size = [count(t["size"]) for t in tensors]
         self.kind = [t.get("kind", "activation") for t in tensors]
         self.inputs = [list(dict.fromkeys(self.t[n] for n in o.get("inputs", []))) for o in operators]
@@ -79,6 +96,7 @@ class Problem:
             wrong = [n for n, r in read if n and (r is None or not self.host_inputs[o] or n < r)]
             if len(self.normal[o]) != len(self.devices) or wrong or not any(self.normal[o] + self.direct[o]):
                 raise Refused(f"operator {name!r} can run nowhere, or has a direct access that is faster than its bus")
+        self._refuse_endless()
         try:
             self.order = list(TopologicalSorter(dict(enumerate(self.before))).static_order())
         except CycleError:
@@ -91,6 +109,13 @@ class Problem:
     def times(self, o: int, d: int) -> list[int]:
         """Times of an operator on a device, in the modes in which it runs there."""
         return [ns for ns in (self.normal[o][d], self.direct[o][d]) if ns is not None]
+
+    def _refuse_endless(self) -> None:
+        """Times below which all sums stay far from what stands for never."""
+        longest = sum(max(filter(None, both)) for both in map(list.__add__, self.normal, self.direct))
+        routes = (sum(map(route.ns, self.size)) for route in set(self.routes.values()))
+        if longest + len(self.devices) * max(routes, default=0) > LONGEST_NS:
+            raise Refused(f"the times of all operators and transfers can add up to more than {LONGEST_NS} ns")
 
     def _host_reads(self, o: int, parts: dict[str, int]) -> list[int | None]:
         """By device: for how long a direct read of an operator occupies the bus."""
@@ -117,15 +142,15 @@ def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:
 
 def _chosen(rows: list[Any], tensors: list[Any], variants: Any, choice: dict[str, str]) -> tuple[list[Any], list[Any]]:
     """Rows (operator, times) and tensors with each group computed in the way that is chosen, else as in the graph."""
-    known, ways = (
-        set(),
-        iter(zip(variants["costs"]["operator_ns"], variants["costs"]["direct_ns"], strict=True) if variants else ()),
-    )
-    for group in variants["groups"] if variants else ():
+    known, groups = set(), variants["groups"] if variants else []
+    listed = [operator for group in groups for way in group["alternatives"] for operator in way["operators"]]
+    costs = variants["costs"] if variants else {"operator_ns": [], "direct_ns": []}
+    ways = iter(list(zip(listed, costs["operator_ns"], costs["direct_ns"], strict=True)))
+    for group in groups:
         known |= {(group["name"], group.get("graph_way", "fused"))}
         for way in group["alternatives"]:
             known |= {(group["name"], way["name"])}
-            own = [(operator, *next(ways)) for operator in way["operators"]]
+            own = [next(ways) for _ in way["operators"]]
             if choice.get(group["name"]) == way["name"]:
                 rows = [row for row in rows if row[0]["name"] not in group["operators"]] + own
                 tensors = tensors + way.get("tensors", [])
@@ -137,8 +162,12 @@ def _chosen(rows: list[Any], tensors: list[Any], variants: Any, choice: dict[str
 
 def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     """Routes by (source, target): a link; without one, a switch; without one, the buses (docs/formats/topology.md)."""
-    number = {device["name"]: d for d, device in enumerate(topology["devices"])}
-    buses = {bus["name"]: bus for bus in topology.get("buses", [])}
+    known, switches, links = (topology.get(kind, []) for kind in ("buses", "switches", "links"))
+    (_, number), _, _ = map(_numbered, (topology["devices"], known, switches))
+    joined = Counter(frozenset(link["devices"]) for link in links)
+    if any(len(pair) != 2 or times > 1 for pair, times in joined.items()):
+        raise Refused("a link joins a device to itself, or two links join the same devices")
+    buses = {bus["name"]: bus for bus in known}
     on = {d: buses[device["bus"]] for d, device in enumerate(topology["devices"]) if device.get("bus")}
     down = {d: _route(bus, f"bus {bus['name']} {'down' if bus.get('duplex', True) else ''}") for d, bus in on.items()}
     up = {d: _route(bus, f"bus {bus['name']} {'up' if bus.get('duplex', True) else ''}") for d, bus in on.items()}
@@ -149,11 +178,11 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
                 routes[a, b] = _through_host(up[a], down[b], topology.get("peer_access", True))
             elif a != b and (a in up or b in down):  # one of the two shares host memory
                 routes[a, b] = up[a] if a in up else down[b]
-    for switch in topology.get("switches", []):
+    for switch in switches:
         for a, b in ((a, b) for a in switch["devices"] for b in switch["devices"] if a != b):
             ports = [f"out {switch['name']} {a}", f"in {switch['name']} {b}"] if switch.get("contention", True) else []
             routes[number[a], number[b]] = _route(switch, *ports)
-    for link in topology.get("links", []):
+    for link in links:
         for a, b in (link["devices"], link["devices"][::-1]):
             routes[number[a], number[b]] = _route(
                 link, f"link {a} > {b}" if link.get("duplex", True) else f"link {sorted((a, b))}"

@@ -13,6 +13,8 @@ Array = npt.NDArray[np.int64]
 Lags = dict[tuple[int, int], Array]
 NEVER = 1 << 60
 NODES = 1_000_000
+DECIDED = 100
+"""Operators at most whose places are tried in one lemma."""
 
 
 class Placements:
@@ -28,6 +30,8 @@ class Placements:
         """``ns`` if no placement of the decided operators takes less, else 0. ``between`` is in order, the last included."""
         if between[-1] not in decided:
             raise Refused("a lemma of rule 'placement' does not name its last operator")
+        if len(decided) > DECIDED:
+            raise Refused(f"a lemma of rule 'placement' names {len(decided)} operators; at most {DECIDED} are allowed")
         chosen = [o for o in between if o in decided]
         search = _Search(chosen, self.best[chosen], self._lags(first, between, decided), first, ns)
         if search.key not in self._known:

@@ -149,7 +149,7 @@ class _Run:
         held = [0] * len(problem.devices)
         for moment, size, d in sorted(changes):
             held[d] += size
-            if held[d] > problem.devices[d]["memory"]:
+            if held[d] > problem.memory[d]:
                 raise Refused(
                     f"rule 5: {problem.device_names[d]!r} holds {held[d]} bytes at {moment} ns, more than it has"
                 )

@@ -54,6 +54,18 @@ def test_a_changed_file_is_refused(fails, files, position):
     assert len(fails(2, "check", *files).strip().splitlines()) <= 3
 
 
+def test_warm_runs_are_refused_in_words(run, fails, tmp_path):
+    """Evidence is of cold runs: nobody is told that a bound of warm ones is proved, or why it holds."""
+    names = problem_file, schedule, evidence = [tmp_path / f"{name}.json" for name in "pse"]
+    random_problem(1, operators=12, devices=3, style="bus", memory="generous").save(problem_file)
+    made = "schedule", problem_file, "-s", "heft"
+    assert "--evidence with --resident" in fails(2, *made, "--resident", "1", "--evidence", evidence)
+    run(*made, "-o", tmp_path / "cold.json", "--evidence", evidence)
+    run(*made, "-o", schedule, "--resident", "1")
+    assert "warm runs" in fails(2, "explain", problem_file, schedule)
+    assert "warm runs" in fails(2, "check", *names)
+
+
 def test_compile_writes_all_three(run, model_file, tmp_path):
     folder, artifact = tmp_path / "proof", tmp_path / "m.so"
     said = run("compile", model_file, "-t", "cpu2", "-s", "heft", "-o", artifact, "--evidence", folder, "--json")

@@ -121,6 +121,14 @@ def test_operators_that_read_nothing_of_each_other_share_gpus_in_any_way():
     assert bound_of_demand(ClusterSearch(cluster), [service], {"chain": 1}) == pytest.approx(2)
 
 
+@pytest.mark.parametrize("edges", [None, ()])
+@pytest.mark.parametrize("throughput", [1e9, 2e9, 1e300])
+def test_operators_that_take_no_time_take_a_gpu(throughput, edges):
+    """More inputs than one a nanosecond leave no time between two."""
+    service = msgspec.structs.replace(chain_service([0, 0], [0, 0], edges=edges), throughput=throughput)
+    assert bound_of_demand(ClusterSearch(small_cluster()), [service], {"chain": 1}) == pytest.approx(4)
+
+
 def test_pipelines_of_more_stages_than_searches_look_for():
     service = chain_service([10] * 70, cycle_ns=14, latency_ns=10**6)
     cluster = small_cluster(racks=2, gpus=70, second_kind="slow")

@@ -128,6 +128,8 @@ def test_wrong_services_are_refused():
     operators = 'operators = [{ name = "x", flops = "1 GFLOP", memory = 5 }]\n'
     with pytest.raises(InputError, match=r"throughput is 0\.0"):
         parse_services(head + "throughput = 0.0\n" + operators)
+    with pytest.raises(InputError, match=r"throughput asks for 1e\+300 s; at most"):
+        parse_services(head + "throughput = 1e-300\n" + operators)
     with pytest.raises(GraphError, match="an edge names operator 'y', which is not there"):
         parse_services(head + "throughput = 1.0\n" + operators + 'edges = [{ source = "x", target = "y", bytes = 1 }]')
 

@@ -96,7 +96,7 @@ def check(
     """Verify a schedule and its lower bound by an implementation that shares nothing with the one that made them.
 
     Status 0: the latency is true and the certificate's bound is proved;
-    1: the evidence proves a lower bound than the certificate claims;
+    1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
     2: a file is wrong. Alone: python -m tvm_sched_check.
     """
     from tvm_sched_check import Refused

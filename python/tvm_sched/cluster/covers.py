@@ -72,7 +72,8 @@ def _by_sums(search: ClusterSearch, service: Service) -> Cover:
     cycle. That is a number of GPUs, too, which may be rounded up where all weigh the same.
     """
     kinds = search.cluster.kinds
-    limit, there = service.cycle_limit_ns, search.kind_gpus > 0
+    limit = max(1, service.cycle_limit_ns)  # 0 where more than an input a nanosecond is asked for
+    there = search.kind_gpus > 0
     times = np.array([[operator_ns(operator, kind) for kind in kinds] for operator in service.operators], dtype=object)
     room = np.array([kind.memory for kind in kinds], dtype=object)
     memory = np.array([operator.memory for operator in service.operators], dtype=object)

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from ..errors import GraphError, InputError
+from ..problem.costs import LONGEST_NS
 from .cluster import GpuKind
 
 
@@ -219,6 +220,9 @@ def _check(service: Service) -> None:
     for what, value in (("throughput", service.throughput), ("latency", service.latency)):
         if not 0 < value < math.inf:
             raise InputError(f"{where}: {what} is {value!r}; a finite number above 0 is allowed")
+    for what, seconds in (("throughput", 1 / service.throughput), ("latency", service.latency)):
+        if seconds * 1e9 > LONGEST_NS:  # times are counted in 64 bits
+            raise InputError(f"{where}: {what} asks for {seconds:.3g} s; at most {LONGEST_NS / 1e9:.3g} s are allowed")
     for operator in service.operators:
         for field in ("flops", "memory", "output"):
             _size(f"{where}: {field} of operator {operator.name!r}", getattr(operator, field))

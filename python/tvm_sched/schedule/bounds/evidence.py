@@ -94,8 +94,13 @@ def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evide
     Raises
     ------
     InputError
-        The costs know operators together; no lemma covers these.
+        The costs know operators together, or parameters are resident; no lemma covers these.
     """
+    if problem.resident:
+        raise InputError(
+            f"problem {problem.graph.name!r}: no evidence can be stored, since {len(problem.resident)} parameters are "
+            "resident; lemmas are of cold runs"
+        )
     if problem.costs.concurrency is not None:
         raise InputError(
             f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "

@@ -122,7 +122,7 @@ def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _
             p = place.get(index.producer[t])
             if p is not None:
                 _widen(region.lag, (p, place[o]), copies(index.size[t]))
-    for i in _undecided(members, best):
+    for i in sorted(_undecided(members, best)):  # in topological order, so that a checker comes to the same least times
         _bridge(region, i)
     return _renumber(region)
 
