@@ -85,6 +85,10 @@ def test_times_alone_have_no_outputs(run, fails, model_file, tmp_path):
     run("compile", model_file, "-t", "v100-server", "-s", "single", "-o", path, "--backend", "emulated")
     assert run("run", path, "--repeat", 1, "--times-only", "--json").json["outputs"] == []
     assert "no outputs for --output" in fails(2, "run", path, "--times-only", "-o", tmp_path / "out")
+    warm = run("run", path, "--repeat", 1, "--times-only", "--resident", 1).stdout
+    assert "predicted latency, cold" in warm
+    assert "lower bound, cold" in warm
+    assert "cold" not in run("run", path, "--repeat", 1, "--times-only").stdout
     run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path)
     assert "these are real" in fails(2, "run", path, "--times-only")
 

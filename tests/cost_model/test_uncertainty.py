@@ -5,7 +5,8 @@ import pytest
 
 from tvm_sched.cost_model.uncertainty import most_useful, sample_latencies
 from tvm_sched.errors import CostsError, InputError
-from tvm_sched.problem import Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
+from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
+from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
 
 TOPOLOGY = Topology("one", (Device("d", 1 << 20, 1e9, {"float32": 1e9}, "cpu"),))
@@ -49,6 +50,19 @@ def test_same_seed_same_draws():
     problem, schedule = chain()
     assert (sample_latencies(problem, schedule, 9, 3) == sample_latencies(problem, schedule, 9, 3)).all()
     assert (sample_latencies(problem, schedule, 9, 3) != sample_latencies(problem, schedule, 9, 4)).any()
+
+
+def test_the_spread_is_that_of_the_runs_that_the_schedule_is_for():
+    """A load of 400 ns before the kernel of 1000 ns, in a cold run alone; one cold run for three warm ones."""
+    tensors = Tensor("w", 400, "parameter"), Tensor("y", 4, "activation")
+    graph = OpGraph("g", (Operator("o", "add", ("w",), ("y",)),), tensors, ("y",))
+    topology = Topology("one", (Device("d", 1 << 20, 1e9, {"float32": 1e9}, bus="bus"),), (Bus("bus", 1e9),))
+    certain = Uncertainty(np.array([[1000]]), np.array([[1000]]), np.zeros((1, 1)), np.array([[False]]))
+    problem = Problem(graph, topology, Costs([[1000]], source="test", uncertainty=certain))
+    cold, mixed = (solve(problem, "single", requests=requests_of(problem, of)) for of in (0.0, [(0, 1), (1, 3)]))
+    assert set(sample_latencies(problem, cold, 3).tolist()) == {1400}
+    assert set(sample_latencies(problem, mixed, 3).tolist()) == {1100} == {mixed.certificate.latency_ns}
+    assert set(sample_latencies(problem.with_resident(["w"]), cold, 3).tolist()) == {1000}
 
 
 def test_what_to_measure():

@@ -84,10 +84,24 @@ def test_the_graph_names_its_models():
 
 
 def test_a_models_name_may_begin_like_anothers():
-    merged = merge_graphs([chain("a", 1).graph, chain("a/b", 1).graph])
-    assert merged.operators_of_models == [[0, 1], [2, 3]]
-    parts = problems_of_models(merge_problems([chain("a", 1), chain("a/b", 1)]))
-    assert [[tensor.name for tensor in part.graph.tensors] for part in parts] == [["a/x", "a/y"], ["a/b/x", "a/b/y"]]
+    """Even where an operator's name goes on like the other model's."""
+    first = chain("a", 1)
+    named = tuple(msgspec.structs.replace(operator, name=f"b/{operator.name}") for operator in first.graph.operators)
+    first = Problem(msgspec.structs.replace(first.graph, operators=named), first.topology, first.costs)
+    merged = merge_problems([first, chain("a/b", 1)])
+    assert merged.graph.models == ("a", "a.b")
+    assert merged.graph.operators_of_models == [[0, 1], [2, 3]]
+    parts = problems_of_models(merged)
+    assert [[tensor.name for tensor in part.graph.tensors] for part in parts] == [["a/x", "a/y"], ["a.b/x", "a.b/y"]]
+
+
+def test_what_is_resident_in_one_is_resident_in_the_whole():
+    warm = random_problem(1, 5, 2, memory="generous")
+    warm = warm.with_resident(tensor.name for tensor in warm.graph.tensors if tensor.kind == "parameter")
+    merged = merge_problems([warm, warm.cold])
+    first, second = problems_of_models(merged)
+    assert len(warm.resident) == len(merged.resident) == len(first.resident) > 0
+    assert not second.resident
 
 
 def test_an_operator_is_of_some_model():

@@ -9,9 +9,10 @@ from report.parsed import Page
 from tvm_sched.errors import TvmSchedError
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
 from tvm_sched.report.html import Entry, write_report
-from tvm_sched.schedule import Placement, Schedule, Timeline
+from tvm_sched.schedule import Placement, Schedule, Timeline, requests_of
 from tvm_sched.schedule.simulator import memory_profile, simulate
 from tvm_sched.schedulers import solve
+from tvm_sched.testing import random_problem
 from variant_cases import CHOICE, gated
 
 
@@ -106,6 +107,15 @@ def test_what_variants_gained_counts_as_a_speedup(tmp_path):
     text, page = report(tmp_path / "r.html", problem, entries)
     assert f"{200 / 115:.2f}×" in text
     assert page.data(text)["open"] == 1
+
+
+def test_each_request_has_an_entry_with_its_own_latency_and_bound(tmp_path):
+    problem = random_problem(0, 8, 3, memory="generous", style="bus")
+    made = [solve(problem, name, requests=requests_of(problem, [(0, 1), (1, 9)])) for name in ("single", "heft")]
+    text, page = report(tmp_path / "r.html", problem, [Entry(each.scheduler, each) for each in made])
+    said = [(chart["latency"], chart["bound"]) for chart in page.data(text)["entries"]]
+    assert said == [(r.latency_ns, r.lower_bound_ns) for each in made for r in each.certificate.requests]
+    assert said[0][0] > said[1][0]
 
 
 def test_names_cannot_break_the_page(tmp_path, problem):

@@ -159,6 +159,8 @@ def test_the_parts_of_a_parameter_are_there_with_it():
         ([(0, 0), (1, 0)], "weights of requests"),
         ([(0, float("inf"))], "weights of requests"),
         ([(0, 1), "w1"], "resident names"),
+        ([(0, 1, 2)], "pairs of what is resident and a weight"),
+        ([(0, "often")], "pairs of what is resident and a weight"),
     ],
 )
 def test_what_cannot_be_resident_is_refused(resident, message):

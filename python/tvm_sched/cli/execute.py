@@ -313,10 +313,12 @@ def run(
         write_trace(trace, [measured.predicted, measured.timeline])
         out.wrote(trace, "trace")
     files = {"timeline": timeline, "trace": trace, "output": output}
-    _show_run(out, module, measured, {name: str(path) for name, path in files.items() if path})
+    remains = module.info().get("run", {}).get("resident") if resident is None else resident_of(resident)
+    _show_run(out, module, measured, {name: str(path) for name, path in files.items() if path}, warm=bool(remains))
 
 
-def _show_run(out: Output, module: ScheduledModule, measured: Measured, files: dict[str, str]) -> None:
+def _show_run(out: Output, module: ScheduledModule, measured: Measured, files: dict[str, str], warm: bool) -> None:
+    """Show the runs beside the plan, which is of a cold run, whether they were ``warm`` or not."""
     from ..report.figures import time_by_kind
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
@@ -328,15 +330,16 @@ def _show_run(out: Output, module: ScheduledModule, measured: Measured, files: d
     source = measured.timeline.source
     rows = [(name, format_time(getattr(said, name))) for name in ("min", "median", "mean", "p90", "p99", "max")]
     out.show(table((f"{source} latency", f"{said.repeat} runs"), rows))
-    rows = [*_about(module, measured), ("predicted latency", format_ns(predicted))]
+    of = ", cold" if warm else ""
+    rows = [*_about(module, measured), (f"predicted latency{of}", format_ns(predicted))]
     if bound is not None and gap is not None:
-        rows += [("lower bound", format_ns(bound)), ("gap", format_percent(gap))]
-    out.show(table(("plan", measured.plan["name"]), rows))
+        rows += [(f"lower bound{of}", format_ns(bound)), ("gap", format_percent(gap))]
+    out.show(table(("plan", measured.plan["name"]), rows, text_columns=2))  # what is emulated takes lines
     times = [time_by_kind(timeline) for timeline in (measured.predicted, measured.timeline)]
     kinds = {"loading": ("load", "host_read"), "computing": ("kernel",), "copying": ("copy",)}
     split = {name: [sum(t.get(kind, 0) for kind in of) for t in times] for name, of in kinds.items()}
     rows3 = [(name, format_ns(plan), format_ns(real)) for name, (plan, real) in split.items()]
-    out.show(table(("time over all lanes", "predicted", f"{source}, fastest run"), rows3))
+    out.show(table(("time over all lanes", f"predicted{of}", f"{source}, fastest run"), rows3))
     out.result(
         {
             "source": source, "plan": measured.plan["name"], "repeat": said.repeat,

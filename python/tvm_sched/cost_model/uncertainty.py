@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..problem import FORBIDDEN, Costs, Problem
-from ..schedule import Schedule
-from ..schedule.simulator import simulate
+from ..schedule import Schedule, priced
 from .features import family_of
 from .signature import signatures
 
@@ -50,6 +49,8 @@ def sample_latencies(
 ) -> npt.NDArray[np.int64]:
     """Latencies of a schedule in nanoseconds when operators take times drawn from their intervals.
 
+    They are of the runs that its certificate is for: means over its requests, or of a run of the problem as it is.
+
     Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
     common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out.
 
@@ -72,6 +73,7 @@ def sample_latencies(
         np.log(np.where(said.high_ns == FORBIDDEN, 1, end / begin)) / _DEVIATIONS
         for begin, end in ((costs.operator_ns, said.high_ns), (said.low_ns, costs.operator_ns))
     )
+    requests = schedule.certificate.requests if schedule.certificate else ()
     rng = np.random.default_rng(seed)
     result = np.empty(samples, dtype=np.int64)
     for n in range(samples):
@@ -79,8 +81,8 @@ def sample_latencies(
             progress("", n, samples)
         z = np.sqrt(said.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
         z += np.sqrt(1 - said.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
-        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)))
-        result[n] = simulate(drawn, schedule, other_problem=True).latency_ns
+        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down))).with_resident(problem.resident)
+        result[n] = priced(drawn, schedule, requests)[0]
     return result
 
 

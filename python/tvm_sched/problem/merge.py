@@ -18,7 +18,7 @@ def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
     """One graph of several, none of which waits for another.
 
     Operators and tensors get the name of their graph before their own (``gpt2-large/take``); graphs of the same name are
-    numbered (``gpt2-large.2/take``). Its name joins theirs with ``+``.
+    numbered (``gpt2-large.2/take``), and a slash in a graph's name becomes a dot. Its name joins theirs with ``+``.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
         raise InputError("there is no graph to merge; give one or more")
     if len(graphs) == 1:
         return graphs[0]
-    renamed = [_prefixed(graph, name) for graph, name in zip(graphs, _unique([g.name for g in graphs]), strict=True)]
+    renamed = [_prefixed(graph, name) for graph, name in zip(graphs, _model_names(graphs), strict=True)]
     return OpGraph(
         "+".join(graph.name for graph in graphs),
         tuple(operator for graph in renamed for operator in graph.operators),
@@ -41,6 +41,8 @@ def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
 
 def merge_problems(problems: Sequence[Problem]) -> Problem:
     """One problem of several on the same machine: all models run at once, and the latency is that of the last.
+
+    What is resident in one of them is resident in it.
 
     Raises
     ------
@@ -58,14 +60,16 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
             )
     if len(problems) == 1:
         return first
-    names = _unique([problem.graph.name for problem in problems])
+    graphs = [problem.graph for problem in problems]
+    names = _model_names(graphs)
     known = [(problem.variants, name) for problem, name in zip(problems, names, strict=True) if problem.variants]
     variants = None
     if known:
         groups = [_prefixed_group(group, name) for each, name in known for group in each.groups]
         variants = Variants(groups, concatenate_costs([each.costs for each, _ in known]))
     costs = concatenate_costs([problem.costs for problem in problems])
-    return Problem(merge_graphs([problem.graph for problem in problems]), first.topology, costs, variants)
+    resident = [f"{name}/{each}" for problem, name in zip(problems, names, strict=True) for each in problem.resident]
+    return Problem(merge_graphs(graphs), first.topology, costs, variants).with_resident(resident)
 
 
 def problems_of_models(problem: Problem) -> list[Problem]:
@@ -91,8 +95,12 @@ def problems_of_models(problem: Problem) -> list[Problem]:
     return found
 
 
-def _unique(names: list[str]) -> list[str]:
-    """Names, numbered where they come again; a number that another has already is passed over."""
+def _model_names(graphs: Sequence[OpGraph]) -> list[str]:
+    """The graphs' names, numbered where they come again; a number that another has already is passed over.
+
+    They have no slash, so that no operator of one seems to be another's.
+    """
+    names = [graph.name.replace("/", ".") for graph in graphs]
     taken, seen, result = set(names), Counter[str](), []
     for name in names:
         seen[name] += 1

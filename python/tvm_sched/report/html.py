@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ..errors import TvmSchedError
 from ..problem import Problem
 from ..schedule import Schedule, Timeline, resolved
@@ -23,8 +25,8 @@ class Entry(NamedTuple):
     title : str
     schedule : Schedule
     timelines : sequence of Timeline
-        Simulated, emulated, measured; they are drawn above each other. Without a simulated one the schedule is
-        simulated.
+        Simulated, emulated, measured; they are drawn above each other. Without a simulated one (for each request that the
+        schedule is for) the schedule is simulated.
     problem : Problem or None
         The schedule's problem where it is not the report's.
     """
@@ -64,7 +66,7 @@ def write_report(
         plotly is missing, or there is nothing to show.
     """
     require_plotly()
-    views = [_view(Entry(*entry), problem) for entry in entries]
+    views = [view for entry in entries for view in _views(Entry(*entry), problem)]
     if not views:
         raise TvmSchedError("a report needs at least one schedule")
     write_page(
@@ -79,11 +81,31 @@ def write_report(
     )
 
 
-def _view(entry: Entry, default: Problem) -> View:
+def _views(entry: Entry, default: Problem) -> list[View]:
+    """An entry's view; of a schedule for requests one for each, with its own latency and bound."""
     posed = entry.problem or default
-    problem, schedule = resolved(posed, entry.schedule)
     predicted = [timeline for timeline in entry.timelines if timeline.source == "simulated"]
     others = tuple(timeline for timeline in entry.timelines if timeline.source != "simulated")
-    if not predicted:
-        predicted = [simulate(problem, schedule)]
-    return View(entry.title, schedule, problem, predicted[0], others, posed)
+    runs = _runs(entry, posed)
+    if len(predicted) < len(runs):
+        predicted = [simulate(warm, schedule) for _, schedule, warm in runs]
+    return [
+        View(title, schedule, problem, timeline, others, warm)
+        for (title, made, warm), timeline in zip(runs, predicted, strict=False)
+        for problem, schedule in [resolved(warm, made)]
+    ]
+
+
+def _runs(entry: Entry, posed: Problem) -> list[tuple[str, Schedule, Problem]]:
+    """Title, schedule with its certificate, and problem of each kind of run that a schedule is for."""
+    certificate = entry.schedule.certificate
+    if certificate is None or not certificate.requests:
+        return [(entry.title, entry.schedule, posed)]
+    runs = []
+    for k, r in enumerate(certificate.requests, 1):
+        title = f"{entry.title}, request {k} (weight {r.weight:g}): {len(r.resident)} parameters resident"
+        own = msgspec.structs.replace(
+            certificate, latency_ns=r.latency_ns, lower_bound_ns=r.lower_bound_ns, requests=()
+        )
+        runs.append((title, entry.schedule.replace(certificate=own), posed.with_resident(r.resident)))
+    return runs

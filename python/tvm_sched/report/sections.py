@@ -94,13 +94,13 @@ def most_telling(views: Sequence[View]) -> int:
 
 
 def _case(view: View) -> tuple[Any, ...]:
-    """What two schedules are of if they can be compared: a model with the same inputs on the same machine.
+    """What two schedules are of if they can be compared: a model with the same inputs and resident parameters on a machine.
 
     Not the problem's digest: a compiled model has the problem of the variants that its schedule chose.
     """
     graph = view.posed.graph
     inputs = ((t.name, t.shape, t.size) for t in graph.tensors if t.kind == "input")
-    return graph.name, view.posed.topology.name, tuple(sorted(inputs))
+    return graph.name, view.posed.topology.name, tuple(sorted(inputs)), view.posed.resident
 
 
 def _bar(latency: int, bound: int, longest: int) -> str:

@@ -70,13 +70,20 @@ def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
     Raises
     ------
     InputError
-        A part is not between 0 and 1, a name is no parameter, or weights are below 0 or all 0.
+        A part is not between 0 and 1, a name is no parameter, or weights are no numbers, below 0 or all 0.
     """
     given = _weighted(resident)
-    weights = [weight for _, weight in given]
+    try:
+        weights = [float(weight) for _, weight in given]
+    except (TypeError, ValueError):
+        raise InputError(f"requests are {resident!r}; pairs of what is resident and a weight are allowed") from None
     if not all(0 <= weight < math.inf for weight in weights) or (given and not sum(weights)):
         raise InputError(f"the weights of requests are {weights}; numbers from 0 on are allowed, not all 0")
-    made = [Request(tuple(sorted(_names(problem, each))), float(weight)) for each, weight in given if weight]
+    made = [
+        Request(tuple(sorted(_names(problem, each))), weight)
+        for (each, _), weight in zip(given, weights, strict=True)
+        if weight
+    ]
     return tuple(made) if any(request.resident for request in made) else ()
 
 

@@ -82,6 +82,7 @@ class Ran(Result, frozen=True):
     """``run`` of one schedule.
 
     ``processor`` is what the kernels that ran were compiled for, ``compiled_with`` what the artifact says of itself.
+    What was predicted, and the bound, are of a cold run.
     """
 
     source: str
