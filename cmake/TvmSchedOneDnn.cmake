@@ -54,6 +54,11 @@ target_include_directories(tvm_sched_threads SYSTEM PRIVATE ${TVM_SCHED_TBB_INCL
 target_link_libraries(tvm_sched_threads PRIVATE tvm_ffi::shared Threads::Threads ${TVM_SCHED_TBB_LIBRARY})
 cmake_path(GET TVM_SCHED_TBB_LIBRARY PARENT_PATH tvm_sched_tbb_folder)
 tvm_sched_add_kernel_library(tvm_sched_threads "${TVM_SCHED_TBB_LIBRARY}")
+if(TVM_SCHED_SANITIZE STREQUAL "thread")
+  # Not built with the sanitizer, as TBB is not, whose headers it compiles: it says itself what is ordered.
+  target_compile_definitions(tvm_sched_threads PRIVATE TVM_SCHED_THREAD_SANITIZER)
+  target_link_options(tvm_sched_threads PRIVATE -fsanitize=thread)
+endif()
 
 if(TVM_SCHED_DNNL_INCLUDE)
   file(STRINGS "${TVM_SCHED_DNNL_INCLUDE}/oneapi/dnnl/dnnl_config.h" tvm_sched_dnnl_runtime

@@ -13,6 +13,10 @@
 #include <thread>
 #include <vector>
 
+#ifdef TVM_SCHED_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace tvm_sched::threads {
 
 namespace {
@@ -23,6 +27,42 @@ tbb::task_arena& ArenaOf(int threads) {
   thread_local std::map<int, tbb::task_arena> arenas;
   return arenas.try_emplace(threads, threads).first->second;
 }
+
+/// Says to ThreadSanitizer what TBB sees to, which is not built with it: what a thread did before
+/// Release is done for one that has called Acquire after that.
+struct Order {
+#ifdef TVM_SCHED_THREAD_SANITIZER
+  void Release() { __tsan_release(this); }
+  void Acquire() { __tsan_acquire(this); }
+#else
+  void Release() {}
+  void Acquire() {}
+#endif
+};
+
+/// The first exception of a loop's calls, after which the others are left out.
+class FirstException {
+ public:
+  void Guard(Callback<> call) {
+    if (thrown_) return;
+    try {
+      call();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!first_) first_ = std::current_exception();
+      thrown_ = true;
+    }
+  }
+
+  void Rethrow() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::atomic<bool> thrown_{false};
+  std::mutex mutex_;
+  std::exception_ptr first_;
+};
 
 }  // namespace
 
@@ -41,22 +81,24 @@ void Loop(int threads, int count, Callback<int> body) {
     for (int k = 0; k < count; ++k) body(k);
     return;
   }
-  Enter(threads,
-        [&] { tbb::parallel_for(0, count, [&](int k) { body(k); }, tbb::simple_partitioner()); });
+  Order begin, end;
+  FirstException failure;
+  const auto call = [&](int k) {
+    begin.Acquire();
+    failure.Guard([&] { body(k); });
+    end.Release();
+  };
+  begin.Release();
+  Enter(threads, [&] { tbb::parallel_for(0, count, call, tbb::simple_partitioner()); });
+  end.Acquire();
+  failure.Rethrow();
 }
 
 void LoopOnNewThreads(int threads, int count, Callback<int> body) {
   std::atomic<int> next{0};
-  std::mutex mutex;
-  std::exception_ptr first;
+  FirstException failure;
   const auto work = [&] {
-    try {
-      for (int k = next++; k < count; k = next++) body(k);
-    } catch (...) {
-      next = count;
-      const std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
-    }
+    for (int k = next++; k < count; k = next++) failure.Guard([&] { body(k); });
   };
   std::vector<std::jthread> helpers;
   for (int k = 1; k < std::min(threads, count); ++k) {
@@ -68,7 +110,7 @@ void LoopOnNewThreads(int threads, int count, Callback<int> body) {
   }
   work();
   helpers.clear();
-  if (first) std::rethrow_exception(first);
+  failure.Rethrow();
 }
 
 }  // namespace tvm_sched::threads
