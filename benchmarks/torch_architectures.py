@@ -51,7 +51,7 @@ def main() -> int:
     counts = _counts(results[name]["verdict"] for name in known if name in results)
     print(f"{sum(counts.values())} models: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
     if arguments.markdown:
-        arguments.markdown.write_text(_page(results))
+        arguments.markdown.write_text(_page(results, arguments.about))
     return 1 if counts["wrong"] or counts["failed"] else 0
 
 
@@ -138,8 +138,12 @@ def _difference(found: list[Any], right: list[Any]) -> tuple[str, float]:
     return "", worst
 
 
-def _page(results: dict[str, Any]) -> str:
-    """The page: counts, and a line for each model."""
+def _shown(verdict: str) -> str:
+    return "converted only" if verdict == "imported" else verdict
+
+
+def _page(results: dict[str, Any], about: str) -> str:
+    """The page: counts, and a line for each model; ``about`` says of which commit, machine and day the results are."""
     import torch
     import transformers
 
@@ -154,11 +158,13 @@ def _page(results: dict[str, Any]) -> str:
         "# Architectures of PyTorch",
         "",
         "Networks at small sizes with random weights, exported by `torch.export`, compiled with the roofline's costs, run, "
-        f"and compared with eager PyTorch. *Right* is a difference of at most {TOLERANCE:g} of each result's largest value; "
-        "*imported* ones were converted, and neither compiled nor run. Made by `python benchmarks/torch_architectures.py "
-        f"--markdown FILE`; torch {torch.__version__}, transformers {transformers.__version__}.",
+        f"and compared with eager PyTorch. *Right* is a difference of at most {TOLERANCE:g} of each result's largest value. "
+        "*Converted only* is no success: those were converted to Relax, and neither compiled nor run. Made by `python "
+        f"benchmarks/torch_architectures.py --markdown FILE`; torch {torch.__version__}, transformers "
+        f"{transformers.__version__}.",
+        *(["", about] if about else []),
         "",
-        "| | models | " + " | ".join(verdicts) + " |",
+        "| | models | " + " | ".join(map(_shown, verdicts)) + " |",
         "|---|---" + "|---" * len(verdicts) + "|",
         f"| first run | {sum(before[v] for v in verdicts)} | " + " | ".join(str(before[v]) for v in verdicts) + " |",
         f"| now | {sum(now.values())} | " + " | ".join(str(now[v]) for v in verdicts) + " |",
@@ -168,9 +174,8 @@ def _page(results: dict[str, Any]) -> str:
     ]  # fmt: skip
     for name in names:
         why = (results[name]["why"] or first.get(name, ["", ""])[1]).split("; change it in the model")[0]
-        lines.append(
-            f"| {name} | {first.get(name, ['', ''])[0]} | {results[name]['verdict']} | {why.replace('|', '/')} |"
-        )
+        verdicts = (_shown(first.get(name, ["", ""])[0]), _shown(results[name]["verdict"]))
+        lines.append(f"| {name} | {' | '.join(verdicts)} | {why.replace('|', '/')} |")
     return "\n".join(lines) + "\n"
 
 
@@ -187,6 +192,7 @@ def _arguments() -> argparse.Namespace:
         "--json", type=Path, default=Path("torch_architectures.json"), help="results, kept between runs"
     )
     parser.add_argument("--markdown", type=Path, help="write a page of the results here")
+    parser.add_argument("--about", default="", help="a sentence for the page: commit, machine, day of the results")
     parser.add_argument("--page-only", action="store_true", help="run nothing; for --markdown")
     parser.add_argument("-t", "--target", default="cpu1", help="machine to compile for (default cpu1)")
     return parser.parse_args()

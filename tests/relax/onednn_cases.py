@@ -295,6 +295,19 @@ SEVERAL["product of two activations with a constant bias"] = (
     lambda b, x, y: b.emit(relax.op.add(b.emit(op.matmul(x, relax.op.tanh(y))), constant(6))),
     "matmul_bias",
 )
+for _axes in ([0, -2, -1, 1], [0, 2, 3, 1], None):  # as torch.export writes it, from the end; without axes, reversed
+    SEVERAL[f"product beside a transposition by {_axes}"] = (
+        [(4, 5), (1, 8, 2, 8)],
+        lambda b, x, y, axes=_axes: b.emit(
+            relax.Tuple([b.emit(op.matmul(x, constant(5, 6))), b.emit(op.permute_dims(y, axes))])
+        ),
+        "matmul",
+    )
+    SEVERAL[f"convolution before a transposition by {_axes}"] = (
+        [IMAGE],
+        lambda b, x, axes=_axes: steps(b, x, convolution, lambda v: op.permute_dims(v, axes), lambda v: op.add(v, v)),
+        "conv2d",
+    )
 LEFT_ALONE = {
     "float64": ([IMAGE], "float64", lambda b, x: b.emit(op.nn.conv2d(x, constant(4, 6, 3, 3, dtype="float64")))),
     "int64": ([(4, 5), (5, 6)], "int64", lambda b, x, y: b.emit(op.matmul(x, y))),

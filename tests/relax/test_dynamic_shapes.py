@@ -125,6 +125,32 @@ def test_a_frozen_input_of_torch():
     assert json.loads(json.dumps(model.module.info()))["plans"][1]["inputs"][0]["shape"] == [4, 3]
 
 
+def test_batches_of_torch_where_the_other_sizes_are_known():
+    torch = pytest.importorskip("torch")
+
+    class Block(torch.nn.Module):
+        def forward(self, x):
+            x = torch.nn.functional.group_norm(x, 3) + x.var((1, 2), keepdim=True)
+            return torch.nn.functional.interpolate(torch.nn.functional.interpolate(x, scale_factor=1.5), scale_factor=2)
+
+    x = torch.randn(4, 6, 5)
+    program = torch.export.export(Block(), (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
+    assert_same(compile(program, "cpu1", "single", input_shapes={"x": (4, 6, 5)}).run(x.numpy()), Block()(x).numpy())
+
+
+def test_a_size_that_an_operator_of_torch_needs_is_named():
+    torch = pytest.importorskip("torch")
+
+    class Norm(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.batch_norm(x, None, None, training=True)
+
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(Norm(), (torch.randn(4, 3),), dynamic_shapes=({0: batch},))
+    with pytest.raises(InputError, match=r"batch_norm.*where sizes are symbols.*without dynamic_shapes"):
+        compile(program, "cpu1", "single", input_shapes={"x": (4, 3)})
+
+
 def test_operands_of_torch_are_promoted():
     """As in EdgeNeXt and DeBERTa, where TVM's frontend divides a float by an integer, or takes its logarithm."""
     torch = pytest.importorskip("torch")

@@ -30,12 +30,12 @@ def heads_first(b, x, heads):
     )
 
 
-def joined(b, x):
+def joined(b, x, axes=(0, 2, 1, 3)):
     batch, heads, rows, width = (int(d) for d in x.ty.shape)
     return steps(
         b,
         x,
-        lambda v: op.permute_dims(v, [0, 2, 1, 3]),
+        lambda v: op.permute_dims(v, axes),
         lambda v: op.reshape(v, (batch, rows, heads * width)),
         lambda v: op.multiply(v, v),
     )
@@ -53,9 +53,9 @@ def plain(b, q, k, v, mask=None):
     )
 
 
-def projected(b, q, k, v):
+def projected(b, q, k, v, axes=(0, 2, 1, 3)):
     """Heads next to each other in one row, as projections leave them."""
-    return joined(b, plain(b, *(heads_first(b, x, HEADS) for x in (q, k, v))))
+    return joined(b, plain(b, *(heads_first(b, x, HEADS) for x in (q, k, v))), axes)
 
 
 def of_pytorch(b, q, k, v, mask):
@@ -182,9 +182,10 @@ def test_scores_are_the_sum_of_a_value_and_itself():
     np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
 
 
-def test_nothing_is_copied_around_it():
+@pytest.mark.parametrize("axes", [(0, 2, 1, 3), (0, -2, -3, -1)])
+def test_nothing_is_copied_around_it(axes):
     inputs = values((BATCH, ROWS, HEADS * WIDTH), (BATCH, KEYS, HEADS * WIDTH), (BATCH, KEYS, HEADS * OUT))
-    found, kinds = run(projected, inputs)
+    found, kinds = run(lambda b, *given: projected(b, *given, axes), inputs)
     assert kinds == ["onednn.attention", "multiply"]
     q, k, v = (x.reshape(*x.shape[:2], HEADS, -1).transpose(0, 2, 1, 3) for x in inputs)
     expected = reference(q, k, v, 0.25).transpose(0, 2, 1, 3).reshape(BATCH, ROWS, -1) ** 2

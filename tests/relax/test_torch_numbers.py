@@ -139,6 +139,18 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         [torch.arange(60.0).reshape(1, 3, 4, 5).sin() + 3, torch.arange(120.0).reshape(1, 2, 3, 4, 5).sin() + 3,
          torch.arange(36.0).reshape(1, 6, 3, 2).cos() * 1.4, torch.arange(54.0).reshape(1, 3, 3, 2, 3).cos() * 1.4],
     ),
+    "complex_and_whole_numbers": (
+        lambda x, k: tuple(
+            torch.view_as_real(made)
+            for z in [torch.view_as_complex(x)]
+            for made in (z + k, k - z, z * k, z / k, z + (k > 1), torch.cat([z, k]), z[k - 1])
+        ),
+        [torch.arange(6.0).reshape(3, 2).sin(), torch.tensor([1, 3, 2])],
+    ),
+    "large_and_small_complex": (
+        lambda x: tuple(torch.view_as_complex(x * factor).abs() for factor in (1e20, 1e-30)),
+        [torch.tensor([[3.0, 4], [0, -1], [0, 0]])],
+    ),
     "complex": (
         lambda x, w: (
             torch.stft(x, 8, 3, window=torch.hann_window(8), return_complex=True).abs() + 1,

@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax
 
 from .fourier import dft_matrix
+from .torch_operators import length
 from .torch_registry import Call, dtype_of
 
 MOST_POINTS = 4096
@@ -30,10 +31,12 @@ class Complex:
 
 _LINEAR = frozenset(
     ("add.Tensor", "sub.Tensor", "neg.default", "div.Scalar", "sum.dim_IntList", "mean.dim", "view.default",
-     "reshape.default", "_unsafe_view.default", "permute.default", "transpose.int", "unsqueeze.default", "squeeze.dim",
+     "reshape.default", "permute.default", "transpose.int", "unsqueeze.default", "squeeze.dim",
      "squeeze.dims", "expand.default", "slice.Tensor", "select.int", "cat.default", "clone.default", "roll.default",
      "flip.default", "repeat.default", "index.Tensor", "index_select.default", "constant_pad_nd.default", "alias.default")
 )  # fmt: skip
+_INDEXED = ("index.Tensor", "index_select.default")
+"""Those of them whose real operands are places, which are the same for both parts."""
 SPECIAL: dict[str, Callable[[Call], Any]] = {}
 """What makes or takes complex tensors and is not linear, by the operator's name."""
 
@@ -75,7 +78,7 @@ def convert(call: Call, by_parts: Callable[[Any], Any]) -> Any:
             for each, value in kept.items():
                 if isinstance(value, Complex):
                     env[each] = getattr(value, part)
-                elif part == "imaginary" and each.meta["val"].dtype.is_floating_point:
+                elif part == "imaginary" and name not in _INDEXED:
                     env[each] = call.emit(relax.op.zeros_like(value))
             results.append(by_parts(node))
     finally:
@@ -143,8 +146,7 @@ def _polar(call: Call) -> Complex:
 @_special("abs.default")
 def _amount(call: Call) -> relax.Expr:
     x = call["self"]
-    squares = (call.emit(relax.op.multiply(part, part)) for part in (x.real, x.imaginary))
-    return call.emit(relax.op.sqrt(call.emit(relax.op.add(*squares))))
+    return length(call, x.real, x.imaginary)
 
 
 @_special("_to_copy.default")

@@ -12,6 +12,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from . import (  # noqa: F401
     torch_complex,
+    torch_division,
     torch_layers,
     torch_moves,
     torch_norms,
@@ -83,6 +84,9 @@ class _Importer(ExportedProgramImporter):
                 told = lines[-1] if lines[0].startswith("Trace") else lines[0]
                 if _depends_on_values(node):
                     raise _unsupported(node, "one of its sizes is known only when the program runs") from error
+                if _is_symbolic(node):
+                    said = f"{who} failed where sizes are symbols ({told.strip()}): export it with fixed sizes, "
+                    raise _unsupported(node, f"{said}without dynamic_shapes") from error
                 raise _unsupported(node, f"{who} failed: {told.strip()}") from error
             if isinstance(result, relax.Call):  # until it is bound it has no type to check
                 result = self.block_builder.emit(result)
@@ -117,6 +121,12 @@ def _depends_on_values(node: Any) -> bool:
         isinstance(value, torch.SymInt) and torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(value)
         for value in values
     )
+
+
+def _is_symbolic(node: Any) -> bool:
+    """Whether a size of an argument is a symbol."""
+    shapes = (getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes)
+    return any(not isinstance(size, int) for shape in shapes for size in shape)
 
 
 def _is_empty(node: Any) -> bool:

@@ -147,16 +147,15 @@ def resize(call: Call) -> relax.Expr:
     """An axis at a time, by positions and weights that are constants; pictures by whole factors as TVM does it."""
     name = call.node.target.__name__
     x = call.tensor("input")
-    shape = [int(size) for size in x.ty.shape]
-    dims = len(shape) - 2
-    lengths = list(call.shape)[2:]
+    sizes = [int(size) for size in list(x.ty.shape)[2:]]
+    dims, lengths = len(sizes), call.sizes(2)
     corners = bool(call.arguments.get("align_corners", False))
     given = call.arguments.get("scale_factors")
     if "nearest" not in name and not is_float(dtype_of(x)):
         raise call.unsupported(f"interpolation of {dtype_of(x)}; cast to float32 before it")
-    whole = dims == 2 and all(length % size == 0 for length, size in zip(lengths, shape[2:], strict=True))
+    whole = dims == 2 and all(length % size == 0 for length, size in zip(lengths, sizes, strict=True))
     if given:  # torch computes positions by the factor given, of 2.1 not those of 2
-        whole = whole and all(g * size == n for g, size, n in zip(given, shape[2:], lengths, strict=True))
+        whole = whole and all(g * size == n for g, size, n in zip(given, sizes, lengths, strict=True))
     if whole and dtype_of(x) == "float32" and name in ("upsample_nearest2d.vec", "upsample_bilinear2d.vec"):
         nearest = name == "upsample_nearest2d.vec"
         method = (
@@ -169,13 +168,13 @@ def resize(call: Call) -> relax.Expr:
         )
         return call.emit(resized)
     for k in range(dims):
-        scale = 1 / float(given[k]) if given else shape[2 + k] / lengths[k]
-        same = lengths[k] == shape[2 + k]
-        if name == "upsample_nearest2d.vec" and (same or lengths[k] == 2 * shape[2 + k]):
-            scale = shape[2 + k] / lengths[k]  # torch takes these two whatever the factor is
+        scale = 1 / float(given[k]) if given else sizes[k] / lengths[k]
+        same = lengths[k] == sizes[k]
+        if name == "upsample_nearest2d.vec" and (same or lengths[k] == 2 * sizes[k]):
+            scale = sizes[k] / lengths[k]  # torch takes these two whatever the factor is
         if same and (scale == 1 or "linear" in name):
             continue
-        indices, weights = _taps(name, shape[2 + k], lengths[k], scale, corners)
+        indices, weights = _taps(name, sizes[k], lengths[k], scale, corners)
         x = call.emit(interpolate(call.importer.block_builder, x, 2 + k, indices, weights))
     return x
 

@@ -1,4 +1,4 @@
-"""Operators of torch.export programs that move elements: indices, pieces, scatters."""
+"""Operators of torch.export programs that move, pick or place elements: indices, pieces, windows, and constant tensors."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def _moved(call: Call, old: relax.Expr, new: relax.Expr, channels: int) -> relax
 def group_norm(call: Call) -> relax.Expr:
     """Without weights, too; with mean and inverse deviation of each group where these are read."""
     x, groups, eps = call.tensor("input"), int(call["group"]), float(call["eps"])
-    shape = [int(size) for size in x.ty.shape]
-    weight, bias = _scale_and_shift(call, x, shape[1])
+    shape = x.ty.shape
+    weight, bias = _scale_and_shift(call, x, int(shape[1]))
     axes = list(range(2, len(shape)))
     made = call.emit(relax.op.nn.group_norm(x, weight, bias, groups, 1, axes, epsilon=eps))
     if not _statistics_are_read(call):

@@ -45,7 +45,8 @@ _BINARY = {
 }
 
 
-def _operator(call: Call) -> str:
+def operator_name(call: Call) -> str:
+    """The operator without its overload."""
     return str(call.node.target.__name__).split(".")[0]
 
 
@@ -57,12 +58,12 @@ def constant(value: float, like: relax.Expr) -> relax.Expr:
 def _register_unary() -> None:
     def elementary(call: Call) -> relax.Expr:
         """Of whole numbers, too, whose result is floating point."""
-        return call.emit(_UNARY[_operator(call)](call.tensor("self", call.dtype)))
+        return call.emit(_UNARY[operator_name(call)](call.tensor("self", call.dtype)))
 
     def rounding(call: Call) -> relax.Expr:
         """Whole numbers are whole."""
         x = call.tensor("self")
-        return call.emit(_ROUNDING[_operator(call)](x)) if is_float(call.dtype) else x
+        return call.emit(_ROUNDING[operator_name(call)](x)) if is_float(call.dtype) else x
 
     converter(*(f"{name}.default" for name in _UNARY))(elementary)
     converter(*(f"{name}.default" for name in _ROUNDING))(rounding)
@@ -75,7 +76,7 @@ _register_unary()
 def logarithm(call: Call) -> relax.Expr:
     """By the natural logarithm."""
     x = call.tensor("self", call.dtype)
-    base = {"log2": 0.6931471805599453, "log10": 2.302585092994046}[_operator(call)]
+    base = {"log2": 0.6931471805599453, "log10": 2.302585092994046}[operator_name(call)]
     return call.emit(relax.op.divide(call.emit(relax.op.log(x)), constant(base, x)))
 
 
@@ -178,13 +179,13 @@ def classify(call: Call) -> relax.Expr:
     """Whole numbers are finite."""
     x = call.tensor("self")
     x = x if is_float(dtype_of(x)) else call.cast(x, "float32")
-    return call.emit(getattr(relax.op, _operator(call))(x))
+    return call.emit(getattr(relax.op, operator_name(call))(x))
 
 
 @converter("sign.default", "abs.default", "neg.default")
 def signs(call: Call) -> relax.Expr:
     """A number without a sign is its own amount, and a boolean its own sign."""
-    x, name = call.tensor("self"), _operator(call)
+    x, name = call.tensor("self"), operator_name(call)
     unsigned = dtype_of(x) == "bool" or dtype_of(x).startswith("uint")
     if (name == "abs" and unsigned) or dtype_of(x) == "bool":
         return x
@@ -218,9 +219,9 @@ def elu(call: Call) -> relax.Expr:
            "bitwise_xor.Tensor", "bitwise_xor.Scalar")  # fmt: skip
 def arithmetic(call: Call) -> relax.Expr:
     """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
-    name, dtype = _operator(call), call.dtype
+    name, dtype = operator_name(call), call.dtype
     if name == "mul":
-        dtype = _wide(call)
+        dtype = product_type(call)
     elif name == "atan2" and dtype in HALF:  # LLVM has none of half types
         dtype = "float32"
     x, y = call.tensor("self", dtype), call.tensor("other", dtype)
@@ -235,7 +236,7 @@ def arithmetic(call: Call) -> relax.Expr:
     return call.cast(call.emit(_BINARY[name](x, y)), call.dtype)
 
 
-def _wide(call: Call) -> str:
+def product_type(call: Call) -> str:
     """The type to multiply or divide in: that of the result, and float32 for a number that a half type does not hold.
 
     Torch takes such a number as it is: 100,000 is not infinite as a factor, nor 1e-8 zero as a divisor.
@@ -254,8 +255,13 @@ def _is_rounded(value: float, dtype: str) -> bool:
 
 @converter("hypot.default")
 def hypotenuse(call: Call) -> relax.Expr:
-    """By the larger one, so that squares neither overflow nor vanish."""
-    x, y = (call.emit(relax.op.abs(call.tensor(name, call.dtype))) for name in ("self", "other"))
+    """Of both legs, in the type of the result."""
+    return length(call, call.tensor("self", call.dtype), call.tensor("other", call.dtype))
+
+
+def length(call: Call, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """``sqrt(x^2 + y^2)`` by the larger one, so that squares neither overflow nor vanish."""
+    x, y = (call.emit(relax.op.abs(value)) for value in (x, y))
     larger, smaller = largest(call, x, y, True), largest(call, x, y, False)
     same = call.emit(relax.op.equal(larger, smaller))  # of 0 and infinity the ratio is no number
     ratio = call.emit(relax.op.where(same, constant(1, larger), call.emit(relax.op.divide(smaller, larger))))
@@ -267,7 +273,7 @@ def hypotenuse(call: Call) -> relax.Expr:
 def extremum(call: Call) -> relax.Expr:
     """NaN where either is."""
     return largest(
-        call, call.tensor("self", call.dtype), call.tensor("other", call.dtype), _operator(call) == "maximum"
+        call, call.tensor("self", call.dtype), call.tensor("other", call.dtype), operator_name(call) == "maximum"
     )
 
 
@@ -287,7 +293,7 @@ def extremum_of_numbers(call: Call) -> relax.Expr:
     """The other one where one is NaN."""
     x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
     x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
-    found = largest(call, x, y, _operator(call) == "fmax")
+    found = largest(call, x, y, operator_name(call) == "fmax")
     if not is_float(call.dtype):
         return found
     found = call.emit(relax.op.where(relax.op.isnan(x), y, found))
@@ -308,7 +314,7 @@ def clamp(call: Call) -> relax.Expr:
 def comparison(call: Call) -> relax.Expr:
     """In the type to which torch promotes both."""
     dtype = common(call, call.node.args[0], call.node.args[1])
-    return call.emit(_COMPARISON[_operator(call)](call.tensor("self", dtype), call.tensor("other", dtype)))
+    return call.emit(_COMPARISON[operator_name(call)](call.tensor("self", dtype), call.tensor("other", dtype)))
 
 
 def common(call: Call, *operands: Any) -> str:
@@ -330,71 +336,6 @@ def where(call: Call) -> relax.Expr:
             call.tensor("condition", "bool"), call.tensor("self", call.dtype), call.tensor("other", call.dtype)
         )
     )
-
-
-@converter("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
-def divide(call: Call) -> relax.Expr:
-    """True division, of whole numbers, too, or a quotient that is rounded to zero or down."""
-    x, y = call.tensor("self", _wide(call)), call.tensor("other", _wide(call))
-    mode = "floor" if _operator(call) == "floor_divide" else call.arguments.get("rounding_mode")
-    if mode is None:
-        return call.cast(call.emit(relax.op.divide(x, y)), call.dtype)
-    if is_float(call.dtype):
-        if mode == "trunc":
-            return call.cast(call.emit(relax.op.trunc(call.emit(relax.op.divide(x, y)))), call.dtype)
-        return call.cast(_float_remainder(call, x, y, "quotient"), call.dtype)
-    y, negated = _safe_divisor(call, y)
-    quotient = call.emit(relax.op.divide(x, y) if mode == "trunc" else relax.op.floor_divide(x, y))
-    return quotient if negated is None else call.emit(relax.op.where(negated, relax.op.negative(quotient), quotient))
-
-
-@converter("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", "fmod.Tensor", "fmod.Scalar")
-def remainder(call: Call) -> relax.Expr:
-    """With the sign of the divisor, or of the dividend (fmod)."""
-    x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
-    if is_float(call.dtype):
-        return _float_remainder(call, x, y, _operator(call))
-    y, _ = _safe_divisor(call, y)
-    return call.emit((relax.op.mod if _operator(call) == "fmod" else relax.op.floor_mod)(x, y))
-
-
-def _safe_divisor(call: Call, y: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
-    """1 for 0, for which torch raises an error, and for -1, at whose quotient with the least number processors trap.
-
-    The second result says where -1 stood.
-    """
-    if isinstance(y, tvm.ir.GenericConst) and not (y.value.numpy() == 0).any() and not (y.value.numpy() == -1).any():
-        return y, None
-    traps, negated = relax.op.equal(y, constant(0, y)), None
-    if dtype_of(y).startswith("int"):
-        negated = call.emit(relax.op.equal(y, constant(-1, y)))
-        traps = relax.op.logical_or(traps, negated)
-    return call.emit(relax.op.where(traps, constant(1, y), y)), negated
-
-
-def _float_remainder(call: Call, x: relax.Expr, y: relax.Expr, kind: str) -> relax.Expr:
-    """``fmod``, the remainder of the sign of the divisor, or the quotient that belongs to the latter, as torch has them."""
-    x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
-
-    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        wide = "float64" if a.dtype == "float64" else "float32"
-        function = "fmod" if wide == "float64" else "fmodf"
-
-        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
-            number, by = a(*i).astype(wide), b(*i).astype(wide)
-            rest = tvm.tirx.call_pure_extern(wide, function, number, by)
-            if kind == "fmod":
-                return rest.astype(a.dtype)
-            other = tvm.tirx.any(tvm.tirx.all(rest < 0, by > 0), tvm.tirx.all(rest > 0, by < 0))
-            if kind == "remainder":
-                return tvm.tirx.Select(other, rest + by, rest).astype(a.dtype)
-            one = tvm.tirx.const(1, wide)
-            quotient = (number - rest) / by - tvm.tirx.Select(other, one, tvm.tirx.const(0, wide))
-            return tvm.tirx.Select(by == 0, number / by, tvm.tirx.nearbyint(quotient)).astype(a.dtype)
-
-        return te.compute(a.shape, element, name=kind)
-
-    return call.emit_te(compute, x, y, name=f"float_{kind}")
 
 
 @converter("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")

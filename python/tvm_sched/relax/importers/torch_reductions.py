@@ -129,10 +129,10 @@ def vector_norm(call: Call) -> relax.Expr:
 def variance(call: Call) -> relax.Expr:
     """With the divisor that ``correction`` says; where that is 0 or less, a division by 0, as torch has it."""
     x = call.tensor("self")
-    axes, shape = _axes(call, x), [int(size) for size in x.ty.shape]
-    count = math.prod(shape[axis] for axis in axes)
+    axes = _axes(call, x)
+    count = math.prod(int(x.ty.shape[axis]) for axis in axes)
     if count == 0:
-        kept = [1 if axis in axes else size for axis, size in enumerate(shape) if _keep(call) or axis not in axes]
+        kept = [1 if axis in axes else size for axis, size in enumerate(x.ty.shape) if _keep(call) or axis not in axes]
         return call.emit(relax.op.full(kept, constant(float("nan"), x), dtype_of(x)))
     correction = 1 if call["correction"] is None else call["correction"]
     factor = count / (count - correction) if count > correction else float("inf")

@@ -30,6 +30,13 @@ def shape_of(expr: Any) -> tuple[int, ...] | None:
     return tuple(int(d) for d in ty.shape.values)
 
 
+def axis_order(call: Any) -> tuple[int, ...]:
+    """Which axis of its operand each axis of a ``permute_dims`` is, from 0 on; the operator may count them from the end."""
+    rank = int(call.args[0].ty.ndim)
+    given = call.attrs.axes
+    return tuple(reversed(range(rank))) if given is None else tuple(int(axis) % rank for axis in given)
+
+
 def is_float32(expr: Any) -> bool:
     """Whether it is a tensor of float32 with a static shape without zeros."""
     shape = shape_of(expr)

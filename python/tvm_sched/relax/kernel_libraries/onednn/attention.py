@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from ..registry import KernelSet
-from ..rewrite import RESHAPES, Rewriter, is_float32, operation, shape_of
+from ..rewrite import RESHAPES, Rewriter, axis_order, is_float32, operation, shape_of
 
 FEWEST_SCORES = 64 * 64
 """Below this many scores a head the separate kernels are as fast, unless they need copies of keys and values."""
@@ -99,7 +99,7 @@ def _to_shape(call: Any) -> Callable[[Any], Any]:
 
 
 MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
-    "permute_dims": lambda call: lambda places: places.transpose([int(a) for a in call.attrs.axes]),
+    "permute_dims": lambda call: lambda places: places.transpose(axis_order(call)),
     **dict.fromkeys(RESHAPES, _to_shape),
     "broadcast_to": lambda call: lambda places: np.broadcast_to(places, shape_of(call) or ()),
     "strided_slice": _sliced,
@@ -337,7 +337,7 @@ def _undone(array: Any, steps: list[Any], shape: tuple[int, ...]) -> Any:
     """An array as it was before transpositions and reshapes; None where no strides say that."""
     for call in reversed(steps):
         if operation(call) == "permute_dims":
-            array = array.transpose(np.argsort([int(a) for a in call.attrs.axes]))
+            array = array.transpose(np.argsort(axis_order(call)))
         elif operation(call) == "reshape":
             array = _reshaped(array, shape_of(call.args[0]) or ())
         if array is None:

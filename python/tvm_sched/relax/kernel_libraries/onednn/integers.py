@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 
 from ...processor import features_of, host_target
-from ..rewrite import RESHAPES, Rewriter, constant_value, operation, shape_of
+from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation, shape_of
 from .describe import channels_last, dense, window
 from .products import CONVOLUTIONS, implementation, known_layouts, layouts
 
@@ -157,7 +157,7 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
     if name == "astype":
         return values[0].astype(dtype_of(call))
     if name == "permute_dims":
-        return values[0].transpose([int(a) for a in call.attrs.axes] if call.attrs.axes is not None else None)
+        return values[0].transpose(axis_order(call))
     return values[0] - values[1] if name == "subtract" else values[0] * values[1]
 
 
@@ -190,8 +190,8 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
         name = operation(call)
-        if name == "permute_dims" and call.attrs.axes is not None:
-            axes = [int(a) for a in call.attrs.axes]
+        if name == "permute_dims":
+            axes = axis_order(call)
             order = tuple(axes[k] for k in order)
         elif name == "subtract" and zero is None and not wider and _is_whole_number(rewriter, call.args[1]):
             zero = rewriter.resolve(call.args[1])

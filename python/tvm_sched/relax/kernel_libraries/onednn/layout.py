@@ -13,7 +13,7 @@ from tvm import relax
 
 from ...importers.model import data_address
 from ..registry import KernelSet, Names
-from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of, transpose_constant
+from ..rewrite import Rewriter, axis_order, constant_value, is_float32, operation, shape_of, transpose_constant
 from .describe import channels_last, dense, to_first, to_last
 from .integers import BYTES, SUMS, dtype_of, is_integer_product
 from .local_response import find_local_response
@@ -319,7 +319,7 @@ class ChannelsLast(Rewriter):
     def _permute(self, call: Any) -> Any:
         """A transposition from or to channels last, of which nothing may be left."""
         source = self.resolve(call.args[0])
-        axes = tuple(int(a) for a in call.attrs.axes or [])
+        axes = axis_order(call)
         if len(axes) not in LAYOUTS:
             return None
         if not self._known(source):
@@ -339,8 +339,7 @@ class ChannelsLast(Rewriter):
         if operation(split) != "reshape" or not self._known(self.resolve(split.args[0])):
             return None
         before, middle = shape_of(split.args[0]), shape_of(split)
-        axes = [int(a) for a in exchanged.attrs.axes or []]
-        if axes != [0, 2, 1, 3, 4] or before != shape or middle is None or middle[3:] != shape[2:]:
+        if axis_order(exchanged) != (0, 2, 1, 3, 4) or before != shape or middle is None or middle[3:] != shape[2:]:
             return None
         groups, each = middle[1], middle[2]
         if groups * each != shape[1]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..rewrite import Rewriter, is_float32, operation, shape_of
+from ..rewrite import Rewriter, axis_order, is_float32, operation, shape_of
 from .normalization import Normalization, find_normalization
 
 
@@ -32,7 +32,7 @@ class Simplifier(Rewriter):
             return self.value(value.args[0])
         if name == "nn.pad" and not any(int(width) for width in value.attrs.pad_width):
             return self.value(value.args[0])
-        if name == "permute_dims" and _keeps_order(shape_of(value.args[0]), value.attrs.axes):
+        if name == "permute_dims" and _keeps_order(shape_of(value.args[0]), axis_order(value)):
             return self.emit(relax.op.reshape(self.value(value.args[0]), shape_of(value)))
         if name == "reshape":
             before = self.defined(value.args[0])
@@ -115,7 +115,6 @@ class Simplifier(Rewriter):
         return list(parts.fields) if isinstance(parts, relax.Tuple) else []
 
 
-def _keeps_order(shape: tuple[int, ...] | None, axes: Any) -> bool:
+def _keeps_order(shape: tuple[int, ...] | None, order: tuple[int, ...]) -> bool:
     """Whether a transposition moves dimensions of one element only."""
-    order = [int(a) for a in axes or []]
-    return shape is not None and bool(order) and (moved := [k for k in order if shape[k] > 1]) == sorted(moved)
+    return shape is not None and (moved := [k for k in order if shape[k] > 1]) == sorted(moved)
