@@ -230,18 +230,21 @@ def topk(call: Call) -> relax.Expr:
     return relax.Tuple([_taken(call, x, places, axis), places])
 
 
-@converter("median.default", "median.dim", "kthvalue.default")
+@converter("median.default", "median.dim", "kthvalue.default", "nanmedian.default", "nanmedian.dim")
 def middle(call: Call) -> relax.Expr:
-    """Of an even number the lower one."""
-    x, whole = call.tensor("self"), call.node.target.__name__ == "median.default"
+    """Of an even number the lower one; nanmedian's is that of what is not NaN, and NaN where nothing else is."""
+    x, name = call.tensor("self"), call.node.target.__name__
+    whole = name.endswith("median.default")
     if not x.ty.shape:
         return x if whole else relax.Tuple([x, call.cast(0, "int64")])
     if whole:
         x = call.emit(relax.op.reshape(x, (-1,)))
     axis = 0 if whole else call["dim"] % len(x.ty.shape)
-    size = int(x.ty.shape[axis])
-    at = int(call["k"]) - 1 if "k" in call.arguments else (size - 1) // 2
-    places = call.emit(relax.op.strided_slice(_order(call, x, axis, False), [axis], [at], [at + 1]))
+    if name.startswith("nan"):
+        places = _middle_of_numbers(call, x, axis)
+    else:
+        at = int(call["k"]) - 1 if "k" in call.arguments else (int(x.ty.shape[axis]) - 1) // 2
+        places = call.emit(relax.op.strided_slice(_order(call, x, axis, False), [axis], [at], [at + 1]))
     values = _taken(call, x, places, axis)
     if whole:
         return call.emit(relax.op.squeeze(values, [0]))
@@ -250,25 +253,12 @@ def middle(call: Call) -> relax.Expr:
     return relax.Tuple([values, places])
 
 
-@converter("nanmedian.default", "nanmedian.dim")
-def middle_of_numbers(call: Call) -> relax.Expr:
-    """The lower median of what is not NaN; NaN where nothing else is."""
-    x, whole = call.tensor("self"), call.node.target.__name__ == "nanmedian.default"
-    if not x.ty.shape:
-        return x if whole else relax.Tuple([x, call.cast(0, "int64")])
-    if whole:
-        x = call.emit(relax.op.reshape(x, (-1,)))
-    axis = 0 if whole else call["dim"] % len(x.ty.shape)
+def _middle_of_numbers(call: Call, x: relax.Expr, axis: int) -> relax.Expr:
+    """The place of the lower median of what is not NaN, along an axis, which stays with length 1."""
     places, count = _numbers_first(call, x, axis)
     middle = call.emit(relax.op.floor_divide(relax.op.subtract(count, call.cast(1, "int64")), call.cast(2, "int64")))
     at = call.emit(relax.op.maximum(middle, call.cast(0, "int64")))
-    places = call.emit(relax.op.gather_elements(places, at, axis))
-    values = _taken(call, x, places, axis)
-    if whole:
-        return call.emit(relax.op.squeeze(values, [0]))
-    if not _keep(call):
-        values, places = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, places))
-    return relax.Tuple([values, places])
+    return call.emit(relax.op.gather_elements(places, at, axis))
 
 
 def _numbers_first(call: Call, x: relax.Expr, axis: int) -> tuple[relax.Expr, relax.Expr]:

@@ -6,6 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
+from ...division import float_remainder, safe_divisor
 from .registry import Node, constant_of, converter, dtype_of
 from .upstream import convert_upstream
 
@@ -73,23 +74,11 @@ def divide(node: Node) -> relax.Expr:
     x, y = node.input(0), node.input(1)
     if isinstance(x, relax.ShapeExpr) or isinstance(y, relax.ShapeExpr) or not dtype_of(y).startswith(WHOLE):
         return convert_upstream(node)
-    by, negated = _safe_divisor(node, y)
+    by, negated = safe_divisor(node.emit, y)
     quotient = node.emit(node.convert_as("Div", [x, by], node.attributes, node.opset))
     if negated is None:
         return quotient
     return relax.op.where(negated, relax.op.negative(quotient), quotient)
-
-
-def _safe_divisor(node: Node, y: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
-    """1 for 0 and -1, by which processors trap (-1 for the least number), and where -1 stood; constants as they are."""
-    known = constant_of(y)
-    if known is not None and not np.isin(known, (0, -1)).any():
-        return y, None
-    traps, negated = relax.op.equal(y, scalar(0, y)), None
-    if dtype_of(y).startswith("int"):
-        negated = node.emit(relax.op.equal(y, scalar(-1, y)))
-        traps = relax.op.logical_or(traps, negated)
-    return node.emit(relax.op.where(traps, scalar(1, y), y)), negated
 
 
 @converter("Mod")
@@ -98,27 +87,14 @@ def mod(node: Node) -> relax.Expr:
     x, y = node.input(0), node.input(1)
     truncate = bool(node.attribute("fmod", 0))
     if dtype_of(x).startswith(WHOLE):
-        by, _ = _safe_divisor(node, y)
+        by, _ = safe_divisor(node.emit, y)
         return relax.op.mod(x, by) if truncate else relax.op.floor_mod(x, by)
     if dtype_of(x) not in ("float16", "float32", "float64"):
         raise node.unsupported(f"a remainder of {dtype_of(x)} is not written; cast to float32 before it")
 
-    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        wide = "float64" if a.dtype == "float64" else "float32"
-        function = "fmod" if wide == "float64" else "fmodf"
-
-        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
-            by = b(*i).astype(wide)
-            rest = tvm.tirx.call_pure_extern(wide, function, a(*i).astype(wide), by)
-            if not truncate:
-                other = tvm.tirx.any(tvm.tirx.all(rest < 0, by > 0), tvm.tirx.all(rest > 0, by < 0))
-                rest = tvm.tirx.Select(other, rest + by, rest)
-            return rest.astype(a.dtype)
-
-        return te.compute(a.shape, element, name="remainder")
-
     shape = np.broadcast_shapes(node.shape(x, "its input A"), node.shape(y, "its input B"))
     x, y = (node.emit(relax.op.broadcast_to(value, shape)) for value in (x, y))
+    compute = float_remainder("fmod" if truncate else "remainder")
     return node.builder.emit_te(compute, x, y, primfunc_name_hint="remainder")
 
 

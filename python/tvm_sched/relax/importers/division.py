@@ -1,0 +1,66 @@
+"""Divisors that a processor traps at, and remainders of floating point: what the importers of ONNX and torch share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+
+def safe_divisor(emit: Callable[[relax.Expr], relax.Expr], y: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
+    """Divisors of whole numbers with 1 for 0 and -1; constants without these as they are.
+
+    Dividing by 0 is undefined, and processors trap at it; dividing by -1 they trap at the least number.
+
+    Parameters
+    ----------
+    emit
+        Binds an expression to a variable.
+
+    Returns
+    -------
+    divisor
+    negated : relax.Expr or None
+        Where -1 stood, so that the quotient is to be negated; None where it stands nowhere.
+    """
+    if isinstance(y, tvm.ir.GenericConst) and not np.isin(y.value.numpy(), (0, -1)).any():
+        return y, None
+    kind = str(y.ty.dtype.dtype)
+    traps, negated = relax.op.equal(y, relax.const(0, kind)), None
+    if kind.startswith("int"):
+        negated = emit(relax.op.equal(y, relax.const(-1, kind)))
+        traps = relax.op.logical_or(traps, negated)
+    return emit(relax.op.where(traps, relax.const(1, kind), y)), negated
+
+
+def float_remainder(kind: str) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
+    """What computes a remainder of two tensors of one shape and one floating-point type.
+
+    Parameters
+    ----------
+    kind
+        ``fmod``: of the sign of the dividend. ``remainder``: of the sign of the divisor. ``quotient``: the whole number
+        that belongs to the latter.
+    """
+
+    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        wide = "float64" if a.dtype == "float64" else "float32"
+        function = "fmod" if wide == "float64" else "fmodf"
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            number, by = a(*i).astype(wide), b(*i).astype(wide)
+            rest = tvm.tirx.call_pure_extern(wide, function, number, by)
+            if kind == "fmod":
+                return rest.astype(a.dtype)
+            other = tvm.tirx.any(tvm.tirx.all(rest < 0, by > 0), tvm.tirx.all(rest > 0, by < 0))
+            if kind == "remainder":
+                return tvm.tirx.Select(other, rest + by, rest).astype(a.dtype)
+            one = tvm.tirx.const(1, wide)
+            quotient = (number - rest) / by - tvm.tirx.Select(other, one, tvm.tirx.const(0, wide))
+            return tvm.tirx.Select(by == 0, number / by, tvm.tirx.nearbyint(quotient)).astype(a.dtype)
+
+        return te.compute(a.shape, element, name=kind)
+
+    return compute
