@@ -8,7 +8,7 @@ from tvm import relax
 from relax.onednn_cases import module
 from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile
-from tvm_sched.relax.kernel_libraries.onednn.activations import recognise
+from tvm_sched.relax.kernel_libraries.onednn.activations import evaluate, recognise
 
 op = relax.op
 
@@ -179,6 +179,22 @@ def test_infinities_and_nan(model):
 )
 def test_other_functions_are_not_taken_for_one(function):
     assert recognise(function) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1e-7, None), (1e-10, None), (None, 3.0), (-100, 100), (None, 500), (0, 90), (2, None)]
+)
+def test_a_clip_keeps_its_bounds(low, high):
+    """Also where one is open, lies beyond where functions bend, or is nearly 0, of which a logarithm may follow."""
+    steps = recognise(lambda x: np.clip(x, low, high))
+    assert [name for name, _, _ in steps] == ["clip"]
+    x = np.array([-1e20, -300, -90, -1, 0, 1e-9, 1, 90, 300, 1e20])
+    np.testing.assert_array_equal(evaluate(steps[0], x), np.clip(x, low, high))
+
+
+def test_a_bound_within_an_activation_is_not_lost():
+    assert recognise(lambda x: np.minimum(x, 100) / (1 + np.exp(-x))) is None
+    assert recognise(lambda x: np.maximum(x, 0)) == [("relu", 0.0, 0.0)]
 
 
 def test_the_identity_is_no_step():

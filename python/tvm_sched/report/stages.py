@@ -59,12 +59,13 @@ def stage_bar(stage: Stage, longest_ns: int) -> Text:
 
 def certificate_sentence(plan: PipelinePlan, steady_ns: float) -> str:
     """What the plan achieves, and by how much at most it can be improved."""
-    text = f"A batch every {format_ns(plan.cost_ns)}, {format_ns(plan.latency_ns)} for one alone"
-    text += f"; with transfers beside the kernels, every {format_ns(round(steady_ns))} (simulated)."
+    text = f"A batch every {format_ns(plan.cost_ns)}, {format_ns(plan.latency_ns)} for one alone, with transfers"
+    text += f" and kernels in turn; with transfers beside the kernels, every {format_ns(round(steady_ns))} (simulated)."
     if plan.certificate is None:
         return text
     certificate = plan.certificate
-    known = f" No plan of as many stages is below {format_ns(certificate.lower_bound_ns)} (bound: {certificate.bound})"
+    least = format_ns(certificate.lower_bound_ns)
+    known = f" In turn, no plan of as many stages is below {least} (bound: {certificate.bound})"
     if certificate.status == "optimal":
         return f"{text}{known}: this cannot be improved."
     ended = f" Search: {certificate.status}."

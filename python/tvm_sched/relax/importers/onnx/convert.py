@@ -198,7 +198,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         super()._parse_graph_initializers(graph)
         for name, array in self.weights.items():
             if name not in self.arguments:
-                self._nodes[name] = relax.const(array)
+                self._nodes[name] = relax.const(
+                    tvm.runtime.tensor(array)
+                )  # of an array it makes int32 of int64, float32 of float64
         for name, node in self._nodes.items():
             if isinstance(node, tvm.ir.GenericConst):
                 self.kept.append(node)

@@ -165,6 +165,9 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     unique_names(model)
     common.LiftSubgraphInitializersToMainGraphPass()(model)
+    for node in model.graph.all_nodes():
+        if node.op_type == "STFT" and "onesided" not in node.attributes:
+            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)  # ONNX's shape inference takes the default for 0
     if model.opset_imports.get("", OPSET) >= OPSET:
         return model
     model.ir_version = max(model.ir_version, UNLISTED)

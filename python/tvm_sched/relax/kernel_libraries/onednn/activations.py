@@ -19,8 +19,14 @@ Array = npt.NDArray[np.float64]
 Step = tuple[str, float, float]
 """An elementwise function of oneDNN: its name in descriptions, alpha and beta."""
 
-POINTS: Array = np.concatenate([np.linspace(-12, 12, 97), [-80.0, -40.0, -20.0, 20.0, 40.0, 80.0], [-0.01, 0.01]])
-"""Where functions are compared: dense where activations bend, and far out; float32 holds exp of all of them."""
+_NEAR: Array = np.concatenate([np.linspace(-12, 12, 97), [-80.0, -40.0, -20.0, 20.0, 40.0, 80.0], [-0.01, 0.01]])
+_OUTERMOST = 1e30
+_BEYOND: Array = np.array([-_OUTERMOST, -1e6, -1e3, -200.0, 200.0, 1e3, 1e6, _OUTERMOST])
+POINTS: Array = np.concatenate([_NEAR, _BEYOND])
+"""Where functions are compared: dense where activations bend, far out, where float32 holds exp of all of them, and beyond.
+
+Beyond, where a bound of 100 tells itself, a form with exp may overflow: what is not finite there decides nothing.
+"""
 TOLERANCE = 3e-6
 """Relative, and absolute near 0: constants such as 1 / sqrt(2) are written with some seven digits."""
 _FAR = 80.0
@@ -121,15 +127,30 @@ def _same(values: Array, steps: Sequence[Step]) -> bool:
         found = evaluate(step, found)
     with np.errstate(all="ignore"):  # numpy's allclose takes ten times as long, for thousands of candidates
         close = np.abs(found - values) <= TOLERANCE + TOLERANCE * np.abs(values)
+    close[len(_NEAR) :] |= ~np.isfinite(values[len(_NEAR) :])
     return bool((close | (found == values) | (np.isnan(found) & np.isnan(values))).all())
+
+
+def _clips(at: dict[float, float]) -> list[list[Step]]:
+    """A clip by the values at the ends, of which one may be open; none where 0 alone is a bound, as a ReLU has it.
+
+    It stands before the ReLU, which a bound of 1e-9 would be taken for, and whose logarithm is another.
+    """
+    low, high = at[-_OUTERMOST], at[_OUTERMOST]
+    below, above = low > -_OUTERMOST, high < _OUTERMOST
+    if not np.isfinite([low, high]).all() or low >= high or not (below or above) or (low == 0 and not above):
+        return []
+    largest = float(np.finfo(np.float32).max)
+    return [[("clip", low if below else -largest, high if above else largest)]]
 
 
 def _candidates(at: dict[float, float]) -> list[list[Step]]:
     """Steps that agree with the function at the points that their parameters were solved from."""
     zero, one, minus_one, low, high = (at[x] for x in (0.0, 1.0, -1.0, -_FAR, _FAR))
     result: list[list[Step]] = [[("linear", one - zero, zero)], [("abs", 0.0, 0.0)]]
+    result += _clips(at)
     if np.isfinite([low, high]).all():
-        result += [[("relu", -minus_one, 0.0)], [("clip", low, high)] if low < high else []]
+        result.append([("relu", -minus_one, 0.0)])
     for name in _WITHOUT_PARAMETERS:
         for scale in _SCALES:
             result.append([(name, 0.0, 0.0), *([("linear", scale, 0.0)] if scale != 1 else [])])

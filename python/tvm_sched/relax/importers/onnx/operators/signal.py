@@ -74,9 +74,15 @@ def _transform(node: Node, x: relax.Expr, axis: int, matrix: np.ndarray, real: b
 
 @converter("STFT")
 def stft(node: Node) -> relax.Expr:
-    """Windows of the signal, each transformed: inputs signal (batch, length, parts), step, window, frame length."""
+    """Windows of the signal, each transformed: inputs signal (batch, length, parts), step, window, frame length.
+
+    A real signal may come without its last dimension, as torch.onnx writes it and ONNX Runtime takes it.
+    """
     x = node.input(0)
     shape = node.shape(x, "its signal")
+    if len(shape) == 2:
+        shape = (*shape, 1)
+        x = node.emit(relax.op.reshape(x, shape))
     step, length = (node.constant(i) for i in (1, 3))
     if step is None:
         raise node.unsupported("its frame step is no constant; give it by constants={...} or --constant NAME=VALUE")
