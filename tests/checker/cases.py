@@ -1,0 +1,68 @@
+"""Problems that are checked by hand, and the three files of a check."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.schedule import Certificate
+from tvm_sched.schedule.bounds import lower_bound
+from tvm_sched.schedule.bounds.evidence import evidence
+from tvm_sched.schedule.simulator import simulate
+from tvm_sched_check import check
+
+
+@dataclass
+class Files:
+    """The three documents, each to be changed before they are checked."""
+
+    problem: dict
+    schedule: dict
+    evidence: dict
+
+    def check(self, folder):
+        paths = [Path(folder) / f"{name}.json" for name in ("problem", "schedule", "evidence")]
+        for path, document in zip(paths, (self.problem, self.schedule, self.evidence), strict=True):
+            path.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
+        return check(*paths)
+
+
+def files_of(problem, schedule, choice=None):
+    documents = schedule.to_json(), evidence(problem, choice).to_json()
+    return Files(problem.to_json(), *map(json.loads, documents))
+
+
+def certified(problem, schedule):
+    """With a certificate, whatever the schedule's memory."""
+    known = Certificate(simulate(problem, schedule).latency_ns, lower_bound(problem).ns, "", "no better found")
+    return msgspec.structs.replace(schedule, certificate=known)
+
+
+def fan(copy_ns, **topology):
+    """A source, two branches, a join; each takes 100; tensors take ``copy_ns`` from device to device."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
+    topology = Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),), **topology)
+    reads = {"source": (), "a": ("source",), "b": ("source",), "join": ("a", "b")}
+    graph = OpGraph(
+        "fan",
+        tuple(Operator(name, "", read, (name,)) for name, read in reads.items()),
+        tuple(Tensor(name, copy_ns) for name in reads),
+        ("join",),
+    )
+    return Problem(graph, topology, Costs(np.full((4, 2), 100)))
+
+
+def bus_problem(copies=(100, 50), direct=None):
+    """Two operators that read a parameter each, of these many ns on the one bus; the second reads the first's result."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus="pcie") for i in range(2))
+    topology = Topology("two", devices, (Bus("pcie", 1e9),))
+    graph = OpGraph(
+        "pair",
+        (Operator("first", "", ("v",), ("x",)), Operator("second", "", ("w", "x"), ("y",))),
+        (Tensor("v", copies[0], "parameter"), Tensor("w", copies[1], "parameter"), Tensor("x", 1), Tensor("y", 1)),
+        ("y",),
+    )
+    return Problem(graph, topology, Costs(np.full((2, 2), 10), direct))

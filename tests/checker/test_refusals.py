@@ -1,0 +1,152 @@
+"""What the checker refuses, each in a line of words: wrong files, wrong certificates, what it does not cover."""
+
+import hashlib
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from checker.cases import Files, bus_problem, fan, files_of
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
+from tvm_sched.schedule import requests_of
+from tvm_sched.schedule.bounds.evidence import evidence
+from tvm_sched.schedulers import solve
+from tvm_sched_check import Refused
+from variant_cases import gated
+
+
+def test_a_certificate_that_is_wrong_is_refused(folder):
+    problem = fan(10)
+    for changed in ({"latency_ns": 399}, {"lower_bound_ns": 401}):
+        files = files_of(problem, solve(problem, "single"))
+        files.schedule["certificate"].update(changed)
+        with pytest.raises(Refused, match="the certificate says"):
+            files.check(folder)
+
+
+def test_a_schedule_without_a_certificate_has_no_bound_that_is_proved(folder):
+    """Else whoever takes a certificate out would be told that all of it is proved."""
+    problem = fan(10)
+    files = files_of(problem, msgspec.structs.replace(solve(problem, "single"), certificate=None))
+    verdict = files.check(folder)
+    assert (verdict.latency_ns, verdict.proved_ns, verdict.all_proved) == (400, 310, False)
+    assert "no certificate" in verdict.lines[1]
+
+
+def test_a_certificate_of_warm_runs_is_refused_in_words(folder):
+    problem = bus_problem()
+    warm = solve(problem, "single", requests=requests_of(problem, [(["w"], 1)]))
+    assert json.loads(warm.to_json())["version"] == 2
+    with pytest.raises(Refused, match=r"certificate\.requests"):
+        files_of(problem, warm).check(folder)
+    files = files_of(problem, solve(problem, "single"))
+    files.schedule["certificate"]["requests"] = json.loads(warm.to_json())["certificate"]["requests"]
+    with pytest.raises(Refused, match=r"certificate\.requests"):
+        files.check(folder)
+    with pytest.raises(InputError, match="resident"):
+        evidence(problem.with_resident(("w",)))
+
+
+def of_another_problem(problem, change):
+    """Files of a problem changed as no `Problem` can be, with a schedule and evidence that name it."""
+    files = files_of(problem, msgspec.structs.replace(solve(problem, "single"), certificate=None))
+    document = json.loads(files.problem)
+    change(document)
+    files.problem = json.dumps(document).encode()
+    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+    return files
+
+
+@pytest.mark.parametrize("memory", [float("nan"), float("inf"), 1e6, -1, True, None])
+def test_memory_that_nothing_exceeds_is_refused(folder, memory):
+    files = of_another_problem(fan(10), lambda problem: problem["topology"]["devices"][0].update(memory=memory))
+    with pytest.raises(Refused, match=r"no number of JSON|an integer from 0"):
+        files.check(folder)
+
+
+@pytest.mark.parametrize("power", [58, 61, 200])
+def test_times_near_what_stands_for_never_are_refused(folder, power):
+    def slow(problem):
+        problem["costs"]["operator_ns"][0] = [1 << power] * 2
+
+    with pytest.raises(Refused, match="can add up to more"):
+        of_another_problem(fan(10), slow).check(folder)
+
+
+@pytest.mark.parametrize("devices", [["gpu0", "gpu0"], ["gpu1", "gpu0"]])
+def test_a_second_link_of_a_pair_and_one_to_the_device_itself_are_refused(folder, devices):
+    """A link from a device to itself would make operators of one device pay for copies, which proves false bounds."""
+
+    def join(problem):
+        problem["topology"]["links"].append({"devices": devices, "bandwidth": 1.0})
+
+    with pytest.raises(Refused, match="a link joins"):
+        of_another_problem(fan(10), join).check(folder)
+
+
+def test_costs_of_too_few_operators_are_refused(folder):
+    def shorten(problem):
+        for rows in problem["variants"]["costs"].values():
+            if isinstance(rows, list):
+                rows.pop()
+
+    with pytest.raises(Refused, match="not as its format says"):
+        of_another_problem(gated(), shorten).check(folder)
+
+
+@pytest.mark.parametrize("name", ["problem", "schedule", "evidence"])
+def test_a_key_that_stands_twice_is_refused(folder, name):
+    """Another reader may take the first of the two."""
+    files = files_of(fan(10), solve(fan(10), "single"))
+    document = getattr(files, name)
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    setattr(files, name, text.replace(b"{", b'{"format": "another", ', 1))
+    with pytest.raises(Refused, match=r"the key .format. twice"):
+        files.check(folder)
+
+
+def test_a_lemma_about_the_places_of_too_many_operators_is_refused(folder):
+    names = [f"o{i}" for i in range(200)]
+    operators = [Operator(name, "", names[max(0, i - 1) : i], (name,)) for i, name in enumerate(names)]
+    graph = OpGraph("chain", tuple(operators), tuple(Tensor(name, 1) for name in names), names[-1:])
+    problem = Problem(graph, fan(10).topology, Costs(np.full((200, 2), 1)))
+    files = files_of(problem, solve(problem, "single"))
+    files.evidence["lemmas"] = [
+        {"rule": "placement", "first": "o0", "last": "o199", "operators": names[1:], "ns": 200},
+        {"rule": "path", "ns": 200},
+    ]
+    with pytest.raises(Refused, match="at most 100"):
+        files.check(folder)
+
+
+def test_operators_that_run_together_are_not_covered(folder):
+    problem = fan(10)
+    concurrent = json.loads(problem.to_json())
+    concurrent["costs"]["concurrency"] = {"utilisation": [[[0.5], [0.5]]] * 4}
+    both = Problem.from_json(json.dumps(concurrent))
+    with pytest.raises(InputError, match=r"costs\.concurrency"):
+        evidence(both)
+    schedule = msgspec.structs.replace(solve(problem, "single"), problem=both.digest)
+    files = Files(both.to_json(), json.loads(schedule.to_json()), json.loads(evidence(problem).to_json()))
+    files.evidence["problem"] = both.digest
+    with pytest.raises(Refused, match=r"costs\.concurrency"):
+        files.check(folder)
+
+
+@pytest.mark.parametrize("name", ["problem", "schedule", "evidence"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"format": "tvm_sched.problem", "version": 1}'])
+def test_files_of_another_kind_are_refused_in_a_line(folder, name, content):
+    files = files_of(fan(10), solve(fan(10), "single"))
+    setattr(files, name, content)
+    with pytest.raises(Refused) as caught:
+        files.check(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_different_problems_are_refused(folder):
+    files = files_of(fan(10), solve(fan(10), "single"))
+    files.problem = fan(20).to_json()
+    with pytest.raises(Refused, match="the schedule is of problem"):
+        files.check(folder)
