@@ -63,6 +63,7 @@ RESULTS: dict[str, Any] = {
     "request": Requested,
     "undeploy": Undeployed,
     "problem": MadeProblem,
+    "generation": MadeProblem,
     "profile": Profiled,
     "learn": Learned,
     "topology list": Presets,
