@@ -55,10 +55,15 @@ def test_decode_elsewhere_has_the_cache_copied(run, phases, tmp_path):
     problem = Problem.load(path)
     run("schedule", path, "--option", "work=0.1", "-o", plan)
     schedule = Schedule.load(plan)
-    assert {(p.operator.split("/")[0], p.device) for p in schedule.placements} == {("prefill", "gpu0"), ("decode", "gpu1")}
+    assert {(p.operator.split("/")[0], p.device) for p in schedule.placements} == {
+        ("prefill", "gpu0"),
+        ("decode", "gpu1"),
+    }
     sizes = {tensor.name: (tensor.size, tensor.kind) for tensor in problem.graph.tensors}
     copied = [sizes[t.tensor] for t in schedule.transfers if t.kind == "copy"]
-    assert sum(size for size, kind in copied if kind == "activation") == 2 * 2 * 2 * 8 * 32 * 4 + 2 * 4  # and the tokens
+    assert (
+        sum(size for size, kind in copied if kind == "activation") == 2 * 2 * 2 * 8 * 32 * 4 + 2 * 4
+    )  # and the tokens
 
 
 def test_what_is_carried_may_be_named(run, fails, phases, tmp_path):

@@ -35,9 +35,7 @@ MACHINE = cases.topology(
 def phases(added=4):
     """A prefill that makes a cache of 40 bytes in 50 ns, and a decode that reads it and adds some bytes in 7 ns."""
     prefill = cases.graph({"x": 10, "w": 100, "l": 20, "k": 40}, [("p", "x w", "l k")], outputs=("l", "k"))
-    decode = cases.graph(
-        {"x": 2, "w": 100, "wk": 40, "l": 5, "n": added}, [("d", "x w wk", "l n")], outputs=("l", "n")
-    )
+    decode = cases.graph({"x": 2, "w": 100, "wk": 40, "l": 5, "n": added}, [("d", "x w wk", "l n")], outputs=("l", "n"))
     return cases.problem(prefill, MACHINE, [[50, 50]]), cases.problem(decode, MACHINE, [[7, 7]])
 
 
@@ -63,7 +61,10 @@ def test_on_one_device_by_hand():
     made = generation_problem(*phases())
     schedule = solve(made, "single")
     assert schedule.certificate.latency_ns == 10 + 100 + 50 + 1 + 7
-    assert [(each.model, each.latency_ns) for each in model_latencies(made, schedule)] == [("prefill", 161), ("decode", 168)]
+    assert [(each.model, each.latency_ns) for each in model_latencies(made, schedule)] == [
+        ("prefill", 161),
+        ("decode", 168),
+    ]
     warm = made.with_resident(["w"])
     assert solve(warm, "single").certificate.latency_ns == 10 + 50 + 1 + 7
 
@@ -87,7 +88,10 @@ def test_decode_on_another_device_by_hand():
 
 def test_where_each_part_may_be():
     made = generation_problem(*phases(), steps=2, prefill_devices=["d1"], decode_devices=["d0"])
-    may = {o.name: [ns != FORBIDDEN for ns in row] for o, row in zip(made.graph.operators, made.costs.operator_ns, strict=True)}
+    may = {
+        o.name: [ns != FORBIDDEN for ns in row]
+        for o, row in zip(made.graph.operators, made.costs.operator_ns, strict=True)
+    }
     assert may == {
         "prefill/p": [False, True], "prefill/next_token": [False, True],
         "decode/d": [True, False], "decode/next_token": [True, False], "decode.2/d": [True, False],

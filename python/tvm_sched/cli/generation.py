@@ -35,14 +35,17 @@ def generation(
     shape: TokenShape = None,
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Tokens after the first, a decode step each.")] = 1,
     prefill_on: Annotated[
-        str | None, typer.Option("--prefill-on", metavar="DEVICES", help="Devices that may compute the prefill.")
+        str | None,
+        typer.Option(
+            "--prefill-on", metavar="DEVICES", help="Devices that may compute the prefill, with commas between."
+        ),
     ] = None,
     decode_on: Annotated[
         str | None,
         typer.Option(
             "--decode-on",
             metavar="DEVICES",
-            help="Devices that may compute the decode steps, with commas between; the cache is copied to them. Default: all.",
+            help="Devices that may compute the decode steps; the cache is copied to them. Default: all.",
         ),
     ] = None,
     carry: Annotated[

@@ -48,8 +48,8 @@ def describe_models(
         ends = [each.latency_ns for each in known]
         for model, before in zip(models, [0, *ends], strict=False):
             model["takes_ns"] = model["latency_ns"] - before
-        rows = [(each["model"], format_ns(each["latency_ns"]), format_ns(each["takes_ns"])) for each in models]
-        out.show(table(("part", "ends", "takes"), rows))
+        ended = [(each["model"], format_ns(each["latency_ns"]), format_ns(each["takes_ns"])) for each in models]
+        out.show(table(("part", "ends", "takes"), ended))
         return {"models": models}
     rows = [
         (each.model, format_ns(each.latency_ns), *_columns(each.alone_ns, each.slowdown, format_ns)) for each in known

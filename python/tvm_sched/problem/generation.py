@@ -1,4 +1,4 @@
-"""Prefill and decode of a language model as one problem: parameters are loaded once, and the cache stays where it was made."""
+"""Prefill and decode of a language model as one problem: parameters are loaded once, the cache stays where it was made."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def generation_problem(
     """One problem of a prefill and of the steps of a decode that follow it.
 
     Its models are ``prefill``, ``decode``, ``decode.2`` and so on: the end of the first is the time to the first token. A
-    parameter that both problems have, of one name, size, shape and type, is one tensor, which is loaded once into each device
-    that needs it. What is carried is an activation of the prefill, so that it lies where that left it, and is copied to
-    other devices. Each step reads what the steps before it added to the cache, too; its kernels take the time of
+    parameter that both problems have, of one name, size, shape and type, is one tensor, loaded once into each device that
+    needs it. What is carried is an activation of the prefill, so that it lies where that left it, and is copied to other
+    devices. Each step reads what the steps before it added to the cache, too; its kernels take the time of
     ``decode``'s, although the cache grows. The other inputs of a step, such as its token, come from an operator
     ``next_token`` that reads the first output of the part before; choosing a token takes a nanosecond here.
 
@@ -94,8 +94,8 @@ def generation_problem(
 class _Pair(NamedTuple):
     """A tensor of the cache.
 
-    ``output`` of the prefill stands in the place of ``tensor`` of the decode; a step's output ``added`` (empty: none) is read
-    beside it by the next step where the cache ``grows`` by it, else instead of it.
+    ``output`` of the prefill stands in the place of ``tensor`` of the decode; a step's output ``added`` (empty: none) is
+    read beside it by the next step where the cache ``grows`` by it, else instead of it.
     """
 
     output: str
@@ -180,8 +180,8 @@ def _kept_to(
 ) -> Problem:
     """The cold problem on some of the devices, with those of its alternatives that have no parameters of their own.
 
-    Operators read host memory directly where they still read something there when what is ``carried`` and ``made`` comes from
-    the part before. Those that read the cache do not: how long that took is not known.
+    Operators read host memory directly where they still read something there when what is ``carried`` and ``made`` comes
+    from the part before. Those that read the cache do not: how long that took is not known.
     """
     names = [device.name for device in problem.topology.devices]
     if unknown := sorted(set(devices) - set(names)):
@@ -227,17 +227,17 @@ def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None,
     given = _matching(prefill, decode) if carried is None else dict(carried)
     if not given:
         raise InputError(
-            f"no input or parameter of {decode.name!r} has shape and type of an output of {prefill.name!r} after its first, so "
-            "nothing would be carried from one to the other; give a prefill that returns the cache, a decode of as many tokens "
-            "in the cache, or the names of both (carried, --carry)"
+            f"no input or parameter of {decode.name!r} has shape and type of an output of {prefill.name!r} after its first, "
+            "so nothing would be carried from one to the other; give a prefill that returns the cache, a decode of as many "
+            "tokens in the cache, or the names of both (carried, --carry)"
         )
     pairs = []
     sizes = {tensor.name: tensor.size for tensor in decode.tensors}
     for tensor, output in given.items():
         if tensor not in host or output not in outputs or known[output].kind != "activation":
             raise InputError(
-                f"carried: {tensor!r} is to stand for {output!r}, but it has to be an input or parameter of {decode.name!r}, and "
-                f"that an output that {prefill.name!r} computes"
+                f"carried: {tensor!r} is to stand for {output!r}, but has to be an input or parameter of {decode.name!r}, "
+                f"and that an output that {prefill.name!r} computes"
             )
         if host[tensor].size != known[output].size:
             raise InputError(

@@ -72,7 +72,7 @@ class Answer(NamedTuple):
         return self.status == "optimal"
 
 
-OptionsT = TypeVar("OptionsT", bound="ProgramOptions")
+OptionsT = TypeVar("OptionsT", bound="SubmodelOptions")
 
 
 class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,12 +149,19 @@ class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
         return Effort(self.solver, min(self.time_limit, seconds), self.node_limit, self.seed)
 
 
+def check_solver(name: str, node_limit: int) -> None:
+    """Raise `InputError` where there is no such solver, or a limit of nodes below 0."""
+    if node_limit < 0:
+        raise InputError(f"node_limit is {node_limit}; 0 or more is allowed")
+    if name not in SOLVERS:
+        raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
+
+
 def solver_type(name: str) -> mathopt.SolverType:
     """MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
     from ortools.math_opt.python import mathopt
 
-    if name not in SOLVERS:
-        raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
+    check_solver(name, 0)
     return getattr(mathopt.SolverType, SOLVERS[name])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ortools.math_opt.python import mathopt
 
@@ -63,7 +64,7 @@ def equal_buses_are_used_in_order(program: mathopt.Model, s: Submodel, v: Variab
     To each assignment belongs one that obeys this and takes the same time (`relabelled`).
     """
     for buses in equal_buses(s):
-        for before, bus in zip(buses, buses[1:], strict=False):
+        for before, bus in pairwise(buses):
             for node in range(s.operators):
                 here = mathopt.fast_sum(v.inside(s, node, d) for d in s.buses[bus])
                 earlier = mathopt.fast_sum(v.inside(s, u, d) for u in range(node) for d in s.buses[before])

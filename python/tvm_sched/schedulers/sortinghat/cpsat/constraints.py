@@ -1,11 +1,13 @@
-"""The constraints of SortingHat's program for CP-SAT: equations (2) to (23), and the orders on devices that follow from them."""
+"""The constraints of SortingHat's program for CP-SAT: equations (2) to (23), and what follows from them."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 from ortools.sat.python import cp_model
 
+from ..strengthening import shortest_end
 from ..symmetry import equal_buses
 from .variables import Variables
 
@@ -146,10 +148,23 @@ def operators_take_turns_on_devices(m: cp_model.CpModel, v: Variables) -> None:
         m.add(v.total >= v.begin[o] + took[o])
 
 
+def something_follows_the_loads(m: cp_model.CpModel, v: Variables) -> None:
+    """As the function of this name in `strengthening`."""
+    s = v.s
+    loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
+    shortest = int(shortest_end(s, loaded))
+    for before, devices, turns in zip(s.transfers_end, s.buses, s.turns, strict=True):
+        loads = v.load_end[turns[-1]] - v.at(before)
+        for w in loaded:
+            timed = (j for d in devices if 0 < s.load[w][d] < inf for j in s.of_device(d))
+            here = sum(v.within[w, j] for j in timed if (w, j) in v.within)
+            m.add(v.total >= loads + (v.at(before) + shortest) * here)
+
+
 def equal_buses_are_used_in_order(m: cp_model.CpModel, v: Variables) -> None:
     """Of assignments that differ only in which of equal buses is which, one is enough (`symmetry`)."""
     for buses in equal_buses(v.s):
-        for before, bus in zip(buses, buses[1:], strict=False):
+        for before, bus in pairwise(buses):
             for node in range(v.s.operators):
                 here = sum(v.inside(node, d) for d in v.s.buses[bus])
                 earlier = sum(v.inside(u, d) for u in range(node) for d in v.s.buses[before])
@@ -170,5 +185,5 @@ AS_PRINTED = (
 )
 """Equations (1) to (23)."""
 
-ALL = (*AS_PRINTED, operators_take_turns_on_devices, equal_buses_are_used_in_order)
+ALL = (*AS_PRINTED, operators_take_turns_on_devices, something_follows_the_loads, equal_buses_are_used_in_order)
 """The families, in the order in which they are added."""

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import replace
 from math import floor, inf
-from typing import TypeVar
+from typing import Any
 
 from ortools.sat.python import cp_model
 
@@ -17,8 +17,6 @@ from ..submodel import Submodel, evaluate
 from ..symmetry import relabelled
 from . import constraints
 from .variables import Variables
-
-Nested = TypeVar("Nested")
 
 
 def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> Solved:
@@ -54,22 +52,21 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     begin = time.monotonic()
     status = _interruptible(solver, model)
     seconds = time.monotonic() - begin
-    bound = solver.best_objective_bound
-    bound_ns = floor(bound + whole.base) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+    bound = floor(solver.best_objective_bound + whole.base)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Solved(None, None, bound_ns, _STATUS.get(status, "failed"), seconds)
+        return Solved(None, None, bound, _STATUS.get(status, "failed"), seconds)
     found = [next(j for j in v.places[node] if solver.boolean_value(v.within[node, j])) for node in s.nodes]
     taken = evaluate(s, found)
     better = taken is not None and taken.total < known.total
     objective = round(solver.objective_value + whole.base)
-    return Solved(found if better else None, objective, bound_ns, _STATUS[status], seconds)
+    return Solved(found if better else None, objective, bound, _STATUS[status], seconds)
 
 
 _STATUS = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "limit", cp_model.UNKNOWN: "no solution"}
 
 
 def in_nanoseconds(s: Submodel) -> Submodel:
-    """The submodel with all times rounded down to nanoseconds: no assignment takes longer there, so its bounds are bounds."""
+    """The submodel with all times rounded down to nanoseconds: no assignment takes longer, so that its bounds hold."""
     return replace(
         s,
         kernel=_rounded(s.kernel),
@@ -81,10 +78,11 @@ def in_nanoseconds(s: Submodel) -> Submodel:
     )
 
 
-def _rounded(times: Nested) -> Nested:
+def _rounded(times: Any) -> Any:
+    """A time, or lists of times, or of such lists."""
     if isinstance(times, list):
-        return [_rounded(each) for each in times]  # type: ignore[return-value]
-    return times if times == inf else float(floor(times))  # type: ignore[arg-type, return-value]
+        return [_rounded(each) for each in times]
+    return times if times == inf else float(floor(times))
 
 
 def _interruptible(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
