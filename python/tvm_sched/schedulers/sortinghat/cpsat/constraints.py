@@ -139,13 +139,26 @@ def operators_take_turns_on_devices(m: cp_model.CpModel, v: Variables) -> None:
                     m.add(v.begin[o] + duration <= v.end[j]).only_enforce_if(here)
                     intervals.append(m.new_optional_fixed_size_interval_var(v.begin[o], duration, here, ""))
         m.add_no_overlap(intervals)
+    for o in range(s.operators):
+        m.add(v.begin[o] >= sum(v.at(s.device_end[s.device_of(j)]) * v.within[o, j] for j in v.places[o]))
+        m.add(v.total >= v.begin[o] + took[o])
     for a, b in s.edges:
         if a < s.operators:
             m.add(v.begin[b] >= v.begin[a] + took[a])
-        elif a in s.parameter_nodes and a not in s.fixed:
-            m.add(v.begin[b] >= v.ready[a])
-    for o in range(s.operators):
-        m.add(v.total >= v.begin[o] + took[o])
+
+
+def operators_follow_their_loads(m: cp_model.CpModel, v: Variables) -> None:
+    """Not the paper's, and true of every solution: a parameter is there when it is ready, and not before its own load."""
+    s = v.s
+    bus_of = {d: bus for bus, devices in enumerate(s.buses) for d in devices}
+    for w, reader in s.edges:
+        if w in s.parameter_nodes and w not in s.fixed:
+            m.add(v.begin[reader] >= v.ready[w])
+            places = [(j, s.device_of(j)) for j in v.places[w] if j]
+            m.add(
+                v.begin[reader]
+                >= sum(int(v.at(s.transfers_end[bus_of[d]]) + s.load[w][d]) * v.within[w, j] for j, d in places)
+            )
 
 
 def something_follows_the_loads(m: cp_model.CpModel, v: Variables) -> None:
@@ -185,5 +198,11 @@ AS_PRINTED = (
 )
 """Equations (1) to (23)."""
 
-ALL = (*AS_PRINTED, operators_take_turns_on_devices, something_follows_the_loads, equal_buses_are_used_in_order)
+ALL = (
+    *AS_PRINTED,
+    operators_take_turns_on_devices,
+    operators_follow_their_loads,
+    something_follows_the_loads,
+    equal_buses_are_used_in_order,
+)
 """The families, in the order in which they are added."""

@@ -49,6 +49,7 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     solver.parameters.num_workers = cores()
     solver.parameters.random_seed = effort.seed
     solver.parameters.relative_gap_limit = GAP
+    solver.parameters.cp_model_probing_level = 0  # takes seconds of a large submodel, which the search needs more
     begin = time.monotonic()
     status = _interruptible(solver, model)
     seconds = time.monotonic() - begin

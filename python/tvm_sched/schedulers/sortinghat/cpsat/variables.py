@@ -28,12 +28,13 @@ class Variables:
     load_end, start, end : dict of subgraph
     ready : dict of node
     begin : dict of operator
-    total
+    total : IntVar
     """
 
     s: Submodel
     model: cp_model.CpModel
     horizon: int
+    total: cp_model.IntVar
     within: dict[tuple[int, int], cp_model.IntVar] = field(default_factory=dict)
     leads: dict[tuple[int, int], cp_model.IntVar] = field(default_factory=dict)
     edge_in: dict[tuple[int, int], cp_model.IntVar] = field(default_factory=dict)
@@ -43,13 +44,12 @@ class Variables:
     end: dict[int, cp_model.IntVar] = field(default_factory=dict)
     ready: dict[int, cp_model.IntVar] = field(default_factory=dict)
     begin: dict[int, cp_model.IntVar] = field(default_factory=dict)
-    total: cp_model.IntVar | None = None
 
     @staticmethod
     def of(model: cp_model.CpModel, s: Submodel, latest: float) -> Variables:
         """All variables of a submodel that shall end at ``latest`` nanoseconds, or before."""
         horizon = int(max([latest, *s.transfers_end, *s.device_end]) - s.base)
-        v = Variables(s, model, horizon)
+        v = Variables(s, model, horizon, model.new_int_var(0, horizon, "total"))
         for node in s.nodes:
             for j in s.places(node):
                 v.within[node, j] = model.new_bool_var(f"x{node},{j}")
@@ -65,7 +65,6 @@ class Variables:
             v.load_end[j], v.start[j], v.end[j] = v.moment(), v.moment(), v.moment()
         for node in range(s.operators):
             v.begin[node] = v.moment()
-        v.total = v.moment()
         return v
 
     def moment(self) -> cp_model.IntVar:
@@ -110,5 +109,6 @@ class Variables:
         )  # fmt: skip
         for variables, known in moments:
             values |= {variable: self.at(known[key]) for key, variable in variables.items()}
+        values[self.total] = self.at(times.total)
         for variable, value in values.items():
             self.model.add_hint(variable, value)
