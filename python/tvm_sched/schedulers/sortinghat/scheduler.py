@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...errors import InputError
+import msgspec
+
+from ...errors import InfeasibleError, InputError
 from ...problem import Problem
 from ...progress import report_progress
-from ...schedule import ENDED, INTERRUPTED, Schedule
+from ...registry import NoOptions
+from ...schedule import ENDED, INTERRUPTED, Schedule, with_choice
 from ..common.merging import ListedSchedule, merged
 from ..common.milp import Effort, SubmodelOptions, check_solver
 from ..common.native import SCALES
 from ..common.submodels import submodels_of
+from ..heft import heft
 from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
@@ -83,7 +87,8 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     parameter, which may be loaded through another device (parallel transmission) or stay in host memory (direct host
     access); it starts from the times and places that the program before it ended with. The solver starts from the best
     assignment of a heuristic, and its answer is taken where it is better. The merged schedule is all of their kernels and
-    transfers in the order of the programs' times.
+    transfers in the order of the programs' times. Of variants it takes those that list scheduling chooses (`heft`); the
+    programs are of these.
 
     The latency is the simulator's. The program lets a direct read use the bus for free and stops a device while copies
     come in; a run does neither (`docs/model.md`). The schedule's notes say for each submodel what decided it, with the
@@ -121,6 +126,22 @@ Solver = Callable[[Submodel, list[int], Effort, bool], "Solved"]
 
 
 def _schedule(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+    """The schedule of a problem; of one with variants, of the ways that list scheduling chooses."""
+    if problem.variants is None:
+        return _of_ways(problem, options, solve)
+    begin = time.monotonic()
+    try:
+        choice = heft(problem, NoOptions()).choice
+    except InfeasibleError:
+        choice = {}
+    rest = msgspec.structs.replace(
+        options, total_time_limit=max(options.total_time_limit - (time.monotonic() - begin), 0.0)
+    )
+    return with_choice(problem, _of_ways(problem.resolve(choice), rest, solve), choice)
+
+
+def _of_ways(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+    """The schedule of a problem without variants."""
     adjustments = Adjustments(
         options.direct_contention,
         options.link_contention,
