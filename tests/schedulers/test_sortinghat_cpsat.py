@@ -146,7 +146,7 @@ def test_relabelling_changes_no_time(seed):
     before, after = evaluate(s, assignment), evaluate(s, again)
     assert (before is None) == (after is None)
     assert before is None or (before.total, sorted(before.end)) == (after.total, sorted(after.end))
-    used = [s.device_of(j) for j in again[: s.operators]]
+    used = [s.device_of(j) for j in again[: s.operators] if j]
     assert list(dict.fromkeys(used)) == sorted(set(used))
     assert relabelled(s, again) == again
 

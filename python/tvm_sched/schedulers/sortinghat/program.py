@@ -10,7 +10,7 @@ from ..common.milp import Effort, argmax, minimise
 from . import constraints, strengthening
 from .strengthening import begins
 from .submodel import Submodel, Times, copies_into, evaluate
-from .symmetry import equal_buses_are_used_in_order, relabelled
+from .symmetry import equal_buses_are_used_in_order, relabelled, used_so_far
 from .variables import Variables
 
 
@@ -99,6 +99,7 @@ def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict
             values[variables[j]] = v.clock.at(moments[j])
     begin = begins(s, assignment, times)
     values |= {variable: v.clock.at(begin[node]) for node, variable in v.begin.items()}
+    values |= {variable: float(used_so_far(s, assignment, *key)) for key, variable in v.used.items()}
     values[v.total] = v.clock.at(times.total)
     return values
 

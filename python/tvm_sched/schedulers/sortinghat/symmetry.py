@@ -65,7 +65,18 @@ def equal_buses_are_used_in_order(program: mathopt.Model, s: Submodel, v: Variab
     """
     for buses in equal_buses(s):
         for before, bus in pairwise(buses):
+            used: mathopt.LinearTypes = 0.0  # whether an operator so far is on the bus before
             for node in range(s.operators):
-                here = mathopt.fast_sum(v.inside(s, node, d) for d in s.buses[bus])
-                earlier = mathopt.fast_sum(v.inside(s, u, d) for u in range(node) for d in s.buses[before])
-                program.add_linear_constraint(here <= earlier)
+                program.add_linear_constraint(_on_bus(s, v, node, bus) <= used)
+                known, used = used, program.add_variable(lb=0, ub=1)
+                v.used[before, node] = used
+                program.add_linear_constraint(used <= _on_bus(s, v, node, before) + known)
+
+
+def _on_bus(s: Submodel, v: Variables, node: int, bus: int) -> mathopt.LinearSum:
+    return mathopt.fast_sum(v.inside(s, node, d) for d in s.buses[bus])
+
+
+def used_so_far(s: Submodel, assignment: Sequence[int], bus: int, node: int) -> bool:
+    """Whether an operator up to a node is on the devices of a bus."""
+    return _first_use(s, assignment, bus) <= node

@@ -178,10 +178,12 @@ def equal_buses_are_used_in_order(m: cp_model.CpModel, v: Variables) -> None:
     """Of assignments that differ only in which of equal buses is which, one is enough (`symmetry`)."""
     for buses in equal_buses(v.s):
         for before, bus in pairwise(buses):
+            used: cp_model.LinearExprT = 0
             for node in range(v.s.operators):
-                here = sum(v.inside(node, d) for d in v.s.buses[bus])
-                earlier = sum(v.inside(u, d) for u in range(node) for d in v.s.buses[before])
-                m.add(here <= earlier)
+                m.add(sum(v.inside(node, d) for d in v.s.buses[bus]) <= used)
+                known, used = used, m.new_bool_var("")
+                v.used[before, node] = used
+                m.add(used <= sum(v.inside(node, d) for d in v.s.buses[before]) + known)
 
 
 AS_PRINTED = (

@@ -11,6 +11,7 @@ from ortools.sat.python import cp_model
 from ..program import leading
 from ..strengthening import begins
 from ..submodel import Submodel, Times, copies_into
+from ..symmetry import used_so_far
 
 
 @dataclass
@@ -23,7 +24,7 @@ class Variables:
     ----------
     horizon : int
         Nothing that matters is later.
-    within, leads, edge_in, copy_in : dict
+    within, leads, edge_in, copy_in, used : dict
         As in the mixed-integer program; ``within`` has only places where a node can be.
     load_end, start, end : dict of subgraph
     ready : dict of node
@@ -44,6 +45,7 @@ class Variables:
     end: dict[int, cp_model.IntVar] = field(default_factory=dict)
     ready: dict[int, cp_model.IntVar] = field(default_factory=dict)
     begin: dict[int, cp_model.IntVar] = field(default_factory=dict)
+    used: dict[tuple[int, int], cp_model.IntVar] = field(default_factory=dict)
 
     @staticmethod
     def of(model: cp_model.CpModel, s: Submodel, latest: float) -> Variables:
@@ -109,6 +111,7 @@ class Variables:
         )  # fmt: skip
         for variables, known in moments:
             values |= {variable: self.at(known[key]) for key, variable in variables.items()}
+        values |= {variable: int(used_so_far(self.s, assignment, *key)) for key, variable in self.used.items()}
         values[self.total] = self.at(times.total)
         for variable, value in values.items():
             self.model.add_hint(variable, value)
