@@ -190,7 +190,7 @@ class AttentionClaimer(Rewriter):
         if operation(call) == "where":
             softmax: Any = self._seen_through(call.args[2])
             zeros: Any = self.defined(call.args[1])
-            is_zero = operation(zeros) == "full_like" and self.number(zeros.args[1]) == 0
+            is_zero = operation(zeros) in ("full", "full_like") and self.number(zeros.args[1]) == 0
             if not is_zero or operation(softmax) != "nn.softmax" or not self._no_key(call.args[0], softmax.args[0]):
                 return None, False
             call, safe = softmax, True
