@@ -85,7 +85,6 @@ def of_pytorch(b, q, k, v, mask, whole=False):
         lambda x: op.astype(x, "bool"),
         op.logical_not,
     )
-    # A large one remains as the exporter writes it.
     shape = (BATCH, HEADS, ROWS, KEYS)
     zeros = b.emit(op.full(shape, number(0.0), "float32") if whole else op.full_like(found, number(0.0)))
     return steps(
