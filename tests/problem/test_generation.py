@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from schedule import cases
+from schedulers.exhaustive import least_latency
 from tvm_sched.errors import GraphError, InputError, ProblemError
 from tvm_sched.problem import (
     FORBIDDEN,
@@ -82,8 +83,13 @@ def test_decode_on_another_device_by_hand():
     best = solve(made, "anytime", {"work": 0.1})
     assert best.certificate.latency_ns == 209
     assert lower_bound(made).ns <= 209
-    free = solve(generation_problem(*phases()), "anytime", {"work": 0.1})
-    assert free.certificate.latency_ns <= 168
+    assert least_latency(made) == 209
+
+
+def test_the_best_of_all_schedules_stays_on_one_device():
+    """Where nothing says otherwise: 41 ns less than with a copy of the cache."""
+    made = generation_problem(*phases())
+    assert least_latency(made) == solve(made, "anytime", {"work": 0.1}).certificate.latency_ns == 168
 
 
 def test_where_each_part_may_be():

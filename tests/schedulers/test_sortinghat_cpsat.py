@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from thorough import examples
-from tvm_sched.errors import InputError
+from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.schedulers import solve as solve_problem
 from tvm_sched.schedulers.common.milp import Effort
-from tvm_sched.schedulers.sortinghat import cpsat, program
+from tvm_sched.schedulers.sortinghat import cpsat, program, scheduler
 from tvm_sched.schedulers.sortinghat.cpsat import constraints
 from tvm_sched.schedulers.sortinghat.cpsat.model import in_nanoseconds
 from tvm_sched.schedulers.sortinghat.cpsat.variables import Variables
@@ -21,6 +21,7 @@ from tvm_sched.schedulers.sortinghat.heuristic import best_assignment
 from tvm_sched.schedulers.sortinghat.submodel import evaluate
 from tvm_sched.schedulers.sortinghat.symmetry import equal_buses, relabelled
 from tvm_sched.testing import random_problem
+from tvm_sched.testing.variants import random_variants
 
 from .test_sortinghat_constraints import chain, random_submodel
 
@@ -159,3 +160,22 @@ def test_it_is_a_scheduler_of_its_own_name():
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
     with pytest.raises(InputError, match="solver"):
         solve_problem(problem, "sortinghat-cpsat", {"solver": "highs"})
+
+
+@settings(max_examples=examples(9), deadline=None)
+@given(seed=st.integers(0, 10**4), name=st.sampled_from(["sortinghat", "sortinghat-cpsat"]))
+def test_variants_are_those_that_list_scheduling_chooses(seed, name):
+    problem = random_variants(random_problem(seed, 5, 2, memory="generous"), seed)
+    schedule = solve_problem(problem, name, {"total_time_limit": 0.0})
+    assert schedule.choice == solve_problem(problem, "heft").choice
+    assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
+
+
+def test_where_list_scheduling_finds_nothing_the_graphs_ways_are_taken(monkeypatch):
+    def nothing(problem, options):
+        raise InfeasibleError("no room")
+
+    monkeypatch.setattr(scheduler, "heft", nothing)
+    problem = random_variants(random_problem(3, 5, 2, memory="generous"), 3)
+    assert problem.variants
+    assert solve_problem(problem, "sortinghat", {"total_time_limit": 0.0}).choice == {}
