@@ -20,11 +20,14 @@ class Order {
  public:
   Order(std::uint64_t count, std::uint64_t random) : count_(count), next_(random % count) {
     step_ = 1 + (random >> 20) % count;
-    while (std::gcd(step_, count) != 1) step_ = step_ % count + 1;
+    const bool power = (count & (count - 1)) == 0;  // the usual case, without divisions
+    if (power) step_ = (step_ | 1) & (count - 1);
+    while (!power && std::gcd(step_, count) != 1) step_ = step_ % count + 1;
   }
   std::uint64_t Next() {
     const std::uint64_t result = next_;
-    next_ = (next_ + step_) % count_;
+    next_ += step_;
+    if (next_ >= count_) next_ -= count_;
     return result;
   }
 
