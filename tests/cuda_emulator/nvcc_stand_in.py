@@ -6,7 +6,6 @@ It takes the options of nvcc that tvm_sched uses, and refuses others, so that a 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import struct
 import subprocess
@@ -79,16 +78,16 @@ def compile_image(source: str, targets: list[str]) -> bytes:
 
 
 def _compile(text: str, library: Path) -> None:
-    source, compiled = library.with_suffix(".cc"), library.with_suffix(".o")
+    source = cache_folder() / "kernels" / f"{library.stem}.cc"  # kept: faults name lines of it
     source.write_text(text)
+    compiled = library.with_suffix(".o")
     run = {"check": True, "capture_output": True, "text": True}
     subprocess.run(
         [compiler(), *precompiled_header().flags, *compile_flags(), "-c", str(source), "-o", str(compiled)], **run
     )
     linked = ["-fsanitize=address"] if sanitized() else []
     subprocess.run([compiler(), "-shared", *linked, str(compiled), "-o", str(library)], **run)
-    for made in (source, compiled):
-        os.remove(made)
+    compiled.unlink()
 
 
 if __name__ == "__main__":
