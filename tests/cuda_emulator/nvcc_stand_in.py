@@ -35,8 +35,8 @@ def main(arguments: list[str]) -> int:
     try:
         source, target, targets = _parse(arguments)
         image = compile_image(Path(source).read_text(), targets)
-    except (SourceError, subprocess.CalledProcessError) as error:
-        print(getattr(error, "stderr", None) or error, file=sys.stderr)
+    except SourceError as error:
+        print(error, file=sys.stderr)
         return 1
     Path(target).write_bytes(image)
     return 0
@@ -81,12 +81,14 @@ def _compile(text: str, library: Path) -> None:
     source = cache_folder() / "kernels" / f"{library.stem}.cc"  # kept: faults name lines of it
     source.write_text(text)
     compiled = library.with_suffix(".o")
-    run = {"check": True, "capture_output": True, "text": True}
-    subprocess.run(
-        [compiler(), *precompiled_header().flags, *compile_flags(), "-c", str(source), "-o", str(compiled)], **run
-    )
     linked = ["-fsanitize=address"] if sanitized() else []
-    subprocess.run([compiler(), "-shared", *linked, str(compiled), "-o", str(library)], **run)
+    for command in (
+        [compiler(), *precompiled_header().flags, *compile_flags(), "-c", str(source), "-o", str(compiled)],
+        [compiler(), "-shared", *linked, str(compiled), "-o", str(library)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SourceError(done.stderr)
     compiled.unlink()
 
 
