@@ -6,7 +6,9 @@ namespace tvm_sched::cuda_kernels {
 
 namespace {
 
-int DataType(const std::string& dtype) { return dtype == "float16" ? kCudnnHalf : kCudnnFloat; }
+int DataType(const std::string& dtype) {
+  return dtype == "float16" ? kCudnnHalf : dtype == "bfloat16" ? kCudnnBfloat16 : kCudnnFloat;
+}
 
 /// A handle belongs to a context and works on one stream at a time, so each kernel that is made
 /// ready for a stream shares the handle of that stream.
@@ -50,7 +52,8 @@ void* Operation(const ConvolutionDescription& d) {
               "a convolution of cuDNN");
   CheckStatus(Cudnn().ConvolutionSetGroups(made, d.groups), "groups of a convolution");
   // float32 in full precision: the default may round to TF32.
-  CheckStatus(Cudnn().ConvolutionSetMath(made, d.dtype == "float32" ? kFmaMath : kDefaultMath),
+  const bool full = d.dtype == "float32" && !d.tf32;
+  CheckStatus(Cudnn().ConvolutionSetMath(made, full ? kFmaMath : kDefaultMath),
               "the precision of a convolution");
   return made;
 }

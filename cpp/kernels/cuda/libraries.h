@@ -25,7 +25,8 @@ struct MatmulHeuristic {
   int reserved[4];
 };
 inline constexpr int kReal32 = 0, kReal16 = 2, kBfloat16 = 14;  // cudaDataType
-inline constexpr int kCompute32 = 68;                           // cublasComputeType_t
+inline constexpr int kCompute32 = 68, kComputeTf32 = 77;        // cublasComputeType_t
+inline constexpr int kDescTransposeA = 3, kDescTransposeB = 4, kTransposed = 1;
 inline constexpr int kDescEpilogue = 7, kDescBiasPointer = 8;
 inline constexpr int kLayoutBatchCount = 5, kLayoutBatchStride = 6;
 inline constexpr int kPreferWorkspace = 1, kPreferAlignmentA = 5;
@@ -59,7 +60,7 @@ struct ConvolutionAlgorithm {
   int math;
   int reserved[3];
 };
-inline constexpr int kCudnnFloat = 0, kCudnnHalf = 2;
+inline constexpr int kCudnnFloat = 0, kCudnnHalf = 2, kCudnnBfloat16 = 9;
 inline constexpr int kCudnnNchw = 0, kCrossCorrelation = 1;
 inline constexpr int kFmaMath = 3, kDefaultMath = 0;
 inline constexpr int kActivationRelu = 1, kActivationIdentity = 5;

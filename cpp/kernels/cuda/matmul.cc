@@ -42,9 +42,9 @@ class Matmul final : public Prepared {
       : description_(d),
         name_(name),
         handle_(HandleOfContext()),
-        first_(Layout(d.n, d.k, d.one_b ? 0 : d.k * d.n)),
-        second_(Layout(d.k, d.m, d.m * d.k)),
-        result_(Layout(d.n, d.m, d.m * d.n)),
+        first_(Operand(d.b, d.n, d.k)),
+        second_(Operand(d.a, d.k, d.m)),
+        result_(Layout(d.result_dtype, d.n, d.m, d.n, d.m * d.n)),
         operation_(Operation()) {
     Choose();
   }
@@ -60,13 +60,20 @@ class Matmul final : public Prepared {
   }
 
  private:
-  Object Layout(std::int64_t rows, std::int64_t columns, std::int64_t stride) const {
+  /// A matrix of ours as the library's, rows and columns exchanged, so that one that is transposed
+  /// for us is one for the library, too (`Operation`).
+  Object Operand(const MatrixDescription& matrix, std::int64_t rows, std::int64_t columns) const {
+    if (matrix.transposed) std::swap(rows, columns);
+    return Layout(description_.dtype, rows, columns, matrix.stride, matrix.batch_stride);
+  }
+
+  Object Layout(const std::string& dtype, std::int64_t rows, std::int64_t columns,
+                std::int64_t leading, std::int64_t stride) const {
     void* made = nullptr;
-    const auto& d = description_;
-    CheckStatus(CublasLt().LayoutCreate(&made, DataType(d.dtype), rows, columns, rows),
+    CheckStatus(CublasLt().LayoutCreate(&made, DataType(dtype), rows, columns, leading),
                 "a layout of cuBLASLt");
     Object layout = Own(made, CublasLt().LayoutDestroy);
-    const auto count = static_cast<std::int32_t>(d.batch);
+    const auto count = static_cast<std::int32_t>(description_.batch);
     CheckStatus(CublasLt().LayoutSet(made, kLayoutBatchCount, &count, sizeof(count)), "a layout");
     CheckStatus(CublasLt().LayoutSet(made, kLayoutBatchStride, &stride, sizeof(stride)),
                 "a layout");
@@ -75,8 +82,15 @@ class Matmul final : public Prepared {
 
   Object Operation() const {
     void* made = nullptr;
-    CheckStatus(CublasLt().DescCreate(&made, kCompute32, kReal32), "a product of cuBLASLt");
+    const int compute = description_.tf32 ? kComputeTf32 : kCompute32;
+    CheckStatus(CublasLt().DescCreate(&made, compute, kReal32), "a product of cuBLASLt");
     Object operation = Own(made, CublasLt().DescDestroy);
+    for (const auto& [attribute, matrix] :
+         {std::pair(kDescTransposeA, description_.b), std::pair(kDescTransposeB, description_.a)}) {
+      if (!matrix.transposed) continue;
+      CheckStatus(CublasLt().DescSet(made, attribute, &kTransposed, sizeof(kTransposed)),
+                  "a transposed operand of cuBLASLt");
+    }
     const int bias = description_.bias ? kEpilogueBias : 0;
     const int activation = description_.activation == Activation::kRelu   ? kEpilogueRelu
                            : description_.activation == Activation::kGelu ? kEpilogueGelu
