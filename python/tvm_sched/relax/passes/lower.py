@@ -111,20 +111,26 @@ class LowerToKernels:
 
     def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
         transform = relax.transform
+        with _operators_for(self.device_kind):
+            legal = tvm.transform.Sequential(
+                [
+                    relax.backend.DispatchSampling(),
+                    relax.backend.DispatchSortScan(),
+                    transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
+                ]
+            )(mod)
         fused = tvm.transform.Sequential(
-            [
-                relax.backend.DispatchSampling(),
-                relax.backend.DispatchSortScan(),
-                transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
-                transform.AnnotateTIROpPattern(),
-                transform.FoldConstant(),
-                transform.FuseOps(),
-            ]
-        )(mod)
+            [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
+        )(legal)
         if self.variants:
             fused = offer_variants(fused, self.pieces, self.unbound)
         last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
         return tvm.transform.Sequential(last)(fused)
+
+
+def _operators_for(device_kind: str) -> tvm.target.Target:
+    """The target by which TVM chooses how operators compute that have another algorithm on GPUs (scatters)."""
+    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if device_kind == "cuda" else "llvm", host="llvm")
 
 
 def _tell_tail(mod: tvm.IRModule) -> None:

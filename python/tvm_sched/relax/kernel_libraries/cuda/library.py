@@ -14,8 +14,9 @@ from ...._library import function as library_function
 from ....errors import InputError
 from ...cuda.nvcc import architectures, compile_source, find_nvcc
 from ..registry import Cores, KernelLibrary, KernelSet, Names
+from . import attention_source, lines
 from .attention import CudaAttention
-from .attention_source import HEADER, render
+from .lines import LineClaimer
 
 
 def _why_not() -> str | None:
@@ -27,16 +28,17 @@ def _why_not() -> str | None:
 
 
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
-    changed = CudaAttention(mod, kernels, {"archs": list(kernels.archs)}).run()
+    settings = {"archs": list(kernels.archs)}
+    changed = LineClaimer(CudaAttention(mod, kernels, settings).run(), kernels, settings).run()
     return changed if kernels.documents else mod
 
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
-    functions, binary = compile_attention(kernels)
+    functions, binary = compile_sources(kernels)
     return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": functions}), binary)
 
 
-def compile_attention(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], bytes]:
+def compile_sources(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], bytes]:
     """How the kernels are launched, by name, and their binary.
 
     Raises
@@ -44,12 +46,14 @@ def compile_attention(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[st
     InputError
         As `compile_source`.
     """
-    functions, sources = {}, [_header(HEADER)]
+    functions, headers, sources = {}, dict[str, str](), list[str]()
     for position, (name, kernel) in enumerate(kernels.items()):
-        source, functions[name] = render(f"attention{position}", kernel)
+        writer = attention_source if kernel["kind"] == "attention" else lines
+        source, functions[name] = writer.render(f"{kernel['kind']}{position}", kernel)
+        headers[writer.HEADER] = _header(writer.HEADER)
         sources.append(source)
     archs = {arch for kernel in kernels.values() for arch in kernel["archs"]}
-    return functions, compile_source("\n".join(sources), architectures(archs))
+    return functions, compile_source("\n".join([*headers.values(), *sources]), architectures(archs))
 
 
 def _header(name: str) -> str:
