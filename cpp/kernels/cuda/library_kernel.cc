@@ -38,14 +38,19 @@ MatrixDescription ReadMatrix(const JsonCursor& item) {
 }
 
 MatmulDescription ReadMatmul(const JsonCursor& item) {
-  item.AllowFields({"kind", "dtype", "result_dtype", "tf32", "batch", "m", "n", "k", "a", "b", "bias",
-                    "activation"});
+  item.AllowFields({"kind", "dtype", "result_dtype", "tf32", "batch", "m", "n", "k", "a", "b",
+                    "bias", "activation"});
   constexpr std::int64_t kLargest = 1LL << 31;
-  return {item.Field("dtype").Name(),       item.Field("result_dtype").Name(),
-          item.Field("tf32").Bool(),        item.Field("batch").Int(1, kLargest),
-          item.Field("m").Int(1, kLargest), item.Field("n").Int(1, kLargest),
-          item.Field("k").Int(1, kLargest), ReadMatrix(item.Field("a")),
-          ReadMatrix(item.Field("b")),      item.Field("bias").Bool(),
+  return {item.Field("dtype").Name(),
+          item.Field("result_dtype").Name(),
+          item.Field("tf32").Bool(),
+          item.Field("batch").Int(1, kLargest),
+          item.Field("m").Int(1, kLargest),
+          item.Field("n").Int(1, kLargest),
+          item.Field("k").Int(1, kLargest),
+          ReadMatrix(item.Field("a")),
+          ReadMatrix(item.Field("b")),
+          item.Field("bias").Bool(),
           ReadActivation(item)};
 }
 

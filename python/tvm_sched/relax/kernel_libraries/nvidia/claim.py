@@ -20,6 +20,10 @@ ACTIVATIONS = {"nn.conv2d": {"nn.relu": "relu"}, "matmul": {"nn.relu": "relu", "
 
 
 TYPES = ("float32", "float16", "bfloat16")
+RESULTS = {
+    "float32": ("float32",), "float16": ("float16", "float32"), "bfloat16": ("bfloat16", "float32"), "int8": ("int32",),
+}  # fmt: skip
+"""Types of a product by those of its operands."""
 
 
 @dataclass
@@ -101,7 +105,7 @@ class Claimer(ViewRewriter):
 
     def _take(self, result: Epilogue, user: Any, product: str, axis: int, weights: Any) -> bool:
         """Whether the operator that follows can be computed with the product; if so, it is noted."""
-        if dtype_of(user) != dtype_of(result.end) or shape_of(user) != shape_of(result.end):
+        if dtype_of(user) not in TYPES or dtype_of(user) != dtype_of(result.end) or shape_of(user) != shape_of(result.end):
             return False
         name = operation(user)
         if name in ACTIVATIONS[product]:
@@ -149,10 +153,9 @@ class Claimer(ViewRewriter):
 
     def _describe_matmul(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
         a, b = (shape_of(e) or () for e in call.args)
-        half = dtype_of(call) == "float32"  # may be the result of half-precision operands
-        if not is_tensor_of(call, TYPES) or not _of_one_type(*call.args, *([] if half else [call])):
+        if len(a) < 2 or len(b) < 2 or not _of_one_type(*call.args) or not is_tensor_of(call, (*TYPES, "int32")):
             return None
-        if len(a) < 2 or len(b) < 2 or not is_tensor_of(call.args[0], TYPES):
+        if dtype_of(call) not in RESULTS.get(dtype_of(call.args[0]), ()) or 0 in (*a, *b):
             return None
         sizes = {"n": b[-1], "k": a[-1]}
         if len(b) == 2:  # one matrix for all: one product with as many rows
@@ -167,6 +170,8 @@ class Claimer(ViewRewriter):
             "kind": "matmul", **self._types(call.args[0]), "result_dtype": dtype_of(call), "batch": batch, "m": rows, **sizes,
             "a": _lie(first), "b": _lie(second),
         }  # fmt: skip
+        if kernel["dtype"] == "int8" and not _in_fours(kernel):
+            return None
         return kernel, [first.base, second.base]
 
     def _types(self, operand: Any) -> dict[str, Any]:
@@ -195,6 +200,12 @@ def _lie(view: View) -> dict[str, Any]:
         "stride": column if transposed else row,
         "batch_stride": batch if view.shape[0] > 1 else 0,
     }
+
+
+def _in_fours(kernel: dict[str, Any]) -> bool:
+    """Whether rows of 8-bit numbers begin at multiples of 4 bytes, as cuBLASLt needs it."""
+    numbers = [kernel["n"], kernel["k"], *(kernel[m][name] for m in "ab" for name in ("stride", "batch_stride"))]
+    return all(number % 4 == 0 for number in numbers)
 
 
 def _of_one_type(*exprs: Any) -> bool:
