@@ -28,7 +28,8 @@ struct Product {
 /// Running sums or products of each line, or of what lies before each element where they are exclusive.
 template <class In, class Number, class Out, class Operation, int kLength, int kInner, long long kLines, bool kExclusive>
 __device__ void scan(const In* in, Out* out) {
-  __shared__ Number sums[2][kLineThreads];
+  extern __shared__ __align__(16) unsigned char shared[];
+  auto sums = reinterpret_cast<Number(*)[kLineThreads]>(shared);
   for (long long line = blockIdx.x; line < kLines; line += gridDim.x) {
     const long long first = line / kInner * kLength * kInner + line % kInner;
     Number before = Number(Operation::identity);  // of the elements of earlier rounds

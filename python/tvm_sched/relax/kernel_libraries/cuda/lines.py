@@ -20,6 +20,9 @@ ELEMENTS = {
 }  # fmt: skip
 """C++ types of tensors that the kernels take."""
 _THREADS = 256
+_BYTES = {"float": 4, "double": 8, "bool": 1, "signed char": 1, "short": 2, "int": 4, "long long": 8,
+          "unsigned char": 1, "unsigned short": 2, "unsigned": 4, "unsigned long long": 8}  # fmt: skip
+"""Of what is added up."""
 _MOST_BLOCKS = 1024
 _SCANS = {"cumsum": "Sum", "cumprod": "Product"}
 
@@ -91,14 +94,14 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
     if kernel["kind"] == "argsort":
         padded = 1 << (length - 1).bit_length()
         arguments = [element, result, length, padded, kernel["kept"], inner, f"{lines}LL", _flag(kernel["descending"])]
-        call, more = "argsort", ", int* workspace"
+        call, more, shared = "argsort", ", int* workspace", 0
         workspaces.append(4 * blocks * padded)
         pointers.append(["workspace", 0])
     else:
         number = _accumulator(kernel["result_dtype"])
         scan = f"tvm_sched::{_SCANS[kernel['kind']]}<{number}>"
         arguments = [element, number, result, scan, length, inner, f"{lines}LL", _flag(kernel["exclusive"])]
-        call, more = "scan", ""
+        call, more, shared = "scan", "", 2 * _THREADS * _BYTES[number]
     given = f"in, out{', workspace' if more else ''}"
     source = (
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) {symbol}_kernel(const {element}* in, {result}* out{more}) '
@@ -108,7 +111,7 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
         "symbol": f"{symbol}_kernel",
         "grid": [blocks, 1, 1],
         "block": [_THREADS, 1, 1],
-        "shared_bytes": 0,
+        "shared_bytes": shared,
         "pointers": pointers,
     }
     return source, {"tensors": 2, "workspaces": workspaces, "launches": [launch]}

@@ -1,6 +1,6 @@
 // Products of 16 x 16 by 16 x 8 on tensor cores, the registers that a warp holds for them, and copies into shared memory.
 //
-// Each has a second form, in plain CUDA C++: for GPUs before sm_80, and for the emulator of the tests.
+// Each has a second form, in plain CUDA C++: for GPUs before sm_80, and where TVM_SCHED_WITHOUT_PTX is defined.
 //
 // Layout of registers (PTX ISA, "Matrix fragments for mma.m16n8k16"), with group = lane / 4, pair = lane % 4 * 2:
 //   A  (group, pair), (group + 8, pair), (group, pair + 8), (group + 8, pair + 8); two neighbours in each
@@ -11,7 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(TVM_SCHED_WITHOUT_PTX)
 #define TVM_SCHED_TENSOR_CORES 1
 #else
 #define TVM_SCHED_TENSOR_CORES 0
