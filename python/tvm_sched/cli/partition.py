@@ -71,7 +71,7 @@ def partition_graph(
     with stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         found = partition(graph, int(stages), partitioner, options, step)
     _show(out, graph, found)
-    lists = graph.stage_lists(found.stage_of)
+    lists = graph.stage_lists(found.stage_of, found.order)
     out.result(
         {
             "partitioner": partitioner, "options": options, "seconds": found.seconds, "cost": found.cost,
@@ -86,7 +86,7 @@ def _show(out: Output, graph: PartitionProblem, found: Partition) -> None:
 
     rows = [
         (str(s), f"{len(nodes):,}", f"{float(graph.work[nodes].sum()):.6g}", f"{graph.stage_cost(nodes):.6g}")
-        for s, nodes in enumerate(graph.stage_lists(found.stage_of))
+        for s, nodes in enumerate(graph.stage_lists(found.stage_of, found.order))
     ]
     known = f"No partition into as many stages is below {found.bound:.6g} (bound: {found.bound_name})"
     end = f" by more than {100 * found.gap:.1f}%" if found.gap > 0 else ""

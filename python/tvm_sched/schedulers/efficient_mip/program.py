@@ -49,6 +49,7 @@ def place(
     evaluations: int = EVALUATIONS,
     seed: int = 0,
     annealing: int = 0,
+    seconds: float = 3600.0,
 ) -> SolvedPlacement:
     """The best placement that the heuristic and the solver find: latency minimisation of Tarnawski et al.
 
@@ -63,13 +64,15 @@ def place(
         Of the heuristic.
     annealing : int
         Placements to look at in simulated annealing (`annealing.anneal`), which is ours; 0 leaves it out.
+    seconds : float
+        After which the heuristic begins nothing new.
 
     Raises
     ------
     InfeasibleError
         Neither finds a placement within the accelerators' memory.
     """
-    start = best_placement(instance, rounds, evaluations, seed, time.monotonic() + 3600, annealing)
+    start = best_placement(instance, rounds, evaluations, seed, time.monotonic() + seconds, annealing)
     ends = evaluate(instance, start) if start is not None else None
     if start is None or ends is None:
         raise InfeasibleError(
