@@ -78,7 +78,7 @@ def why_unreadable(error: BaseException) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file, decompressed where its name ends in ``.gz``; an unreadable one is a `FormatError` that says so."""
+    """The bytes of a file, decompressed where it is called ``.gz``; an unreadable one is a `FormatError` that says so."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:

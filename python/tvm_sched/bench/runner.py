@@ -82,17 +82,16 @@ def run(
         wanted = [(m, s) for m in case.kind.methods() if not methods or m in methods for s in _seeds(case, m, limits)]
         done = {(r.method, r.seed) for r in into.results if r.instance == case.name and r.digest == case.digest}
         if missing := [each for each in wanted if each not in done]:
-            proof = case.kind.proof(case.task)
             for method, seed in missing:
-                tell(case, _run_one(case, proof, method, seed, limits, into))
+                tell(case, _run_one(case, method, seed, limits, into))
 
 
 def _seeds(case: Case, method: str, limits: Limits) -> Iterator[int]:
     yield from range(limits.seeds if case.kind.is_random(method) else 1)
 
 
-def _run_one(case: Case, proof: Proof, method: str, seed: int, limits: Limits, into: Run) -> Result:
-    begin = time.monotonic()
+def _run_one(case: Case, method: str, seed: int, limits: Limits, into: Run) -> Result:
+    proof, begin = case.proof, time.monotonic()
     found = _in_process(case, method, seed, limits)
     error, value, solution, seconds = "", None, None, time.monotonic() - begin
     if isinstance(found, Answer):

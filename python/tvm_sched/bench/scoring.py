@@ -39,7 +39,7 @@ def score(suite: Suite, folder: Path, method: str = "") -> Iterator[tuple[Case, 
     if not found:
         raise InputError(f"{folder} holds no solution: none of its files is called INSTANCE.json after an instance")
     for case, file in found:
-        proof, content = case.kind.proof(case.task), b""
+        proof, content = case.proof, b""
         value, error = None, ""
         try:
             content = read_bytes(file)
@@ -73,7 +73,7 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
         known = best.of(case)
         if result.value is None or not case.kind.better(result.value, known.value if known else None):
             continue
-        proof = case.kind.proof(case.task)
+        proof = case.proof
         checked = case.kind.check(case.task, solution, proof, case.name)
         if known is not None and case.kind.better(proof.bound, known.bound):
             proof = Proof(known.bound, known.bound_by, proof.evidence)

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import FormatError, InputError, did_you_mean
 from ..files import read_bytes
 from ..toml_files import parse_toml
-from .kinds import Kind, kind_of
+from .kinds import Kind, Proof, kind_of
 from .sources import SOURCES
 
 FORMAT, VERSION = "tvm_sched.suite", 1
@@ -67,7 +67,7 @@ class Case:
 
     @cached_property
     def task(self) -> Any:
-        """What methods are given; raises `InputError` where it cannot be made here, or a file is not the one that was named."""
+        """What methods are given; raises `InputError` where it cannot be made here, or a file is another one."""
         path = self.arguments.get("path")
         if path is not None and _sha256(path) != self.sha256:
             raise FormatError(
@@ -84,6 +84,11 @@ class Case:
     def digest(self) -> str:
         """Names the instance by its content."""
         return self.kind.digest(self.task)
+
+    @cached_property
+    def proof(self) -> Proof:
+        """The package's bound."""
+        return self.kind.proof(self.task)
 
 
 @dataclass(frozen=True)

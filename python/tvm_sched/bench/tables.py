@@ -278,6 +278,6 @@ def _errors(standings: Standings) -> Iterator[str]:
     for (method, family, error), times in seen.items():
         yield f"- {method} on {family}, {times} time{'s' * (times > 1)}: {error[:200]}"
     if standings.left_out:
-        yield f"- Results of instances that have changed since, or are no longer there: {', '.join(sorted(standings.left_out))}"
+        yield f"- Instances that have changed since, or are no longer there: {', '.join(sorted(standings.left_out))}"
     if not seen and not standings.left_out:
         yield "None."

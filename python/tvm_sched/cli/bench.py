@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -151,24 +151,27 @@ def score(
             if into is not None and result.key not in {each.key for each in into.results}:
                 into.add(result, solution, best=result.value is not None)
             rows.append(_scored(case, result, known.value if known else None, kept))
-    shown = [
-        [row["instance"], row["method"], row["error"] or f"{row['value']:.10g} {row['unit']}",
-         "" if row["over_best"] is None else f"{row['over_best']:.4f}", f"{row['bound']:.10g}", "kept" * bool(row["kept"])]
-        for row in rows
-    ]  # fmt: skip
-    out.show(table(("instance", "method", "worth", "over best", "bound", ""), shown, text_columns=3))
+    out.show(table(("instance", "method", "worth", "over best", "bound", ""), map(_line, rows), text_columns=3))
     out.result({"solutions": rows})
     if any(row["error"] for row in rows):
         raise typer.Exit(FAILURE)
 
 
-def _scored(case: Case, result: Result, best: float | None, kept: bool) -> dict[str, object]:
+def _scored(case: Case, result: Result, best: float | None, kept: bool) -> dict[str, Any]:
+    """A solution that was handed in, for programs."""
     return {
         "instance": case.name, "method": result.method, "value": result.value, "unit": case.kind.unit,
         "best_known": best, "bound": result.bound, "bound_by": result.bound_by,
         "over_best": case.kind.ratio(result.value, best) if result.value is not None and best is not None else None,
         "kept": kept, "error": result.error,
     }  # fmt: skip
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    worth = row["error"] or f"{row['value']:.10g} {row['unit']}"
+    over = "" if row["over_best"] is None else f"{row['over_best']:.4f}"
+    return [row["instance"], row["method"], worth, over, f"{row['bound']:.10g}", "kept" if row["kept"] else ""]
 
 
 @command(

@@ -26,8 +26,8 @@ Message = dict[str, list[Any]]
 def read_cost_graph(path: str | os.PathLike[str], bandwidth: float = 1.0) -> PartitionProblem:
     """The graph of a ``CostGraphDef`` in protocol buffers' text format.
 
-    A node's work is its ``compute_cost``; each of its outputs is a tensor of ``output_info.size`` bytes, which takes ``size /
-    bandwidth`` to a stage or from one. ``input_info`` names what a node reads, by node and port. Control inputs
+    A node's work is its ``compute_cost``; each of its outputs is a tensor of ``output_info.size`` bytes, which takes
+    ``size / bandwidth`` to a stage or from one. ``input_info`` names what a node reads, by node and port. Control inputs
     order two nodes and send nothing: a tensor without bytes. Other fields are left aside.
 
     Parameters
@@ -146,7 +146,7 @@ def _message(tokens: Iterator[str], closing: str, where: str, depth: int) -> Mes
 
 def _list(tokens: Iterator[str], name: str, where: str) -> list[str]:
     """The values of a list in short form."""
-    values = []
+    values: list[str] = []
     for token in tokens:
         if token == "]":
             return values

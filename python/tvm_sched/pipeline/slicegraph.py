@@ -75,7 +75,7 @@ def cores() -> int:
 
 
 def _population(problem: PartitionProblem, stages: int, options: SliceGraphOptions, seed: int) -> Integers:
-    """The best order of one genetic search; of random keys it is one generation, which is a population of independent ones."""
+    """The best order of one genetic search; of random keys it is one generation: a population of independent ones."""
     side = max(round(options.evaluations**0.5), 1)
     population, generations = (options.evaluations, 1) if options.order == "random" else (side, side)
     return problem.evolve(
