@@ -11,8 +11,7 @@ import numpy as np
 from ..cluster import demand_of_services, load_cluster, load_services, requests_of
 from ..cost_model import default_cost_model, get_cost_model
 from ..errors import InputError
-from ..pipeline.cost_graph import read_cost_graph
-from ..pipeline.instances import load_instance
+from ..pipeline.instances import load_graph
 from ..pipeline.relaxation import relax
 from ..problem import Problem, load_topology, problem_of
 from ..schedulers.efficient_mip import Instance, read_workload
@@ -66,7 +65,7 @@ def _regal(seed: int, stages: int) -> Pipeline:
 
 def _graph(path: Path, stages: int) -> Pipeline:
     """A graph of nodes and edges in JSON, or a CostGraphDef in text (``.pbtxt``)."""
-    return Pipeline(read_cost_graph(path) if path.suffix == ".pbtxt" else load_instance(path), stages)
+    return Pipeline(load_graph(path), stages)
 
 
 def _throughput(path: Path, stages: int) -> Pipeline:

@@ -42,7 +42,9 @@ def list_instances(
     only: Only = None,
     problems: Annotated[
         Path | None,
-        typer.Option("--problems", metavar="FOLDER", help="Write each instance there, as FAMILY/INSTANCE.json."),
+        typer.Option(
+            "--problems", metavar="FOLDER", help="Write each instance there (FAMILY/INSTANCE.json), show digests."
+        ),
     ] = None,
 ) -> None:
     """Show the instances, with what is best known; write them as files for methods of your own."""
@@ -57,7 +59,7 @@ def list_instances(
             {
                 "instance": case.name, "kind": case.kind.name, "unit": case.kind.unit,
                 "best_known": known.value if known else None, "bound": known.bound if known else None,
-                "checked_by": known.checked if known else "",
+                "checked_by": known.checked if known else "", "digest": case.digest if problems else "",
             }
         )  # fmt: skip
         if problems is not None and (document := case.kind.document(case.task)):
@@ -69,7 +71,7 @@ def list_instances(
     shown = [
         [f"{value:.10g}" if isinstance(value, float) else str(value or "") for value in row.values()] for row in rows
     ]
-    out.show(table(("instance", "kind", "unit", "best known", "bound", "checked by"), shown, text_columns=3))
+    out.show(table(("instance", "kind", "unit", "best known", "bound", "checked by", "digest"), shown, text_columns=3))
     out.result({"instances": rows})
 
 

@@ -25,7 +25,9 @@ class _Head(msgspec.Struct):
 
 
 def is_instance(path: Path) -> bool:
-    """Whether a file is a JSON object with ``nodes`` or ``edges``, and so to be read as a graph."""
+    """Whether a file is a CostGraphDef, or a JSON object with ``nodes`` or ``edges``, and so to be read as a graph."""
+    if path.is_file() and path.name.endswith((".pbtxt", ".pbtxt.gz")):
+        return True
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
@@ -63,10 +65,10 @@ def partition_graph(
     if not stages.isdecimal() or int(stages) < 1:
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
     from ..pipeline import get, partition
-    from ..pipeline.instances import load_instance
+    from ..pipeline.instances import load_graph
     from ..schedulers.common.console import stdout_aside
 
-    graph = load_instance(path)
+    graph = load_graph(path)
     stopping = stoppable(out, get(partitioner).answers_interrupt)
     with stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         found = partition(graph, int(stages), partitioner, options, step)

@@ -6,7 +6,7 @@ from .base import Result
 
 
 class ListedInstance(Result, frozen=True):
-    """An instance, and what is best known of it."""
+    """An instance, and what is best known of it; its digest where files were written."""
 
     instance: str
     kind: str
@@ -14,6 +14,7 @@ class ListedInstance(Result, frozen=True):
     best_known: float | None
     bound: float | None
     checked_by: str
+    digest: str
 
 
 class Instances(Result, frozen=True):
