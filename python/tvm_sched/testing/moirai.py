@@ -66,9 +66,7 @@ def read_moirai(path: str | os.PathLike[str]) -> Problem:
     if np.abs(slower - slower[:, :1, 1:2] * factor).max() > _ROUNDING * factor.max():
         raise FormatError(f"{where}: the times of copies are not sizes over bandwidths of pairs of devices")
     names = [f"device{d}" for d in range(count)]
-    devices = tuple(
-        Device(name, memory, 1e12, {"float32": 1e13}) for name, memory in zip(names, found.device_bytes, strict=True)
-    )
+    devices = tuple(Device(name, 1 << 40, 1e12, {"float32": 1e13}) for name in names)
     links = tuple(Link((names[a], names[b]), 1e9 / float(factor[a, b])) for a, b in combinations(range(count), 2))
     position = {task.id: f"t{task.id}" for task in found.tasks}
     reads: dict[int, list[str]] = {task.id: [] for task in found.tasks}
