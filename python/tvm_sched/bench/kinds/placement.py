@@ -13,6 +13,7 @@ from ...files import convert, decode_document, encode_document
 from ...schedulers.common.milp import Effort
 from ...schedulers.efficient_mip import Instance, SolvedPlacement, place
 from ...schedulers.efficient_mip.instance import evaluate
+from ...schedulers.efficient_mip.path_bound import lower_bound
 from .base import Answer, Kind, Proof
 
 FORMAT, VERSION = "tvm_sched.placement", 1
@@ -77,5 +78,5 @@ class PlacementKind(Kind[Instance]):
         return ends.latency
 
     def proof(self, task: Instance) -> Proof:
-        """Each operator where it is fastest, copies free."""
-        return Proof(task.critical_path, "critical path")
+        """Paths, cut into stretches that fit into accelerators (`path_bound`)."""
+        return Proof(lower_bound(task), "paths")
