@@ -171,11 +171,15 @@ def test_variants_are_those_that_list_scheduling_chooses(seed, name):
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
 
 
-def test_where_list_scheduling_finds_nothing_the_graphs_ways_are_taken(monkeypatch):
+@pytest.mark.parametrize(
+    ("end", "status"), [(InfeasibleError("no room"), "no better found"), (KeyboardInterrupt(), "interrupted")]
+)
+def test_where_list_scheduling_chooses_nothing_the_graphs_ways_are_taken(monkeypatch, end, status):
     def nothing(problem, options):
-        raise InfeasibleError("no room")
+        raise end
 
     monkeypatch.setattr(scheduler, "heft", nothing)
     problem = random_variants(random_problem(3, 5, 2, memory="generous"), 3)
     assert problem.variants
-    assert solve_problem(problem, "sortinghat", {"total_time_limit": 0.0}).choice == {}
+    schedule = solve_problem(problem, "sortinghat", {"total_time_limit": 0.0})
+    assert (schedule.choice, schedule.certificate.status) == ({}, status)

@@ -130,14 +130,18 @@ def _schedule(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) 
     if problem.variants is None:
         return _of_ways(problem, options, solve)
     begin = time.monotonic()
+    choice: dict[str, str] = {}
+    status = None
     try:
         choice = heft(problem, NoOptions()).choice
     except InfeasibleError:
-        choice = {}
-    rest = msgspec.structs.replace(
-        options, total_time_limit=max(options.total_time_limit - (time.monotonic() - begin), 0.0)
-    )
-    return with_choice(problem, _of_ways(problem.resolve(choice), rest, solve), choice)
+        pass  # the programs look at memory, and may find room
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    left = 0.0 if status else options.total_time_limit - (time.monotonic() - begin)
+    rest = msgspec.structs.replace(options, total_time_limit=max(left, 0.0))
+    found = _of_ways(problem.resolve(choice), rest, solve)
+    return with_choice(problem, found.replace(certificate=status or found.certificate), choice)
 
 
 def _of_ways(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
