@@ -48,6 +48,7 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     solver.parameters.max_time_in_seconds = effort.time_limit
     solver.parameters.num_workers = cores()
     solver.parameters.random_seed = effort.seed
+    solver.parameters.catch_sigint_signal = False  # Ctrl-C is for Python, which ends the search
     solver.parameters.relative_gap_limit = GAP
     solver.parameters.cp_model_probing_level = 0  # takes seconds of a large submodel, which the search needs more
     begin = time.monotonic()
