@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from math import floor, inf
 from typing import Any
@@ -89,13 +90,20 @@ def _rounded(times: Any) -> Any:
 
 def _interruptible(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
     """Solve in a thread, so that Ctrl-C reaches Python at once, and ends the search."""
-    found: list[cp_model.CpSolverStatus] = []
-    thread = threading.Thread(target=lambda: found.append(solver.solve(model)), name="solver cp-sat", daemon=True)
-    thread.start()
+    answer: Future[cp_model.CpSolverStatus] = Future()  # an interrupted `Thread.join` would take the thread for ended
+
+    def work() -> None:
+        try:
+            answer.set_result(solver.solve(model))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="solver cp-sat", daemon=True).start()
     try:
-        while thread.is_alive():
-            thread.join(0.1)
+        while not wait([answer], timeout=0.1).done:
+            pass
     except KeyboardInterrupt:
         solver.stop_search()
+        wait([answer])  # a process must not end before its solver
         raise
-    return found[0]
+    return answer.result()
