@@ -64,8 +64,8 @@ def main() -> None:
         rows += rows_of(case, "together", together, "anytime", search)
         rows += rows_of(case, "apart", apart, "anytime", search)
     notes = (
-        f"`anytime`, work {options.work:g} a search. Every schedule that keeps the phases apart is one of the other problem, "
-        'too: where "apart" is faster, the search of "together" has stopped short of it.'
+        f"`anytime`, work {options.work:g} a search. Every schedule that keeps the phases apart is one of the other problem,"
+        ' too: where "apart" is faster, the search of "together" has stopped short of it.'
     )
     report("Prefill and decode", rows, options.json, options.markdown, predicted=True, notes=notes)
 
