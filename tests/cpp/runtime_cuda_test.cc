@@ -11,7 +11,7 @@ TEST_F(CudaTest, RunsInTheOrderOfEvents) {
     relay.executor.Run(relay.backend, relay.memory.bindings, nullptr);
     EXPECT_EQ(relay.Value(), relay.expected);
   }
-  EXPECT_EQ(Calls("cuMemcpyPeerAsync"), 20 * relay.copies);
+  EXPECT_EQ(Calls("copy between GPUs"), 20 * relay.copies);
 }
 
 TEST_F(CudaTest, SeveralDevicesShareOneGpu) {
@@ -19,7 +19,7 @@ TEST_F(CudaTest, SeveralDevicesShareOneGpu) {
   Relay relay(4, {0, 0, 0, 0});
   relay.executor.Run(relay.backend, relay.memory.bindings, nullptr);
   EXPECT_EQ(relay.Value(), relay.expected);
-  EXPECT_EQ(Calls("cuMemcpyPeerAsync"), 0);
+  EXPECT_EQ(Calls("copy between GPUs"), 0);
   EXPECT_EQ(Calls("cuMemcpyAsync"), relay.copies);
 }
 
@@ -30,7 +30,7 @@ TEST_F(CudaTest, CopiesAreStagedWhereThereAreNoPeers) {
     relay.executor.Run(relay.backend, relay.memory.bindings, nullptr);
     EXPECT_EQ(relay.Value(), relay.expected);
   }
-  EXPECT_EQ(Calls("cuMemcpyPeerAsync"), 0);
+  EXPECT_EQ(Calls("copy between GPUs"), 0);
   EXPECT_EQ(Calls("cuMemcpyAsync"), 5 * 2 * relay.copies);
 }
 
@@ -74,7 +74,7 @@ TEST_F(CudaTest, ACapturedGraphDoesTheSame) {
 
 TEST_F(CudaTest, ACaptureThatFailsNamesTheStepAndLeavesTheStreamsUsable) {
   Relay relay(2, {});
-  FailAt("cuMemcpyPeerAsync", 1, 1);
+  FailAt("copy between GPUs", 1, 1);
   try {
     relay.executor.Capture(relay.backend, relay.memory.bindings, {});
     FAIL() << "no error";
@@ -105,7 +105,7 @@ TEST_F(CudaTest, SkippedStepsAreNotWaitedFor) {
   settings.skipped = {true, false};
   executor.Run(backend, memory.bindings, settings);
   EXPECT_EQ(memory.At(out), 14);
-  EXPECT_EQ(Calls("cuMemcpyPeerAsync"), 1);
+  EXPECT_EQ(Calls("copy between GPUs"), 1);
   const auto graph = executor.Capture(backend, memory.bindings, settings.skipped);
   memory.At(there) = 9;
   executor.Replay(backend, graph, settings);
@@ -114,7 +114,7 @@ TEST_F(CudaTest, SkippedStepsAreNotWaitedFor) {
 
 TEST_F(CudaTest, ACopyThatFailsNamesItsStepAndTheNextRunWorks) {
   Relay relay(3, {});
-  FailAt("cuMemcpyPeerAsync", 2, 1);
+  FailAt("copy between GPUs", 2, 1);
   try {
     relay.executor.Run(relay.backend, relay.memory.bindings, nullptr);
     FAIL() << "no error";

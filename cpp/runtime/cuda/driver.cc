@@ -46,11 +46,17 @@ std::string DescribeWith(const DriverApi& api, Result result) {
          (text == nullptr ? "" : " (" + std::string(text) + ")");
 }
 
+/// Streams share as many connections to a GPU as this says, 8 unless it is set, and then wait for
+/// each other; the driver reads it when it is initialised.
+constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr const char* kMostConnections = "32";
+
 struct Opened {
   DriverApi api = Open();
   pid_t owner = getpid();
 
   Opened() {
+    setenv(kConnections, kMostConnections, /*overwrite=*/0);
     if (const Result result = api.Init(0); result != kSuccess) {
       throw CudaError("the CUDA driver finds no usable device: cuInit gave " +
                       DescribeWith(api, result) + kRemedy);
@@ -77,6 +83,12 @@ const DriverApi& Driver() {
 }
 
 std::string Describe(Result result) { return DescribeWith(TheDriver().api, result); }
+
+ContextGuard::ContextGuard() {
+  Check(Driver().ContextGetCurrent(&former_), "asking for the context failed");
+}
+
+ContextGuard::~ContextGuard() { TheDriver().api.ContextSetCurrent(former_); }
 
 void Check(Result result, const std::string& what) {
   if (result == kSuccess) return;

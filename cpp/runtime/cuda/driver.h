@@ -31,6 +31,19 @@ const DriverApi& Driver();
 /// Throw CudaError unless `result` is success; `what` says what was tried.
 void Check(Result result, const std::string& what);
 
+/// Gives the calling thread the context back that it had: other libraries in the process, such as
+/// PyTorch, go by it.
+class ContextGuard {
+ public:
+  ContextGuard();
+  ~ContextGuard();
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+
+ private:
+  Context former_ = nullptr;
+};
+
 /// "CUDA_ERROR_INVALID_VALUE (invalid argument)"
 std::string Describe(Result result);
 
