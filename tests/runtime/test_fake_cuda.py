@@ -43,6 +43,25 @@ def driver(tmp_path_factory):
     ],
 )
 def test_without_a_gpu(driver, case, gpus, peers):
+    run_case(driver, "fake_cuda_cases.py", case, gpus, peers)
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "peers"),
+    [
+        ("tensors_on_gpus_follow_the_callers_stream", 1, 1),
+        ("tensors_on_the_default_stream_and_on_several_gpus", 4, 1),
+        ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
+        ("what_a_run_leaves_behind", 2, 1),
+        ("tensors_that_cannot_be_taken_are_refused", 3, 1),
+    ],
+)
+def test_tensors_on_gpus(driver, case, gpus, peers):
+    run_case(driver, "fake_cuda_tensors.py", case, gpus, peers)
+
+
+def run_case(driver, script, case, gpus, peers):
+    """Run one case in a process of its own."""
     environment = {
         **os.environ,
         "TVM_SCHED_CUDA_DRIVER": str(driver),
@@ -51,7 +70,7 @@ def test_without_a_gpu(driver, case, gpus, peers):
         "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1] / "python"), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
-        [sys.executable, HERE / "fake_cuda_cases.py", case],
+        [sys.executable, HERE / script, case],
         env=environment,
         capture_output=True,
         text=True,

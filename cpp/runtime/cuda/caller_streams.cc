@@ -24,6 +24,7 @@ void CallerStreams::Issue(const Exchange& exchange, const std::vector<Transfer>&
 
 std::vector<Event> CallerStreams::Arrive() {
   std::vector<Event> events;
+  arrived_ = false;
   for (const Exchange& exchange : exchanges_) {
     devices_->EnterGpu(exchange.gpu);
     int capturing = kCaptureNone;
@@ -38,10 +39,12 @@ std::vector<Event> CallerStreams::Arrive() {
     Check(Driver().EventRecord(arrived, exchange.stream), "an event was refused");
     events.push_back(arrived);
   }
+  arrived_ = true;
   return events;
 }
 
 void CallerStreams::Leave(const std::vector<Event>& ends) {
+  if (!arrived_) return;
   for (const Exchange& exchange : exchanges_) {
     if (exchange.leaving.empty()) continue;
     devices_->EnterGpu(exchange.gpu);

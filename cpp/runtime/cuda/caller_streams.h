@@ -37,7 +37,7 @@ class CallerStreams {
   /// Copy what arrives, after what the caller has issued; return where that has ended, one event
   /// for each stream of the caller. Throws CudaError for a stream that is being captured.
   std::vector<Event> Arrive();
-  /// Copy what leaves, after `ends`.
+  /// Copy what leaves, after `ends`; nothing where Arrive failed.
   void Leave(const std::vector<Event>& ends);
   /// Whether what leaves has left. Throws where a GPU failed.
   bool Finished() const;
@@ -52,6 +52,7 @@ class CallerStreams {
 
   std::shared_ptr<const Devices> devices_;
   std::vector<Exchange> exchanges_;
+  bool arrived_ = false;
   std::map<int, Marks> marks_;  // by GPU
 };
 
