@@ -1,75 +1,32 @@
 #include "runtime/machine.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <thread>
 #include <utility>
+
+#include "runtime/cuda/driver.h"
+#include "runtime/cuda/gpus.h"
 
 namespace tvm_sched::runtime {
 
 namespace {
 
-/// The few functions of CUDA's driver API that tell what GPUs there are; all return 0 or an error.
-struct Driver {
-  int (*init)(unsigned flags);
-  int (*count)(int* count);
-  int (*get)(int* device, int ordinal);
-  int (*name)(char* name, int length, int device);
-  int (*memory)(std::size_t* bytes, int device);
-  int (*can_access_peer)(int* can, int device, int peer);
-};
-
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
-/// Asks the driver; the library stays open, as CUDA's do.
-std::optional<Driver> OpenDriver() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  Driver driver{};
-  if (library == nullptr || !Find(library, "cuInit", &driver.init) ||
-      !Find(library, "cuDeviceGetCount", &driver.count) ||
-      !Find(library, "cuDeviceGet", &driver.get) ||
-      !Find(library, "cuDeviceGetName", &driver.name) ||
-      !Find(library, "cuDeviceTotalMem_v2", &driver.memory) ||
-      !Find(library, "cuDeviceCanAccessPeer", &driver.can_access_peer)) {
-    return std::nullopt;
-  }
-  return driver;
-}
-
 Gpus FindGpus() {
   Gpus gpus;
-  const std::optional<Driver> driver = OpenDriver();
-  int count = 0;
-  if (!driver) {
-    gpus.trouble = "no NVIDIA driver (libcuda.so.1) is installed";
-  } else if (int code = driver->init(0); code != 0 || (code = driver->count(&count)) != 0) {
-    gpus.trouble = "the NVIDIA driver says error " + std::to_string(code);
-  }
-  std::vector<int> devices(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) {
-    std::array<char, 256> name{};
-    std::size_t memory = 0;
-    if (driver->get(&devices[i], i) != 0 || driver->memory(&memory, devices[i]) != 0) continue;
-    driver->name(name.data(), static_cast<int>(name.size()) - 1, devices[i]);
-    gpus.list.push_back({name.data(), {static_cast<std::int64_t>(memory)}});
-  }
-  for (int reader : devices) {
-    std::vector<bool>& row = gpus.peers.emplace_back();
-    for (int holder : devices) {
-      int can = reader == holder ? 1 : 0;
-      if (reader != holder) driver->can_access_peer(&can, reader, holder);
-      row.push_back(can != 0);
+  try {
+    for (const cuda::GpuFacts& facts : cuda::ListGpus()) {
+      gpus.list.push_back({facts.name, facts.memory});
     }
+    gpus.peers = cuda::PeerMatrix();
+  } catch (const cuda::CudaMissingError& error) {
+    gpus = {{}, {}, error.reason()};
+  } catch (const cuda::CudaError& error) {
+    gpus = {{}, {}, error.what()};
   }
   return gpus;
 }

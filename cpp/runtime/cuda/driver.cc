@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace tvm_sched::runtime::cuda {
 
@@ -23,7 +24,7 @@ DriverApi Open() {
   const std::string file = FileName();
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw CudaError("the CUDA driver cannot be loaded (" + std::string(dlerror()) + ")" + kRemedy);
+    throw CudaMissingError("the CUDA driver cannot be loaded (" + std::string(dlerror()) + ")");
   }
   DriverApi api;
 #define TVM_SCHED_CUDA_RESOLVE(member, symbol, ...)                             \
@@ -58,8 +59,8 @@ struct Opened {
   Opened() {
     setenv(kConnections, kMostConnections, /*overwrite=*/0);
     if (const Result result = api.Init(0); result != kSuccess) {
-      throw CudaError("the CUDA driver finds no usable device: cuInit gave " +
-                      DescribeWith(api, result) + kRemedy);
+      throw CudaMissingError("the CUDA driver finds no usable device: cuInit gave " +
+                             DescribeWith(api, result));
     }
   }
 };
@@ -71,6 +72,9 @@ const Opened& TheDriver() {
 }
 
 }  // namespace
+
+CudaMissingError::CudaMissingError(std::string reason)
+    : CudaError(reason + kRemedy), reason_(std::move(reason)) {}
 
 const DriverApi& Driver() {
   const Opened& opened = TheDriver();

@@ -15,6 +15,16 @@ class CudaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// There is no driver, or it finds no device. `what` says what to do about it, too.
+class CudaMissingError : public CudaError {
+ public:
+  explicit CudaMissingError(std::string reason);
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
 /// A device has too little memory left.
 class CudaMemoryError : public CudaError {
  public:
