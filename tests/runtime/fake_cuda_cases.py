@@ -65,10 +65,13 @@ def on_stream(tensor: Any, work: Any) -> None:
     assert driver.fake_cuda_enqueue(stream, callback, None) == 0
 
 
-def register(name: str, inputs: int) -> None:
-    """A kernel whose outputs depend on each byte of its inputs and on its name."""
+def register(name: str, inputs: int, only: str = "") -> None:
+    """A kernel whose outputs depend on each byte of its inputs and on its name; with ``only``, on one kind of device."""
+    former = tvm_ffi.get_global_func(name, allow_missing=True)
 
     def kernel(*tensors: Any) -> None:
+        if only and tensors[-1].device.type != only:
+            return former(*tensors)
         arrays = [view(tensor) for tensor in tensors]
 
         def work() -> None:

@@ -171,7 +171,8 @@ void CudaBackend::ReadClocks() {
 }
 
 /// What host and GPU call the same moment: an event on an idle stream lies between two readings of
-/// the host's clock, and the closest two of a few say best where.
+/// the host's clock, the closest two of a few. The later one counts, so that no step seems to begin
+/// before its run.
 void CudaBackend::ReadClock(Anchor& anchor) const {
   constexpr int kReadings = 4;
   const cuda::Stream stream = streams_[anchor.stream].handle.get();
@@ -180,11 +181,11 @@ void CudaBackend::ReadClock(Anchor& anchor) const {
     const Clock::time_point before = Clock::now();
     Check(Driver().EventRecord(anchor.spare.get(), stream), "a clock cannot be read");
     Check(Driver().StreamSynchronize(stream), "a clock cannot be read");
-    const Nanoseconds took = Clock::now() - before;
-    if (took >= shortest) continue;
-    shortest = took;
+    const Clock::time_point after = Clock::now();
+    if (after - before >= shortest) continue;
+    shortest = after - before;
     std::swap(anchor.event, anchor.spare);
-    anchor.time = before + took / 2;
+    anchor.time = after;
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
 #define TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -45,6 +46,7 @@ struct ContextRecord {
 struct EventRecord {
   ContextRecord* context;
   std::uint64_t recorded = 0, done = 0;
+  std::chrono::steady_clock::time_point at;  // when it was done last
   std::shared_ptr<GraphRecord> capture;
   std::set<int> frontier;
 };

@@ -122,6 +122,7 @@ EXPORT int cuEventRecord(EventRecord* event, StreamRecord* stream) {
   Submit(stream, [&state, event, number = ++event->recorded] {
     std::lock_guard inner(state.mutex);
     event->done = number;
+    event->at = std::chrono::steady_clock::now();
     state.changed.notify_all();
   });
   return kOk;
@@ -136,7 +137,7 @@ EXPORT int cuEventElapsedTime(float* milliseconds, EventRecord* from, EventRecor
   if (from->context != to->context || from->recorded == 0 || to->recorded == 0) {
     return kInvalidValue;
   }
-  *milliseconds = 1;
+  *milliseconds = std::chrono::duration<float, std::milli>(to->at - from->at).count();
   return kOk;
 }
 EXPORT int cuGraphInstantiateWithFlags(std::shared_ptr<GraphRecord>** exec,

@@ -24,6 +24,7 @@ from .machines import (
     CheckedTopology,
     Cleared,
     DetectedTopology,
+    Diagnosed,
     Learned,
     Presets,
     Profiled,
@@ -83,6 +84,7 @@ RESULTS: dict[str, Any] = {
     "cache clear": Cleared,
     "cache path": CachePath,
     "schedulers": list[Method],
+    "doctor": Diagnosed,
     "demo": Demonstrated,
 }
 """By command; several where it depends on what the command is given."""
