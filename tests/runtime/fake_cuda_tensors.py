@@ -24,7 +24,8 @@ class Tensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
         ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -141,7 +142,11 @@ def what_a_run_leaves_behind() -> None:
 def tensors_that_cannot_be_taken_are_refused() -> None:
     x = np.arange(4, dtype="uint8")
     module = relay().module()
-    expect(ExecutionError, "argument 0 is on GPU 2, and the plan's devices are the GPUs 0, 1: move it", lambda: module.run(OnGpu(x, 2)))
+    expect(
+        ExecutionError,
+        "argument 0 is on GPU 2, and the plan's devices are the GPUs 0, 1: move it",
+        lambda: module.run(OnGpu(x, 2)),
+    )
     expect(ExecutionError, "argument 0 is strided and lies on a GPU", lambda: module.run(OnGpu(x, 0, step=2)))
     stream = new_stream(0)
     driver.cuStreamBeginCapture_v2(stream, 0)

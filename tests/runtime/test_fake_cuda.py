@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fake_driver
 import pytest
 
+import fake_driver
+
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is no C++ compiler to build the fake driver with")
+pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is no C++ compiler for the fake driver")
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,13 @@ def doctor(
     out: Output,
     artifact: Annotated[
         Path | None,
-        typer.Argument(metavar="[ARTIFACT]", help="Artifact (.so) to load and run, on random inputs.", show_default=False),
+        typer.Argument(
+            metavar="[ARTIFACT]", help="Artifact (.so) to load and run, on random inputs.", show_default=False
+        ),
     ] = None,
-    cuda: Annotated[bool, typer.Option("--cuda", help="GPUs are needed: where there are none, that is a failure.")] = False,
+    cuda: Annotated[
+        bool, typer.Option("--cuda", help="GPUs are needed: where there are none, that is a failure.")
+    ] = False,
     topology: Annotated[
         str | None,
         typer.Option("--topology", "-t", metavar="NAME|FILE", help="Topology that the machine is compared with."),
@@ -43,7 +47,9 @@ def doctor(
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="N,N,...", help="GPU of each of the artifact's devices. Default: in their order."),
+        typer.Option(
+            "--gpus", metavar="N,N,...", help="GPU of each of the artifact's devices. Default: in their order."
+        ),
     ] = None,
     seed: InputSeed = 0,
 ) -> None:

@@ -110,7 +110,7 @@ def _single(plan: dict[str, Any], step: dict[str, Any], backend: str) -> dict[st
         }
         for k in range(total)
     ]  # fmt: skip
-    call = {
+    call: dict[str, Any] = {
         **{key: step[key] for key in ("name", "function", "calling") if key in step},
         "queue": 0, "kind": "kernel", "duration_ns": 0, "waits": list(range(n)),
         "inputs": list(range(n)), "outputs": list(range(n, total)),
@@ -119,7 +119,8 @@ def _single(plan: dict[str, Any], step: dict[str, Any], backend: str) -> dict[st
         "format": "tvm_sched.plan", "version": 1, "name": "kernel", "backend": backend,
         "devices": [{"name": "device", "arena_bytes": size}], "queues": [{"name": "device"}, {"name": "bus"}],
         "arguments": types[:n], "parameters": [], "buffers": [*inside, *outside],
-        "outputs": [{"shape": t["shape"], "dtype": t["dtype"]} for t in types[n:]], "steps": [*copies[:n], call, *copies[n:]],
+        "outputs": [{"shape": t["shape"], "dtype": t["dtype"]} for t in types[n:]],
+        "steps": [*copies[:n], call, *copies[n:]],
     }  # fmt: skip
 
 

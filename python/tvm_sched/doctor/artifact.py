@@ -26,7 +26,7 @@ _MIB = 1 << 20
 
 
 def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule | None, list[Check]]:
-    """Load an artifact with its parameters; what is wrong with it, and how this machine differs from what it was made for."""
+    """Load an artifact with its parameters; what is wrong with it, and how this machine differs from its own."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MachineWarning)
@@ -136,7 +136,7 @@ def _times(module: ScheduledModule, inputs: list[Any], plan: dict[str, Any]) -> 
     if overlap is not None:
         by_kind.append(f"{100 * overlap:.0f} % of the copies' time beside kernels")
     checks = [Check("artifact", "latency", "ok", f"{said}; {', '.join(by_kind)}", data)]
-    return checks + [_kernels(plan, fastest)] + _copies(plan, fastest)
+    return [*checks, _kernels(plan, fastest), *_copies(plan, fastest)]
 
 
 def _overlap(timeline: Any) -> float | None:

@@ -17,7 +17,13 @@ COPY_BYTES = 64 << 20
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS")
 _TOLERATED = 0.25
 """How far a measured bandwidth may be from the topology's."""
-_ROUTES = ("from the host", "to the host", "from the host, both ways at once", "to the host, both ways at once", "within")
+_ROUTES = (
+    "from the host",
+    "to the host",
+    "from the host, both ways at once",
+    "to the host, both ways at once",
+    "within",
+)
 
 
 def gpu_report() -> tuple[dict[str, Any] | None, str]:
@@ -35,7 +41,9 @@ def gpu_checks(needed: bool, topology: Topology | None = None) -> list[Check]:
         return [Check("gpu", "driver", "failure" if needed else "absent", reason)]
     version, gpus = report["driver"], report["gpus"]
     checks = [
-        Check("gpu", "driver", "ok", f"knows CUDA up to {version // 1000}.{version % 1000 // 10}", {"version": version}),
+        Check(
+            "gpu", "driver", "ok", f"knows CUDA up to {version // 1000}.{version % 1000 // 10}", {"version": version}
+        ),
         *(_gpu(gpu) for gpu in gpus),
         _environment(gpus),
         *_libraries(),
@@ -73,7 +81,9 @@ def _libraries() -> list[Check]:
     checks = []
     for found in json.loads(_library.function("tvm_sched.nvidia_libraries")()):
         if found["problem"]:
-            checks.append(Check("gpu", found["name"], "warning", f"artifacts that call it cannot run: {found['problem']}"))
+            checks.append(
+                Check("gpu", found["name"], "warning", f"artifacts that call it cannot run: {found['problem']}")
+            )
         else:
             said = f"version {found['version']}, {found['file']}"
             checks.append(Check("gpu", found["name"], "ok", said, {"version": found["version"], "file": found["file"]}))
@@ -94,7 +104,9 @@ def _devices(topology: Topology, gpus: list[dict[str, Any]]) -> Check:
     wanted = [device for device in topology.devices if device.kind == "cuda"]
     if len(wanted) > len(gpus):
         said = f"topology {topology.name!r} has {len(wanted)} GPUs, and this process may use {len(gpus)}"
-        return Check("gpu", "topology", "warning", f"{said}: several devices then share one, and predictions do not hold")
+        return Check(
+            "gpu", "topology", "warning", f"{said}: several devices then share one, and predictions do not hold"
+        )
     other = [
         f"{device.name} is {device.model or device.arch} in topology {topology.name!r}, and GPU {gpu['number']} is "
         f"{gpu['name']}, {gpu['arch']}"
@@ -129,9 +141,7 @@ def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:
     return Check("gpu", name, status, format_rate(rate) + difference, {"rate": rate})
 
 
-def _beside(
-    rate: float, gpu: int, other: int, topology: Topology | None, down: bool = False
-) -> tuple[Any, str]:
+def _beside(rate: float, gpu: int, other: int, topology: Topology | None, down: bool = False) -> tuple[Any, str]:
     """How a measured rate compares with the topology's of the same route."""
     devices = [] if topology is None else [d for d in topology.devices if d.kind == "cuda" and d.bus]
     if topology is None or max(gpu, other) >= len(devices):

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from .. import _library
 from ..errors import ExecutionError, InputError
 from .statistics import LatencyStatistics
