@@ -55,7 +55,7 @@ def faults_are_told() -> None:
 
 def machines_are_described() -> None:
     report, _ = gpu_report()
-    assert [gpu["address"] for gpu in report["gpus"]] == ["0000:10:00.0", "0000:20:00.0", "0000:30:00.0"]
+    assert [gpu["address"] for gpu in report["gpus"]] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
     assert report["peers"] == [[True, False, False], [False, True, False], [False, False, True]]
     checks = by_name(gpu_checks(needed=True))
     assert {checks[f"GPU {n}"].status for n in range(3)} == {"ok"}

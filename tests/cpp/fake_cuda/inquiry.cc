@@ -41,18 +41,6 @@ EXPORT int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
   return kOk;
 }
 EXPORT int cuDeviceGetPCIBusId(char* address, int size, int device) {
-  std::snprintf(address, static_cast<std::size_t>(size), "0000:%02X:00.0", 16 * (device + 1));
-  return kOk;
-}
-EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
-  static const std::map<int, int> values{{13, 1'980'000}, {16, 132}, {20, 0}, {36, 2'619'000},
-                                         {37, 5120},      {38, 50 << 20}, {40, 3}, {76, 0}};
-  if (attribute == 75) {
-    *value = FromEnvironment("FAKE_CUDA_CAPABILITY", 9);
-    return kOk;
-  }
-  const auto found = values.find(attribute);
-  if (found == values.end()) return kInvalidValue;
-  *value = found->second;
+  std::snprintf(address, static_cast<std::size_t>(size), "0000:%02X:00.0", device + 1);
   return kOk;
 }

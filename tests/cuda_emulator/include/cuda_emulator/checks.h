@@ -1,0 +1,50 @@
+// What -fsanitize=alignment,bounds calls: the launch fails as it would on a GPU, and says where.
+#ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_CHECKS_H_
+#define TVM_SCHED_TESTS_CUDA_EMULATOR_CHECKS_H_
+
+#include "cuda_emulator/image.h"
+
+namespace cuda_emulator::checks {
+
+struct Place {
+  const char* file;
+  unsigned line, column;
+};
+struct Type {
+  unsigned short kind, info;
+  char name[1];
+};
+struct Access {  // TypeMismatchData of libubsan
+  Place place;
+  const Type* type;
+  unsigned char log_alignment, kind;
+};
+struct Indexing {  // OutOfBoundsData
+  Place place;
+  const Type *array, *index;
+};
+
+}  // namespace cuda_emulator::checks
+
+// Only the compiler calls these, after it has thrown away what nobody calls; so they say "used".
+extern "C" {
+
+[[noreturn, gnu::used]] void __ubsan_handle_type_mismatch_v1_abort(
+    cuda_emulator::checks::Access* access, std::uintptr_t address) {
+  char text[256];
+  std::snprintf(text, sizeof(text), "line %u: an access to %s at address %#zx, which is no multiple of %u",
+                access->place.line, access->type->name, static_cast<std::size_t>(address),
+                1u << access->log_alignment);
+  cuda_emulator::TheDevice().fault(cuda_emulator::kMisaligned, text);
+}
+
+[[noreturn, gnu::used]] void __ubsan_handle_out_of_bounds_abort(
+    cuda_emulator::checks::Indexing* indexing, std::uintptr_t index) {
+  char text[256];
+  std::snprintf(text, sizeof(text), "line %u: element %lld of %s", indexing->place.line,
+                static_cast<long long>(index), indexing->array->name);
+  cuda_emulator::TheDevice().fault(cuda_emulator::kIllegalAddress, text);
+}
+}
+
+#endif  // TVM_SCHED_TESTS_CUDA_EMULATOR_CHECKS_H_
