@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 import time
 from typing import Any
 
+import msgspec
 import numpy as np
 from fake_cuda_cases import CALLBACK, alive, calls, driver, expect, modules, relay, same, trace, tvm_ffi, view
+from runtime_plans import PlanBuilder
 
+from tvm_sched import _library
 from tvm_sched.errors import ExecutionError
+from tvm_sched.runtime import ScheduledModule, make_module
 
 driver.cuMemAlloc_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 driver.cuMemFree_v2.argtypes = [ctypes.c_void_p]
@@ -157,6 +162,43 @@ def tensors_that_cannot_be_taken_are_refused() -> None:
     same([view(tensor) for tensor in found], [expected])
     other = relay("cpu").module()
     expect(ExecutionError, "expected a tensor in the CPU's memory", lambda: other.run(OnGpu(x, 0)))
+
+
+def adder(size: int) -> dict[str, Any]:
+    """A function of `make_cuda_module` with two workspaces: (a + b) + b."""
+    launch = {"symbol": "fake_add", "grid": [1, 1, 1], "block": [1, 1, 1], "shared_bytes": 0}
+    first = [["tensor", 0], ["tensor", 1], ["workspace", 1]]
+    second = [["workspace", 1], ["tensor", 1], ["tensor", 2]]
+    launches = [{**launch, "pointers": pointers} for pointers in (first, second)]
+    return {"tensors": 3, "workspaces": [size, 8], "launches": launches}
+
+
+def workspaces_are_shared_by_a_stream_and_go_with_it() -> None:
+    functions = {"one": adder(1000), "two": adder(3000), "three": adder(500)}
+    document = msgspec.json.encode({"version": 1, "functions": functions}).decode()
+    kernels = _library.function("tvm_sched.make_cuda_module")(document, b"binary")
+    driver.fake_cuda_allocated.restype = ctypes.c_longlong
+    before = driver.fake_cuda_allocated(0)
+    for _ in range(2):
+        builder = PlanBuilder("p", "cuda", 1)
+        x, out = builder.argument("x", [1], "int64"), builder.output([1], "int64")
+        value, step = builder.arena(0, [1], "int64"), None
+        step = builder.copy(x, value)
+        for name in functions:
+            after = builder.arena(0, [1], "int64")
+            step, value = builder.kernel(0, name, [value, value], [after], [step]), after
+        builder.copy(value, out, [step])
+        raw = make_module([builder.plan], {}, {})
+        raw.import_module(kernels)
+        module = ScheduledModule(raw)
+        allocations = calls("cuMemAlloc_v2")
+        same(module.run(np.array([1], "int64")), [np.array([27])])
+        assert calls("cuMemAlloc_v2") == allocations + 3, "an arena, a workspace for all, and once more of it"
+        same(module.run(np.array([2], "int64")), [np.array([54])])
+        assert calls("cuMemAlloc_v2") == allocations + 3
+        del module, raw
+        gc.collect()
+        assert driver.fake_cuda_allocated(0) == before, "what kernels keep for streams ends with these"
 
 
 if __name__ == "__main__":

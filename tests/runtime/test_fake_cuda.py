@@ -45,6 +45,7 @@ def test_without_a_gpu(case, gpus, peers):
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
         ("what_a_run_leaves_behind", 2, 1),
         ("tensors_that_cannot_be_taken_are_refused", 3, 1),
+        ("workspaces_are_shared_by_a_stream_and_go_with_it", 1, 1),
     ],
 )
 def test_tensors_on_gpus(case, gpus, peers):

@@ -68,6 +68,7 @@ inline constexpr int kImplicitPrecompGemm = 1;  // the one algorithm that takes 
 
 #define TVM_SCHED_CUDNN_FUNCTIONS(X)                                                              \
   X(Create, cudnnCreate, void**)                                                                  \
+  X(Destroy, cudnnDestroy, void*)                                                                 \
   X(SetStream, cudnnSetStream, void*, Stream)                                                     \
   X(TensorCreate, cudnnCreateTensorDescriptor, void**)                                            \
   X(TensorSet, cudnnSetTensor4dDescriptor, void*, int, int, int, int, int, int)                   \

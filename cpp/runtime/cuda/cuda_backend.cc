@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/cores.h"
+#include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::runtime {
 
@@ -59,12 +60,15 @@ CudaBackend::CudaBackend(std::shared_ptr<const Plan> plan,
 
 CudaBackend::~CudaBackend() {
   // What a failed run left on the streams still uses events and staging memory.
-  for (const StreamOfQueue& stream : streams_) {
-    try {
+  try {
+    const cuda::ContextGuard guard;
+    for (const StreamOfQueue& stream : streams_) {
       Driver().StreamSynchronize(stream.handle.get());
-    } catch (const cuda::CudaError&) {
-      return;
+      devices_->Enter(stream.device);
+      cuda::EndStream(stream.handle.get());
     }
+  } catch (const cuda::CudaError&) {
+    // A forked child: all of it is the parent's.
   }
 }
 
