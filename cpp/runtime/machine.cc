@@ -220,9 +220,8 @@ std::vector<std::string> Differences(const JsonCursor& metadata, const Machine& 
   }
   const std::string backend = Backend(metadata);
   if (backend.empty()) return found;
-  const std::vector<WantedGpu> devices = ReadNeeded(metadata.Field("needs"));
-  if (backend == "cpu") CompareCores(devices, machine, &found);
-  if (backend == "cuda") CompareGpus(metadata, devices, machine.gpus, &found);
+  if (backend == "cpu") CompareCores(ReadNeeded(metadata.Field("needs")), machine, &found);
+  if (backend == "cuda") CompareGpus(metadata, machine.gpus, &found);
   return found;
 }
 

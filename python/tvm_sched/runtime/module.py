@@ -174,7 +174,7 @@ class ScheduledModule:
             that names the operators that run and wait; 0 for never. A kernel that hangs cannot be stopped.
         devices
             The GPU, by its number, of each of the plan's devices; several may share one (``[0, 0, 0, 0]``). An empty list,
-            the default: the machine's GPUs in their order.
+            the default: GPUs like those of the topology, in the order of the PCI bus.
         graph
             Capture the second of several equal runs on GPUs as a CUDA graph and replay it from then on. Not while
             ``trace`` is set.
