@@ -98,9 +98,8 @@ std::vector<int> ChooseGpus(const std::vector<WantedGpu>& wanted, const Pairs& j
   std::vector<int> order(gpus.list.size());
   std::iota(order.begin(), order.end(), 0);
   if (!in_order) {
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return gpus.list[a].address < gpus.list[b].address;
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return gpus.list[a].address < gpus.list[b].address; });
   }
   return Search(wanted, joined, gpus, std::move(order)).Run();
 }

@@ -90,7 +90,8 @@ TEST(GpuChoice, ModelsDecideWhichGpuStandsForADevice) {
 
 TEST(GpuChoice, GpusThatAreAlikeAreTakenInTheOrderOfTheBus) {
   const std::vector<WantedGpu> wanted{{"gpu0", "H200", {10}}, {"gpu1", "H200", {10}}};
-  const Gpus gpus = Named({"H200", "H200", "H200"}, {"0000:9a:00.0", "0000:17:00.0", "0000:3b:00.0"});
+  const Gpus gpus =
+      Named({"H200", "H200", "H200"}, {"0000:9a:00.0", "0000:17:00.0", "0000:3b:00.0"});
   EXPECT_EQ(ChooseGpus(wanted, {}, gpus, false), (std::vector{1, 2}));
   EXPECT_EQ(ChooseGpus(wanted, {}, gpus, true), (std::vector{0, 1}));
 }

@@ -16,9 +16,7 @@ using ffi::Tensor;
 
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
                      std::shared_ptr<const cuda::Devices> devices, std::vector<bool> elsewhere)
-    : plan_(std::move(plan)),
-      devices_(std::move(devices)),
-      elsewhere_(std::move(elsewhere)) {
+    : plan_(std::move(plan)), devices_(std::move(devices)), elsewhere_(std::move(elsewhere)) {
   BindArenas(arenas);
   if (devices_) given_ = std::make_unique<GivenMemory>(plan_, devices_);
   arguments_.resize(plan_->steps.size());
@@ -84,7 +82,8 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
     if (InArena(buffers[i])) {
       arguments[i] = tensors_[buffers[i]];
     } else {
-      patches_.push_back({&arguments[i], buffers[i], devices_ ? given_->device_of_step()[index] : 0});
+      patches_.push_back(
+          {&arguments[i], buffers[i], devices_ ? given_->device_of_step()[index] : 0});
     }
   }
   const ffi::AnyView* list = arguments.data();

@@ -32,9 +32,9 @@ class BoundPlan {
   /// (RuntimeError) where a function is not there; the message names it and the operator.
   ///
   /// With `devices`, kernels run on GPUs: arguments and outputs lie as GivenMemory says, parameters
-  /// in pinned host memory, whose addresses stay. Parameters that come into the buffers `elsewhere` (by
-  /// buffer, or empty) are not in the arenas, which CloseGaps has laid out: they lie on the GPUs
-  /// once for all that bind them.
+  /// in pinned host memory, whose addresses stay. Parameters that come into the buffers `elsewhere`
+  /// (by buffer, or empty) are not in the arenas, which CloseGaps has laid out: they lie on the
+  /// GPUs once for all that bind them.
   BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
             std::shared_ptr<const cuda::Devices> devices = nullptr,
             std::vector<bool> elsewhere = {});

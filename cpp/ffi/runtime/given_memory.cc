@@ -97,8 +97,8 @@ std::byte* GivenMemory::At(const Source& source, const Places& places) {
   auto& memory = memory_[{source.kind, source.index, place}];
   if (!memory) {
     const Bytes size = SizeOf(source);
-    memory = place == kHostMemory ? devices_->AllocateHost(size)
-                                  : devices_->AllocateOnGpu(place, size);
+    memory =
+        place == kHostMemory ? devices_->AllocateHost(size) : devices_->AllocateOnGpu(place, size);
   }
   return memory.get();
 }
@@ -132,8 +132,7 @@ std::vector<cuda::Exchange> GivenMemory::Exchanges(const Tensors& arguments, con
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!OnGpu(arguments[i])) continue;
     of(GpuOf(arguments[i]))
-        .arriving.push_back(
-            {At(Argument(i), places), DataOf(arguments[i]), SizeOf(Argument(i))});
+        .arriving.push_back({At(Argument(i), places), DataOf(arguments[i]), SizeOf(Argument(i))});
   }
   for (std::size_t i = 0; i < outputs.size() && places.caller != kHostMemory; ++i) {
     of(places.caller)

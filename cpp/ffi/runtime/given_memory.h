@@ -41,9 +41,9 @@ class GivenMemory {
   /// The device of each step.
   const std::vector<int>& device_of_step() const { return device_of_step_; }
 
-  /// Where arguments given so, and the outputs of their run, lie. Outputs are wanted where the first
-  /// argument on a GPU is. What a step cannot reach on the caller's GPU goes through the host.
-  /// Throws ffi::Error (ValueError) for an argument on a GPU that is none of the plan's.
+  /// Where arguments given so, and the outputs of their run, lie. Outputs are wanted where the
+  /// first argument on a GPU is. What a step cannot reach on the caller's GPU goes through the
+  /// host. Throws ffi::Error (ValueError) for an argument on a GPU that is none of the plan's.
   Places Place(const Tensors& arguments) const;
   /// The memory of an argument or output.
   std::byte* At(const Source& source, const Places& places);

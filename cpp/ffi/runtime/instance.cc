@@ -31,7 +31,8 @@ void MakeReady(std::vector<Tensor>* arguments, bool gpus = false) {
     if (!gpus || !OnGpu(argument)) {
       argument = ReadyForKernel(argument, what);
     } else if (!argument.IsContiguous()) {
-      TVM_FFI_THROW(ValueError) << what << " is strided and lies on a GPU: make it contiguous first";
+      TVM_FFI_THROW(ValueError) << what
+                                << " is strided and lies on a GPU: make it contiguous first";
     }
   }
 }

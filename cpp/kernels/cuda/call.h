@@ -27,8 +27,8 @@ struct CallOnGpu {
   const CallOnGpu* outer_;
 };
 
-/// Memory that is written anew by each call on the stream of the thread's CallOnGpu. All kernels of a
-/// stream share it, since they follow each other; it grows by doubling, and what was handed out
+/// Memory that is written anew by each call on the stream of the thread's CallOnGpu. All kernels of
+/// a stream share it, since they follow each other; it grows by doubling, and what was handed out
 /// stays until the last reference goes.
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name);
 

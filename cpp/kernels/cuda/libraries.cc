@@ -177,8 +177,7 @@ LibraryFound Describe(const Library& library, const std::function<const void*()>
 
 std::vector<LibraryFound> FindLibraries() {
   return {
-      Describe(CublasLtLibrary(),
-               [] { return reinterpret_cast<const void*>(CublasLt().Create); }),
+      Describe(CublasLtLibrary(), [] { return reinterpret_cast<const void*>(CublasLt().Create); }),
       Describe(CudnnLibrary(), [] { return reinterpret_cast<const void*>(Cudnn().Create); }),
   };
 }

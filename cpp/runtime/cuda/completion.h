@@ -15,8 +15,8 @@ namespace tvm_sched::runtime::cuda {
 /// these streams before the last Sleep.
 class Completion {
  public:
-  /// Sleep until all that `streams` were given has ended, `limit` at most. After a device has failed
-  /// nobody wakes the sleeper before that.
+  /// Sleep until all that `streams` were given has ended, `limit` at most. After a device has
+  /// failed nobody wakes the sleeper before that.
   void Sleep(const std::vector<Stream>& streams, Nanoseconds limit);
 
  private:

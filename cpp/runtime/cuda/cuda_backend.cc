@@ -106,7 +106,9 @@ void CudaBackend::MakeTimers() {
     const int gpu = devices_->Gpu(streams_[s].device);
     if (anchors_.count(gpu) > 0) continue;
     devices_->Enter(streams_[s].device);
-    anchors_[gpu] = {cuda::MakeEvent(cuda::kEventDefault), cuda::MakeEvent(cuda::kEventDefault), {},
+    anchors_[gpu] = {cuda::MakeEvent(cuda::kEventDefault),
+                     cuda::MakeEvent(cuda::kEventDefault),
+                     {},
                      static_cast<int>(s)};
   }
 }

@@ -124,7 +124,8 @@ long long Used(int device);
 void* Reserve(std::size_t size, int device);
 int Release(std::uintptr_t address);
 int SubmitCopy(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream);
-/// A copy between two GPUs by unified addresses, which here must be peers: counted as "copy between GPUs".
+/// A copy between two GPUs by unified addresses, which here must be peers: counted as "copy between
+/// GPUs".
 int CopyBetween(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream);
 /// Any order that the graph's edges allow.
 void RunGraph(const GraphRecord& graph);
