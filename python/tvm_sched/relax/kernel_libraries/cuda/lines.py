@@ -24,7 +24,7 @@ _BYTES = {"float": 4, "double": 8, "bool": 1, "signed char": 1, "short": 2, "int
           "unsigned char": 1, "unsigned short": 2, "unsigned": 4, "unsigned long long": 8}  # fmt: skip
 """Of what is added up."""
 _MOST_BLOCKS = 1024
-_SCANS = {"cumsum": "Sum", "cumprod": "Product"}
+_SCANS = {"cumsum": "RunningSum", "cumprod": "RunningProduct"}
 
 
 class LineClaimer(Rewriter):
