@@ -1,6 +1,7 @@
 """CUDA source as C++ for a compiler of the host: what no macro can do is rewritten here, line by line.
 
-Shared arrays become references to memory of the block, PTX becomes calls of functions, and a table of the kernels is added.
+Shared arrays become references to memory of the block, PTX becomes calls of functions, accesses to vectors are checked, and a
+table of the kernels is added.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ _SHARED = re.compile(
     r"(?P<extern>extern\s+)?__shared__\s+(?P<align>(?:__align__|alignas)\s*\(\s*\w+\s*\)\s*)?"
     r"(?P<type>(?:(?:unsigned|signed|long|short|volatile|const)\s+)*[A-Za-z_][\w:]*(?:\s*<[^;{}]*?>)?)\s+(?P<declarators>[^;{}]*);"
 )
+_VECTOR = r"(?:const\s+)?((?:__)?(?:u?char|u?short|u?int|u?long|u?longlong|float|double|half|nv_bfloat16)[1234])\s*\*\s*"
+_VECTOR_ACCESS = re.compile(rf"\*\s*(?:\(\s*{_VECTOR}\)|reinterpret_cast<\s*{_VECTOR}>)\s*\(")
 _DECLARATOR = re.compile(r"(\w+)((?:\s*\[[^\]]*\])*)")
 
 
@@ -35,7 +38,7 @@ def translate(source: str, arch: int) -> HostSource:
     bounds: dict[str, str] = {}
     for bound, name in _KERNEL.findall(source):
         bounds[name] = bounds.get(name) or bound.split(",")[0].strip()
-    body = _Shared().rewrite(rewrite_ptx(source))
+    body = _Shared().rewrite(_VECTOR_ACCESS.sub(_aligned, rewrite_ptx(source)))
     table = ", ".join(f"CUDA_EMULATOR_KERNEL({name}, {bound or 0})" for name, bound in bounds.items())
     text = "\n".join(
         [
@@ -52,6 +55,10 @@ def translate(source: str, arch: int) -> HostSource:
         ]
     )
     return HostSource(text, tuple(bounds))
+
+
+def _aligned(found: re.Match[str]) -> str:
+    return f"*cuda_emulator::Aligned<{found[1] or found[2]}>(__LINE__, "
 
 
 class _Shared:

@@ -6,7 +6,6 @@ It takes the options of nvcc that tvm_sched uses, and refuses others, so that a 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import struct
 import subprocess
@@ -36,8 +35,8 @@ def main(arguments: list[str]) -> int:
     try:
         source, target, targets = _parse(arguments)
         image = compile_image(Path(source).read_text(), targets)
-    except (SourceError, subprocess.CalledProcessError) as error:
-        print(getattr(error, "stderr", None) or error, file=sys.stderr)
+    except SourceError as error:
+        print(error, file=sys.stderr)
         return 1
     Path(target).write_bytes(image)
     return 0
@@ -79,16 +78,18 @@ def compile_image(source: str, targets: list[str]) -> bytes:
 
 
 def _compile(text: str, library: Path) -> None:
-    source, compiled = library.with_suffix(".cc"), library.with_suffix(".o")
+    source = cache_folder() / "kernels" / f"{library.stem}.cc"  # kept: faults name lines of it
     source.write_text(text)
-    run = {"check": True, "capture_output": True, "text": True}
-    subprocess.run(
-        [compiler(), *precompiled_header().flags, *compile_flags(), "-c", str(source), "-o", str(compiled)], **run
-    )
+    compiled = library.with_suffix(".o")
     linked = ["-fsanitize=address"] if sanitized() else []
-    subprocess.run([compiler(), "-shared", *linked, str(compiled), "-o", str(library)], **run)
-    for made in (source, compiled):
-        os.remove(made)
+    for command in (
+        [compiler(), *precompiled_header().flags, *compile_flags(), "-c", str(source), "-o", str(compiled)],
+        [compiler(), "-shared", *linked, str(compiled), "-o", str(library)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SourceError(done.stderr)
+    compiled.unlink()
 
 
 if __name__ == "__main__":

@@ -63,17 +63,17 @@ def _single_instruction(text: str) -> str:
 
 
 def _arguments(text: str, operands: list[str]) -> list[str]:
-    """Registers by reference, groups in braces as tuples of them, addresses and numbers as they are."""
+    """Registers by reference, groups in braces as tuples of references, addresses and numbers as they are."""
     arguments = []
     for part in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", text):
         inner = re.sub(r"%(\d+)", lambda found: f"({operands[int(found[1])]})", part.strip("{}[]"))
-        arguments.append(f"std::tie({inner})" if part.startswith("{") else inner)
+        arguments.append(f"std::forward_as_tuple({inner})" if part.startswith("{") else inner)
     return arguments
 
 
 @cache
 def _known() -> frozenset[str]:
-    return frozenset(re.findall(r"^(?:inline|CUDA_EMULATOR_\w+\() *(?:\w+ )?(\w+)", _HEADER.read_text(), re.MULTILINE))
+    return frozenset(re.findall(r"^(?:inline void |CUDA_EMULATOR_\w+\()(\w+)", _HEADER.read_text(), re.MULTILINE))
 
 
 def _closing(text: str, position: int) -> int:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -50,6 +51,13 @@ class Random {
   std::uint64_t state_;
 };
 
+/// A copy into shared memory that was asked for.
+struct Copy {
+  void* to;
+  const void* from;
+  unsigned bytes, zeros;
+};
+
 struct Fiber {
   State state = State::kNew;
   Context context;
@@ -58,6 +66,7 @@ struct Fiber {
   unsigned mask = 0;
   Exchange exchange = nullptr;
   void* given = nullptr;
+  std::deque<std::vector<Copy>> groups = {};  // of copies; the last one is not committed
 };
 
 struct SharedArray {
@@ -99,6 +108,10 @@ class Runner {
   unsigned Active(int line);
   void* Shared(int array, std::size_t bytes, std::size_t alignment);
   void* Dynamic() const { return dynamic_.get(); }
+  void* SharedAt(unsigned address, unsigned bytes);
+  void AddCopy(const Copy& copy);
+  void CommitCopies() { fibers_[running_].groups.emplace_back(); }
+  void WaitForCopies(unsigned newest);
   [[noreturn]] void Fail(int code, const std::string& text);
   static void Begin();
 
@@ -196,6 +209,7 @@ void Runner::Resume(unsigned number) {
   if (fiber.state != State::kNew && fiber.state != State::kReady) return;
   running_ = number;
   if (fiber.state == State::kNew) {
+    fiber.groups.clear();
     fiber.stack = TakeStack();
     const Index& block = launch_.block;
     fiber.stack->position() = {
@@ -253,6 +267,37 @@ void* Runner::Shared(int array, std::size_t bytes, std::size_t alignment) {
   if (!memory) memory = Allocate(bytes, std::max<std::size_t>(alignment, 16));
   std::memset(memory.get(), 0xFF, bytes);
   return found->second.memory = memory.get();
+}
+
+void* Runner::SharedAt(unsigned address, unsigned bytes) {
+  const auto inside = [&](void* memory, std::size_t size) -> void* {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+    const unsigned offset = address - static_cast<unsigned>(begin);
+    return offset + std::size_t{bytes} <= size ? reinterpret_cast<void*>(begin + offset) : nullptr;
+  };
+  void* found = inside(dynamic_.get(), launch_.dynamic_shared);
+  for (const auto& [number, array] : shared_) {
+    if (found == nullptr) found = inside(array.memory, array.bytes);
+  }
+  if (found == nullptr) Fail(kIllegalAddress, "an address that is in no shared memory of the block");
+  return found;
+}
+
+void Runner::AddCopy(const Copy& copy) {
+  auto& groups = fibers_[running_].groups;
+  if (groups.empty()) groups.emplace_back();
+  groups.back().push_back(copy);
+}
+
+void Runner::WaitForCopies(unsigned newest) {
+  auto& groups = fibers_[running_].groups;
+  while (groups.size() > newest + 1) {
+    for (const Copy& copy : groups.front()) {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+      std::memset(static_cast<char*>(copy.to) + copy.bytes, 0, copy.zeros);
+    }
+    groups.pop_front();
+  }
 }
 
 void Runner::Fail(int code, const std::string& text) {
@@ -366,6 +411,12 @@ const Device kDevice = {
       return runner->Shared(array, bytes, alignment);
     },
     [] { return runner->Dynamic(); },
+    [](unsigned address, unsigned bytes) { return runner->SharedAt(address, bytes); },
+    [](void* to, const void* from, unsigned bytes, unsigned zeros) {
+      runner->AddCopy({to, from, bytes, zeros});
+    },
+    [] { runner->CommitCopies(); },
+    [](unsigned newest) { runner->WaitForCopies(newest); },
     [](int code, const char* text) { runner->Fail(code, text); },
 };
 

@@ -1,8 +1,26 @@
-// What -fsanitize=alignment,bounds calls: the launch fails as it would on a GPU, and says where.
+// Accesses that a GPU refuses, and what -fsanitize=alignment,bounds calls: the launch fails, and says
+// where.
 #ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_CHECKS_H_
 #define TVM_SCHED_TESTS_CUDA_EMULATOR_CHECKS_H_
 
 #include "cuda_emulator/image.h"
+
+namespace cuda_emulator {
+
+/// The address of a vector; cuda_source.py puts it in place of casts.
+template <class T>
+T* Aligned(int line, const volatile void* address) {
+  const auto number = reinterpret_cast<std::uintptr_t>(address);
+  if (__builtin_expect(number % alignof(T) != 0, false)) {
+    char text[128];
+    std::snprintf(text, sizeof(text), "line %d: a vector at address %#zx, which is no multiple of %zu", line,
+                  static_cast<std::size_t>(number), alignof(T));
+    TheDevice().fault(kMisaligned, text);
+  }
+  return reinterpret_cast<T*>(number);
+}
+
+}  // namespace cuda_emulator
 
 namespace cuda_emulator::checks {
 

@@ -32,6 +32,12 @@ struct Device {
   unsigned (*active)(int line);
   void* (*shared)(int array, std::size_t bytes, std::size_t alignment);
   void* (*dynamic_shared)();
+  /// Where 32 bits of an address of shared memory lead to.
+  void* (*shared_at)(unsigned address, unsigned bytes);
+  /// cp.async: a copy happens when its thread waits for its group, `wait` for all but `newest`.
+  void (*copy)(void* to, const void* from, unsigned bytes, unsigned zeros);
+  void (*commit)();
+  void (*wait)(unsigned newest);
   /// Ends the launch; `code` is what the driver's functions return from now on.
   [[noreturn]] void (*fault)(int code, const char* text);
 };

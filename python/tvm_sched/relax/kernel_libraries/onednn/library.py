@@ -15,6 +15,7 @@ from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .attention import OneDnnAttention
 from .claim import Claimer
 from .layout import ChannelsLast
+from .moves import WithoutTranspositions
 from .products import VERSION
 from .reshapes import WithoutReshapes
 from .simplify import Simplifier
@@ -27,7 +28,7 @@ def _why_not() -> str | None:
 
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
-    changed = OneDnnAttention(changed, kernels).run()
+    changed = OneDnnAttention(WithoutTranspositions(changed).run(), kernels).run()
     changed = WithoutReshapes(Claimer(changed, kernels, names).run(), kernels).run()
     return changed if kernels.documents else mod
 
