@@ -56,16 +56,16 @@ def compile_sources(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str,
     for position, (name, kernel) in enumerate(kernels.items()):
         writer: Any = _WRITERS.get(kernel["kind"], lines)
         source, functions[name] = writer.render(f"{kernel['kind']}{position}", kernel)
-        headers[writer.HEADER] = _header(writer.HEADER)
+        headers[writer.HEADER] = header(writer.HEADER)
         sources.append(source)
     archs = {arch for kernel in kernels.values() for arch in kernel["archs"]}
     return functions, compile_source("\n".join([*headers.values(), *sources]), architectures(archs))
 
 
-def _header(name: str) -> str:
+def header(name: str) -> str:
     """A header of this folder with those that it includes: one text, which needs no folder of headers."""
     text = (Path(__file__).parent / name).read_text().replace("#pragma once\n", "")
-    return re.sub(r'#include "(.*)"\n', lambda found: _header(found[1]), text)
+    return re.sub(r'#include "(.*)"\n', lambda found: header(found[1]), text)
 
 
 LIBRARY = KernelLibrary("cuda", "cuda", _why_not, _claim, _make_module)
