@@ -248,7 +248,7 @@ def _behind(standings: Standings, kind: str) -> Iterator[str]:
             continue
         best = standings.value(name, leaders[0])
         assert best is not None
-        worse = "no solution" if value is None else f"{standings.cases[name].kind.ratio(value, best) - 1:.2%} worse"
+        worse = "no solution" if value is None else _by(standings.cases[name].kind.ratio(value, best))
         rows.append(f"- {name}: {worse} than {', '.join(leaders)}")
     if any(DEFAULT in standings.runs[name] for name in standings.of(kind)):
         yield f"`{DEFAULT}` is not the best method on {len(rows)} of {len(standings.of(kind))} instances" + (
@@ -257,6 +257,10 @@ def _behind(standings: Standings, kind: str) -> Iterator[str]:
         if rows:
             yield ""
     yield from rows
+
+
+def _by(ratio: float) -> str:
+    return f"{ratio - 1:.2%} worse" if ratio >= 1.0001 else "less than 0.01% worse"
 
 
 def _instances(standings: Standings) -> list[str]:
