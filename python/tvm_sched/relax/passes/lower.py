@@ -98,9 +98,7 @@ class LowerToKernels:
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             for asked, library in ((BFLOAT16, "onednn"), (TF32, "nvidia")):
                 if precision() == asked and library not in libraries:
-                    raise InputError(
-                        f"precision {asked!r} takes the kernel library {library!r}, which is not used here"
-                    )
+                    raise InputError(f"precision {asked!r} takes the kernel library {library!r}, which is not used here")
             mod, claimed = _claim(mod, libraries, names, self.archs)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = self._lower(mod)
