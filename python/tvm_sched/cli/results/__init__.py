@@ -25,6 +25,7 @@ from .machines import (
     CheckedTopology,
     Cleared,
     DetectedTopology,
+    Diagnosed,
     Learned,
     Presets,
     Profiled,
@@ -89,6 +90,7 @@ RESULTS: dict[str, Any] = {
     "cache clear": Cleared,
     "cache path": CachePath,
     "schedulers": list[Method],
+    "doctor": Diagnosed,
     "demo": Demonstrated,
 }
 """By command; several where it depends on what the command is given."""
