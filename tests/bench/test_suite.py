@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_sched.bench import load_suite
+from tvm_sched.bench import BestKnown, load_suite
 from tvm_sched.bench.sources import SOURCES
 from tvm_sched.errors import InputError
 
@@ -82,3 +82,17 @@ def test_the_suite_of_this_repository_has_all_its_files():
             assert case.task is not None
     for family in suite.families:
         assert not family.files or family.licence or family.source in ("problem", "model")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tasks/tree-p4d", "moirai/googlenet", "networks/squeezenet_p4d-warm", "pipelines/googlenet_p4d-s4", "regal/s0-s64",
+     "placement/bert24_inference_layer", "rampa/rampa-base-huge-model-s0"],
+)  # fmt: skip
+def test_kept_solutions_are_worth_what_is_said(name):
+    suite = load_suite(OWN)
+    best, case = BestKnown(suite), suite.case(name)
+    known, solution = best.of(case), best.solution(case)
+    assert case.kind.worth(case.task, solution, name) == pytest.approx(known.value, rel=1e-12)
+    assert not case.kind.better(known.value, known.bound)
+    assert case.kind.check(case.task, solution, case.proof, name) == known.checked

@@ -54,7 +54,6 @@ def _problem(path: Path, run: str = "cold") -> Problem:
 def _decoder(model: str, shape: str, topology: str) -> Problem:
     """A language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
     from ..problem.decoder_config import PRESETS
-    from ..relax.decoders import decoder_graph
 
     batch, _, tokens = shape.partition("x")
     if model not in PRESETS:
@@ -63,6 +62,8 @@ def _decoder(model: str, shape: str, topology: str) -> Problem:
         )
     if not batch.isdecimal() or not tokens.isdecimal():
         raise InputError(f"shape is {shape!r}; BATCHxTOKENS is allowed, e.g. 1x32")
+    from ..relax.decoders import decoder_graph  # imports tvm
+
     machine = load_topology(topology)
     graph = decoder_graph(PRESETS[model], int(batch), int(tokens))
     return problem_of(graph, (), machine, get_cost_model(default_cost_model(machine)))
