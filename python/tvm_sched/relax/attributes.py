@@ -15,6 +15,8 @@ from .importers.model import PARAMETERS
 
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
+LAUNCHES = "tvm_sched.launches"
+"""How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels where it is asked for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
 """The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
 PIPELINE = "tvm_sched.pipeline"
@@ -30,6 +32,7 @@ TAIL = "tvm_sched.tail"
 
 __all__ = [
     "CHOICE",
+    "LAUNCHES",
     "NAME",
     "PARAMETERS",
     "PIPELINE",

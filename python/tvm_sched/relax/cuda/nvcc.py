@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ...cost_model.cubin import CompiledKernel, read_cubin
 from ...errors import InputError
 
 ARCHITECTURES = "TVM_SCHED_CUDA_ARCHS"
@@ -38,6 +39,15 @@ def find_nvcc() -> str:
     )
 
 
+def has_nvcc() -> bool:
+    """Whether `find_nvcc` finds it."""
+    try:
+        find_nvcc()
+    except InputError:
+        return False
+    return True
+
+
 def architectures(asked: Iterable[str]) -> tuple[str, ...]:
     """The architectures to compile for, oldest first.
 
@@ -60,8 +70,8 @@ def architectures(asked: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda arch: (int(re.findall(r"\d+", arch)[0]), arch)))
 
 
-def compile_source(source: str, archs: Sequence[str]) -> bytes:
-    """A fat binary with code for each architecture.
+def compile_source(source: str, archs: Sequence[str]) -> tuple[bytes, dict[str, CompiledKernel]]:
+    """A fat binary with code for each architecture, and what the kernels take by the code for the first of them.
 
     Raises
     ------
@@ -79,13 +89,28 @@ def compile_source(source: str, archs: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tvm_sched_cuda_") as folder:
         code, binary = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
         code.write_text(source)
-        command = [nvcc, "--fatbin", "-O3", "-std=c++17", str(code), "-o", str(binary)]
+        kept = Path(folder) / "kept"
+        kept.mkdir()
+        command = [
+            nvcc,
+            "--fatbin",
+            "-O3",
+            "-std=c++17",
+            "--keep",
+            "--keep-dir",
+            str(kept),
+            str(code),
+            "-o",
+            str(binary),
+        ]
         for arch in archs:
             command += ["-gencode", f"arch=compute_{arch[3:]},code={arch}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise InputError(f"nvcc failed ({' '.join(command)}):\n{(done.stderr or done.stdout).strip()[-2000:]}")
-        return binary.read_bytes()
+        cubins = sorted(kept.glob("*.cubin"))  # named after the architecture where there are several
+        oldest = next((path for path in cubins if path.stem.endswith(f"_{archs[0][3:]}")), cubins[0])
+        return binary.read_bytes(), read_cubin(oldest)
 
 
 def _known_architectures(nvcc: str) -> list[str]:

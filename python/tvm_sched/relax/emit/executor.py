@@ -137,7 +137,7 @@ def make_executor(
 def _variant(mod: tvm.IRModule, position: int, count: int) -> Variant:
     extraction = extract(mod)
     problem, schedule = get_problem(mod), get_schedule(mod)
-    if problem.graph != extraction.graph:
+    if problem.graph.without_demands() != extraction.graph:
         raise InputError(
             f"the problem in the module's attributes is for another graph ({problem.graph.name!r}, "
             f"{len(problem.graph.operators)} operators) than main has ({extraction.graph.name!r}, "

@@ -131,6 +131,11 @@ def kernel_flops(mod: tvm.IRModule, function: str) -> int:
     return 0 if document is None else int(json.loads(document)["flops"])
 
 
+def kernel_document(mod: tvm.IRModule, function: str) -> dict[str, Any]:
+    """How a library describes a function that it computes."""
+    return dict(json.loads(_documents(mod)[function])["kernel"])
+
+
 def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) -> list[tvm.runtime.Module]:
     """The runtime modules for functions of a module that libraries compute.
 

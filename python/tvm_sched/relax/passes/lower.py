@@ -9,6 +9,8 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
+from ..attributes import LAUNCHES
+from ..demands import launches_on_gpu
 from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
@@ -53,6 +55,9 @@ class LowerToKernels:
         Numbers of pieces into which products with weights may be cut then.
     unbound : bool
         Whether weights without values may be cut: for scheduling alone.
+    gpus : sequence of str
+        Architectures, such as ``"sm_86"``, for the oldest of which kernels say how they would be launched, in the module
+        attribute ``tvm_sched.launches``; without any, none does.
 
     Raises
     ------
@@ -69,6 +74,7 @@ class LowerToKernels:
         variants: bool = False,
         pieces: Sequence[int] = (),
         unbound: bool = False,
+        gpus: Sequence[str] = (),
     ) -> None:
         self.fold = fold
         self.variants = variants
@@ -76,6 +82,7 @@ class LowerToKernels:
         self.unbound = unbound
         self.device_kind = device_kind
         self.libraries = libraries
+        self.gpus = tuple(gpus)
         self.schedule = schedule
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
@@ -100,7 +107,9 @@ class LowerToKernels:
         mod, constants = _lift(mod, names)
         del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
+        launches = launches_on_gpu(_prepare_kernels(mod, False), self.gpus) if self.gpus else {}
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
+        mod = mod.with_attr(LAUNCHES, launches) if launches else mod
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
 
