@@ -263,6 +263,9 @@ def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, 
     }
 
 
+_DEVICE_MODELS = ("operators", "blocks")
+
+
 def simulate(
     out: Output,
     problem_file: ProblemFile,
@@ -284,11 +287,22 @@ def simulate(
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
     resident: ResidentRequests = None,
+    device_model: Annotated[
+        str,
+        typer.Option(
+            "--device-model",
+            metavar="operators|blocks",
+            help="What runs on a GPU: whole operators, which share it, or the blocks of their kernels.",
+        ),
+    ] = "operators",
 ) -> None:
     """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency.
 
-    Without --resident it is priced for the runs that it was made for.
+    Without --resident it is priced for the runs that it was made for. --device-model blocks
+    prices one run on one GPU.
     """
+    if device_model not in _DEVICE_MODELS:
+        raise InputError(f"--device-model {device_model!r}: {' and '.join(_DEVICE_MODELS)} are allowed")
     if samples < 0 or seed < 0:
         raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
     outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
@@ -296,7 +310,8 @@ def simulate(
     from ..problem import Problem
     from ..report.tables import certificate_table, lanes_table
     from ..schedule import resolved
-    from ..schedule.simulator import simulate as price
+    from ..schedule.blocks import simulate_blocks
+    from ..schedule.simulator import simulate as simulate_operators
     from ..schedule.verifier import verify
 
     made = Problem.load(problem_file)
@@ -304,6 +319,7 @@ def simulate(
     verify(made, chosen)
     chosen = _certified(made, chosen, requests_for(made, chosen, resident))
     verify(made, chosen)  # in the runs that are asked for, too
+    price = simulate_blocks if device_model == "blocks" else simulate_operators
     runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
     predicted = runs[0]
     say_choice(out, made, chosen)

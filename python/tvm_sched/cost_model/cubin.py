@@ -17,7 +17,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _NO_BITS = 8
 _MAX_THREADS, _REQUIRED_THREADS, _REGISTERS, _SIZED = 0x05, 0x10, 0x2F, 0x04
 _RESERVED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
-"""A section that says that the sizes of shared memory count what each block of sm_90 has reserved for the system, and that."""
+"""The section where sizes of shared memory count what the system takes of each block, as for sm_90, and how much that is."""
 
 Sections = dict[str, tuple[int, int, bytes]]
 

@@ -95,14 +95,25 @@ class Multiprocessor(msgspec.Struct, frozen=True):
         Registers are given to warps of 32 threads, in units of 256, by each quarter of the multiprocessor; shared memory in
         units of 128 bytes. NVIDIA's driver says the same of an H100 (``benchmarks/data/h100_concurrency.json``).
         """
-        warps = -(-kernel.threads // _WARP)
-        registers = max(1, -(-kernel.registers * _WARP // _REGISTER_UNIT)) * _REGISTER_UNIT
-        room = _QUARTERS * (self.registers // _QUARTERS // registers)
-        fits = [self.blocks, self.threads // _WARP // warps, room // warps]
-        shared = self.reserved + -(-kernel.shared_memory // _SHARED_UNIT) * _SHARED_UNIT
+        warps, registers, shared, _ = self.room_of(kernel)
+        fits = [self.blocks, self.threads // _WARP // warps, self.registers // registers if registers else 0]
         if shared:
             fits.append(self.shared_memory // shared)
         return min(fits)
+
+    @property
+    def room(self) -> tuple[int, int, int, int]:
+        """What it has: warps, registers, bytes of shared memory, blocks."""
+        return self.threads // _WARP, self.registers, self.shared_memory, self.blocks
+
+    def room_of(self, kernel: KernelResources) -> tuple[int, int, int, int]:
+        """What a block takes of each, with what cannot be given to others; no registers where a warp has too many."""
+        warps = -(-kernel.threads // _WARP)
+        registers = max(1, -(-kernel.registers * _WARP // _REGISTER_UNIT)) * _REGISTER_UNIT
+        quarter = self.registers // _QUARTERS
+        fit = quarter // registers
+        taken = warps * (quarter // fit) if fit else 0
+        return warps, taken, self.reserved + -(-kernel.shared_memory // _SHARED_UNIT) * _SHARED_UNIT, 1
 
 
 _WARP, _QUARTERS, _REGISTER_UNIT, _SHARED_UNIT = 32, 4, 256, 128

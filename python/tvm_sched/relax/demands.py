@@ -25,8 +25,8 @@ from .graph import Extraction
 from .kernel_libraries import kernel_document
 from .kernel_libraries.nvidia.launches import library_launch
 
-REGISTERS = {False: 32, True: 96}
-"""Assumed of a kernel that is not compiled, by whether it keeps tiles in shared memory, as those of products do."""
+REGISTERS = {False: 32, True: 64}
+"""Assumed of a kernel that is not compiled, by whether it is a product: TVM's schedules keep parts of these in registers."""
 _PRODUCT = re.compile(r"conv|matmul|dense|gemm|attention|einsum|linear|embedding")
 Launches = tuple[KernelResources, ...]
 
@@ -121,7 +121,9 @@ def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
     """Of each function, by the attribute `LAUNCHES`, with registers assumed."""
     said = mod.attrs[LAUNCHES] if mod.attrs and LAUNCHES in mod.attrs else {}
     return {
-        str(name): tuple(_resources(launch, REGISTERS[launch["shared_bytes"] > 0]) for launch in json.loads(str(text)))
+        str(name): tuple(
+            _resources(launch, REGISTERS[bool(_PRODUCT.search(str(name)))]) for launch in json.loads(str(text))
+        )
         for name, text in said.items()
     }
 
