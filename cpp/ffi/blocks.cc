@@ -24,7 +24,7 @@ BlockRoom RoomOf(std::span<const int64_t> row) { return {row[0], row[1], row[2],
 /*!
  * \brief Fills in start and end of each kernel.
  *
- * `whole`: rows of warps, units of registers and bytes of shared memory of a block, 1, blocks,
+ * `whole`: rows of warps, registers and bytes of shared memory of a block, 1, blocks,
  * nanoseconds from which it is ready, and of overhead; `parts`: rows of a block's nanoseconds, part
  * of a multiprocessor's arithmetic, and of the bandwidth; `edges`: rows of two kernels, of which
  * the second waits for the first; `gpu`: multiprocessors, then what one has, as in `whole`.

@@ -29,13 +29,13 @@ struct Multiprocessor {
 };
 
 bool Fits(const BlockRoom& block, const BlockRoom& room) {
-  return block.warps <= room.warps && block.register_units <= room.register_units &&
+  return block.warps <= room.warps && block.registers <= room.registers &&
          block.shared_bytes <= room.shared_bytes && room.blocks > 0;
 }
 
 void Take(const BlockRoom& block, int64_t count, BlockRoom* room) {
   room->warps -= count * block.warps;
-  room->register_units -= count * block.register_units;
+  room->registers -= count * block.registers;
   room->shared_bytes -= count * block.shared_bytes;
   room->blocks -= count;
 }
@@ -131,10 +131,6 @@ class Gpu {
       if (Fits(block, processors_[p].room))
         free.push({processors_[p].room.warps, -static_cast<int32_t>(p)});
     }
-    if (!free.empty() && !began_[kernel]) {
-      began_[kernel] = true;
-      times_.start[kernel] = Nanoseconds{std::llround(now_)};
-    }
     std::vector<int64_t> placed(processors_.size());
     while (!free.empty() && blocks_left_[kernel] > 0) {
       const int32_t p = -free.top().second;
@@ -146,10 +142,18 @@ class Gpu {
       if (Fits(block, room)) free.push({room.warps, -p});
     }
     for (size_t p = 0; p < processors_.size(); ++p) {
-      if (placed[p] == 0) continue;
-      processors_[p].cohorts.push_back({kernel, placed[p]});
-      running_[kernel] += placed[p];
+      if (placed[p] > 0) Begin(kernel, static_cast<int32_t>(p), placed[p]);
     }
+  }
+
+  /*! \brief Blocks that have taken their room. */
+  void Begin(int32_t kernel, int32_t p, int64_t count) {
+    if (!began_[kernel]) {
+      began_[kernel] = true;
+      times_.start[kernel] = Nanoseconds{std::llround(now_)};
+    }
+    running_[kernel] += count;
+    processors_[p].cohorts.push_back({kernel, count});
   }
 
   void SetSpeeds() {
@@ -188,17 +192,33 @@ class Gpu {
     return next;
   }
 
+  /*! \brief What waits takes the room of one multiprocessor. */
+  void Refill(int32_t p) {
+    while (!queue_.empty()) {
+      const int32_t kernel = queue_.front();
+      const BlockRoom& block = kernels_[kernel].room;
+      int64_t placed = 0;
+      for (; blocks_left_[kernel] > 0 && Fits(block, processors_[p].room); ++placed) {
+        Take(block, 1, &processors_[p].room);
+        --blocks_left_[kernel];
+      }
+      if (placed > 0) Begin(kernel, p, placed);
+      if (blocks_left_[kernel] > 0) return;
+      queue_.pop_front();
+    }
+  }
+
   /*! \brief Goes on to a moment; returns how many kernels end there. */
   size_t Advance(double next) {
     const double passed = next - now_;
     now_ = next;
     size_t ended = 0;
-    for (Multiprocessor& processor : processors_) {
-      std::erase_if(processor.cohorts, [&](Cohort& cohort) {
+    for (size_t p = 0; p < processors_.size(); ++p) {
+      const auto erased = std::erase_if(processors_[p].cohorts, [&](Cohort& cohort) {
         const BlockKernel& kernel = kernels_[cohort.kernel];
         cohort.rest -= passed * cohort.speed / kernel.block_ns;
         if (cohort.rest > kRest) return false;
-        Take(kernel.room, -cohort.count, &processor.room);
+        Take(kernel.room, -cohort.count, &processors_[p].room);
         running_[cohort.kernel] -= cohort.count;
         if (running_[cohort.kernel] == 0 && blocks_left_[cohort.kernel] == 0) {
           End(cohort.kernel);
@@ -206,6 +226,7 @@ class Gpu {
         }
         return true;
       });
+      if (erased > 0) Refill(static_cast<int32_t>(p));
     }
     return ended;
   }

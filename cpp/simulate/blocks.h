@@ -10,10 +10,9 @@
 
 namespace tvm_sched::simulate {
 
-/*! \brief What a block takes of a multiprocessor, or what a multiprocessor has: units of registers
- * are those in which they are given. */
+/*! \brief What a block takes of a multiprocessor, or what a multiprocessor has. */
 struct BlockRoom {
-  int64_t warps = 0, register_units = 0, shared_bytes = 0, blocks = 0;
+  int64_t warps = 0, registers = 0, shared_bytes = 0, blocks = 0;
 };
 
 struct BlockKernel {
@@ -35,9 +34,11 @@ struct BlockTimes {
  *
  * Kernels that are ready queue up in the order in which they get ready, of equal ones in launch
  * order. Blocks of the first in the queue go to the multiprocessors that have room, most room
- * first; while it has blocks left, no later one starts any. Blocks of a multiprocessor share its
- * arithmetic, and all the GPU's bandwidth, by warps: one that needs less than its share is not
- * slowed. A block never runs faster than when its kernel is alone.
+ * first; while it has blocks left, no later one starts any. Multiprocessors get free one after
+ * another, and what waits takes all room of the first at once: so small blocks that waited for
+ * large ones crowd on a few multiprocessors, as measured on an H100. Blocks of a multiprocessor
+ * share its arithmetic, and all the GPU's bandwidth, by warps: one that needs less than its share
+ * is not slowed. A block never runs faster than when its kernel is alone.
  *
  * Throws std::invalid_argument where a block fits on no multiprocessor, or kernels wait in a
  * circle.
