@@ -62,6 +62,7 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
     from tvm_sched.relax.emit.module import lower
     from tvm_sched.relax.graph import extract
     from tvm_sched.relax.kernel_libraries import kernel_document
+    from tvm_sched.relax.kernel_libraries.nvidia.library import VERSION
     from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
     from tvm_sched.schedule import simulate
 
@@ -78,8 +79,8 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
     image = compile_image(table.kernels, [architecture])
     (target / "kernels.fatbin").write_bytes(image.binary)
     (target / "kernels.json").write_text(json.dumps({"version": 1, "functions": image.functions}))
-    library = {functions[name]: kernel_document(mod, name) for name in sorted(claimed & functions.keys())}
-    (target / "nvidia.json").write_text(json.dumps({"version": 1, "kernels": library}))
+    library = {functions[name]: kernel_document(mod, name)[1] for name in sorted(claimed & functions.keys())}
+    (target / "nvidia.json").write_text(json.dumps({"version": VERSION, "kernels": library}))
     (target / "problem.json").write_bytes(problem.to_json())
     plans = {}
     for variant, schedule in schedules(problem).items():

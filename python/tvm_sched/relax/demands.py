@@ -23,7 +23,9 @@ from .emit.kernel_calls import claimed_functions, kernel_names
 from .emit.kernel_table import KernelTable
 from .graph import Extraction
 from .kernel_libraries import kernel_document
+from .kernel_libraries.cuda.library import compile_sources
 from .kernel_libraries.nvidia.launches import library_launch
+from .kernel_libraries.nvidia.library import LIBRARY as NVIDIA
 
 REGISTERS = {False: 32, True: 64}
 """Assumed of a kernel that is not compiled, by whether it is a product: TVM's schedules keep parts of these in registers."""
@@ -62,13 +64,14 @@ def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compi
         return calls
     launches = _compiled_launches(mod, every, [d.arch for d in devices]) if compiled else _lowered_launches(mod)
     used = {call.function for call in every}
-    launches |= {name: (library_launch(kernel_document(mod, name)),) for name in used & claimed}
+    launches |= _library_launches(mod, used & claimed, compiled)
     if not used <= launches.keys():
         return calls
     graph = calls.all_ways().graph
     demands: dict[str, Demand] = {}
     for call, operator in zip(every, graph.operators, strict=True):
-        source: DemandSource = "library" if call.function in claimed else "cubin" if compiled else "launch"
+        modelled = call.function in claimed and kernel_document(mod, call.function)[0] == NVIDIA.name
+        source: DemandSource = "library" if modelled else "cubin" if compiled else "launch"
         demands[call.operator] = Demand(launches[call.function], _memory_bound(graph, operator, devices[0]), source)
 
     def all_of(operators: Sequence[Operator]) -> tuple[Operator, ...]:
@@ -115,6 +118,26 @@ def _compiled_launches(mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Se
         for name, function in image.functions.items()
     }
     return {name: of_kernel[kernel] for name, kernel in names.items() if name not in claimed}
+
+
+def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) -> dict[str, Launches]:
+    """Of functions that kernel libraries compute: by what is compiled of ours, by a model of NVIDIA's."""
+    found: dict[str, Launches] = {}
+    ours: dict[str, dict[str, Any]] = {}
+    for name in sorted(functions):
+        library, document = kernel_document(mod, name)
+        if library == NVIDIA.name:
+            found[name] = (library_launch(document),)
+        else:
+            ours[name] = document
+    if compiled and ours:
+        described, _, kernels = compile_sources(ours)
+        for name, function in described.items():
+            found[name] = tuple(
+                _resources(launch, kernels[launch["symbol"]].registers, kernels[launch["symbol"]].shared_memory)
+                for launch in function["launches"]
+            )
+    return found
 
 
 def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:

@@ -114,6 +114,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
             variants=offers_variants(options),
             pieces=pieces_for(options.topology),
             gpus=() if compiles else _gpus_to_lower_for(options, cost_model),
+            archs=sorted({device.arch for device in options.topology.devices if device.arch}),
         ),
         EstimateLatencies(options.topology, cost_model, progress, compiled=compiles),
     ]

@@ -11,12 +11,12 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import dlight
 from tvm.tirx.build import split_host_device_mods
 
 from ..._library import function as library_function
 from ...errors import InputError
 from .nvcc import architectures, compile_source
+from .schedule import schedule_for_gpu, without_offsets
 
 _COMPILE = "tvm_callback_cuda_compile"
 Pointers = dict[Any, tuple[str, int]]
@@ -96,21 +96,9 @@ def _equal(one: Mapping[str, tirx.PrimFunc], other: Mapping[str, tirx.PrimFunc])
 def _describe_all(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> tuple[Functions, tvm.IRModule]:
     """How kernels are launched, and the kernels ready for code generation."""
     target = tvm.target.Target({"kind": "cuda", "arch": archs[0]}, host="llvm")
-    module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
-    host, device = _lower(_schedule(module, target), target)
+    named = {name: without_offsets(function).with_attr("global_symbol", name) for name, function in functions.items()}
+    host, device = _lower(schedule_for_gpu(tvm.IRModule(named), target), target)
     return {name: _describe(name, host[name], functions[name]) for name in functions}, device
-
-
-def _schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    rules = (
-        dlight.gpu.Matmul(),
-        dlight.gpu.GEMV(),
-        dlight.gpu.Reduction(),
-        dlight.gpu.GeneralReduction(),
-        dlight.gpu.Fallback(),
-    )
-    with target:
-        return dlight.ApplyDefaultSchedule(*rules)(module)
 
 
 @tvm.instrument.pass_instrument

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from ...cost_model.cubin import CompiledKernel, read_cubin
@@ -70,7 +71,8 @@ def architectures(asked: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda arch: (int(re.findall(r"\d+", arch)[0]), arch)))
 
 
-def compile_source(source: str, archs: Sequence[str]) -> tuple[bytes, dict[str, CompiledKernel]]:
+@lru_cache(maxsize=4)  # what kernels take is asked before the artifact is made of them
+def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, CompiledKernel]]:
     """A fat binary with code for each architecture, and what the kernels take by the code for the first of them.
 
     Raises
