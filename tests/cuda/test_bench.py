@@ -39,7 +39,7 @@ def cupy(monkeypatch):
             }
             for name, n in count.items()
         }
-        return CudaImage(described, b"binary", {}, {})
+        return CudaImage(described, b"binary", {})
 
     monkeypatch.setattr(bench, "compile_image", compiled)
     return fake

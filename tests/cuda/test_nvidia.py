@@ -78,9 +78,7 @@ def test_half_precision(dtype):
 
 
 def test_transposed_operands_are_read_where_they_lie():
-    (kernel,), *_ = claimed(
-        lambda emit, x, y: op.matmul(x, emit(op.permute_dims(y, [0, 2, 1]))), (6, 8, 16), (6, 4, 16)
-    )
+    (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, emit(op.permute_dims(y, [0, 2, 1]))), (6, 8, 16), (6, 4, 16))
     assert kernel["a"] == rows(16, 128)
     assert kernel["b"] == {"transposed": True, "stride": 16, "batch_stride": 64}
     (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(emit(op.permute_dims(x)), y), (16, 8), (16, 4))
@@ -89,7 +87,9 @@ def test_transposed_operands_are_read_where_they_lie():
 
 @pytest.mark.parametrize(("columns", "taken"), [(12, 1), (10, 0)])
 def test_integers_in_rows_of_whole_words(columns, taken):
-    kernels, *_ = claimed(lambda emit, x, y: op.matmul(x, y, out_dtype="int32"), (3, 8), (8, columns), dtype="int8")
+    kernels, *_ = claimed(
+        lambda emit, x, y: op.matmul(x, y, out_dtype="int32"), (3, 8), (8, columns), dtype="int8"
+    )
     assert [kernel["result_dtype"] for kernel in kernels] == ["int32"] * taken
 
 

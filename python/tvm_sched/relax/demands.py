@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import tvm
 
+from ..cost_model.cubin import CompiledKernel
 from ..errors import InputError
 from ..planning import KernelCall
 from ..problem import Demand, Device, KernelResources, Operator, OpGraph, Topology
@@ -111,11 +112,7 @@ def _compiled_launches(mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Se
         return {}
     image = compile_image(table.kernels, archs)
     of_kernel = {
-        name: tuple(
-            _resources(launch, image.registers[launch["symbol"]], image.static_shared_memory[launch["symbol"]])
-            for launch in function["launches"]
-        )
-        for name, function in image.functions.items()
+        name: _described(name, function["launches"], image.kernels) for name, function in image.functions.items()
     }
     return {name: of_kernel[kernel] for name, kernel in names.items() if name not in claimed}
 
@@ -132,28 +129,25 @@ def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) ->
             ours[name] = document
     if compiled and ours:
         described, _, kernels = compile_sources(ours)
-        for name, function in described.items():
-            found[name] = tuple(
-                _resources(launch, kernels[launch["symbol"]].registers, kernels[launch["symbol"]].shared_memory)
-                for launch in function["launches"]
-            )
+        found |= {name: _described(name, function["launches"], kernels) for name, function in described.items()}
     return found
 
 
 def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
     """Of each function, by the attribute `LAUNCHES`, with registers assumed."""
     said = mod.attrs[LAUNCHES] if mod.attrs and LAUNCHES in mod.attrs else {}
-    return {
-        str(name): tuple(
-            _resources(launch, REGISTERS[bool(_PRODUCT.search(str(name)))]) for launch in json.loads(str(text))
-        )
-        for name, text in said.items()
-    }
+    return {str(name): _described(str(name), json.loads(str(text)), {}) for name, text in said.items()}
 
 
-def _resources(launch: Mapping[str, Any], registers: int, static: int = 0) -> KernelResources:
-    dynamic = launch["shared_bytes"]
-    return KernelResources(prod(launch["grid"]), prod(launch["block"]), registers, static + dynamic, dynamic)
+def _described(name: str, launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, CompiledKernel]) -> Launches:
+    """What launches take, by the compiled kernels as far as they are known."""
+    assumed = CompiledKernel(REGISTERS[bool(_PRODUCT.search(name))], 0, 0)
+    found = []
+    for launch in launches:
+        kernel, dynamic = kernels.get(launch["symbol"], assumed), launch["shared_bytes"]
+        blocks, threads = prod(launch["grid"]), prod(launch["block"])
+        found.append(KernelResources(blocks, threads, kernel.registers, kernel.shared_memory + dynamic, dynamic))
+    return tuple(found)
 
 
 def _memory_bound(graph: OpGraph, operator: Operator, device: Device) -> bool:

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
 from ..._library import function as library_function
+from ...cost_model.cubin import CompiledKernel
 from ...errors import InputError
 from .nvcc import architectures, compile_source
 from .schedule import schedule_for_gpu, without_offsets
@@ -34,14 +35,13 @@ class CudaImage:
         How the kernels of each function are launched, as ``cpp/kernels/cuda/image.h`` reads it.
     binary : bytes
         A fat binary.
-    registers, static_shared_memory : dict of str to int
-        Of each kernel, by its symbol: registers of a thread and static bytes of a block, for the oldest architecture.
+    kernels : dict of str to CompiledKernel
+        By symbol, for the oldest architecture.
     """
 
     functions: Functions
     binary: bytes
-    registers: dict[str, int]
-    static_shared_memory: dict[str, int]
+    kernels: dict[str, CompiledKernel]
 
 
 _images: deque[tuple[Mapping[str, tirx.PrimFunc], Sequence[str], CudaImage]] = deque(maxlen=2)
@@ -78,8 +78,7 @@ def compile_image(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] =
             return image
     described, device = _describe_all(functions, archs)
     binary, kernels = compile_source(_source(device), archs)
-    registers = {symbol: kernel.registers for symbol, kernel in kernels.items()}
-    image = CudaImage(described, binary, registers, {name: kernel.shared_memory for name, kernel in kernels.items()})
+    image = CudaImage(described, binary, kernels)
     _images.append((dict(functions), archs, image))
     return image
 

@@ -111,8 +111,8 @@ def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str
         if done.returncode != 0:
             raise InputError(f"nvcc failed ({' '.join(command)}):\n{(done.stderr or done.stdout).strip()[-2000:]}")
         cubins = sorted(kept.glob("*.cubin"))  # named after the architecture where there are several
-        oldest = next((path for path in cubins if path.stem.endswith(f"_{archs[0][3:]}")), cubins[0])
-        return binary.read_bytes(), read_cubin(oldest)
+        cubins.sort(key=lambda path: not path.stem.endswith(f"_{archs[0][3:]}"))
+        return binary.read_bytes(), read_cubin(cubins[0]) if cubins else {}  # what stands in for nvcc may keep none
 
 
 def _known_architectures(nvcc: str) -> list[str]:

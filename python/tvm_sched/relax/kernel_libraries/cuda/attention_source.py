@@ -150,6 +150,4 @@ def flops(kernel: Mapping[str, Any]) -> int:
     if kernel["causal"]:
         first = kernel["shift"] + 1
         pairs = sum(min(max(first + row, 0), kernel["keys"]) for row in range(kernel["rows"]))
-    return prod((kernel["batch"], kernel["groups"], kernel["heads"], pairs)) * (
-        2 * kernel["width"] + 2 * kernel["out"] + 8
-    )
+    return prod((kernel["batch"], kernel["groups"], kernel["heads"], pairs)) * (2 * kernel["width"] + 2 * kernel["out"] + 8)

@@ -105,11 +105,7 @@ class Claimer(ViewRewriter):
 
     def _take(self, result: Epilogue, user: Any, product: str, axis: int, weights: Any) -> bool:
         """Whether the operator that follows can be computed with the product; if so, it is noted."""
-        if (
-            dtype_of(user) not in TYPES
-            or dtype_of(user) != dtype_of(result.end)
-            or shape_of(user) != shape_of(result.end)
-        ):
+        if dtype_of(user) not in TYPES or dtype_of(user) != dtype_of(result.end) or shape_of(user) != shape_of(result.end):
             return False
         name = operation(user)
         if name in ACTIVATIONS[product]:
@@ -133,6 +129,7 @@ class Claimer(ViewRewriter):
         result.weights = (weights.astype(np.float32) if result.weights is None else result.weights) * along
         result.bias = None if result.bias is None else result.bias * vector
         return True
+
 
     def _describe_convolution(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
         attrs = call.attrs
