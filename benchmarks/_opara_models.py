@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class DeepFM(nn.Module):
         self.second = nn.ModuleList([nn.Embedding(10_000, 16) for _ in range(26)])
         self.dense = nn.Linear(13, 1)
         sizes = (26 * 16 + 13, 400, 400, 400)
-        hidden = [layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+        hidden = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
         self.deep = nn.Sequential(*hidden, nn.Linear(400, 1))
 
     def forward(self, categories: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:

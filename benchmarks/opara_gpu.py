@@ -1,3 +1,4 @@
+# ruff: noqa: B023 (functions that are made in a loop are called in it)
 """Opara's evaluation on a GPU: streams and launch orders of one set of kernels, as CUDA graphs, beside PyTorch.
 
 In two steps, so that the machine with the GPU needs neither TVM nor nvcc: ``prepare FOLDER`` compiles, here; ``run FOLDER``,
@@ -45,7 +46,8 @@ def one_gpu(architecture: str) -> Any:
     from tvm_sched.problem import Bus, Device, Topology
 
     device = Device(
-        "gpu0", 80 * 10**9, 3.35e12, {"float32": 67e12}, kind="cuda", launch_overhead=2e-6, bus="pcie0", model="H100", arch=architecture,
+        "gpu0", 80 * 10**9, 3.35e12, {"float32": 67e12}, kind="cuda", launch_overhead=2e-6, bus="pcie0", model="H100",
+        arch=architecture,
     )  # fmt: skip
     return Topology("one H100", (device,), (Bus("pcie0", 5e10, 1e-5),))
 

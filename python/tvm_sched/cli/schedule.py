@@ -309,6 +309,7 @@ def simulate(
     check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
     from ..problem import Problem
     from ..report.tables import certificate_table, lanes_table
+    from ..report.units import format_ns
     from ..schedule import resolved
     from ..schedule.blocks import simulate_blocks
     from ..schedule.simulator import simulate as simulate_operators
@@ -329,11 +330,20 @@ def simulate(
         predicted.save(timeline)
         out.wrote(timeline, "timeline")
     write_views(out, made, chosen, [*runs, *real], report, trace)
+    if device_model == "blocks":
+        for each in runs:
+            out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
     out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
     uncertainty = _show_uncertainty(out, without, inner, samples, seed) if samples else {}
     _show_useful(out, without, inner)
     files = {"timeline": timeline, "trace": trace, "report": report}
-    said = {**describe(made, chosen, predicted), **uncertainty, "useful_measurements": most_useful_of(without, inner)}
+    blocks = {"blocks_latency_ns": predicted.latency_ns} if device_model == "blocks" else {}
+    said = {
+        **describe(made, chosen, predicted),
+        **blocks,
+        **uncertainty,
+        "useful_measurements": most_useful_of(without, inner),
+    }
     out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
 
 

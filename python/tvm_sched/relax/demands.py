@@ -30,7 +30,7 @@ from .kernel_libraries.nvidia.library import LIBRARY as NVIDIA
 
 REGISTERS = {False: 32, True: 64}
 """Assumed of a kernel that is not compiled, by whether it is a product: TVM's schedules keep parts of these in registers."""
-_PRODUCT = re.compile(r"conv|matmul|dense|gemm|attention|einsum|linear|embedding")
+_PRODUCT = re.compile(r"conv|matmul|dense|gemm|attention|einsum|linear")
 Launches = tuple[KernelResources, ...]
 
 

@@ -21,6 +21,9 @@ from .schedule import Schedule
 from .simulator import timeline
 from .timeline import Timeline
 
+PRODUCT_EFFICIENCY = 0.35
+"""Part of a GPU's arithmetic that compute-intensive kernels reach at best, so that they fill it from there on: fitted to half of
+the pairs of kernels that were measured on an H100 (``docs/results/concurrent_kernels.md``)."""
 _MOST_WAVES = 8
 """Kernels of more waves are simulated as if so many blocks ran as one that there are this many waves."""
 
@@ -189,7 +192,8 @@ def _kernels(problem: Problem, o: int, gpu: _Gpu, direct: bool) -> list[BlockKer
     overhead = min(round(gpu.device.launch_overhead * 1e9), whole - len(launches))
     busy = max(whole - max(overhead, 0), 1)
     moved = sum(size[t] for t in (*problem.graph.index.inputs[o], *problem.graph.index.outputs[o]))
-    arithmetic = min(1.0, operator.flops / gpu.device.peak_flops["float32"] / (busy / 1e9))
+    peak = gpu.device.peak_flops["float32"] * (1.0 if demand.memory_bound else PRODUCT_EFFICIENCY)
+    arithmetic = min(1.0, operator.flops / peak / (busy / 1e9))
     bandwidth = min(1.0, moved / gpu.device.memory_bandwidth / (busy / 1e9))
     each = [busy * (k + 1) // len(launches) - busy * k // len(launches) for k in range(len(launches))]
     return [
