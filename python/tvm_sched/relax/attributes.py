@@ -17,6 +17,8 @@ PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
 LAUNCHES = "tvm_sched.launches"
 """How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels where it is asked for GPUs."""
+DEVICE_KIND = "tvm_sched.device_kind"
+"""``"cuda"`` where LowerToKernels made kernels for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
 """The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
 PIPELINE = "tvm_sched.pipeline"
@@ -33,6 +35,7 @@ TAIL = "tvm_sched.tail"
 __all__ = [
     "CHOICE",
     "LAUNCHES",
+    "DEVICE_KIND",
     "NAME",
     "PARAMETERS",
     "PIPELINE",

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
-from ..attributes import LAUNCHES
+from ..attributes import DEVICE_KIND, LAUNCHES
 from ..demands import launches_on_gpu
 from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
@@ -118,6 +118,7 @@ class LowerToKernels:
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(LAUNCHES, launches) if launches else mod
         mod = mod.with_attr(KERNELS, documents) if documents else mod
+        mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
 
     def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
