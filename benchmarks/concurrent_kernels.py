@@ -130,9 +130,9 @@ def main() -> None:
         *pairs_table(data), "", *orders_table(data, 0.35), "",
         f"In a graph an empty kernel takes {empty:.2f} us after another of its stream, {between:.2f} us after one of",
         f"another stream; a fork to eight streams and their join {join:.1f} us. Of branches that get ready together,",
-        "a graph starts the one that was captured last first: in all of 465 pairs whose starts were noted, and in sets nearly in reverse",
-        "(Kendall's tau -0.99). Small blocks that wait for large ones crowd on the multiprocessors that get free first: 132",
-        "blocks of 128 threads took 691 us beside 132 blocks of another kernel, and 109 us alone.", "",
+        "a graph starts the one that was captured last first: in all of 465 pairs whose starts were noted, and in sets",
+        "nearly in reverse (Kendall's tau -0.99). Small blocks that wait for large ones crowd on multiprocessors that",
+        "get free first: 132 blocks of 128 threads took 691 us beside 132 blocks of another kernel, and 109 us alone.", "",
     ])  # fmt: skip
     if given.markdown:
         given.markdown.write_text(text)

@@ -34,8 +34,8 @@ TAIL = "tvm_sched.tail"
 
 __all__ = [
     "CHOICE",
-    "LAUNCHES",
     "DEVICE_KIND",
+    "LAUNCHES",
     "NAME",
     "PARAMETERS",
     "PIPELINE",
