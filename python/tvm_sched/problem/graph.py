@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import GraphError
+from .demand import Demand
 
 MOST_BYTES = 1 << 53
 """Largest size of a tensor: what JSON's numbers hold exactly, so that sums over a thousand tensors fit into 64 bits."""
@@ -76,6 +77,8 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_bytes : dict of str to int, optional
         Bytes read of inputs of which only a part is: the rows that a lookup takes from its table. Inputs that it does not
         name are read whole.
+    demand : Demand, optional
+        What its kernels take of a GPU.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outputs: tuple[str, ...] = ()
     flops: int = 0
     read_bytes: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    demand: Demand | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -150,6 +154,13 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         _unique("model", list(self.models))
         _ = self.index.order  # finds cycles
         _ = self.models_in_turn  # finds operators of no model, and models in a wrong order
+
+    def without_demands(self) -> OpGraph:
+        """The same graph of which nothing is known of the kernels."""
+        if not any(operator.demand for operator in self.operators):
+            return self
+        bare = tuple(msgspec.structs.replace(operator, demand=msgspec.UNSET) for operator in self.operators)
+        return msgspec.structs.replace(self, operators=bare)
 
     @cached_property
     def operators_of_models(self) -> list[list[int]]:

@@ -145,10 +145,14 @@ class Useful(Result, frozen=True):
 
 
 class Simulated(PricedSchedule, frozen=True):
-    """``simulate``; the last three with ``--samples``: percentiles of the latency over draws of uncertain times."""
+    """``simulate``; the last three with ``--samples``: percentiles of the latency over draws of uncertain times.
+
+    ``blocks_latency_ns`` with ``--device-model blocks``, of the first of the runs.
+    """
 
     useful_measurements: list[Useful]
     files: dict[str, str]
+    blocks_latency_ns: int | None = None
     percentiles_ns: dict[str, int] | None = None
     samples: int | None = None
     seed: int | None = None
