@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from ..registry import KernelSet
-from ..rewrite import RESHAPES, Rewriter, axis_order, is_float32, operation, shape_of
+from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, is_float32, operation, shape_of
 
 FEWEST_SCORES = 64 * 64
 """Below this many scores a head the separate kernels are as fast, unless they need copies of keys and values."""
@@ -189,15 +189,24 @@ class AttentionClaimer(Rewriter):
         safe = False
         if operation(call) == "where":
             softmax: Any = self._seen_through(call.args[2])
-            zeros: Any = self.defined(call.args[1])
-            is_zero = operation(zeros) == "full_like" and self.number(zeros.args[1]) == 0
-            if not is_zero or operation(softmax) != "nn.softmax" or not self._no_key(call.args[0], softmax.args[0]):
+            if (
+                not self._is_zero(call.args[1])
+                or operation(softmax) != "nn.softmax"
+                or not self._no_key(call.args[0], softmax.args[0])
+            ):
                 return None, False
             call, safe = softmax, True
         if operation(call) != "nn.softmax" or not is_float32(call):
             return None, False
         rank = len(shape_of(call) or ())
         return (call, safe) if int(call.attrs.axis) % rank == rank - 1 else (None, False)
+
+    def _is_zero(self, expr: Any) -> bool:
+        filled: Any = self.defined(expr)
+        if operation(filled) in ("full", "full_like"):  # folded where it is small
+            return bool(self.number(filled.args[1]) == 0)
+        value = constant_value(self.resolve(expr))
+        return value is not None and not value.any()
 
     def _no_key(self, expr: Any, scores: Any) -> bool:
         """Whether it is ``not any(not (scores == -inf))`` of each row, as PyTorch writes it."""
