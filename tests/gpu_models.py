@@ -35,10 +35,10 @@ def branches(emit, x):
 
 
 def image(emit, x):
-    """Convolutions with bias and without, pooling, a classifier."""
+    """Convolutions of (1, 3, 16, 16) with bias and without, pooling, a classifier."""
     y = emit(op.nn.conv2d(x, constant(16, 3, 3, 3), padding=1))
     y = emit(op.nn.relu(emit(op.add(y, constant(1, 16, 1, 1, seed=2)))))
     z = emit(op.nn.conv2d(y, constant(16, 4, 3, 3, seed=3), groups=4, strides=2, padding=1))
     z = emit(op.nn.max_pool2d(emit(op.nn.relu(z)), (2, 2), strides=(2, 2)))
-    flat = emit(op.reshape(z, (1, 16 * 8 * 8)))
-    return op.add(op.matmul(flat, constant(16 * 8 * 8, 10, seed=4)), constant(10, seed=5))
+    flat = emit(op.reshape(z, (1, 16 * 4 * 4)))
+    return op.add(op.matmul(flat, constant(16 * 4 * 4, 10, seed=4)), constant(10, seed=5))
