@@ -1,4 +1,7 @@
-"""On a GPU, or on an emulated one (`tests/cuda_emulator`): values are those of the CPU, step by step and replayed as a graph, by every way a tensor can take."""
+"""Values are those of the CPU, step by step and replayed as a graph, by every way a tensor can take.
+
+On a GPU, or on an emulated one (`tests/cuda_emulator`).
+"""
 
 import numpy as np
 import pytest

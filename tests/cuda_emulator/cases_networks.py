@@ -1,4 +1,4 @@
-"""Every kernel of whole networks on an emulated GPU against PyTorch; `test_emulated_gpu` runs this in a process with such a GPU."""
+"""Every kernel of whole networks against PyTorch; `test_emulated_gpu` runs this in a process that has an emulated GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def _cases():
 
 
 def as_numpy(tensor):
-    return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    return (
+        tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    )
 
 
 @pytest.mark.parametrize(("name", "dtype", "library"), _cases())

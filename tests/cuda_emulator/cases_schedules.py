@@ -1,4 +1,4 @@
-"""Random schedules and pipelines on four unequal emulated GPUs; `test_emulated_gpu` runs this in a process that has these."""
+"""Random schedules and pipelines on four unequal GPUs; `test_emulated_gpu` runs this in processes that emulate these."""
 
 import os
 from random import Random

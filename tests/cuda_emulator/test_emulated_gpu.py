@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build
 import pytest
 
-import build
 from thorough import THOROUGH
 
 HERE = Path(__file__).parent
@@ -29,7 +29,18 @@ def test_on_emulated_gpus(name):
     if reason := build.why_not():
         pytest.skip(reason)
     arguments, gpus = RUNS[name]
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        *map(str, arguments),
+    ]
     environment = build.environment(**gpus)
     environment["TVM_SCHED_CUDA_ARCHS"] = ",".join(sorted(set(environment["FAKE_CUDA_ARCHS"].split(","))))
     done = subprocess.run(

@@ -16,7 +16,7 @@ namespace {
 
 /// Bytes of shared memory that a block may ask for, by compute capability.
 int OptInSharedBytes(int arch) {
-  static const std::map<int, int> kilobytes{{70, 96}, {75, 64}, {80, 163}, {86, 99}, {87, 163},
+  static const std::map<int, int> kilobytes{{70, 96}, {75, 64},  {80, 163},  {86, 99},   {87, 163},
                                             {89, 99}, {90, 227}, {100, 227}, {103, 227}, {120, 99}};
   const auto found = kilobytes.find(arch);
   return (found == kilobytes.end() ? 48 : found->second) << 10;

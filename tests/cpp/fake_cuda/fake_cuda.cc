@@ -63,13 +63,11 @@ EXPORT int cuInit(unsigned) {
   return TheState().devices > 0 ? kOk : 100;
 }
 EXPORT int cuGetErrorName(int code, const char** text) {
-  static const std::map<int, const char*> names{{1, "CUDA_ERROR_INVALID_VALUE"},
-                                                {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                                {100, "CUDA_ERROR_NO_DEVICE"},
-                                                {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
-                                                {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-                                                {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
-                                                {719, "CUDA_ERROR_LAUNCH_FAILED"}};
+  static const std::map<int, const char*> names{
+      {1, "CUDA_ERROR_INVALID_VALUE"},     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {100, "CUDA_ERROR_NO_DEVICE"},       {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
+      {719, "CUDA_ERROR_LAUNCH_FAILED"}};
   const auto found = names.find(code);
   *text = found == names.end() ? nullptr : found->second;
   return *text == nullptr ? kInvalidValue : kOk;

@@ -214,7 +214,10 @@ void Runner::Resume(unsigned number) {
     const Index& block = launch_.block;
     fiber.stack->position() = {
         {number % block.x, number / block.x % block.y, number / block.x / block.y},
-        block_, block, launch_.grid, number % kLanes};
+        block_,
+        block,
+        launch_.grid,
+        number % kLanes};
     Prepare(fiber.context, *fiber.stack, &Runner::Begin, number);
   }
   fiber.state = State::kReady;
@@ -279,7 +282,8 @@ void* Runner::SharedAt(unsigned address, unsigned bytes) {
   for (const auto& [number, array] : shared_) {
     if (found == nullptr) found = inside(array.memory, array.bytes);
   }
-  if (found == nullptr) Fail(kIllegalAddress, "an address that is in no shared memory of the block");
+  if (found == nullptr)
+    Fail(kIllegalAddress, "an address that is in no shared memory of the block");
   return found;
 }
 
@@ -390,7 +394,8 @@ std::string Runner::Where(unsigned number) const {
                            : fiber.state == State::kAskingForActive ? " at the mask in line "
                                                                     : "";
   const bool waits = !what.empty() && fiber.state != State::kEnded;
-  return "thread " + text(number % block.x, number / block.x % block.y, number / block.x / block.y) +
+  return "thread " +
+         text(number % block.x, number / block.x % block.y, number / block.x / block.y) +
          " of block " + text(block_.x, block_.y, block_.z) + what +
          (waits ? std::to_string(fiber.line) : "");
 }

@@ -93,9 +93,10 @@ std::string WhyNotTypes(const Desc& desc, const Layout& a, const Layout& b, cons
       break;
     case kCompute32:
     case kCompute32Pedantic:
-      known = desc.scale == kReal32 && a.type == b.type &&
-              ((half && (d.type == a.type || d.type == kReal32)) ||
-               (a.type == kReal32 && d.type == kReal32) || (a.type == kInteger8 && d.type == kReal32));
+      known =
+          desc.scale == kReal32 && a.type == b.type &&
+          ((half && (d.type == a.type || d.type == kReal32)) ||
+           (a.type == kReal32 && d.type == kReal32) || (a.type == kInteger8 && d.type == kReal32));
       break;
     case kComputeTf32:
       known = desc.scale == kReal32 && a.type == kReal32 && b.type == kReal32 && d.type == kReal32;
@@ -159,7 +160,7 @@ std::string WhyNotProblem(const Desc& desc, const Layout& a, const Layout& b, co
   }
   if (c.rows != d.rows || c.columns != d.columns) return "C has other extents than D";
   if (d.batches > 1 && std::abs(d.stride) < d.leading * static_cast<std::int64_t>(
-                                                d.order == 0 ? d.columns : d.rows)) {
+                                                            d.order == 0 ? d.columns : d.rows)) {
     return "batches of D overlap";
   }
   const int kind = desc.epilogue & ~kBias;
@@ -235,9 +236,9 @@ struct Product {
   void Run() const {
     for (std::int32_t batch = 0; batch < d.batches; ++batch) {
       const Matrix to = View(d, out, false, batch), from = View(c, third, false, batch);
-      const std::vector<double> sums =
-          Multiply(View(a, left, desc.transpose_a != 0, batch),
-                   View(b, right, desc.transpose_b != 0, batch), AccumulatorOf(desc.compute), workspace);
+      const std::vector<double> sums = Multiply(View(a, left, desc.transpose_a != 0, batch),
+                                                View(b, right, desc.transpose_b != 0, batch),
+                                                AccumulatorOf(desc.compute), workspace);
       const Type bias_type = desc.bias_type < 0 ? to.type : TypeOf(desc.bias_type);
       for (std::int64_t i = 0; i < to.rows; ++i) {
         for (std::int64_t j = 0; j < to.columns; ++j) {
@@ -327,7 +328,8 @@ FAKE_EXPORT int cublasLtMatmulDescSetAttribute(Desc* desc, int attribute, const 
 FAKE_EXPORT int cublasLtMatrixLayoutCreate(Layout** layout, int type, std::uint64_t rows,
                                            std::uint64_t columns, std::int64_t leading) {
   *layout = new Layout{type, rows, columns, leading};
-  return rows == 0 || columns == 0 ? Refuse("cublasLtMatrixLayoutCreate", kInvalid, "it is empty") : 0;
+  return rows == 0 || columns == 0 ? Refuse("cublasLtMatrixLayoutCreate", kInvalid, "it is empty")
+                                   : 0;
 }
 FAKE_EXPORT int cublasLtMatrixLayoutDestroy(Layout* layout) {
   delete layout;
@@ -385,7 +387,8 @@ FAKE_EXPORT int cublasLtMatmulAlgoGetHeuristic(Handle* handle, Desc* desc, Layou
   std::uint64_t alignments = 0;
   for (std::uint32_t alignment : preference->alignment) alignments = alignments << 16 | alignment;
   results[0] = {};
-  results[0].algorithm = {kAlgorithmMark, Fingerprint(*desc, *a, *b, *d), workspace, alignments, {}};
+  results[0].algorithm = {
+      kAlgorithmMark, Fingerprint(*desc, *a, *b, *d), workspace, alignments, {}};
   results[0].workspace = workspace;
   *found = 1;
   return 0;
@@ -396,7 +399,9 @@ FAKE_EXPORT int cublasLtMatmul(Handle* handle, Desc* desc, const void* alpha, co
                                const void* third, Layout* c, void* out, Layout* d,
                                const Algorithm* algorithm, void* workspace, std::size_t bytes,
                                void* stream) {
-  const auto refuse = [](const std::string& why) { return Refuse("cublasLtMatmul", kInvalid, why); };
+  const auto refuse = [](const std::string& why) {
+    return Refuse("cublasLtMatmul", kInvalid, why);
+  };
   if (handle == nullptr || handle->context != fake_cuda::current) {
     return refuse("the handle belongs to another context");
   }
@@ -406,8 +411,10 @@ FAKE_EXPORT int cublasLtMatmul(Handle* handle, Desc* desc, const void* alpha, co
     return refuse("the algorithm was chosen for another problem");
   }
   if (bytes < algorithm->workspace) return refuse("the workspace is too small");
-  const std::tuple<const void*, std::size_t, const char*> operands[] = {
-      {left, Extent(*a), "A"}, {right, Extent(*b), "B"}, {third, Extent(*c), "C"}, {out, Extent(*d), "D"}};
+  const std::tuple<const void*, std::size_t, const char*> operands[] = {{left, Extent(*a), "A"},
+                                                                        {right, Extent(*b), "B"},
+                                                                        {third, Extent(*c), "C"},
+                                                                        {out, Extent(*d), "D"}};
   int shift = 48;
   for (const auto& [address, extent, name] : operands) {
     const std::size_t alignment = algorithm->alignments >> shift & 0xFFFF;
@@ -426,9 +433,20 @@ FAKE_EXPORT int cublasLtMatmul(Handle* handle, Desc* desc, const void* alpha, co
         WhyNotMemory(workspace, algorithm->workspace, kWorkspaceAlignment, "the workspace");
     if (!why.empty()) return refuse(why);
   }
-  const Product product{*desc, *a, *b, *c, *d, ReadScale(alpha, desc->scale), ReadScale(beta, desc->scale),
-                        left, right, third, out,
+  const Product product{*desc,
+                        *a,
+                        *b,
+                        *c,
+                        *d,
+                        ReadScale(alpha, desc->scale),
+                        ReadScale(beta, desc->scale),
+                        left,
+                        right,
+                        third,
+                        out,
                         algorithm->workspace > 0 ? static_cast<float*>(workspace) : nullptr};
   const int status = Enqueue(stream, [product] { product.Run(); });
-  return status == 0 ? 0 : Refuse("cublasLtMatmul", kExecutionFailed, "the stream is of another context");
+  return status == 0
+             ? 0
+             : Refuse("cublasLtMatmul", kExecutionFailed, "the stream is of another context");
 }
