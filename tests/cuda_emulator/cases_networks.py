@@ -16,12 +16,12 @@ from tvm_sched.relax.autoload import register  # noqa: E402
 # The kernels that TVM generates, and cuBLASLt's and cuDNN's.
 LIBRARIES = {"tvm": "", "nvidia": "nvidia"}
 ALWAYS = {
-    ("float32", "tvm"): ("resnext", "mobilenet", "unet", "wavenet", "llama", "lstm"),
-    ("float32", "nvidia"): ("vgg", "inception", "densenet", "shufflenet", "bert", "vit", "gru"),
-    ("float16", "tvm"): ("vit", "gru"),
-    ("float16", "nvidia"): ("resnext", "llama"),
+    ("float32", "tvm"): ("mobilenet", "unet", "wavenet", "lstm"),
+    ("float32", "nvidia"): ("inception", "shufflenet", "vit"),
+    ("float16", "tvm"): ("gru",),
+    ("float16", "nvidia"): ("resnext", "llama", "vgg"),
     ("bfloat16", "tvm"): ("bert",),
-    ("bfloat16", "nvidia"): ("mobilenet", "lstm"),
+    ("bfloat16", "nvidia"): ("densenet",),
 }
 """Each network once, and each element type with both kinds of kernels; the others are thorough."""
 FAULTY = {
@@ -49,7 +49,7 @@ def as_numpy(tensor):
     )
 
 
-@pytest.mark.parametrize(("name", "dtype", "library"), _cases())
+@pytest.mark.parametrize(("name", "dtype", "library"), list(_cases()))
 def test_like_pytorch(name, dtype, library, monkeypatch):
     register()
     monkeypatch.setenv("TVM_SCHED_KERNEL_LIBRARIES", LIBRARIES[library])

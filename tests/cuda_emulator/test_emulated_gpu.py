@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 # Of each run: what pytest is given, and the GPUs.
 RUNS = {
-    "tests of GPUs": (["-m", "gpu", "tests/cuda"], {}),
+    "tests of GPUs": (["-m", "gpu", "tests/cuda", *([] if THOROUGH else ["-k", "not pipeline"])], {}),
     "networks": ([HERE / "cases_networks.py"], {"seed": 2}),
     "schedules, peers": ([HERE / "cases_schedules.py"], {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 3}),
     "schedules, no peers": (
