@@ -17,7 +17,7 @@ from tvm_sched.testing import random_schedule, random_streams
 
 register()
 MODELS = {"branches": (branches, (32, 64)), "image": (image, (1, 3, 16, 16))}
-LIBRARIES = ("", "nvidia")  # the kernels that TVM generates; cuBLASLt's and cuDNN's, too
+LIBRARIES = ("", "cuda,nvidia")  # the kernels that TVM generates; those of libraries first
 CASES = [
     pytest.param(seed, kernels, marks=[] if seed < 2 and (kernels == "") == (seed == 0) else pytest.mark.thorough)
     for seed in range(10)
@@ -82,7 +82,7 @@ def test_random_schedules(case, seed, kernels, monkeypatch):
                     close(made.run(inputs[turn % 2]), expected[turn % 2])
 
 
-@pytest.mark.parametrize("kernels", ["nvidia", pytest.param("", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kernels", ["cuda,nvidia", pytest.param("", marks=pytest.mark.thorough)])
 def test_pipelines(case, kernels, monkeypatch):
     monkeypatch.setenv("TVM_SCHED_KERNEL_LIBRARIES", kernels)
     mod, inputs, expected = case
