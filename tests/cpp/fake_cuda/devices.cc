@@ -57,6 +57,18 @@ int AttributeOf(int attribute, int device) {
       return 32;
     case 16:  // multiprocessors
       return 8;
+    case 13:  // kHz of the clock
+      return 1'980'000;
+    case 20:  // compute mode: any number of processes
+      return 0;
+    case 36:  // kHz of the memory's clock
+      return 2'619'000;
+    case 37:  // width of the memory's bus
+      return 5120;
+    case 38:  // bytes of the level 2 cache
+      return 50 << 20;
+    case 40:  // copy engines
+      return 3;
     case 33:  // PCI bus; device and domain are 0
       return device + 1;
     case 34:
