@@ -27,7 +27,6 @@ ALWAYS = {
 FAULTY = {
     ("shufflenet", "tvm"): "dlight's reduction reads values that other threads hold in local arrays (docs/faults.md)",
 }
-RACES = "TVM reduces bfloat16 within a warp without __syncwarp (docs/faults.md)"
 
 
 def _cases():
@@ -36,8 +35,6 @@ def _cases():
             for library in LIBRARIES:
                 marks = [] if name in ALWAYS[dtype, library] else [pytest.mark.thorough]
                 reason = FAULTY.get((name, library))
-                if dtype == "bfloat16" and library == "tvm" and name in ("vgg", "vit"):
-                    reason = RACES
                 if reason:
                     marks.append(pytest.mark.xfail(strict=True, reason=reason))
                 yield pytest.param(name, dtype, library, marks=marks)
