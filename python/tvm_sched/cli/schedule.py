@@ -70,6 +70,11 @@ def problem(
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
     made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
+    write_problem(out, made, output)
+
+
+def write_problem(out: Output, made: Problem, output: Path) -> None:
+    """Write a problem's file and say what is in it."""
     made.save(output)
     out.wrote(output, "problem")
     graph = made.graph

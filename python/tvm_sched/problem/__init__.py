@@ -4,6 +4,7 @@ from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs, Uncertainty
 from .cpu import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
+from .generation import generation_problem
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems, problems_of_models
 from .problem import Problem, problem_of
@@ -37,6 +38,7 @@ __all__ = [
     "choose_graph",
     "cpu_topology",
     "format_topology",
+    "generation_problem",
     "load_topology",
     "merge_graphs",
     "merge_problems",

@@ -101,7 +101,7 @@ class Ran(Result, frozen=True):
 
 
 class MadeProblem(Result, frozen=True):
-    """``problem``."""
+    """``problem`` and ``generation``."""
 
     problem: str
     model: str
@@ -114,12 +114,16 @@ class MadeProblem(Result, frozen=True):
 
 
 class ModelEnd(Result, frozen=True):
-    """When one of several models ends, and how much slower that is than alone; null where that was not asked for."""
+    """When one of several models ends, and how much slower that is than alone; null where that was not asked for.
+
+    ``takes_ns`` of models that follow each other: from the end of the one before; null elsewhere.
+    """
 
     model: str
     latency_ns: int
     alone_ns: int | None
     slowdown: float | None
+    takes_ns: int | None = None
 
 
 class Scheduled(PricedSchedule, frozen=True):
