@@ -1,1 +1,1 @@
-"""Random models by hypothesis: ONNX graphs (`onnx_graphs`) and torch modules (`torch_modules`), and what they should compute."""
+"""Random models by hypothesis, ONNX graphs and torch modules, and what they should compute."""
