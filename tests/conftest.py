@@ -13,9 +13,11 @@ from durations import Meter, quick
 from thorough import THOROUGH
 
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
-os.environ["TVM_SCHED_NO_CACHE"] = "1"  # tests of the cache take it away
-_cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
-os.environ["TVM_SCHED_CACHE"] = _cache.name
+os.environ.pop("TVM_SCHED_NO_CACHE", None)
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # Kernels that several tests have in common are compiled once a session, whichever process needs them.
+    _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
+    os.environ["TVM_SCHED_CACHE"] = _cache.name
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background; tests of Ctrl-C need it as it is otherwise.

@@ -6,6 +6,7 @@ and open files, and end as the forked process does. ``tests/cli/test_process.py`
 """
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -120,6 +121,7 @@ def run_code(code):
 
 if __name__ == "__main__":
     preload()
+    gc.freeze()  # forked processes end without looking through what was imported, which would copy all of it
     sys.argv = serve(sys.argv[1])
     if sys.argv[0] == "python":
         sys.argv[:] = sys.argv[1:]

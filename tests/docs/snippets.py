@@ -62,8 +62,7 @@ def environment(folder: Path, place: Place) -> dict[str, str]:
         write_client(tools / program, place.server)
     plain = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "TVM_SCHED_CACHE": str(place.cache)}
     path = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "python")}
-    inherited = {name: value for name, value in os.environ.items() if name != "TVM_SCHED_NO_CACHE"}
-    return {**inherited, **plain, **path}
+    return {**os.environ, **plain, **path}
 
 
 def run(page: Path, folder: Path, place: Place) -> None:
