@@ -71,11 +71,11 @@ class Meter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef):
-        begin = self.now()
+        begin, clock = self.now(), time.monotonic()
         result = yield
         if fixturedef.scope != "function":
-            self.shared[fixturedef] = self.now() - begin
-            self.spent_on_shared += self.shared[fixturedef]
+            self.shared[fixturedef] = time.monotonic() - clock  # what is started for several tests is not waited for
+            self.spent_on_shared += self.now() - begin
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
