@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import gzip
 import os
 import re
 import shutil
 import socket
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,11 +78,17 @@ def why_unreadable(error: BaseException) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file; a missing or unreadable one is a `FormatError` that says so."""
+    """The bytes of a file, decompressed where it is called ``.gz``; an unreadable one is a `FormatError` that says so."""
     try:
-        return Path(path).read_bytes()
+        content = Path(path).read_bytes()
     except OSError as error:
         raise FormatError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from None
+    if not os.fspath(path).endswith(".gz"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"{os.fspath(path)}: not a whole gzip file ({error})") from None
 
 
 def decode_document(text: bytes | str, format: str, version: int, where: str) -> dict[str, Any]:

@@ -65,8 +65,8 @@ class Derivation:
         """Nanoseconds that a rule proves; the methods below say why."""
         if rule == "bus" and first is None:
             return self.bus(last, lemma["least"], lemma["multipliers"])
-        (start, end), after = self.heads(first), self.tails(last)
-        between = [o for o in self.problem.order if o in end and o in after]
+        (start, end), (after, passed) = self.reach(first, True), self.reach(last, False)
+        between = [o for o in self.problem.order if o in end and o in after and o != first]
         operators = {self.problem.o[name] for name in lemma.get("operators", [])}
         if (first is not None and not between) or not operators <= set(between) or (rule != "path" and not operators):
             raise Refused(f"rule {rule!r}: no way leads from its first to its last operator, or one named is on none")
@@ -81,30 +81,36 @@ class Derivation:
             early = {o: end[o] - self.shortest[o] for o in operators} if by_end else start
             sides = Side(early, early, 0), Side(after, after, 0)
             if lemma["by"] == "ramp":
-                p, passed = self.problem, {o: self.shortest[o] + after[o] for o in after}
+                p = self.problem
                 sides = self.ramp(p.order, p.before, start, end), self.ramp(p.order[::-1], p.after, after, passed)
             return self.work(operators, sides, weights, by_end)
         raise Refused(f"there is no rule {rule!r} between these ends")
 
-    def heads(self, first: int | None) -> tuple[dict[int, int], dict[int, int]]:
-        """Least times from the end of ``first``, or the run's start, to start and end of the operators behind it."""
-        p, start = self.problem, dict[int, int]()
-        end = {} if first is None else {first: 0}
-        for o in p.order:
-            before = [b for b in p.before[o] if b in end]
-            if o == first or (first is not None and not before):
+    def reach(self, at: int | None, forward: bool) -> tuple[dict[int, int], dict[int, int]]:
+        """Least times from the end of ``at``, or the run's start, to start and end of the operators behind it.
+
+        Backwards: from the end of an operator to that of ``at``, or of the run; and from its start.
+        """
+        p, start, end = self.problem, dict[int, int](), dict[int, int]()
+        order, near, lemmas = (p.order, p.before, self.to) if forward else (p.order[::-1], p.after, self.of)
+        claimed = end if forward else start  # lemmas are about ends of operators
+        for o in order:
+            reached = [b for b in near[o] if b in end]
+            if at is not None and o != at and not reached:
                 continue
-            start[o] = max((end[b] for b in before), default=0)
-            if first is None and len(before) > 1:
-                seen = [(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in before]
+            start[o] = max((end[b] for b in reached), default=0)
+            if at is None and len(reached) > 1:
+                seen = [(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in reached]
                 start[o] = max(start[o], together_or_apart(seen))
-            end[o] = start[o] + self.shortest[o]
-            if first is None:
-                end[o], start[o] = self._arriving(o, start[o])
-            for known, ns in self.to[o]:
-                if known in end or (known is None and first is None):
-                    end[o] = max(end[o], ns + (0 if known is None else end[known]))
-        return start, {o: end[o] for o in start}
+            if forward:
+                end[o] = 0 if o == at else start[o] + self.shortest[o]
+                if at is None:
+                    end[o], start[o] = self._arriving(o, start[o])
+            for other, ns in lemmas[o]:
+                if other in claimed or (other is None and at is None):
+                    claimed[o] = max(claimed[o], ns + (0 if other is None else claimed[other]))
+            end[o] = end[o] if forward else start[o] + self.shortest[o]
+        return start, end
 
     def _arriving(self, o: int, ready: int) -> tuple[int, int]:
         """Least end and start of an operator that is ready: its host tensors are loaded, read directly or in place."""
@@ -115,25 +121,11 @@ class Derivation:
         arrival = 0 if self.bypass else max((min(self.load[t], default=NEVER) for t in p.host_inputs[o]), default=0)
         return min(ready + at_once, max(ready, arrival) + loaded), ready if at_once < NEVER else max(ready, arrival)
 
-    def tails(self, last: int | None) -> dict[int, int]:
-        """Least time from the end of the operators before ``last`` to its end; of all, to the end of the run."""
-        p, after = self.problem, dict[int, int]()
-        for o in reversed(p.order):
-            behind = [s for s in p.after[o] if s in after]
-            if last is not None and o != last and not behind:
-                continue
-            after[o] = max((self.shortest[s] + after[s] for s in behind), default=0)
-            if last is None and len(behind) > 1:
-                seen = [(after[s], self.shortest[s], self.shortest[s] + after[s] + self.between(o, s)) for s in behind]
-                after[o] = max(after[o], together_or_apart(seen))
-            for known, ns in self.of[o]:
-                if known in after or (known is None and last is None):
-                    after[o] = max(after[o], ns + (0 if known is None else after[known]))
-        return after
-
-    def between(self, p: int, o: int) -> int:
-        """Least time of the copies from an operator to its reader, where these are on different devices; else 0."""
-        return max((self.copy[t] for t in self.problem.outputs[p] if t in self.problem.inputs[o]), default=0)
+    def between(self, a: int, b: int) -> int:
+        """Least time of the copies between two neighbours, in either direction, where these are on different devices."""
+        p = self.problem
+        shared = {*p.outputs[a]} & {*p.inputs[b]} | {*p.outputs[b]} & {*p.inputs[a]}
+        return max((self.copy[t] for t in shared), default=0)
 
     def ramp(self, order: list[int], beside: list[list[int]], reached: Times, passed: Times) -> Side:
         """Heads, or tails, on devices that run no seed: an operator without neighbours ``beside`` it.
@@ -142,10 +134,7 @@ class Derivation:
         """
         elsewhere = dict[int, int]()
         for o in order:
-            seen = [
-                (elsewhere[b], self.shortest[b], passed[b] + max(self.between(b, o), self.between(o, b)))
-                for b in beside[o]
-            ]
+            seen = [(elsewhere[b], self.shortest[b], passed[b] + self.between(b, o)) for b in beside[o]]
             ways = [min(head + work, apart) for head, work, apart in seen]
             elsewhere[o] = max(reached[o], together_or_apart(seen), *ways) if seen else NEVER
         return Side(reached, elsewhere, sum(not each for each in beside))
@@ -183,7 +172,7 @@ class Derivation:
         Each tensor counts for the reader that is followed by most. An operator's tensors are loaded, each by itself, or
         cross in its direct read, whole; the cheapest by the buses' weights is counted.
         """
-        p, after = self.problem, self.tails(last)
+        p, (after, _) = self.problem, self.reach(last, False)
         names = sorted({p.devices[d]["bus"] for d in self.on_bus})
         if self.bypass or sorted(weights) != names:
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")

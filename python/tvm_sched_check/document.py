@@ -40,9 +40,7 @@ def read(path: str | Path, format: str, versions: tuple[int, ...]) -> tuple[dict
         raise Refused(f"{path}: cannot be read as JSON ({error})") from None
     version = document.get("version") if isinstance(document, dict) else None
     if type(version) is not int or document.get("format") != format or version not in versions:
-        raise Refused(
-            f"{path}: is not of format {format!r} in one of the versions {versions}, which this checker reads"
-        )
+        raise Refused(f"{path}: is not of format {format!r} in one of the versions {versions}, which are read here")
     return document, hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -169,8 +167,7 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
         raise Refused("a link joins a device to itself, or two links join the same devices")
     buses = {bus["name"]: bus for bus in known}
     on = {d: buses[device["bus"]] for d, device in enumerate(topology["devices"]) if device.get("bus")}
-    down = {d: _route(bus, f"bus {bus['name']} {'down' if bus.get('duplex', True) else ''}") for d, bus in on.items()}
-    up = {d: _route(bus, f"bus {bus['name']} {'up' if bus.get('duplex', True) else ''}") for d, bus in on.items()}
+    down, up = ({d: _channel(bus, f"bus {bus['name']}", way) for d, bus in on.items()} for way in ("down", "up"))
     routes = {(HOST, d): route for d, route in down.items()}
     for a in number.values():
         for b in number.values():
@@ -184,18 +181,19 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
             routes[number[a], number[b]] = _route(switch, *ports)
     for link in links:
         for a, b in (link["devices"], link["devices"][::-1]):
-            routes[number[a], number[b]] = _route(
-                link, f"link {a} > {b}" if link.get("duplex", True) else f"link {sorted((a, b))}"
-            )
+            routes[number[a], number[b]] = _channel(link, f"link {sorted((a, b))}", f"to {b}")
     return routes
+
+
+def _channel(way: dict[str, Any], name: str, direction: str) -> Route:
+    """A route of one channel: one for each direction where the way is duplex."""
+    return _route(way, f"{name} {direction}" if way.get("duplex", True) else name)
 
 
 def _route(way: dict[str, Any], *channels: str) -> Route:
     bandwidth, latency = way["bandwidth"], way.get("latency", 0.0)
     if not (0 < bandwidth < math.inf and 0 <= latency < math.inf):
-        raise Refused(
-            f"bandwidth {bandwidth!r} and latency {latency!r}: finite numbers are allowed, above 0 and from 0"
-        )
+        raise Refused(f"bandwidth {bandwidth!r}, latency {latency!r}: finite numbers are allowed, above 0 and from 0")
     return Route(channels, bandwidth, latency)
 
 

@@ -34,13 +34,8 @@ class _Run:
             raise Refused("rule 1: the schedule does not place each operator exactly once")
         brings = [((t, d), p) for p, (o, d, _) in enumerate(self.placements) for t in problem.outputs[o]]
         brings += [((t, d), x) for x, (kind, t, _, d, _) in self.transfers if kind != "host_read"]
-        brings += [
-            ((t, d), IN_PLACE)
-            for d, shares in enumerate(problem.shares)
-            if shares
-            for t in range(len(problem.size))
-            if problem.is_host(t)
-        ]
+        host = [t for t in range(len(problem.size)) if problem.is_host(t)]
+        brings += [((t, d), IN_PLACE) for d, shares in enumerate(problem.shares) if shares for t in host]
         self.arrival = dict(brings)  # of a tensor on a device: the event that brings it there
         if len(self.arrival) < len(brings):
             raise Refused("rule 3: some tensor gets to some device twice")
@@ -60,22 +55,15 @@ class _Run:
 
     def _transfer(self, transfer: dict[str, Any]) -> tuple[str, int, int, int, bool]:
         """Kind, tensor (or operator), source, target, evict."""
-        problem, kind, d, evict = (
-            self.problem,
-            transfer["kind"],
-            self.problem.d[transfer["device"]],
-            transfer.get("evict", False),
-        )
+        problem, kind, evict = self.problem, transfer["kind"], transfer.get("evict", False)
+        d = problem.d[transfer["device"]]
         if kind == "host_read":
             return kind, problem.o[transfer["operator"]], HOST, d, False
         t, source = problem.t[transfer["tensor"]], problem.d[transfer["source"]] if kind == "copy" else HOST
-        if (
-            kind not in ("load", "copy")
-            or (source, d) not in problem.routes
-            or (kind == "load" and not problem.is_host(t))
-        ):
+        known = kind == "copy" or (kind == "load" and problem.is_host(t))
+        if not known or (source, d) not in problem.routes:
             raise Refused(
-                f"rule 2: a {kind} of {transfer['tensor']!r} to {transfer['device']!r} has no route, or no source"
+                f"rule 2: a {kind} of {transfer['tensor']!r} to {transfer['device']!r}: no route, or no source"
             )
         if evict and (problem.kind[t] != "parameter" or t in problem.results):
             raise Refused(f"{transfer['tensor']!r} is evicted; only parameters are, that the model does not return")
@@ -118,9 +106,8 @@ class _Run:
                 self.start[e] = max((on_bus[w] if bus else self.end[w] for w, bus in waits[e]), default=0)
                 self.end[e] = self.start[e] + self._duration(e)
                 if e < len(self.placements) and self.placements[e][2]:
-                    on_bus[e] = self.start[e] + (
-                        self.problem.host_read[self.placements[e][0]][self.placements[e][1]] or 0
-                    )
+                    o, d, _ = self.placements[e]
+                    on_bus[e] = self.start[e] + (self.problem.host_read[o][d] or 0)
         except CycleError as error:
             raise Refused(f"rule 4: {len(error.args[1]) - 1} events wait for each other: a deadlock") from None
 

@@ -30,11 +30,11 @@ class Verdict(NamedTuple):
     def lines(self) -> list[str]:
         """What is found, in words."""
         gap = 1 - self.proved_ns / self.latency_ns if self.latency_ns else 0.0
-        claim = f"certificate claims the bound {self.certified_ns} ns"
-        claim = "schedule has no certificate" if self.certified_ns is None else claim
-        proof = f"the {claim}, the evidence proves {self.proved_ns} ns"
         of = "" if self.choice is None else " for the ways chosen, not for every choice"
-        return [f"latency {self.latency_ns} ns, replayed", proof + of, f"gap proved: {gap:.2%}"]
+        certified = self.certified_ns is not None
+        claim = f"certificate claims the bound {self.certified_ns} ns" if certified else "schedule has no certificate"
+        proof = f"the {claim}, the evidence proves {self.proved_ns} ns{of}"
+        return [f"latency {self.latency_ns} ns, replayed", proof, f"gap proved: {gap:.2%}"]
 
 
 def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: str | Path) -> Verdict:
@@ -48,9 +48,7 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
                 raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}")
         certificate = schedule.get("certificate") or {}
         if certificate.get("requests"):
-            raise Refused(
-                "the schedule is for warm runs (certificate.requests); only cold ones are covered by this checker"
-            )
+            raise Refused("the schedule is for warm runs (certificate.requests); this checker covers cold ones only")
         choice = schedule.get("choice") or {}
         problem = Problem(document, choice)
         latency, bound = replay(problem, schedule), bound_of(problem, evidence["lemmas"])
@@ -63,7 +61,7 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if claimed != latency or (certified or 0) > latency:
         raise Refused(
-            f"the certificate says {claimed} ns, at least {certified}; replayed, the schedule takes {latency} ns"
+            f"the certificate says {claimed} ns, at least {certified}; the schedule takes {latency} ns, replayed"
         )
     if bound > latency:
         raise Refused(f"the evidence proves {bound} ns, but the schedule takes {latency} ns: please report this")

@@ -225,7 +225,7 @@ def test_a_weaker_proof_is_said_to_be_one(folder):
     files.evidence["lemmas"] = [{"rule": "path", "ns": 300}]
     verdict = files.check(folder)
     assert not verdict.all_proved
-    assert "claims the bound 309 ns, the evidence proves 300 ns" in verdict.lines[1]
+    assert "claims the bound 310 ns, the evidence proves 300 ns" in verdict.lines[1]
 
 
 def test_more_devices_than_regions_are_searched_for(folder):

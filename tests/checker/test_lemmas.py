@@ -32,8 +32,8 @@ def passed(ends, first, last):
 def made_up(random, checked, known):
     """A lemma of any rule, about any operators."""
     first, last = (random.choice([None, random.randrange(len(checked.operator_names))]) for _ in range(2))
-    (_, end), after = known.heads(first), known.tails(last)
-    between = [checked.operator_names[o] for o in checked.order if o in end and o in after]
+    (_, end), (after, _) = known.reach(first, True), known.reach(last, False)
+    between = [checked.operator_names[o] for o in checked.order if o in end and o in after and o != first]
     chosen = [name for name in between if random.random() < 0.7] or between
     rule = random.choice(["path", "bus", "work", "work", "turns", "placement"])
     buses = {checked.devices[d]["bus"]: random.randrange(5) for d in known.on_bus}

@@ -27,6 +27,12 @@ static_assert(offsetof(ours::MatmulHeuristic, workspace) ==
               offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
 static_assert(ours::kReal32 == CUDA_R_32F && ours::kReal16 == CUDA_R_16F);
 static_assert(ours::kBfloat16 == CUDA_R_16BF && ours::kCompute32 == CUBLAS_COMPUTE_32F);
+static_assert(ours::kInteger8 == CUDA_R_8I && ours::kInteger32 == CUDA_R_32I);
+static_assert(ours::kComputeInteger == CUBLAS_COMPUTE_32I);
+static_assert(ours::kComputeTf32 == CUBLAS_COMPUTE_32F_FAST_TF32);
+static_assert(ours::kDescTransposeA == CUBLASLT_MATMUL_DESC_TRANSA);
+static_assert(ours::kDescTransposeB == CUBLASLT_MATMUL_DESC_TRANSB);
+static_assert(ours::kTransposed == CUBLAS_OP_T);
 static_assert(ours::kDescEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE);
 static_assert(ours::kDescBiasPointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
 static_assert(ours::kLayoutBatchCount == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
@@ -42,6 +48,9 @@ static_assert(sizeof(ours::ConvolutionAlgorithm) == sizeof(cudnnConvolutionFwdAl
 static_assert(offsetof(ours::ConvolutionAlgorithm, memory) ==
               offsetof(cudnnConvolutionFwdAlgoPerf_t, memory));
 static_assert(ours::kCudnnFloat == CUDNN_DATA_FLOAT && ours::kCudnnHalf == CUDNN_DATA_HALF);
+static_assert(ours::kCudnnBfloat16 == CUDNN_DATA_BFLOAT16);
+static_assert(ours::kTensorOpMath == CUDNN_TENSOR_OP_MATH);
+static_assert(ours::kImplicitGemm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM);
 static_assert(ours::kCudnnNchw == CUDNN_TENSOR_NCHW);
 static_assert(ours::kCrossCorrelation == CUDNN_CROSS_CORRELATION);
 static_assert(ours::kFmaMath == CUDNN_FMA_MATH && ours::kDefaultMath == CUDNN_DEFAULT_MATH);

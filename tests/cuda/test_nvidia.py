@@ -7,25 +7,37 @@ import pytest
 from tvm import relax
 
 from tvm_sched import _library
+from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
 from tvm_sched.relax.kernel_libraries import KERNELS
+from tvm_sched.relax.options import CompileOptions
+from tvm_sched.relax.processor import compiling_for
 
 op = relax.op
 
 
-def constant(*shape, seed=0):
-    return relax.const(np.random.default_rng(seed).standard_normal(shape).astype("float32"))
+def constant(*shape, seed=0, dtype="float32"):
+    return relax.const(np.random.default_rng(seed).standard_normal(shape).astype(dtype))
 
 
-def claimed(function, *shapes):
-    """The descriptions of the kernels that the library takes, and the parameters that remain."""
-    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, "float32")) for k, shape in enumerate(shapes)]
+def rows(stride, batch_stride=0):
+    """A matrix, or a batch of them, in rows."""
+    return {"transposed": False, "stride": stride, "batch_stride": batch_stride}
+
+
+def module(function, *shapes, dtype="float32"):
+    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, dtype)) for k, shape in enumerate(shapes)]
     builder = relax.BlockBuilder()
     with builder.function("main", inputs):
         with builder.dataflow():
             result = builder.emit_output(function(builder.emit, *inputs))
         builder.emit_func_output(result)
-    mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(builder.get())
+    return builder.get()
+
+
+def claimed(function, *shapes, dtype="float32"):
+    """The descriptions of the kernels that the library takes, and the parameters that remain."""
+    mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(module(function, *shapes, dtype=dtype))
     documents = dict(mod.attrs.items()).get(KERNELS, {})
     kernels = [json.loads(str(document)) for document in documents.values()]
     assert all(kernel["library"] == "nvidia" for kernel in kernels)
@@ -38,8 +50,8 @@ def test_a_product_with_bias_and_activation():
         lambda emit, x: op.nn.relu(emit(op.add(emit(op.matmul(x, w)), b))), (2, 16, 64)
     )
     assert kernel == {
-        "kind": "matmul", "dtype": "float32", "batch": 1, "m": 32, "n": 96, "k": 64, "one_b": False,
-        "bias": True, "activation": "relu",
+        "kind": "matmul", "dtype": "float32", "result_dtype": "float32", "tf32": False, "batch": 1, "m": 32, "n": 96, "k": 64,
+        "a": rows(64), "b": rows(96), "bias": True, "activation": "relu",
     }  # fmt: skip
     assert document["flops"] == 2 * 16 * 96 * (2 * 64 + 2)
     values = sorted((value.numpy() for value in parameters.values()), key=np.size)
@@ -50,6 +62,46 @@ def test_a_product_with_bias_and_activation():
 def test_a_batched_product_of_activations():
     (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, y), (2, 3, 8, 16), (2, 3, 16, 4))
     assert (kernel["batch"], kernel["m"], kernel["n"], kernel["k"]) == (6, 8, 4, 16)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(dtype):
+    w, b = constant(64, 96, dtype=dtype), constant(96, dtype=dtype)
+    (kernel,), _, parameters = claimed(lambda emit, x: op.add(emit(op.matmul(x, w)), b), (16, 64), dtype=dtype)
+    assert (kernel["dtype"], kernel["result_dtype"], kernel["bias"]) == (dtype, dtype, True)
+    assert {str(value.dtype) for value in parameters.values()} == {dtype}
+    (kernel,), *_ = claimed(lambda emit, x: op.matmul(x, w, out_dtype="float32"), (16, 64), dtype=dtype)
+    assert (kernel["dtype"], kernel["result_dtype"]) == (dtype, "float32")
+    filters = constant(8, 1, 3, 3, dtype=dtype)
+    (kernel,), *_ = claimed(lambda emit, x: op.nn.conv2d(x, filters, groups=8), (1, 8, 9, 9), dtype=dtype)
+    assert (kernel["kind"], kernel["dtype"], kernel["groups"]) == ("conv2d", dtype, 8)
+
+
+def test_transposed_operands_are_read_where_they_lie():
+    (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, emit(op.permute_dims(y, [0, 2, 1]))), (6, 8, 16), (6, 4, 16))
+    assert kernel["a"] == rows(16, 128)
+    assert kernel["b"] == {"transposed": True, "stride": 16, "batch_stride": 64}
+    (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(emit(op.permute_dims(x)), y), (16, 8), (16, 4))
+    assert (kernel["a"], kernel["b"]) == ({"transposed": True, "stride": 8, "batch_stride": 0}, rows(4))
+
+
+@pytest.mark.parametrize(("columns", "taken"), [(12, 1), (10, 0)])
+def test_integers_in_rows_of_whole_words(columns, taken):
+    kernels, *_ = claimed(
+        lambda emit, x, y: op.matmul(x, y, out_dtype="int32"), (3, 8), (8, columns), dtype="int8"
+    )
+    assert [kernel["result_dtype"] for kernel in kernels] == ["int32"] * taken
+
+
+def test_tf32_is_asked_for():
+    with compiling_for(precision="tf32"):
+        (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, y), (8, 8), (8, 8))
+        assert kernel["tf32"]
+        with pytest.raises(InputError, match="takes the kernel library 'nvidia'"):
+            passes.LowerToKernels(libraries=(), device_kind="cuda")(module(lambda emit, x: op.nn.relu(x), (8, 8)))
+    with pytest.raises(InputError, match="give backend='cuda', too"):
+        CompileOptions.of("v100-server", precision="tf32")
+    assert CompileOptions.of("v100-server", precision="tf32", backend="cuda").precision == "tf32"
 
 
 def test_only_the_gelu_that_the_library_has():
@@ -69,7 +121,7 @@ def test_a_convolution_takes_factor_bias_and_activation():
 
     (kernel,), _, parameters = claimed(layer, (1, 3, 9, 12))
     assert kernel == {
-        "kind": "conv2d", "dtype": "float32", "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
+        "kind": "conv2d", "dtype": "float32", "tf32": False, "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
         "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "bias": True, "activation": "relu",
     }  # fmt: skip
     bias, weights = sorted((value.numpy() for value in parameters.values()), key=np.size)
@@ -107,12 +159,17 @@ def test_a_value_that_is_used_twice_is_kept():
 
 def test_descriptions_are_checked_when_read():
     make = _library.function("tvm_sched.make_nvidia_module")
-    matmul = {"kind": "matmul", "dtype": "float32", "batch": 1, "m": 1, "n": 1, "k": 1, "one_b": False, "bias": False}
-    make(json.dumps({"version": 1, "kernels": {"f": {**matmul, "activation": ""}}}))
+    matmul = {
+        "kind": "matmul", "dtype": "float32", "result_dtype": "float32", "tf32": False, "batch": 1, "m": 1, "n": 1, "k": 1,
+        "a": rows(1), "b": rows(1), "bias": False,
+    }  # fmt: skip
+    make(json.dumps({"version": 2, "kernels": {"f": {**matmul, "activation": ""}}}))
     with pytest.raises(ValueError, match="newer tvm_sched"):
-        make(json.dumps({"version": 2, "kernels": {}}))
+        make(json.dumps({"version": 3, "kernels": {}}))
+    with pytest.raises(ValueError, match="older tvm_sched; compile it again"):
+        make(json.dumps({"version": 1, "kernels": {}}))
     with pytest.raises(ValueError, match=r"kernels\.f\.activation"):
-        make(json.dumps({"version": 1, "kernels": {"f": {**matmul, "activation": "sine"}}}))
+        make(json.dumps({"version": 2, "kernels": {"f": {**matmul, "activation": "sine"}}}))
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch):

@@ -1,5 +1,7 @@
 """Attention as one kernel: the forms in which models write it out, masks, and rows that see no key."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from tvm import relax
@@ -58,7 +60,7 @@ def projected(b, q, k, v, axes=(0, 2, 1, 3)):
     return joined(b, plain(b, *(heads_first(b, x, HEADS) for x in (q, k, v))), axes)
 
 
-def of_pytorch(b, q, k, v, mask):
+def of_pytorch(b, q, k, v, mask, whole=False):
     """As torch.export takes scaled_dot_product_attention apart."""
     flat = [(BATCH * HEADS, *[int(d) for d in x.ty.shape][2:]) for x in (q, k, v)]
     q = steps(b, q, lambda x: op.multiply(x, number(0.5)), lambda x: op.reshape(x, flat[0]))
@@ -83,7 +85,8 @@ def of_pytorch(b, q, k, v, mask):
         lambda x: op.astype(x, "bool"),
         op.logical_not,
     )
-    zeros = b.emit(op.full_like(found, number(0.0)))
+    shape = (BATCH, HEADS, ROWS, KEYS)
+    zeros = b.emit(op.full(shape, number(0.0), "float32") if whole else op.full_like(found, number(0.0)))
     return steps(
         b,
         b.emit(op.where(none, zeros, found)),
@@ -192,10 +195,11 @@ def test_nothing_is_copied_around_it(axes):
     np.testing.assert_allclose(found, expected, rtol=4e-5, atol=2e-6)
 
 
-def test_rows_without_keys_as_pytorch_has_them():
+@pytest.mark.parametrize("whole", [False, True])
+def test_rows_without_keys_as_pytorch_has_them(whole):
     mask = np.where(np.arange(KEYS) <= np.arange(ROWS)[:, None] - 5, 0, -np.inf).astype("float32")[None, None]
     inputs = [*values(*FOUR), mask]
-    found, kinds = run(of_pytorch, inputs)
+    found, kinds = run(partial(of_pytorch, whole=whole), inputs)
     assert kinds == ["onednn.attention"]
     assert (found[:, :, :5] == 0).all()
     np.testing.assert_allclose(found, reference(*inputs[:3], 0.25, mask, safe=True), rtol=2e-5, atol=2e-6)

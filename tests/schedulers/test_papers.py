@@ -17,6 +17,7 @@ from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, place
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
+from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
 from tvm_sched.schedulers.efficient_mip.program import build, hint
 from tvm_sched.schedulers.sortinghat import program
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
@@ -246,6 +247,14 @@ def test_the_placement_is_the_best_of_all(seed, operators):
         return
     assert best.latency == pytest.approx(min(found), rel=1e-3)
     assert best.bound <= best.latency * (1 + 1e-9)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(seed=st.integers(0, 10**6), operators=st.integers(1, 5))
+def test_no_placement_is_below_the_bound_of_paths(seed, operators):
+    instance = random_instance(Random(seed), operators)
+    found = [e.latency for p in product((0, *instance.subgraphs), repeat=operators) if (e := evaluate(instance, p))]
+    assert not found or lower_bound(instance) <= min(found) * (1 + 1e-9)
 
 
 @settings(max_examples=examples(25), deadline=None)

@@ -24,8 +24,11 @@ struct MatmulHeuristic {
   float waves;
   int reserved[4];
 };
-inline constexpr int kReal32 = 0, kReal16 = 2, kBfloat16 = 14;  // cudaDataType
-inline constexpr int kCompute32 = 68;                           // cublasComputeType_t
+inline constexpr int kReal32 = 0, kReal16 = 2, kInteger8 = 3;  // cudaDataType
+inline constexpr int kInteger32 = 10, kBfloat16 = 14;
+inline constexpr int kCompute32 = 68, kComputeInteger = 72,
+                     kComputeTf32 = 77;  // cublasComputeType_t
+inline constexpr int kDescTransposeA = 3, kDescTransposeB = 4, kTransposed = 1;
 inline constexpr int kDescEpilogue = 7, kDescBiasPointer = 8;
 inline constexpr int kLayoutBatchCount = 5, kLayoutBatchStride = 6;
 inline constexpr int kPreferWorkspace = 1, kPreferAlignmentA = 5;
@@ -59,10 +62,11 @@ struct ConvolutionAlgorithm {
   int math;
   int reserved[3];
 };
-inline constexpr int kCudnnFloat = 0, kCudnnHalf = 2;
+inline constexpr int kCudnnFloat = 0, kCudnnHalf = 2, kCudnnBfloat16 = 9;
 inline constexpr int kCudnnNchw = 0, kCrossCorrelation = 1;
-inline constexpr int kFmaMath = 3, kDefaultMath = 0;
+inline constexpr int kFmaMath = 3, kDefaultMath = 0, kTensorOpMath = 1;
 inline constexpr int kActivationRelu = 1, kActivationIdentity = 5;
+inline constexpr int kImplicitGemm = 0;
 inline constexpr int kImplicitPrecompGemm = 1;  // the one algorithm that takes identity
 
 #define TVM_SCHED_CUDNN_FUNCTIONS(X)                                                              \

@@ -16,7 +16,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 
 Activation ReadActivation(const JsonCursor& item) {
   return static_cast<Activation>(item.Field("activation").Word({"", "relu", "gelu_tanh"}));
@@ -30,19 +30,35 @@ std::vector<int> ReadIntegers(const JsonCursor& list) {
   return result;
 }
 
+MatrixDescription ReadMatrix(const JsonCursor& item) {
+  item.AllowFields({"transposed", "stride", "batch_stride"});
+  constexpr std::int64_t kLargest = 1LL << 40;
+  return {item.Field("transposed").Bool(), item.Field("stride").Int(1, kLargest),
+          item.Field("batch_stride").Int(0, kLargest)};
+}
+
 MatmulDescription ReadMatmul(const JsonCursor& item) {
-  item.AllowFields({"kind", "dtype", "batch", "m", "n", "k", "one_b", "bias", "activation"});
+  item.AllowFields({"kind", "dtype", "result_dtype", "tf32", "batch", "m", "n", "k", "a", "b",
+                    "bias", "activation"});
   constexpr std::int64_t kLargest = 1LL << 31;
-  return {item.Field("dtype").Name(),       item.Field("batch").Int(1, kLargest),
-          item.Field("m").Int(1, kLargest), item.Field("n").Int(1, kLargest),
-          item.Field("k").Int(1, kLargest), item.Field("one_b").Bool(),
-          item.Field("bias").Bool(),        ReadActivation(item)};
+  return {item.Field("dtype").Name(),
+          item.Field("result_dtype").Name(),
+          item.Field("tf32").Bool(),
+          item.Field("batch").Int(1, kLargest),
+          item.Field("m").Int(1, kLargest),
+          item.Field("n").Int(1, kLargest),
+          item.Field("k").Int(1, kLargest),
+          ReadMatrix(item.Field("a")),
+          ReadMatrix(item.Field("b")),
+          item.Field("bias").Bool(),
+          ReadActivation(item)};
 }
 
 ConvolutionDescription ReadConvolution(const JsonCursor& item) {
-  item.AllowFields({"kind", "dtype", "input", "weights", "output", "padding", "strides", "dilation",
-                    "groups", "bias", "activation"});
+  item.AllowFields({"kind", "dtype", "tf32", "input", "weights", "output", "padding", "strides",
+                    "dilation", "groups", "bias", "activation"});
   return {item.Field("dtype").Name(),
+          item.Field("tf32").Bool(),
           ReadIntegers(item.Field("input")),
           ReadIntegers(item.Field("weights")),
           ReadIntegers(item.Field("output")),
@@ -88,6 +104,10 @@ class LibraryModule final : public ffi::ModuleObj {
     if (version.NonNegative() > kVersion) {
       version.Unexpected("at most " + std::to_string(kVersion) +
                          ": the artifact was written by a newer tvm_sched than this library");
+    }
+    if (version.NonNegative() < kVersion) {
+      version.Unexpected(std::to_string(kVersion) +
+                         ": the artifact was written by an older tvm_sched; compile it again");
     }
     for (const auto& [name, item] : document.Field("kernels").Fields()) {
       kernels_[name] = std::make_shared<LibraryKernel>(name, item);

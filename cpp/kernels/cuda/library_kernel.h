@@ -19,12 +19,20 @@ namespace tvm_sched::cuda_kernels {
 
 enum class Activation { kNone, kRelu, kGelu };
 
-/// `batch` products of row-major matrices m x k and k x n; `b` may be one for all.
+/// How matrices lie in memory: rows `stride` elements apart, or columns where they are transposed;
+/// a batch of them `batch_stride` apart, 0 for one matrix for all.
+struct MatrixDescription {
+  bool transposed = false;
+  std::int64_t stride = 1, batch_stride = 0;
+};
+
+/// `batch` products of matrices m x k and k x n; the results are row-major, one after the other.
 struct MatmulDescription {
-  std::string dtype;
+  std::string dtype, result_dtype;
+  bool tf32 = false;  // may float32 be rounded to 11 bits for tensor cores?
   std::int64_t batch = 1, m = 1, n = 1, k = 1;
-  bool one_b = false;
-  bool bias = false;  // of n elements
+  MatrixDescription a, b;
+  bool bias = false;  // of n elements of the result's type
   Activation activation = Activation::kNone;
 };
 
@@ -32,6 +40,7 @@ struct MatmulDescription {
 /// width.
 struct ConvolutionDescription {
   std::string dtype;
+  bool tf32 = false;
   std::vector<int> input, weights, output;
   std::vector<int> padding, strides, dilation;
   int groups = 1;

@@ -19,7 +19,14 @@ using Object = std::unique_ptr<void, int (*)(void*)>;
 Object Own(void* made, int (*destroy)(void*)) { return Object(made, destroy); }
 
 int DataType(const std::string& dtype) {
-  return dtype == "float16" ? kReal16 : dtype == "bfloat16" ? kBfloat16 : kReal32;
+  static const std::map<std::string, int> types{{"float32", kReal32},
+                                                {"float16", kReal16},
+                                                {"bfloat16", kBfloat16},
+                                                {"int8", kInteger8},
+                                                {"int32", kInteger32}};
+  const auto found = types.find(dtype);
+  if (found == types.end()) TVM_FFI_THROW(ValueError) << "cuBLASLt multiplies no " << dtype;
+  return found->second;
 }
 
 /// The library's handle belongs to a context.
@@ -42,31 +49,43 @@ class Matmul final : public Prepared {
       : description_(d),
         name_(name),
         handle_(HandleOfContext()),
-        first_(Layout(d.n, d.k, d.one_b ? 0 : d.k * d.n)),
-        second_(Layout(d.k, d.m, d.m * d.k)),
-        result_(Layout(d.n, d.m, d.m * d.n)),
+        first_(Operand(d.b, d.n, d.k)),
+        second_(Operand(d.a, d.k, d.m)),
+        result_(Layout(d.result_dtype, d.n, d.m, d.n, d.m * d.n)),
         operation_(Operation()) {
     Choose();
   }
 
   void Run(const std::vector<void*>& data, Stream stream) override {
     const float one = 1, zero = 0;
+    const std::int32_t whole_one = 1, whole_zero = 0;
+    const void* factor = integers() ? static_cast<const void*>(&whole_one) : &one;
+    const void* nothing = integers() ? static_cast<const void*>(&whole_zero) : &zero;
     if (description_.bias) SetBias(data[2]);
-    CheckStatus(CublasLt().Matmul(handle_, operation_.get(), &one, data[1], first_.get(), data[0],
-                                  second_.get(), &zero, data.back(), result_.get(), data.back(),
+    CheckStatus(CublasLt().Matmul(handle_, operation_.get(), factor, data[1], first_.get(), data[0],
+                                  second_.get(), nothing, data.back(), result_.get(), data.back(),
                                   result_.get(), &chosen_.algorithm, workspace_.get(),
                                   chosen_.workspace, stream),
                 "cuBLASLt failed in the kernel \"" + name_ + "\"");
   }
 
  private:
-  Object Layout(std::int64_t rows, std::int64_t columns, std::int64_t stride) const {
+  bool integers() const { return description_.dtype == "int8"; }
+
+  /// A matrix of ours as the library's, rows and columns exchanged, so that one that is transposed
+  /// for us is one for the library, too (`Operation`).
+  Object Operand(const MatrixDescription& matrix, std::int64_t rows, std::int64_t columns) const {
+    if (matrix.transposed) std::swap(rows, columns);
+    return Layout(description_.dtype, rows, columns, matrix.stride, matrix.batch_stride);
+  }
+
+  Object Layout(const std::string& dtype, std::int64_t rows, std::int64_t columns,
+                std::int64_t leading, std::int64_t stride) const {
     void* made = nullptr;
-    const auto& d = description_;
-    CheckStatus(CublasLt().LayoutCreate(&made, DataType(d.dtype), rows, columns, rows),
+    CheckStatus(CublasLt().LayoutCreate(&made, DataType(dtype), rows, columns, leading),
                 "a layout of cuBLASLt");
     Object layout = Own(made, CublasLt().LayoutDestroy);
-    const auto count = static_cast<std::int32_t>(d.batch);
+    const auto count = static_cast<std::int32_t>(description_.batch);
     CheckStatus(CublasLt().LayoutSet(made, kLayoutBatchCount, &count, sizeof(count)), "a layout");
     CheckStatus(CublasLt().LayoutSet(made, kLayoutBatchStride, &stride, sizeof(stride)),
                 "a layout");
@@ -75,8 +94,18 @@ class Matmul final : public Prepared {
 
   Object Operation() const {
     void* made = nullptr;
-    CheckStatus(CublasLt().DescCreate(&made, kCompute32, kReal32), "a product of cuBLASLt");
+    const int compute = integers()          ? kComputeInteger
+                        : description_.tf32 ? kComputeTf32
+                                            : kCompute32;
+    CheckStatus(CublasLt().DescCreate(&made, compute, integers() ? kInteger32 : kReal32),
+                "a product of cuBLASLt");
     Object operation = Own(made, CublasLt().DescDestroy);
+    for (const auto& [attribute, matrix] :
+         {std::pair(kDescTransposeA, description_.b), std::pair(kDescTransposeB, description_.a)}) {
+      if (!matrix.transposed) continue;
+      CheckStatus(CublasLt().DescSet(made, attribute, &kTransposed, sizeof(kTransposed)),
+                  "a transposed operand of cuBLASLt");
+    }
     const int bias = description_.bias ? kEpilogueBias : 0;
     const int activation = description_.activation == Activation::kRelu   ? kEpilogueRelu
                            : description_.activation == Activation::kGelu ? kEpilogueGelu

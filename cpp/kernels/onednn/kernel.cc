@@ -72,6 +72,9 @@ dnnl::stream& Stream() {
 std::string ImplementationOf(const Description& description, int cores) {
   std::string found;
   if (IsOwn(description.primitive)) return "tvm_sched";
+  if (MatrixVector::Computes(description)) {
+    return description.operands[1].type == DataType::kBfloat16 ? "tvm_sched:bf16" : "tvm_sched";
+  }
   threads::Enter(description.cores.Of(cores), [&] {
     try {
       found = Prepare(description, Engine()).implementation;
@@ -133,6 +136,11 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
 void Kernel::Execute(const std::vector<void*>& data) {
   if (own_ != nullptr) return own_->Run(data);
   LayOutParameters(data);
+  if (row_) {
+    std::vector<void*> laid_out = data;
+    for (const Copy& copy : copies_) laid_out[copy.operand] = copy.memory.get_data_handle();
+    return row_->Run(laid_out);
+  }
   for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
   auto* scratch = static_cast<std::byte*>(Scratchpad(copied_size_ + scratchpad_size_));
   if (windows_) {
@@ -185,6 +193,11 @@ void Kernel::Build() {
     own_ = MakeOwn(description_, threads_);
     return;
   }
+  if (MatrixVector::Computes(description_)) {
+    row_.emplace(description_, threads_);
+    ComesAs(row_->weights(), 1);
+    return;
+  }
   const Prepared prepared = onednn::Prepare(description_, Engine());
   CheckExact(description_, prepared.implementation);
   windows_ = prepared.windows;
@@ -200,18 +213,11 @@ void Kernel::Build() {
                          dnnl::memory(binding.expected, Engine(), nullptr));
       continue;
     }
-    const Operand& operand = description_.operands[binding.operand];
-    const dnnl::memory::desc given = LayoutOf(operand);
-    if (binding.expected != given) {
-      const dnnl::reorder::primitive_desc reorder(Engine(), given, Engine(), binding.expected);
-      const dnnl::memory memory(binding.expected, Engine(), nullptr);
-      Copy copy{binding.operand, memory, dnnl::reorder(reorder), {}};
-      if (!operand.parameter) copied_size_ += Aligned(binding.expected.get_size());
-      arguments_.emplace(binding.execution_argument, memory);
-      copies_.push_back(std::move(copy));
-    } else {
+    if (ComesAs(binding.expected, binding.operand)) {
       slots_.push_back({binding.operand, dnnl::memory(binding.expected, Engine(), nullptr)});
       arguments_.emplace(binding.execution_argument, slots_.back().memory);
+    } else {
+      arguments_.emplace(binding.execution_argument, copies_.back().memory);
     }
   }
   scratchpad_size_ = prepared.scratchpad.get_size();
@@ -220,6 +226,16 @@ void Kernel::Build() {
     arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
   }
   primitive_ = prepared.primitive;
+}
+
+bool Kernel::ComesAs(const dnnl::memory::desc& expected, int operand) {
+  const dnnl::memory::desc given = LayoutOf(description_.operands[operand]);
+  if (expected == given) return true;
+  const dnnl::reorder::primitive_desc reorder(Engine(), given, Engine(), expected);
+  copies_.push_back(
+      {operand, dnnl::memory(expected, Engine(), nullptr), dnnl::reorder(reorder), {}});
+  if (!description_.operands[operand].parameter) copied_size_ += Aligned(expected.get_size());
+  return false;
 }
 
 void Kernel::LayOutParameters(const std::vector<void*>& data) {

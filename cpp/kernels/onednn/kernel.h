@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/onednn/description.h"
+#include "kernels/onednn/matrix_vector.h"
 #include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/packed.h"
 #include "kernels/onednn/windows.h"
@@ -68,6 +69,9 @@ class Kernel {
 
  private:
   void Build();
+  /// Whether an argument comes as it is expected; else a call, or of a parameter
+  /// `LayOutParameters`, copies it.
+  bool ComesAs(const dnnl::memory::desc& expected, int operand);
   void Execute(const std::vector<void*>& data);
   [[noreturn]] void Fail(const dnnl::error& error) const;
   /// Lay out the parameters among the arguments as the primitive wants them, where they are new.
@@ -81,7 +85,9 @@ class Kernel {
   int threads_;
   std::shared_ptr<Shared> shared_;
 
-  std::unique_ptr<OwnKernel> own_;  // instead of a primitive
+  // Instead of a primitive, where there is one:
+  std::unique_ptr<OwnKernel> own_;
+  std::optional<MatrixVector> row_;
   dnnl::primitive primitive_;
   std::mutex mutex_;
   std::optional<Windows> windows_;

@@ -10,6 +10,7 @@ import typer
 
 from .. import __version__
 from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluster`
+    bench,
     cache,
     cluster,
     cluster_changes,
@@ -204,6 +205,7 @@ command(
 app.add_typer(machine.topology, name="topology")
 app.add_typer(cluster_inputs.cluster, name="cluster")
 app.add_typer(cache.app, name="cache")
+app.add_typer(bench.app, name="bench")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
 command(app, "schema", ("tvm-sched schema", "tvm-sched schema run", "tvm-sched schema topology show"))(schema.schema)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)

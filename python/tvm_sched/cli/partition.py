@@ -25,7 +25,9 @@ class _Head(msgspec.Struct):
 
 
 def is_instance(path: Path) -> bool:
-    """Whether a file is a JSON object with ``nodes`` or ``edges``, and so to be read as a graph."""
+    """Whether a file is a CostGraphDef, or a JSON object with ``nodes`` or ``edges``, and so to be read as a graph."""
+    if path.is_file() and path.name.endswith((".pbtxt", ".pbtxt.gz")):
+        return True
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
@@ -63,15 +65,15 @@ def partition_graph(
     if not stages.isdecimal() or int(stages) < 1:
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
     from ..pipeline import get, partition
-    from ..pipeline.instances import load_instance
+    from ..pipeline.instances import load_graph
     from ..schedulers.common.console import stdout_aside
 
-    graph = load_instance(path)
+    graph = load_graph(path)
     stopping = stoppable(out, get(partitioner).answers_interrupt)
     with stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         found = partition(graph, int(stages), partitioner, options, step)
     _show(out, graph, found)
-    lists = graph.stage_lists(found.stage_of)
+    lists = graph.stage_lists(found.stage_of, found.order)
     out.result(
         {
             "partitioner": partitioner, "options": options, "seconds": found.seconds, "cost": found.cost,
@@ -86,7 +88,7 @@ def _show(out: Output, graph: PartitionProblem, found: Partition) -> None:
 
     rows = [
         (str(s), f"{len(nodes):,}", f"{float(graph.work[nodes].sum()):.6g}", f"{graph.stage_cost(nodes):.6g}")
-        for s, nodes in enumerate(graph.stage_lists(found.stage_of))
+        for s, nodes in enumerate(graph.stage_lists(found.stage_of, found.order))
     ]
     known = f"No partition into as many stages is below {found.bound:.6g} (bound: {found.bound_name})"
     end = f" by more than {100 * found.gap:.1f}%" if found.gap > 0 else ""

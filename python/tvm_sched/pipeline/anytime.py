@@ -80,7 +80,8 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
         searches = turns(counted, beside, options.moves)
         later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
         status = status if later == "no better found" else later  # the first ones may have been cut off
-    return Partition(state.stage_of, state.bound, state.bound_name, status=status)
+    found = state.found
+    return Partition(found.stage_of, state.bound, state.bound_name, status=status, order=found.order)
 
 
 PARTITIONERS.alias("pipeline-exact", "anytime", gone=("annealings", "turns"))

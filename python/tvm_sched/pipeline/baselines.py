@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 
@@ -40,7 +42,7 @@ def pipedream(problem: PartitionProblem, stages: int, options: NoOptions) -> Par
     cost[np.tril_indices(len(work), -1)] = np.inf
     np.fill_diagonal(cost, 0)
     ends = least_bottleneck([cost] * stages).ends
-    return Partition(problem.stages_of(order, ends))
+    return Partition(problem.stages_of(order, ends), order=order)
 
 
 def _crossing(problem: PartitionProblem, order: Integers) -> Floats:
@@ -84,8 +86,9 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
     InfeasibleError
         There are more ideals than allowed, or time was over.
     """
-    start = cut(problem, problem.kahn(np.zeros(problem.size)), stages)
-    cost = problem.bottleneck(start)
+    order = problem.kahn(np.zeros(problem.size))
+    start = cut(problem, order, stages)
+    cost = problem.bottleneck(start, order)
     count, stopped, found = problem.ideals(
         stages, most=options.most_ideals, limit=np.nextafter(cost, np.inf), seconds=options.time_limit
     )
@@ -96,5 +99,7 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
         )
     if stopped:
         raise InfeasibleError(f"the time limit of {options.time_limit:g} s was over before all ideals were done")
-    best = start if found is None else found
-    return Partition(best, problem.bottleneck(best), "ideals") if problem.fits_anywhere else Partition(best)
+    best = Partition(start, order=order) if found is None else Partition(found)
+    if not problem.fits_anywhere:
+        return best
+    return replace(best, bound=problem.bottleneck(best.stage_of), bound_name="ideals")

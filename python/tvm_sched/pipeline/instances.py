@@ -9,7 +9,11 @@ import numpy as np
 
 from ..errors import FormatError, GraphError
 from ..files import UNREADABLE, convert, read_bytes, why_unreadable
+from .cost_graph import read_cost_graph
 from .partition_problem import PartitionProblem, StageTensor
+
+COST_GRAPH = (".pbtxt", ".pbtxt.gz")
+"""How the names of files with a ``CostGraphDef`` end."""
 
 
 class _Node(msgspec.Struct):
@@ -29,6 +33,11 @@ class _Instance(msgspec.Struct):
     edges: list[_Edge]
     bandwidth: float = 1.0
     memory: float | None = None
+
+
+def load_graph(path: str | os.PathLike[str]) -> PartitionProblem:
+    """A graph in one of two formats: TensorFlow's ``CostGraphDef`` as text (``.pbtxt``), or as `load_instance` reads it."""
+    return read_cost_graph(path) if os.fspath(path).endswith(COST_GRAPH) else load_instance(path)
 
 
 def load_instance(path: str | os.PathLike[str]) -> PartitionProblem:

@@ -258,8 +258,15 @@ class PartitionProblem:
         stage_of[np.asarray(order, dtype=np.int64)] = np.repeat(np.arange(len(lengths)), lengths)
         return stage_of
 
-    def stage_lists(self, stage_of: npt.ArrayLike) -> list[list[int]]:
-        """The nodes of each stage that has any, in Kahn's order.
+    def stage_lists(self, stage_of: npt.ArrayLike, order: npt.ArrayLike | None = None) -> list[list[int]]:
+        """The nodes of each stage that has any, in the order in which it runs them.
+
+        Parameters
+        ----------
+        stage_of : sequence of int
+            Stage of each node.
+        order : sequence of int, optional
+            All nodes, each after what it reads within its stage; Kahn's order by default.
 
         Raises
         ------
@@ -272,12 +279,24 @@ class PartitionProblem:
                 raise GraphError(
                     f"node {self.names[v]!r} is in an earlier stage than {self.names[u]!r}, which it reads"
                 )
-        order = self.kahn(-stages.astype(np.float64))
-        return [[int(v) for v in order if stages[v] == s] for s in np.unique(stages)]
+        run = self.kahn(-stages.astype(np.float64)) if order is None else self._checked(order, stages)
+        return [[int(v) for v in run if stages[v] == s] for s in np.unique(stages)]
 
-    def bottleneck(self, stage_of: npt.ArrayLike) -> float:
-        """Cost of the dearest stage of a partition: the objective, equation (4)."""
-        return max((self.stage_cost(nodes) for nodes in self.stage_lists(stage_of)), default=0.0)
+    def _checked(self, order: npt.ArrayLike, stages: Integers) -> Integers:
+        """An order that stages can run in; raises `GraphError` for any other."""
+        run = _integers(order)
+        if not np.array_equal(np.sort(run), np.arange(self.size)):
+            raise GraphError(f"the order of a partition does not list each of {self.size} nodes once")
+        position = np.empty(self.size, dtype=np.int64)
+        position[run] = np.arange(self.size)
+        for u, v in self.edges:
+            if stages[u] == stages[v] and position[u] > position[v]:
+                raise GraphError(f"node {self.names[v]!r} runs before {self.names[u]!r}, which it reads")
+        return run
+
+    def bottleneck(self, stage_of: npt.ArrayLike, order: npt.ArrayLike | None = None) -> float:
+        """Cost of the dearest stage of a partition: the objective, equation (4). Parameters as of `stage_lists`."""
+        return max((self.stage_cost(nodes) for nodes in self.stage_lists(stage_of, order)), default=0.0)
 
 
 def _floats(values: npt.ArrayLike) -> Floats:

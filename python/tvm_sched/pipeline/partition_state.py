@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +40,14 @@ TURNS, RUNS = 3, 4
 """Annealing has turns, each from the best so far, of runs with seeds of their own."""
 
 
-class PartitionState(Incumbent[Integers]):
+class Cut(NamedTuple):
+    """The stage of each node, and the order in which stages run; None: Kahn's."""
+
+    stage_of: Integers
+    order: Integers | None
+
+
+class PartitionState(Incumbent[Cut]):
     """The best partition into stages so far; costs are those of the dearest stage.
 
     Parameters
@@ -59,18 +67,24 @@ class PartitionState(Incumbent[Integers]):
         self.problem, self.stages, self.seed, self.solver = problem, stages, seed, solver
         self.threads = threads or cores()
         self.ended = False
-        self.offer_partition(cut(problem, problem.kahn(np.zeros(problem.size)), stages))
+        order = problem.kahn(np.zeros(problem.size))
+        self.offer_partition(cut(problem, order, stages), order)
 
-    def offer_partition(self, stage_of: Integers | None) -> None:
+    def offer_partition(self, stage_of: Integers | None, order: Integers | None = None) -> None:
         """Price a partition, if there is one, and keep it if it is the best."""
         if stage_of is not None:
-            self.offer(stage_of, self.problem.bottleneck(stage_of))
+            self.offer(Cut(stage_of, order), self.problem.bottleneck(stage_of, order))
 
     @property
-    def stage_of(self) -> Integers:
+    def found(self) -> Cut:
         """The best partition; there is always one."""
         assert self.best is not None
         return self.best
+
+    @property
+    def stage_of(self) -> Integers:
+        """Its stage of each node."""
+        return self.found.stage_of
 
 
 class Ideals:
@@ -117,7 +131,7 @@ class GeneticSearch:
         budget.too_small = generations < MOST_GENERATIONS or budget.late
         _, ends = problem.slice(order, state.stages, state.cost)
         if ends:
-            state.offer_partition(problem.stages_of(order, ends))
+            state.offer_partition(problem.stages_of(order, ends), order)
         return False
 
 

@@ -38,6 +38,8 @@ class Partition:
         Which argument gave the bound.
     status : {"optimal", "no better found", "time limit", "interrupted"}
         How the search ended, see `tvm_sched.anytime.Status`; `partition` judges what is optimal.
+    order : array of int or None
+        All nodes in the order in which stages run them; None: Kahn's. It matters where memory is short.
     cost : float
         Cost of the dearest stage; set by `partition`.
     seconds : float
@@ -48,6 +50,7 @@ class Partition:
     bound: float = 0.0
     bound_name: str = ""
     status: Status = "no better found"
+    order: Integers | None = None
     cost: float = math.inf
     seconds: float = 0.0
 
@@ -88,7 +91,8 @@ def partition(
 
     def price(found: Found[Partition]) -> Partition:
         _check(problem, stages, found.answer)
-        cost, bound, name = problem.bottleneck(found.answer.stage_of), found.answer.bound, found.answer.bound_name
+        cost = problem.bottleneck(found.answer.stage_of, found.answer.order)
+        bound, name = found.answer.bound, found.answer.bound_name
         simple = simple_bound(problem, stages)
         if simple >= bound:
             bound, name = simple, "simple"

@@ -58,12 +58,13 @@ def slicegraph(problem: PartitionProblem, stages: int, options: SliceGraphOption
     if options.populations < 1:
         raise InputError(f"populations is {options.populations}; 1 or more are allowed")
     seeds = [options.seed + _SEEDS_APART * i for i in range(options.populations)]
-    found = distribute(_population, [(problem, stages, options, seed) for seed in seeds])
-    return Partition(min(found, key=problem.bottleneck))
+    orders = distribute(_population, [(problem, stages, options, seed) for seed in seeds])
+    best = min(orders, key=lambda order: problem.slice(order, stages)[0])
+    return Partition(cut(problem, best, stages), order=best)
 
 
 def cut(problem: PartitionProblem, order: Integers, stages: int) -> Integers:
-    """The stage of each node in the best cut of an order."""
+    """The stage of each node in the best cut of an order; it costs what the cut does if stages run in that order."""
     _, ends = problem.slice(order, stages)
     return problem.stages_of(order, ends)
 
@@ -74,10 +75,10 @@ def cores() -> int:
 
 
 def _population(problem: PartitionProblem, stages: int, options: SliceGraphOptions, seed: int) -> Integers:
-    """One genetic search and its cut; of random keys it is one generation, which is a population of independent ones."""
+    """The best order of one genetic search; of random keys it is one generation: a population of independent ones."""
     side = max(round(options.evaluations**0.5), 1)
     population, generations = (options.evaluations, 1) if options.order == "random" else (side, side)
-    order = problem.evolve(
+    return problem.evolve(
         stages,
         objective=_OBJECTIVES[options.order],
         population=population,
@@ -86,4 +87,3 @@ def _population(problem: PartitionProblem, stages: int, options: SliceGraphOptio
         threads=options.threads or cores(),
         seconds=options.time_limit,
     )
-    return cut(problem, order, stages)

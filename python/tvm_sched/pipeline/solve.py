@@ -128,7 +128,7 @@ def _on_devices(
 ) -> Candidate:
     """Give the stages devices; cut anew where these are unequal, or where latency matters."""
     search = DeviceSearch(problem, relaxed, devices, count, goal)
-    lists = relaxed.stage_lists(found.stage_of)
+    lists = relaxed.stage_lists(found.stage_of, found.order)
     search.offer(list(zip(devices, lists, strict=False)))
     equal = are_equal(problem, devices)
     if place and (goal != Goal() or not equal or search.best is None):

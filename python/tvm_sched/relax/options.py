@@ -22,7 +22,7 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "objective": OBJECTIVES,
     "backend": (None, *BACKENDS),
     "parameters": ("auto", "embed", "external"),
-    "precision": ("float32", "bfloat16"),
+    "precision": ("float32", "bfloat16", "tf32"),
 }
 _OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances")
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
@@ -68,9 +68,11 @@ class CompileOptions:
     processor : str
         What TVM's kernels are compiled for: ``"native"``, this machine's processor; a level (``"x86-64-v2"`` to
         ``"x86-64-v4"``), all of it; several levels with commas, or ``"portable"`` for all, kernels for each.
-    precision : {"float32", "bfloat16"}
-        In which products and convolutions multiply numbers and weights, on CPUs that have instructions for it. Their
-        weights, and tables of which rows are taken, are then stored in bfloat16; sums and all others remain float32.
+    precision : {"float32", "bfloat16", "tf32"}
+        In which products and convolutions of float32 multiply numbers and weights. ``"bfloat16"`` is for CPUs that have
+        instructions for it: weights, and tables of which rows are taken, are then stored in bfloat16. ``"tf32"`` is for the
+        backend ``"cuda"``: cuBLASLt and cuDNN round operands to 11 bits, for tensor cores. Sums and all others remain
+        float32.
     threads : int, optional
         Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: all cores.
     graph : bool, optional
@@ -131,8 +133,10 @@ class CompileOptions:
         given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
         others = [device.name for device in self.topology.devices if device.kind != "cpu"]
-        if self.precision != "float32" and others:
+        if self.precision == "bfloat16" and others:
             raise InputError(f"precision {self.precision!r} is for topologies of CPUs; {others[0]!r} is none")
+        if self.precision == "tf32" and self.backend != "cuda":
+            raise InputError("precision 'tf32' is for GPUs: give backend='cuda', too")
         if given == MEASURED:
             object.__setattr__(self, "_chosen_here", self.topology)
         self._check_measure()

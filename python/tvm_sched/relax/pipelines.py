@@ -110,6 +110,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
             libraries=() if emulates_gpus(options) else None,
             variants=offers_variants(options),
             pieces=pieces_for(options.topology),
+            archs=sorted({device.arch for device in options.topology.devices if device.arch}),
         ),
         EstimateLatencies(options.topology, cost_model, progress),
     ]

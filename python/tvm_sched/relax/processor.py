@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..runtime.machine import check_threads
 
 NATIVE = "native"
-FLOAT32, BFLOAT16 = "float32", "bfloat16"
+FLOAT32, BFLOAT16, TF32 = "float32", "bfloat16", "tf32"
 PORTABLE = "portable"
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 """The levels of x86-64's psABI: SSE4.2; AVX2; AVX-512 F, BW, CD, DQ and VL."""
@@ -51,8 +51,8 @@ def compiling_for(processor: str = NATIVE, threads: int | None = None, precision
         kernels for each, of which those of the highest that a machine has run there.
     threads : int, optional
         Of all devices of a topology of CPUs together, at least 1.
-    precision : {"float32", "bfloat16"}
-        In which products and convolutions with weights multiply.
+    precision : {"float32", "bfloat16", "tf32"}
+        In which products and convolutions with weights multiply: bfloat16 is for CPUs, TF32 for GPUs.
 
     Raises
     ------

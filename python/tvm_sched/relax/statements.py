@@ -63,6 +63,22 @@ def realizations_in_loops(stmt: Any, loops: tuple[tirx.For, ...] = ()) -> Iterat
             yield from realizations_in_loops(part, loops)
 
 
+def statements_in(stmt: Any) -> Iterator[Any]:
+    """A statement and all in it, each before those in it."""
+    yield stmt
+    if isinstance(stmt, s_tir.SBlockRealize):
+        parts = [stmt.block.init, stmt.block.body]
+    elif isinstance(stmt, tirx.SeqStmt):
+        parts = list(stmt.seq)
+    elif isinstance(stmt, tirx.IfThenElse):
+        parts = [stmt.then_case, stmt.else_case]
+    else:
+        parts = [getattr(stmt, "body", None)]
+    for part in parts:
+        if part is not None:
+            yield from statements_in(part)
+
+
 def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
     """Whether an expression, or a part of it but for indices of tensors, is what is looked for."""
     found = False

@@ -66,6 +66,44 @@ def _cholesky(graph: _Graph) -> None:
                 touch(i, j, last[i, k], last[j, k])
 
 
+def _gaussian(graph: _Graph) -> None:
+    """Gaussian elimination of 12 columns: a pivot, then all columns behind it."""
+    columns: dict[int, int] = {}
+    for k in range(11):
+        pivot = graph.add([columns[k]] if k in columns else [])
+        for j in range(k + 1, 12):
+            columns[j] = graph.add([pivot, columns[j]] if j in columns else [pivot])
+
+
+def _montage(graph: _Graph) -> None:
+    """A mosaic of the sky, as in WfCommons: projections, differences of neighbours, a model of all, corrections, a sum."""
+    projected = [graph.add() for _ in range(14)]
+    near = [(a, a + step) for step in (1, 2) for a in range(len(projected) - step)]
+    model = graph.add([graph.add([graph.add([projected[a], projected[b]], 0.5) for a, b in near], 0.3)], 0.1)
+    corrected = [graph.add([image, model]) for image in projected]
+    table = graph.add(corrected, 0.1)
+    graph.add([graph.add([table, *corrected], 2.0)], 0.2)
+
+
+def _epigenomics(graph: _Graph) -> None:
+    """Chains between a split and a merge, as in WfCommons: filter, convert, convert again, map."""
+    split, heads = graph.add(size=2.0), []
+    for _ in range(14):
+        head = split
+        for size in (1.0, 0.7, 0.5, 1.5):
+            head = graph.add([head], size)
+        heads.append(head)
+    graph.add([graph.add([graph.add(heads, 2.0)])], 0.3)
+
+
+def _cybershake(graph: _Graph) -> None:
+    """Two large extractions, each read by many syntheses, each with a peak of its own; two archives of all."""
+    syntheses = [graph.add([source]) for source in (graph.add(size=8.0), graph.add(size=8.0)) for _ in range(16)]
+    peaks = [graph.add([synthesis], 0.1) for synthesis in syntheses]
+    graph.add(syntheses, 0.5)
+    graph.add(peaks, 0.1)
+
+
 def _grid(graph: _Graph) -> None:
     """A wavefront: each cell of 9 x 9 needs those above and to the left."""
     cells: dict[tuple[int, int], int] = {}
@@ -132,6 +170,10 @@ def _unet(graph: _Graph) -> None:
 FAMILIES: dict[str, Callable[[_Graph], None]] = {
     "butterfly": _butterfly,
     "cholesky": _cholesky,
+    "gaussian": _gaussian,
+    "montage": _montage,
+    "epigenomics": _epigenomics,
+    "cybershake": _cybershake,
     "grid": _grid,
     "experts": _experts,
     "tree": _tree,

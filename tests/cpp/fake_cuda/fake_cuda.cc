@@ -24,6 +24,7 @@ EXPORT void fake_cuda_configure(int devices, long long memory, int peers) {
   state.failures.clear();
   state.calls.clear();
   state.trace.clear();
+  state.fault = kOk;
 }
 
 EXPORT void fake_cuda_fail(const char* function, int skip, int code) {
@@ -65,14 +66,18 @@ EXPORT int cuGetErrorName(int code, const char** text) {
   static const std::map<int, const char*> names{{1, "CUDA_ERROR_INVALID_VALUE"},
                                                 {2, "CUDA_ERROR_OUT_OF_MEMORY"},
                                                 {100, "CUDA_ERROR_NO_DEVICE"},
-                                                {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}};
+                                                {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+                                                {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                                                {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
+                                                {719, "CUDA_ERROR_LAUNCH_FAILED"}};
   const auto found = names.find(code);
   *text = found == names.end() ? nullptr : found->second;
   return *text == nullptr ? kInvalidValue : kOk;
 }
-EXPORT int cuGetErrorString(int, const char** text) {
-  *text = nullptr;
-  return kInvalidValue;
+EXPORT int cuGetErrorString(int code, const char** text) {
+  const State& state = TheState();
+  *text = code != kOk && code == state.fault ? state.fault_text.c_str() : nullptr;
+  return *text == nullptr ? kInvalidValue : kOk;
 }
 EXPORT int cuDeviceGetCount(int* count) {
   *count = TheState().devices;

@@ -14,6 +14,8 @@ State& TheState() {
     auto* made = new State;  // streams may outlive static objects
     if (const char* text = std::getenv("FAKE_CUDA_DEVICES")) made->devices = std::atoi(text);
     if (const char* text = std::getenv("FAKE_CUDA_PEERS")) made->peers = std::atoi(text) != 0;
+    if (const char* text = std::getenv("FAKE_CUDA_MEMORY")) made->memory = std::atoll(text);
+    if (const char* text = std::getenv("FAKE_CUDA_SEED")) made->random.seed(std::atoi(text));
     return made;
   }();
   return *state;
@@ -23,6 +25,7 @@ int Enter(const char* function) {
   State& state = TheState();
   std::lock_guard lock(state.mutex);
   ++state.calls[function];
+  if (state.fault != kOk) return state.fault;
   auto failure = state.failures.find(function);
   if (failure == state.failures.end() || failure->second.skip-- > 0) return kOk;
   const int code = failure->second.code;
@@ -82,7 +85,7 @@ long long Used(int device) {
 
 void* Reserve(std::size_t size, int device) {
   void* memory = std::aligned_alloc(256, (size + 255) / 256 * 256);
-  std::memset(memory, 0xAB, size);  // what nobody has written shall be seen
+  std::memset(memory, 0xFF, size);  // NaN in all types: what nobody has written shall be seen
   TheState().allocations[reinterpret_cast<std::uintptr_t>(memory)] = {size, device};
   return memory;
 }

@@ -2,6 +2,7 @@
 #ifndef TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
 #define TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -84,6 +85,9 @@ struct State {
   std::map<std::string, Failure> failures;
   std::map<std::string, int> calls;
   std::string trace;
+  /// What a kernel did wrong: the code that every function returns from then on, and the words.
+  std::atomic<int> fault = 0;
+  std::string fault_text;
 
   void Note(char kind) {
     if (kind != 0) trace += kind;

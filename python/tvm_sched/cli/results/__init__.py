@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ...relax.inspection import Inspection
+from .benchmarks import Benchmarked, Instances, Scored, Standing
 from .clusters import (
     Bounded,
     CheckedAllocation,
@@ -69,6 +70,10 @@ RESULTS: dict[str, Any] = {
     "topology show": ShownTopology,
     "topology check": CheckedTopology,
     "topology detect": DetectedTopology,
+    "bench list": Instances,
+    "bench run": Benchmarked,
+    "bench score": Scored,
+    "bench table": Standing,
     "cluster list": Clusters,
     "cluster show": ShownCluster,
     "cluster place": Placed,

@@ -9,12 +9,12 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import dlight
 from tvm.tirx.build import split_host_device_mods
 
 from ..._library import function as library_function
 from ...errors import InputError
 from .nvcc import architectures, compile_source
+from .schedule import schedule_for_gpu, without_offsets
 
 _COMPILE = "tvm_callback_cuda_compile"
 Pointers = dict[Any, tuple[str, int]]
@@ -49,22 +49,11 @@ def compile_image(
     """
     archs = architectures(archs)
     target = tvm.target.Target({"kind": "cuda", "arch": archs[0]}, host="llvm")
-    module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
-    host, device = _lower(_schedule(module, target), target)
+    named = {name: without_offsets(function).with_attr("global_symbol", name) for name, function in functions.items()}
+    module = tvm.IRModule(named)
+    host, device = _lower(schedule_for_gpu(module, target), target)
     described = {name: _describe(name, host[name], functions[name]) for name in functions}
     return described, compile_source(_source(device), archs)
-
-
-def _schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    rules = (
-        dlight.gpu.Matmul(),
-        dlight.gpu.GEMV(),
-        dlight.gpu.Reduction(),
-        dlight.gpu.GeneralReduction(),
-        dlight.gpu.Fallback(),
-    )
-    with target:
-        return dlight.ApplyDefaultSchedule(*rules)(module)
 
 
 @tvm.instrument.pass_instrument

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,7 @@ class KernelLibrary:
 LIBRARIES: Registry[KernelLibrary] = Registry(
     "kernel library",
     "tvm_sched.kernel_libraries",
-    {name: f"{__package__}.{name}:LIBRARY" for name in ("onednn", "nvidia")},
+    {name: f"{__package__}.{name}:LIBRARY" for name in ("onednn", "cuda", "nvidia")},
 )
 
 
@@ -87,10 +87,12 @@ def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
 class KernelSet:
     """The kernels that a library has claimed in a module.
 
-    ``constants`` keeps new constants alive: `data_address` names a constant only while it lives.
+    ``constants`` keeps new constants alive: `data_address` names a constant only while it lives. ``archs`` are the GPUs
+    that kernels are compiled for, as `tvm_sched.relax.cuda.architectures` takes them.
     """
 
     library: str
+    archs: Sequence[str] = ()
     documents: dict[str, str] = field(default_factory=dict)
     constants: list[Any] = field(default_factory=list)
 

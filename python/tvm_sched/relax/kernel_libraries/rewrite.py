@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,21 @@ def axis_order(call: Any) -> tuple[int, ...]:
     return tuple(reversed(range(rank))) if given is None else tuple(int(axis) % rank for axis in given)
 
 
+def dtype_of(expr: Any) -> str:
+    """The type of a tensor's elements, or an empty string."""
+    known = isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None
+    return str(expr.ty.dtype.dtype) if known else ""
+
+
+def is_tensor_of(expr: Any, types: Collection[str]) -> bool:
+    """Whether it is a tensor of one of these types with a static shape without zeros."""
+    shape = shape_of(expr)
+    return shape is not None and 0 not in shape and dtype_of(expr) in types
+
+
 def is_float32(expr: Any) -> bool:
     """Whether it is a tensor of float32 with a static shape without zeros."""
-    shape = shape_of(expr)
-    return shape is not None and 0 not in shape and expr.ty.dtype is not None and str(expr.ty.dtype.dtype) == "float32"
+    return is_tensor_of(expr, ("float32",))
 
 
 def constant_value(expr: Any) -> Any:

@@ -12,7 +12,7 @@ from ...errors import InputError
 from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
-from ..processor import FLOAT32, precision
+from ..processor import BFLOAT16, TF32, precision
 from ..tail import tail_operators
 from ..variants import offer_variants
 from . import comparisons, half
@@ -53,6 +53,8 @@ class LowerToKernels:
         Numbers of pieces into which products with weights may be cut then.
     unbound : bool
         Whether weights without values may be cut: for scheduling alone.
+    archs : sequence of str
+        The GPUs that libraries compile kernels for, such as ``"sm_90"``.
 
     Raises
     ------
@@ -69,11 +71,13 @@ class LowerToKernels:
         variants: bool = False,
         pieces: Sequence[int] = (),
         unbound: bool = False,
+        archs: Sequence[str] = (),
     ) -> None:
         self.fold = fold
         self.variants = variants
         self.pieces = tuple(pieces)
         self.unbound = unbound
+        self.archs = tuple(archs)
         self.device_kind = device_kind
         self.libraries = libraries
         self.schedule = schedule
@@ -92,9 +96,10 @@ class LowerToKernels:
             _tell_tail(mod)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
-            if precision() != FLOAT32 and "onednn" not in libraries:
-                raise InputError(f"precision {precision()!r} takes oneDNN, which is not used here: leave it out")
-            mod, claimed = _claim(mod, libraries, names)
+            for asked, library in ((BFLOAT16, "onednn"), (TF32, "nvidia")):
+                if precision() == asked and library not in libraries:
+                    raise InputError(f"precision {asked!r} takes the kernel library {library!r}, which is not used here")
+            mod, claimed = _claim(mod, libraries, names, self.archs)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = self._lower(mod)
         mod, constants = _lift(mod, names)
@@ -106,20 +111,26 @@ class LowerToKernels:
 
     def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
         transform = relax.transform
+        with _operators_for(self.device_kind):
+            legal = tvm.transform.Sequential(
+                [
+                    relax.backend.DispatchSampling(),
+                    relax.backend.DispatchSortScan(),
+                    transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
+                ]
+            )(mod)
         fused = tvm.transform.Sequential(
-            [
-                relax.backend.DispatchSampling(),
-                relax.backend.DispatchSortScan(),
-                transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
-                transform.AnnotateTIROpPattern(),
-                transform.FoldConstant(),
-                transform.FuseOps(),
-            ]
-        )(mod)
+            [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
+        )(legal)
         if self.variants:
             fused = offer_variants(fused, self.pieces, self.unbound)
         last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
         return tvm.transform.Sequential(last)(fused)
+
+
+def _operators_for(device_kind: str) -> tvm.target.Target:
+    """The target by which TVM chooses how operators compute that have another algorithm on GPUs (scatters)."""
+    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if device_kind == "cuda" else "llvm", host="llvm")
 
 
 def _tell_tail(mod: tvm.IRModule) -> None:
@@ -142,11 +153,13 @@ def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names
     return relax.transform.BindParams("main", bound)(mod)
 
 
-def _claim(mod: tvm.IRModule, libraries: Sequence[str], names: Names) -> tuple[tvm.IRModule, list[KernelSet]]:
+def _claim(
+    mod: tvm.IRModule, libraries: Sequence[str], names: Names, archs: Sequence[str]
+) -> tuple[tvm.IRModule, list[KernelSet]]:
     """Let the libraries take what they can, one after the other."""
     claimed = []
     for name in libraries:
-        kernels = KernelSet(name)
+        kernels = KernelSet(name, tuple(archs))
         mod = get_library(name).claim(mod, kernels, names)
         claimed.append(kernels)
     return mod, claimed

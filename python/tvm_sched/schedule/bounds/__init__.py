@@ -7,6 +7,7 @@ the first nor the last operators; a bus may carry any part of a tensor at any mo
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import NamedTuple
 
@@ -23,6 +24,11 @@ MARGIN = 1e-9
 """Relative slack for floating-point sums, so that rounding never lifts a bound above the truth."""
 
 
+def whole_ns(value: float) -> int:
+    """The least latency that a bound in floating point allows: latencies are integers; rounding may have added `MARGIN`."""
+    return math.ceil(value * (1 - MARGIN))
+
+
 class Bound(NamedTuple):
     """A lower bound in nanoseconds and the argument that gave it."""
 
@@ -37,7 +43,7 @@ class Bound(NamedTuple):
 
 def provable(bound_ns: int) -> int:
     """The latency up to which a schedule counts as optimal: what a bound gives up to rounding stands between the two."""
-    return int(bound_ns * (1 + 2 * MARGIN)) + 1
+    return int(bound_ns * (1 + 2 * MARGIN))
 
 
 _known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
@@ -92,7 +98,7 @@ def _in_turn(problem: Problem) -> Bound | None:
     if costs.concurrency is not None or problem.variants or not problem.graph.operators:
         return None
     shortest = np.minimum(costs.operator_ns, costs.direct_ns)
-    return Bound(_floor(float(shortest.sum(dtype=np.float64))), "device work")
+    return Bound(whole_ns(float(shortest.sum(dtype=np.float64))), "device work")
 
 
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
@@ -103,14 +109,10 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
             return [Bound(0, "critical path")]
         relaxation = Relaxation(relaxed)
     return [
-        Bound(_floor(_critical_path(relaxation)), "critical path"),
-        Bound(_floor(device_work_bound(relaxation)), "device work"),
-        Bound(_floor(bus_bound(relaxation).ns), "bus"),
+        Bound(whole_ns(_critical_path(relaxation)), "critical path"),
+        Bound(whole_ns(device_work_bound(relaxation)), "device work"),
+        Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
     ]
-
-
-def _floor(value: float) -> int:
-    return int(np.floor(value * (1 - MARGIN)))
 
 
 def _critical_path(relaxation: Relaxation) -> float:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...errors import InputError
 from ...files import encode_document, write_atomically
 from ...problem import Problem
-from . import MARGIN, Bound, lower_bound
+from . import MARGIN, Bound, lower_bound, whole_ns
 from .bus import bus_bound
 from .device_work import work_arguments
 from .dominators import joins
@@ -141,7 +141,7 @@ class _Whole:
     @property
     def ns(self) -> int:
         """What is claimed."""
-        return _up(self.value)
+        return whole_ns(self.value)
 
 
 @dataclass
@@ -213,12 +213,12 @@ class _Recorder:
             own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
             shortest = float(self.relaxation.shortest[o])
             least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
-            claim = _up(float(self.relaxation.host.ancestors_on_bus[o]))
+            claim = whole_ns(float(self.relaxation.host.ancestors_on_bus[o]))
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
         for i, reason in sorted(reasons.items()):
             if reason is not None:
                 first, last = self._names(self.relaxation.spans[i][:2])
-                lemmas.append({**reason, "first": first, "last": last, "ns": _up(self.relaxation.spans[i].ns)})
+                lemmas.append({**reason, "first": first, "last": last, "ns": whole_ns(self.relaxation.spans[i].ns)})
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
     def through(self, whole: _Whole) -> list[str]:
@@ -328,11 +328,6 @@ def _by(keys: Iterable[int]) -> dict[int, list[int]]:
 def _reaches(value: float, target: float) -> bool:
     """Whether a value explains another one, but for rounding."""
     return value >= target * (1 - 1e-12)
-
-
-def _up(ns: float) -> int:
-    """All times are integers, so that what is proved of a span may be rounded up; less what rounding may have added."""
-    return math.ceil(ns * (1 - MARGIN))
 
 
 def _integers(weights: list[float]) -> list[int]:

@@ -36,7 +36,7 @@ def best_placement(
         Placements to look at while the best of them are improved.
     seed : int
     deadline : float
-        `time.monotonic` after which no further order is tried.
+        `time.monotonic` after which no further order, walk or improvement is begun.
     annealing : int
         Placements to look at in simulated annealing, before the improvement.
     """
@@ -50,18 +50,25 @@ def best_placement(
         return None
     starts = sorted(found, key=lambda placement: (found[placement], placement))[:3]
     if annealing:
-        starts = _annealed(instance, groups, starts, annealing, random)
+        starts = _annealed(instance, groups, starts, annealing, random, deadline)
     improved = [improve(instance, groups, list(start), evaluations // len(starts), deadline) for start in starts]
     return min(improved, key=lambda placement: (_latency(instance, placement), placement))
 
 
 def _annealed(
-    instance: Instance, groups: list[list[int]], starts: list[tuple[int, ...]], evaluations: int, random: Random
+    instance: Instance,
+    groups: list[list[int]],
+    starts: list[tuple[int, ...]],
+    evaluations: int,
+    random: Random,
+    deadline: float,
 ) -> list[tuple[int, ...]]:
     """The three best placements after walks from each start in turn, and as many cooler ones from the best so far."""
     walks = [min(WALK, evaluations - done) for done in range(0, evaluations, WALK)]
     found = list(starts)
     for k, length in enumerate(walks):
+        if time.monotonic() > deadline:
+            break
         warm = k < (len(walks) + 1) // 2
         start = list(starts[k % len(starts)] if warm else found[0])
         found.append(tuple(anneal(instance, groups, start, length, random, HOT if warm else COOL)))

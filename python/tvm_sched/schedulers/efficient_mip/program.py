@@ -10,6 +10,7 @@ from ...errors import InfeasibleError, SchedulerError
 from ..common.milp import Effort, argmax, minimise
 from .heuristic import best_placement
 from .instance import Ends, Instance, evaluate
+from .path_bound import lower_bound
 
 if TYPE_CHECKING:
     from ortools.math_opt.python import mathopt
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 ROUNDS, EVALUATIONS = 50, 10_000
 """Effort of the heuristic: topological orders, and placements in the improvement of the best."""
+
+_ROUNDING = 1e-9
+"""By which sums of times in another order differ, relative."""
 
 _TOLERANCE = 1e-5
 """Of solvers' bounds, relative; they allow 1e-6 in each constraint."""
@@ -49,6 +53,7 @@ def place(
     evaluations: int = EVALUATIONS,
     seed: int = 0,
     annealing: int = 0,
+    seconds: float = 3600.0,
 ) -> SolvedPlacement:
     """The best placement that the heuristic and the solver find: latency minimisation of Tarnawski et al.
 
@@ -63,19 +68,22 @@ def place(
         Of the heuristic.
     annealing : int
         Placements to look at in simulated annealing (`annealing.anneal`), which is ours; 0 leaves it out.
+    seconds : float
+        After which the heuristic begins nothing new.
 
     Raises
     ------
     InfeasibleError
         Neither finds a placement within the accelerators' memory.
     """
-    start = best_placement(instance, rounds, evaluations, seed, time.monotonic() + 3600, annealing)
+    start = best_placement(instance, rounds, evaluations, seed, time.monotonic() + seconds, annealing)
     ends = evaluate(instance, start) if start is not None else None
     if start is None or ends is None:
         raise InfeasibleError(
             "no placement was found: the operators that no CPU runs do not fit into the accelerators' memory"
         )
-    known = SolvedPlacement(start, ends.latency, instance.critical_path, ends.latency <= instance.critical_path)
+    bound = _checked(lower_bound(instance), ends.latency, _ROUNDING)
+    known = SolvedPlacement(start, ends.latency, bound, ends.latency <= bound * (1 + _ROUNDING))
     if effort is None or known.optimal:
         return known
     from ortools.math_opt.python import mathopt
@@ -94,10 +102,10 @@ def place(
     return SolvedPlacement(found, after.latency, _checked(bound, after.latency), answer.optimal)
 
 
-def _checked(bound: float, latency: float) -> float:
-    """A bound that is no more than a latency that is there, but for the solver's tolerances."""
-    if bound > latency * (1 + _TOLERANCE):
-        raise SchedulerError(f"the solver's bound {bound:.9g} exceeds a latency of {latency:.9g}: please report this")
+def _checked(bound: float, latency: float, tolerance: float = _TOLERANCE) -> float:
+    """A bound that is no more than a latency that is there, but for a solver's tolerances, or for rounding."""
+    if bound > latency * (1 + tolerance):
+        raise SchedulerError(f"the bound {bound:.9g} exceeds a latency of {latency:.9g}: please report this")
     return min(bound, latency)
 
 

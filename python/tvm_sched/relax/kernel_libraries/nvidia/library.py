@@ -14,6 +14,10 @@ from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 
 
+VERSION = 2
+"""Of the descriptions that ``cpp/kernels/cuda/library_kernel.cc`` reads."""
+
+
 @cache
 def _why_not() -> str | None:
     return str(library_function("tvm_sched.why_not_nvidia")()) or None
@@ -25,7 +29,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
 
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
-    document = {"version": 1, "kernels": dict(kernels)}
+    document = {"version": VERSION, "kernels": dict(kernels)}
     return library_function("tvm_sched.make_nvidia_module")(json.dumps(document))
 
 

@@ -12,9 +12,10 @@ import tvm
 from ...._library import function as library_function
 from ...processor import threads_in_artifact
 from ..registry import Cores, KernelLibrary, KernelSet, Names
-from .attention import AttentionClaimer
+from .attention import OneDnnAttention
 from .claim import Claimer
 from .layout import ChannelsLast
+from .moves import WithoutTranspositions
 from .products import VERSION
 from .reshapes import WithoutReshapes
 from .simplify import Simplifier
@@ -27,7 +28,7 @@ def _why_not() -> str | None:
 
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
-    changed = AttentionClaimer(changed, kernels).run()
+    changed = OneDnnAttention(WithoutTranspositions(changed).run(), kernels).run()
     changed = WithoutReshapes(Claimer(changed, kernels, names).run(), kernels).run()
     return changed if kernels.documents else mod
 

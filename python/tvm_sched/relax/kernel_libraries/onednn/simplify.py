@@ -10,11 +10,17 @@ from tvm import relax
 from ..rewrite import Rewriter, axis_order, is_float32, operation, shape_of
 from .normalization import Normalization, find_normalization
 
+FUNCTIONS = {"nn.relu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.leakyrelu", "sigmoid", "tanh", "clip", "exp"}
+"""Of each element alone, with a tensor as the first argument."""
+PRODUCTS = {"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose"}
+
 
 class Simplifier(Rewriter):
     """Sees through dropout, broadcasts to the same shape and pairs of reshapes, of which nothing is left.
 
-    Turns a sum over a stack (ONNX's Sum) into additions, and normalisations that are written out into one operator.
+    Turns a sum over a stack (ONNX's Sum) into additions, and normalisations that are written out into one operator. A
+    function of each element that follows a product, but for moves between them, comes before these, where the product can
+    take it along.
     """
 
     def __init__(self, mod: Any) -> None:
@@ -48,6 +54,10 @@ class Simplifier(Rewriter):
             found = find_normalization(self, value)
             if found is not None:
                 return self._normalization(variable, found)
+        if name in FUNCTIONS:
+            moved = self._before_moves(value)
+            if moved is not None:
+                return moved
         if name == "sum" and not value.attrs.keepdims and [int(a) for a in value.attrs.axis or []] == [0]:
             parts = self._stacked(value.args[0])
             if parts:
@@ -56,6 +66,28 @@ class Simplifier(Rewriter):
                     total = self.emit(relax.op.add(total, self.value(part)))
                 return total
         return super().visit(variable, value)
+
+    def _before_moves(self, value: Any) -> Any:
+        """The function of a product's result, moved afterwards; None where no product was moved."""
+        expr, moves = value.args[0], list[Any]()
+        while (call := self._only(expr, "permute_dims", "reshape")) is not None:
+            moves.append(call)
+            expr = call.args[0]
+        before = self._only(expr, "add")
+        product = (
+            expr if before is None else next((a for a in before.args if operation(self.defined(a)) in PRODUCTS), None)
+        )
+        if not any(operation(move) == "permute_dims" for move in moves) or product is None:
+            return None
+        if operation(self.defined(product)) not in PRODUCTS or not is_float32(value):
+            return None
+        result = self.emit(relax.Call(value.op, [self.value(expr), *value.args[1:]], value.attrs))
+        for move in reversed(moves):
+            shaped = operation(move) == "reshape"
+            result = self.emit(
+                relax.op.reshape(result, shape_of(move)) if shaped else relax.op.permute_dims(result, axis_order(move))
+            )
+        return result
 
     def _normalization(self, variable: Any, found: Normalization) -> Any:
         shape = shape_of(found.source) or ()
@@ -96,11 +128,11 @@ class Simplifier(Rewriter):
         mask = self.emit(relax.op.reshape(mask, (shape[0], *own[2:])))
         return relax.op.add(self.value(product), self.emit(relax.op.add(self.value(bias), mask)))
 
-    def _only(self, expr: Any, name: str) -> Any:
-        """The call of an operator that computes a value for one user alone, else None."""
+    def _only(self, expr: Any, *names: str) -> Any:
+        """The call of one of these operators that computes a value for one user alone, else None."""
         call = self.defined(expr)
         single = isinstance(expr, relax.Var) and len(self.uses[expr]) == 1
-        return call if single and operation(call) == name else None
+        return call if single and operation(call) in names else None
 
     def _is(self, expr: Any, call: Any) -> bool:
         return self.defined(expr) is not None and self.defined(expr).same_as(call)

@@ -1,0 +1,26 @@
+"""An open benchmark: instances, methods by name in equal time, best known solutions, and tables of them all."""
+
+from .best import BestKnown, Known
+from .records import Result, Run
+from .runner import Limits, run
+from .scoring import keep, raise_bounds, score
+from .suite import Case, Suite, load_suite
+from .tables import Standings, page, summaries
+
+__all__ = [
+    "BestKnown",
+    "Case",
+    "Known",
+    "Limits",
+    "Result",
+    "Run",
+    "Standings",
+    "Suite",
+    "keep",
+    "load_suite",
+    "page",
+    "raise_bounds",
+    "run",
+    "score",
+    "summaries",
+]

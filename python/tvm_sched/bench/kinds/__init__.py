@@ -1,0 +1,26 @@
+"""The kinds of instances: what a method is given, what it hands in, and what that is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import InputError
+from .base import Answer, Kind, Proof
+from .cluster import ClusterKind
+from .latency import LatencyKind
+from .placement import PlacementKind
+from .throughput import ThroughputKind
+
+__all__ = ["KINDS", "Answer", "Kind", "Proof", "kind_of"]
+
+KINDS: dict[str, Kind[Any]] = {
+    kind.name: kind for kind in (LatencyKind(), ThroughputKind(), PlacementKind(), ClusterKind())
+}
+"""All kinds by name."""
+
+
+def kind_of(name: str) -> Kind[Any]:
+    """The kind of that name; raises `InputError` that lists those there are."""
+    if name not in KINDS:
+        raise InputError(f"there is no kind of instance {name!r}; there are {', '.join(KINDS)}")
+    return KINDS[name]

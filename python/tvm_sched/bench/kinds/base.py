@@ -1,0 +1,102 @@
+"""What every kind of instance can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from ...registry import Method, Methods
+
+Task = TypeVar("Task")
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A bound on the worth of any solution: the argument, and the evidence that can be checked, if there is any."""
+
+    bound: float
+    by: str
+    evidence: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method found: its worth, the document to hand in, the seconds of the method alone, the bound that it proved."""
+
+    value: float
+    solution: bytes
+    seconds: float
+    proof: Proof | None = None
+
+
+class Kind(ABC, Generic[Task]):
+    """A kind of instances.
+
+    Attributes
+    ----------
+    name, unit : str
+    most : bool
+        Whether a solution of larger worth is better; of others the least is.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    most: ClassVar[bool] = False
+
+    @abstractmethod
+    def methods(self) -> Sequence[str]:
+        """Names of all methods."""
+
+    @abstractmethod
+    def is_random(self, method: str) -> bool:
+        """Whether a method's answer depends on a seed."""
+
+    @abstractmethod
+    def digest(self, task: Task) -> str:
+        """Names the instance by its content: other content has another digest."""
+
+    @abstractmethod
+    def solve(self, task: Task, method: str, seconds: float, seed: int) -> Answer:
+        """Run a method for some seconds; raises `TvmSchedError` where it finds nothing."""
+
+    @abstractmethod
+    def worth(self, task: Task, solution: bytes, where: str) -> float:
+        """What a solution is worth; raises `InputError` where it is wrong."""
+
+    @abstractmethod
+    def proof(self, task: Task) -> Proof:
+        """The package's bound for the instance."""
+
+    def check(self, task: Task, solution: bytes, proof: Proof, where: str) -> str:
+        """Check a solution and a bound by an implementation of their own; says which, empty where there is none."""
+        return ""
+
+    def document(self, task: Task) -> bytes:
+        """The instance as a file, for methods outside of this package; empty where there is no format."""
+        return b""
+
+    def better(self, value: float, than: float | None) -> bool:
+        """Whether a worth is better than another one."""
+        return than is None or (value > than if self.most else value < than)
+
+    def ratio(self, value: float, best: float) -> float:
+        """How many times worse than ``best``: 1 where it is as good."""
+        worse, good = (best, value) if self.most else (value, best)
+        return worse / good if good else 1.0 if worse == good else float("inf")
+
+
+def limited(methods: Methods[Any], name: str, seconds: float, seed: int) -> tuple[Method[Any], dict[str, Any]]:
+    """A registered method, and those of its options that give it this time, this seed and one core."""
+    method = methods.get(name)
+    known = {field.name for field in msgspec.structs.fields(method.options)}
+    wanted = {"time_limit": seconds, "total_time_limit": seconds, "seed": seed, "threads": 1}
+    return method, {key: value for key, value in wanted.items() if key in known}
+
+
+def has_seed(methods: Methods[Any], name: str) -> bool:
+    """Whether a registered method has the option ``seed``."""
+    return any(field.name == "seed" for field in msgspec.structs.fields(methods.get(name).options))

@@ -1,0 +1,169 @@
+"""All methods on all instances, each for the same time, in a process of its own that is ended when it takes far longer."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from ..errors import InputError, TvmSchedError
+from .kinds import Answer, Proof
+from .records import Circumstances, Result, Run
+from .suite import Case
+
+_LOOK = 0.1
+"""Seconds between two looks at a process: so soon does Ctrl-C end it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a method is given.
+
+    Parameters
+    ----------
+    seconds : float
+        Of the method; those without a time limit take what they take.
+    seeds : int
+        Runs of a method that is random, with seeds from 0.
+    overtime : float
+        A process is ended after three times its seconds and these, and its result is an error.
+    """
+
+    seconds: float
+    seeds: int = 1
+    overtime: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < float("inf"):
+            raise InputError(f"seconds is {self.seconds}; a finite number above 0 is allowed")
+        if self.seeds < 1:
+            raise InputError(f"seeds is {self.seeds}; 1 or more are allowed")
+
+    @property
+    def most(self) -> float:
+        """Seconds after which a process is ended."""
+        return 3 * self.seconds + self.overtime
+
+
+def run(
+    cases: Sequence[Case],
+    limits: Limits,
+    into: Run,
+    methods: Sequence[str] = (),
+    tell: Callable[[Case, Result], None] = lambda case, result: None,
+) -> None:
+    """Run what is not done yet; each result is kept as soon as it is there.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+    limits : Limits
+    into : Run
+        Results that it has are not made again.
+    methods : sequence of str
+        Names; all when empty. Each kind takes those that it has.
+    tell : callable
+        Called with each new result.
+
+    Raises
+    ------
+    InputError
+        A method that no kind has, or a folder of another run.
+    """
+    known = {method for case in cases for method in case.kind.methods()}
+    if unknown := [name for name in methods if name not in known]:
+        raise InputError(f"no instance's kind has a method {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    into.begin(Circumstances.here(limits.seconds, limits.seeds))
+    for case in cases:
+        wanted = [(m, s) for m in case.kind.methods() if not methods or m in methods for s in _seeds(case, m, limits)]
+        done = {(r.method, r.seed) for r in into.results if r.instance == case.name and r.digest == case.digest}
+        if missing := [each for each in wanted if each not in done]:
+            for method, seed in missing:
+                tell(case, _run_one(case, method, seed, limits, into))
+
+
+def _seeds(case: Case, method: str, limits: Limits) -> Iterator[int]:
+    yield from range(limits.seeds if case.kind.is_random(method) else 1)
+
+
+def _run_one(case: Case, method: str, seed: int, limits: Limits, into: Run) -> Result:
+    proof, begin = case.proof, time.monotonic()
+    found = _in_process(case, method, seed, limits)
+    error, value, solution, seconds = "", None, None, time.monotonic() - begin
+    if isinstance(found, Answer):
+        value, solution, seconds = found.value, found.solution, found.seconds
+        proof = _stronger(case, proof, found.proof)
+    else:
+        error = found
+    before = [
+        r.value
+        for r in into.results
+        if (r.instance, r.digest, r.method) == (case.name, case.digest, method) and r.value is not None
+    ]
+    result = Result(
+        case.name,
+        case.kind.name,
+        case.digest,
+        method,
+        seed,
+        limits.seconds,
+        value,
+        proof.bound,
+        proof.by,
+        seconds,
+        error,
+    )
+    best = value is not None and all(case.kind.better(value, other) for other in before)
+    into.add(result, solution, best)
+    return result
+
+
+def _stronger(case: Case, ours: Proof, theirs: Proof | None) -> Proof:
+    """Of the bounds of package and method the one that says more."""
+    return theirs if theirs is not None and case.kind.better(ours.bound, theirs.bound) else ours
+
+
+def _in_process(case: Case, method: str, seed: int, limits: Limits) -> Answer | str:
+    """What a method found, or why it found nothing, in a copy of this process."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(
+        target=_solve, args=(send, case, method, limits.seconds, seed), daemon=True
+    )
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks beside threads; here the other thread only waits for Ctrl-C.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    send.close()
+    try:
+        waited, last = 0.0, time.monotonic()
+        while not receive.poll(_LOOK):
+            # A pause in which this process was stopped too, as when a machine sleeps, is no time of the method.
+            now = time.monotonic()
+            waited, last = waited + min(now - last, 10 * _LOOK), now
+            if waited > limits.most:
+                return f"ended after {limits.most:g} s, where it was given {limits.seconds:g}"
+        found: Answer | str = receive.recv()
+        return found
+    except EOFError:
+        process.join()
+        return f"its process ended with status {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+        receive.close()
+
+
+def _solve(send: Connection, case: Case, method: str, seconds: float, seed: int) -> None:
+    """In the process: run the method and send what it found."""
+    try:
+        found: Answer | str = case.kind.solve(case.task, method, seconds, seed)
+    except TvmSchedError as error:
+        found = str(error)
+    except Exception as error:  # a fault of the method, which stands in the table
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        found = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
+    send.send(found)

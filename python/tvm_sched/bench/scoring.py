@@ -1,0 +1,102 @@
+"""What solutions in files are worth, and which of them are kept as the best known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..errors import InputError, TvmSchedError
+from ..files import read_bytes
+from .best import BestKnown, Known
+from .kinds import Proof
+from .records import Result
+from .suite import Case, Suite
+
+_ENDINGS = (".json.gz", ".json")
+
+
+def score(suite: Suite, folder: Path, method: str = "") -> Iterator[tuple[Case, Result, bytes]]:
+    """Judge all solutions of a folder, ``FAMILY/INSTANCE.json`` or ``.json.gz``; a wrong one's result says why.
+
+    Parameters
+    ----------
+    suite : Suite
+    folder : Path
+    method : str
+        Whose they are; the folder's name when empty.
+
+    Yields
+    ------
+    (Case, Result, bytes)
+        The instance, what the solution is worth, and the solution.
+
+    Raises
+    ------
+    InputError
+        The folder holds no solution of the suite's instances.
+    """
+    found = list(_solutions(suite, folder))
+    if not found:
+        raise InputError(f"{folder} holds no solution: none of its files is called INSTANCE.json after an instance")
+    for case, file in found:
+        proof, content = case.proof, b""
+        value, error = None, ""
+        try:
+            content = read_bytes(file)
+            value = case.kind.worth(case.task, content, str(file))
+        except TvmSchedError as wrong:
+            error = str(wrong)
+        name = method or folder.resolve().name
+        yield (
+            case,
+            Result(case.name, case.kind.name, case.digest, name, 0, 0.0, value, proof.bound, proof.by, 0.0, error),
+            content,
+        )
+
+
+def _solutions(suite: Suite, folder: Path) -> Iterator[tuple[Case, Path]]:
+    for case in suite.cases:
+        files = [folder / f"{case.name}{ending}" for ending in _ENDINGS]
+        yield from ((case, file) for file in files if file.is_file())
+
+
+def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[Case]:
+    """Check solutions that are better than the best known ones, and keep them; the instances of which some were.
+
+    Raises
+    ------
+    InputError, SchedulerError
+        The other implementation refuses a solution that the package has accepted, or differs from it.
+    """
+    changed = []
+    for case, result, solution in judged:
+        known = best.of(case)
+        if result.value is None or not case.kind.better(result.value, known.value if known else None):
+            continue
+        proof = case.proof
+        checked = case.kind.check(case.task, solution, proof, case.name)
+        if known is not None and case.kind.better(proof.bound, known.bound):
+            proof = Proof(known.bound, known.bound_by, proof.evidence)
+        best.add(
+            case,
+            Known(result.digest, result.value, result.method, proof.bound, proof.by, checked),
+            solution,
+            proof.evidence,
+        )
+        changed.append(case)
+    return changed
+
+
+def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> list[Case]:
+    """Keep the bounds of results that say more than the best known ones; the instances of which some did."""
+    changed = []
+    for result in results:
+        case = suite.case(result.instance)
+        known = best.of(case) if case is not None else None
+        if case is None or known is None or result.digest != known.digest or not result.bound_by:
+            continue
+        if case.kind.better(known.bound, result.bound):
+            # Another argument than the one whose evidence was checked.
+            best.note(case, Known(known.digest, known.value, known.method, result.bound, result.bound_by))
+            changed.append(case)
+    return changed

@@ -1,0 +1,107 @@
+"""Where instances come from: generators with seeds, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cluster import demand_of_services, load_cluster, load_services, requests_of
+from ..cost_model import default_cost_model, get_cost_model
+from ..errors import InputError
+from ..pipeline.instances import load_graph
+from ..pipeline.relaxation import relax
+from ..problem import Problem, load_topology, problem_of
+from ..schedulers.efficient_mip import Instance, read_workload
+from ..testing.hios import random_layered
+from ..testing.moirai import read_moirai
+from ..testing.regal import regal_like
+from ..testing.tarnawski import read_throughput
+from ..testing.task_graphs import task_graph
+from .kinds.cluster import Demand
+from .kinds.throughput import Pipeline
+
+MOST_REQUESTS = 2000
+
+
+def _tasks(graph: str, topology: str, seed: int = 0) -> Problem:
+    """A graph of `task_graphs.FAMILIES` on a preset topology, times by its default cost model."""
+    machine = load_topology(topology)
+    return problem_of(task_graph(graph, seed), (), machine, get_cost_model(default_cost_model(machine)))
+
+
+def _hios(devices: int, seed: int, stages: bool = False) -> Problem:
+    """HIOS's random layered graphs on equal devices; ``stages``: operators may run together."""
+    return random_layered(seed).problem(devices, concurrency=stages)
+
+
+def _problem(path: Path, run: str = "cold") -> Problem:
+    """A problem file; of a ``warm`` run all parameters are resident."""
+    found = Problem.load(path)
+    if run not in ("cold", "warm"):
+        raise InputError(f"run is {run!r}; 'cold' and 'warm' are allowed")
+    if run == "cold":
+        return found
+    return found.with_resident(tensor.name for tensor in found.graph.tensors if tensor.kind == "parameter")
+
+
+def _decoder(model: str, shape: str, topology: str) -> Problem:
+    """A language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
+    from ..problem.decoder_config import PRESETS
+    from ..relax.decoders import decoder_graph
+
+    batch, _, tokens = shape.partition("x")
+    machine = load_topology(topology)
+    graph = decoder_graph(PRESETS[model], int(batch), int(tokens))
+    return problem_of(graph, (), machine, get_cost_model(default_cost_model(machine)))
+
+
+def _regal(seed: int, stages: int) -> Pipeline:
+    """A random graph by the parameters of REGAL's set."""
+    return Pipeline(regal_like(seed), stages)
+
+
+def _graph(path: Path, stages: int) -> Pipeline:
+    """A graph of nodes and edges in JSON, or a CostGraphDef in text (``.pbtxt``)."""
+    return Pipeline(load_graph(path), stages)
+
+
+def _throughput(path: Path, stages: int) -> Pipeline:
+    """A throughput workload of Tarnawski et al."""
+    return Pipeline(read_throughput(path), stages)
+
+
+def _model(path: Path, stages: int) -> Pipeline:
+    """The model of a problem file as a pipeline on the equal devices of its machine; costs in nanoseconds."""
+    problem = _problem(path).resolve({})
+    return Pipeline(relax(problem, np.arange(len(problem.topology.devices)).tolist()), stages)
+
+
+def _workload(path: Path) -> Instance:
+    """A latency workload of Tarnawski et al."""
+    return read_workload(path)
+
+
+def _requests(cluster: str, demand: str, seed: int = 0) -> Demand:
+    """Random requests for the six services of RAMPA's evaluation, with the probabilities of Table IV."""
+    services = load_services()
+    asked = requests_of(demand_of_services(demand, services), MOST_REQUESTS, seed)
+    return Demand(load_cluster(cluster), tuple(services), tuple(asked))
+
+
+SOURCES: dict[str, Callable[..., Any]] = {
+    "tasks": _tasks,
+    "hios": _hios,
+    "problem": _problem,
+    "decoder": _decoder,
+    "moirai": read_moirai,
+    "regal": _regal,
+    "graph": _graph,
+    "throughput": _throughput,
+    "model": _model,
+    "workload": _workload,
+    "requests": _requests,
+}
+"""What makes an instance of its arguments, by name."""

@@ -1,0 +1,283 @@
+"""Tables of results: how far methods are from the best known solutions and from the bounds, who wins, and who fails."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, isinf, log
+from statistics import median
+
+from .best import BestKnown
+from .kinds import KINDS
+from .records import Circumstances, Result
+from .suite import Case, Suite
+
+HEADER = ("method", "instances", "failed", "over best", "median gap", "largest gap", "wins", "ties", "s a run")
+"""Of the table of methods, see `cells`."""
+DEFAULT = "anytime"
+"""The default method of each kind that has one of this name."""
+_EQUAL = 1e-9
+"""Relative difference below which two costs in floating point are the same."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method on all instances of a kind that it was run on.
+
+    Parameters
+    ----------
+    kind, method : str
+    instances, failed : int
+        Of the second, some run found nothing.
+    over_best : float or None
+        Geometric mean of worth over the best known one, at least 1; of runs with several seeds their mean.
+    over_bound : float or None
+        Median of the gap to the bound, as a part of the worth; of kinds where the most is best, of the bound.
+    most_over_bound : float or None
+    wins, ties : int
+        Instances on which no other method is as good; on which others are, and none is better.
+    seconds : float
+        Mean of a run.
+    """
+
+    kind: str
+    method: str
+    instances: int
+    failed: int
+    over_best: float | None
+    over_bound: float | None
+    most_over_bound: float | None
+    wins: int
+    ties: int
+    seconds: float
+
+
+class Standings:
+    """All results of a suite's instances as they are now, beside the best known solutions."""
+
+    def __init__(self, suite: Suite, results: Iterable[Result], best: BestKnown) -> None:
+        self.cases: dict[str, Case] = {}
+        self.runs: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+        self.left_out: set[str] = set()
+        self.known = dict(best.instances)
+        for result in results:
+            case = self.cases.get(result.instance) or suite.case(result.instance)
+            if case is None or case.digest != result.digest:
+                self.left_out.add(result.instance)
+                continue
+            self.cases[case.name] = case
+            self.runs[case.name][result.method].append(result)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Kinds of which there are results."""
+        return [name for name in KINDS if any(case.kind.name == name for case in self.cases.values())]
+
+    def of(self, kind: str) -> list[str]:
+        """Instances of a kind."""
+        return [name for name, case in self.cases.items() if case.kind.name == kind]
+
+    def methods(self, instances: Iterable[str]) -> list[str]:
+        """Methods that were run on some of them; the default first."""
+        found = {method for name in instances for method in self.runs[name]}
+        return sorted(found, key=lambda method: (method != DEFAULT, method))
+
+    def value(self, instance: str, method: str) -> float | None:
+        """Mean over the runs; None where one found nothing, or there is none."""
+        values = [result.value for result in self.runs[instance].get(method, [])]
+        whole = [value for value in values if value is not None]
+        return sum(whole) / len(whole) if values and len(whole) == len(values) else None
+
+    def best(self, instance: str) -> tuple[float | None, str]:
+        """The best worth known, of these runs and of those kept, and whose it is."""
+        kind, case = self.cases[instance].kind, self.cases[instance]
+        known = self.known.get(instance)
+        best = (known.value, known.method) if known is not None and known.digest == case.digest else (None, "")
+        for method, results in self.runs[instance].items():
+            for result in results:
+                if result.value is not None and kind.better(result.value, best[0]):
+                    best = result.value, method
+        return best
+
+    def bound(self, instance: str) -> tuple[float, str]:
+        """The strongest bound, of these runs and of those kept."""
+        kind, case, known = self.cases[instance].kind, self.cases[instance], self.known.get(instance)
+        bounds = [(result.bound, result.bound_by) for results in self.runs[instance].values() for result in results]
+        if known is not None and known.digest == case.digest:
+            bounds.append((known.bound, known.bound_by))
+        return (min if kind.most else max)(bounds)
+
+    def leaders(self, instance: str) -> list[str]:
+        """Methods whose mean is the best one of these runs."""
+        kind = self.cases[instance].kind
+        values = {m: v for m in self.runs[instance] if (v := self.value(instance, m)) is not None}
+        best = (max if kind.most else min)(values.values(), default=0.0)
+        return [method for method, value in values.items() if abs(value - best) <= _EQUAL * abs(best)]
+
+    def gap(self, instance: str, value: float) -> float:
+        """How much of a worth the bound leaves open."""
+        bound, most = self.bound(instance)[0], self.cases[instance].kind.most
+        low, high = (value, bound) if most else (bound, value)
+        return 1 - low / high if high else 0.0
+
+
+def summaries(standings: Standings) -> list[Summary]:
+    """A summary of each method and kind."""
+    return [
+        _summary(standings, kind, method)
+        for kind in standings.kinds
+        for method in standings.methods(standings.of(kind))
+    ]
+
+
+def _summary(standings: Standings, kind: str, method: str) -> Summary:
+    instances = [name for name in standings.of(kind) if method in standings.runs[name]]
+    runs = [result for name in instances for result in standings.runs[name][method]]
+    values = {name: value for name in instances if (value := standings.value(name, method)) is not None}
+    gaps = [standings.gap(name, value) for name, value in values.items()]
+    leaders = [standings.leaders(name) for name in instances]
+    return Summary(
+        kind,
+        method,
+        len(instances),
+        len(instances) - len(values),
+        _over_best(standings, values),
+        median(gaps) if gaps else None,
+        max(gaps, default=None),
+        sum(each == [method] for each in leaders),
+        sum(method in each and len(each) > 1 for each in leaders),
+        sum(result.seconds for result in runs) / len(runs),
+    )
+
+
+def _over_best(standings: Standings, values: Mapping[str, float]) -> float | None:
+    ratios = [
+        standings.cases[name].kind.ratio(value, best)
+        for name, value in values.items()
+        if (best := standings.best(name)[0]) is not None
+    ]
+    if not ratios or any(isinf(ratio) or ratio <= 0 for ratio in ratios):
+        return float("inf") if ratios else None
+    return exp(sum(map(log, ratios)) / len(ratios))
+
+
+def page(standings: Standings, circumstances: Sequence[Circumstances], command: str) -> str:
+    """All tables as a page of Markdown."""
+    lines = ["# The benchmark: methods against the best known", ""]
+    lines += [f"Made by `{command}`.", ""] + [f"- {each.words}" for each in circumstances] + ["", _HOW_TO_READ]
+    for kind in standings.kinds:
+        lines += ["", f"## {kind.capitalize()}", "", *_markdown(HEADER, map(cells, _of(standings, kind)))]
+        lines += ["", "By family, over the best known:", "", *_families(standings, kind)]
+        lines += ["", *_behind(standings, kind)]
+    lines += ["", "## Best known", "", *_instances(standings)]
+    lines += ["", "## Errors", "", *_errors(standings)]
+    return "\n".join(lines) + "\n"
+
+
+_HOW_TO_READ = """\
+`over best` is the geometric mean of what a method's solutions are worth over the best known ones (1 is as good; of random
+methods each run counts); `gap` is what the bound leaves open, `wins` the instances on which no other method here is as good,
+`ties` those on which others are, `failed` those without a solution. Solutions are priced by the package; those
+kept as best known and marked in the last table were checked by `tvm_sched_check` too. How to take part:
+[the benchmark](../tasks/benchmark.md)."""
+
+
+def _of(standings: Standings, kind: str) -> list[Summary]:
+    return [each for each in summaries(standings) if each.kind == kind]
+
+
+def cells(summary: Summary) -> tuple[str, ...]:
+    """A line of the table of methods."""
+    return (
+        summary.method,
+        str(summary.instances),
+        str(summary.failed),
+        _number(summary.over_best),
+        _percent(summary.over_bound),
+        _percent(summary.most_over_bound),
+        str(summary.wins),
+        str(summary.ties),
+        f"{summary.seconds:.2g}",
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _families(standings: Standings, kind: str) -> list[str]:
+    """Over the best known, by family and method."""
+    families: dict[str, list[str]] = defaultdict(list)
+    for name in standings.of(kind):
+        families[name.partition("/")[0]].append(name)
+    methods = standings.methods(standings.of(kind))
+    rows = []
+    for family, names in families.items():
+        each = (
+            _over_best(standings, {n: v for n in names if (v := standings.value(n, method)) is not None})
+            for method in methods
+        )
+        rows.append([f"{family} ({len(names)})", *map(_number, each)])
+    return _markdown(["family", *methods], rows)
+
+
+def _behind(standings: Standings, kind: str) -> Iterator[str]:
+    """Where the default method is not the best, and by how much."""
+    rows = []
+    for name in standings.of(kind):
+        value, leaders = standings.value(name, DEFAULT), standings.leaders(name)
+        if DEFAULT not in standings.runs[name] or DEFAULT in leaders or not leaders:
+            continue
+        best = standings.value(name, leaders[0])
+        assert best is not None
+        worse = "no solution" if value is None else f"{standings.cases[name].kind.ratio(value, best) - 1:.2%} worse"
+        rows.append(f"- {name}: {worse} than {', '.join(leaders)}")
+    if any(DEFAULT in standings.runs[name] for name in standings.of(kind)):
+        yield f"`{DEFAULT}` is not the best method on {len(rows)} of {len(standings.of(kind))} instances" + (
+            ":" if rows else "."
+        )
+        if rows:
+            yield ""
+    yield from rows
+
+
+def _instances(standings: Standings) -> list[str]:
+    rows = []
+    for name, case in standings.cases.items():
+        (value, method), (bound, by), known = standings.best(name), standings.bound(name), standings.known.get(name)
+        if value is None:
+            continue
+        is_kept = known is not None and known.digest == case.digest and known.value == value
+        checked = known.checked if known is not None and is_kept else ""
+        rows.append(
+            (name, f"{value:.10g} {case.kind.unit}", method, f"{bound:.10g}", by, _percent(standings.gap(name, value)),
+             checked or ("kept" if is_kept else "–"))
+        )  # fmt: skip
+    return _markdown(("instance", "best known", "method", "bound", "by", "gap", "checked by"), rows)
+
+
+def _errors(standings: Standings) -> Iterator[str]:
+    """Why methods failed, each reason once for a method and family."""
+    seen: dict[tuple[str, str, str], int] = defaultdict(int)
+    for name, runs in standings.runs.items():
+        for method, results in runs.items():
+            for result in results:
+                if result.value is None:
+                    seen[method, name.partition("/")[0], result.error] += 1
+    for (method, family, error), times in seen.items():
+        yield f"- {method} on {family}, {times} time{'s' * (times > 1)}: {error[:200]}"
+    if standings.left_out:
+        yield f"- Instances that have changed since, or are no longer there: {', '.join(sorted(standings.left_out))}"
+    if not seen and not standings.left_out:
+        yield "None."

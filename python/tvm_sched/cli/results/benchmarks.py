@@ -1,0 +1,74 @@
+"""What ``tvm-sched bench`` prints with ``--json``."""
+
+from __future__ import annotations
+
+from .base import Result
+
+
+class ListedInstance(Result, frozen=True):
+    """An instance, and what is best known of it; its digest where files were written."""
+
+    instance: str
+    kind: str
+    unit: str
+    best_known: float | None
+    bound: float | None
+    checked_by: str
+    digest: str
+
+
+class Instances(Result, frozen=True):
+    """``bench list``."""
+
+    instances: list[ListedInstance]
+
+
+class Benchmarked(Result, frozen=True):
+    """``bench run``: how many results there are, and how many are new."""
+
+    folder: str
+    new: int
+    results: int
+
+
+class ScoredSolution(Result, frozen=True):
+    """A solution that was handed in: what it is worth, or ``error``, why it is none."""
+
+    instance: str
+    method: str
+    value: float | None
+    unit: str
+    best_known: float | None
+    bound: float
+    bound_by: str
+    over_best: float | None
+    kept: bool
+    error: str
+
+
+class Scored(Result, frozen=True):
+    """``bench score``."""
+
+    solutions: list[ScoredSolution]
+
+
+class MethodSummary(Result, frozen=True):
+    """A method on all instances of a kind, see `tvm_sched.bench.tables.Summary`."""
+
+    kind: str
+    method: str
+    instances: int
+    failed: int
+    over_best: float | None
+    over_bound: float | None
+    most_over_bound: float | None
+    wins: int
+    ties: int
+    seconds: float
+
+
+class Standing(Result, frozen=True):
+    """``bench table``."""
+
+    methods: list[MethodSummary]
+    left_out: list[str]

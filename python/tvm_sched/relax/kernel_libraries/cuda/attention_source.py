@@ -1,0 +1,153 @@
+"""CUDA source of attention kernels from their descriptions, and how they are launched (`attention.cuh`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite, prod
+from typing import Any
+
+HEADER = "attention.cuh"
+ELEMENTS = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float"}
+"""C++ types of tensors that the kernels take."""
+MOST_WIDTH = 256
+"""Elements of a query, or of a value, that the registers of a block can hold."""
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+_ROWS, _THREADS = 64, 128
+_FEW_BLOCKS = 128
+"""With fewer blocks than about a GPU's processors, several share the keys of a head."""
+_KEYS_OF_SPLIT = 256
+_OPERANDS = ("query", "key", "value", "mask", "result")
+
+
+def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Source of a kernel, and how it is launched, as ``cpp/kernels/cuda/image.h`` reads it.
+
+    Parameters
+    ----------
+    symbol : str
+        An identifier of C++ that no other kernel begins with.
+    kernel : mapping
+        ``dtype``, ``result_dtype``, ``mask_dtype`` (None without a mask); the extents ``batch``, ``groups``, ``heads`` (of a
+        group), ``rows``, ``keys``, ``width`` and ``out``; ``scale``, ``causal``, ``shift``, ``safe``; and of each of
+        ``query``, ``key``, ``value``, ``mask`` and ``result`` the offset and the strides of (batch, group, head, row,
+        column), in elements.
+    """
+    tile_rows, tile_keys = _tiles(kernel)
+    packed = _packed(kernel)
+    heads = kernel["batch"] * kernel["groups"] * (kernel["heads"] // packed)
+    rows = packed * kernel["rows"]
+    tiles = -(-rows // tile_rows)
+    splits = _splits(tiles * heads, kernel["keys"])
+    masked = kernel["mask_dtype"] is not None
+    half = kernel["dtype"] != "float32"
+    element, result = ELEMENTS[kernel["dtype"]], ELEMENTS[kernel["result_dtype"]]
+    mask = ELEMENTS[kernel["mask_dtype"]] if masked else "float"
+    tensors = [f"const {element}* q, const {element}* k, const {element}* v"]
+    tensors += [f"const {mask}* mask"] if masked else []
+    tensors += [f"{result}* result", "float* parts"] if splits > 1 else [f"{result}* result"]
+    call = f"attend_half<{symbol}, {tile_keys}>" if half else f"attend_float<{symbol}, {tile_rows}, {tile_keys}>"
+    given = f"q, k, v, {'mask' if masked else 'nullptr'}, result, {'parts' if splits > 1 else 'nullptr'}"
+    source = [
+        _shape(symbol, kernel, packed, splits, (element, mask, result)),
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) {symbol}_kernel({", ".join(tensors)}) {{',
+        f"  tvm_sched::{call}({given});",
+        "}",
+    ]
+    count = 4 + masked
+    pointers: list[list[Any]] = [["tensor", k] for k in range(count)]
+    launch = {
+        "symbol": f"{symbol}_kernel",
+        "grid": [heads, tiles, splits],
+        "block": [_THREADS, 1, 1],
+        "shared_bytes": _shared(kernel, tile_rows, tile_keys),
+        "pointers": [*pointers, *([["workspace", 0]] if splits > 1 else [])],
+    }
+    launches, workspaces = [launch], list[int]()
+    if splits > 1:
+        workspaces.append(4 * splits * heads * rows * (kernel["out"] + 2))
+        source += [
+            f'extern "C" __global__ void {symbol}_join(const float* parts, {result}* result) {{',
+            f"  tvm_sched::join_attention<{symbol}>(parts, result);",
+            "}",
+        ]
+        launches.append(
+            {
+                "symbol": f"{symbol}_join",
+                "grid": [heads, rows, 1],
+                "block": [_THREADS, 1, 1],
+                "shared_bytes": 0,
+                "pointers": [["workspace", 0], ["tensor", count - 1]],
+            }
+        )
+    return "\n".join(source) + "\n", {"tensors": count, "workspaces": workspaces, "launches": launches}
+
+
+def _shape(symbol: str, kernel: Mapping[str, Any], packed: int, splits: int, types: tuple[str, str, str]) -> str:
+    """The `Shape` of a kernel."""
+    assert isfinite(kernel["scale"])
+    element, mask, result = types
+    numbers = {name: kernel[name] for name in ("batch", "groups", "heads", "rows", "keys", "width", "out", "shift")}
+    numbers |= {"packed": packed, "splits": splits}
+    flags = {name: kernel[name] for name in ("causal", "safe")} | {"masked": kernel["mask_dtype"] is not None}
+    flags |= {f"vector_{name[0]}": _is_vector(kernel, name) for name in ("query", "key", "value")}
+    strides = {name: kernel[name] for name in _OPERANDS if kernel.get(name) is not None}
+    return "\n".join(
+        [
+            f"struct {symbol} {{",
+            f"  using Element = {element};\n  using Mask = {mask};\n  using Result = {result};",
+            *(f"  static constexpr int {name} = {value};" for name, value in numbers.items()),
+            *(f"  static constexpr bool {name} = {str(bool(value)).lower()};" for name, value in flags.items()),
+            f"  static constexpr float scale = static_cast<float>({float(kernel['scale'])!r});",
+            *(
+                f"  __device__ static constexpr tvm_sched::Strides {name}() {{ return {{{', '.join(f'{value}LL' for value in values)}}}; }}"
+                for name, values in strides.items()
+            ),
+            "};",
+        ]
+    )
+
+
+def _tiles(kernel: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows and keys of a tile: what fits into shared memory (99 KB on the smaller GPUs)."""
+    wide = max(kernel["width"], kernel["out"]) > 128
+    if kernel["dtype"] == "float32":
+        return (32, 16) if wide else (64, 32)
+    return (_ROWS, 32) if wide else (_ROWS, 64)
+
+
+def _shared(kernel: Mapping[str, Any], rows: int, keys: int) -> int:
+    """Bytes of shared memory, as the kernels divide them."""
+    if kernel["dtype"] == "float32":
+        wide = -(-kernel["width"] // 4) * 4 + 4
+        return 4 * ((rows + keys) * wide + keys * (-(-kernel["out"] // 32) * 32) + rows * (keys + 4))
+    wide, long = (-(-kernel[name] // 16) * 16 + 8 for name in ("width", "out"))
+    return 2 * ((rows + keys) * wide + keys * long)
+
+
+def _packed(kernel: Mapping[str, Any]) -> int:
+    """Heads in one tile: all that share keys and values where a head has few rows, so that these are read once."""
+    shared = kernel["key"][3] == 0 and kernel["value"][3] == 0
+    return kernel["heads"] if shared and kernel["rows"] < _ROWS else 1
+
+
+def _splits(blocks: int, keys: int) -> int:
+    if blocks >= _FEW_BLOCKS:
+        return 1
+    return max(1, min(-(-keys // _KEYS_OF_SPLIT), -(-_FEW_BLOCKS // blocks)))
+
+
+def _is_vector(kernel: Mapping[str, Any], name: str) -> bool:
+    """Whether rows can be read 16 bytes at a time: they are contiguous, and begin at multiples of that."""
+    lanes = 16 // _BYTES[kernel["dtype"]]
+    offset, *strides, column = kernel[name]
+    extent = kernel["out" if name == "value" else "width"]
+    return column == 1 and all(number % lanes == 0 for number in (offset, *strides, extent))
+
+
+def flops(kernel: Mapping[str, Any]) -> int:
+    """Operations of a kernel; a causal one leaves out the keys that no row of a tile sees, on average half of a square."""
+    pairs = kernel["rows"] * kernel["keys"]
+    if kernel["causal"]:
+        first = kernel["shift"] + 1
+        pairs = sum(min(max(first + row, 0), kernel["keys"]) for row in range(kernel["rows"]))
+    return prod((kernel["batch"], kernel["groups"], kernel["heads"], pairs)) * (2 * kernel["width"] + 2 * kernel["out"] + 8)

@@ -1,0 +1,65 @@
+"""Kernels in CUDA C++ as a kernel library."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ...._library import function as library_function
+from ....errors import InputError
+from ...cuda.nvcc import architectures, compile_source, find_nvcc
+from ..registry import Cores, KernelLibrary, KernelSet, Names
+from . import attention_source, lines
+from .attention import CudaAttention
+from .lines import LineClaimer
+
+
+def _why_not() -> str | None:
+    try:
+        find_nvcc()
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
+    settings = {"archs": list(kernels.archs)}
+    changed = LineClaimer(CudaAttention(mod, kernels, settings).run(), kernels, settings).run()
+    return changed if kernels.documents else mod
+
+
+def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
+    functions, binary = compile_sources(kernels)
+    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": functions}), binary)
+
+
+def compile_sources(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], bytes]:
+    """How the kernels are launched, by name, and their binary.
+
+    Raises
+    ------
+    InputError
+        As `compile_source`.
+    """
+    functions, headers, sources = {}, dict[str, str](), list[str]()
+    for position, (name, kernel) in enumerate(kernels.items()):
+        writer = attention_source if kernel["kind"] == "attention" else lines
+        source, functions[name] = writer.render(f"{kernel['kind']}{position}", kernel)
+        headers[writer.HEADER] = _header(writer.HEADER)
+        sources.append(source)
+    archs = {arch for kernel in kernels.values() for arch in kernel["archs"]}
+    return functions, compile_source("\n".join([*headers.values(), *sources]), architectures(archs))
+
+
+def _header(name: str) -> str:
+    """A header of this folder with those that it includes: one text, which needs no folder of headers."""
+    text = (Path(__file__).parent / name).read_text().replace("#pragma once\n", "")
+    return re.sub(r'#include "(.*)"\n', lambda found: _header(found[1]), text)
+
+
+LIBRARY = KernelLibrary("cuda", "cuda", _why_not, _claim, _make_module)

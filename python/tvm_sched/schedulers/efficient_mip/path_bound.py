@@ -1,0 +1,92 @@
+"""A lower bound of placements: along a path operators form stretches, each on one accelerator that holds and pays for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from .instance import Instance
+
+SHARES = (0.0, 0.3, 1.0, 3.0, 100.0)
+"""Weights of memory against time, as parts of their sums, by which paths are chosen."""
+
+
+def lower_bound(instance: Instance) -> float:
+    """No placement has a lower latency: the critical path, and the least latency of some long paths.
+
+    A subgraph's operators on a path follow one another on it, since it is contiguous; with the first and the last of them it
+    holds and computes all operators between the two. It takes in what these read from operators before the one that stands
+    before the first on the path, and puts out what those behind the next one read: neither can be in it. So a path takes at
+    least the cheapest way to cut it into such stretches, each of which fits into an accelerator, and operators on CPUs.
+    O(operators²) for each path, in steps on sets of operators.
+    """
+    inside = _between(instance)
+    paths = {tuple(path) for path in _paths(instance)}
+    return max([instance.critical_path, *(_least(instance, path, inside) for path in paths)])
+
+
+def _paths(instance: Instance) -> Iterator[list[int]]:
+    """Paths that are long by time, memory, and both."""
+    fastest = [min(instance.cpu[v], *instance.accelerator[v]) for v in instance.operators]
+    time, memory = sum(fastest) or 1.0, sum(instance.size) or 1.0
+    for share in SHARES:
+        weight = [fastest[v] / time + share * instance.size[v] / memory for v in instance.operators]
+        longest, before = list(weight), [-1] * len(weight)
+        for v in instance.order:
+            for u in instance.before[v]:
+                if longest[u] + weight[v] > longest[v]:
+                    longest[v], before[v] = longest[u] + weight[v], u
+        path = [max(instance.operators, key=longest.__getitem__, default=-1)]
+        while path[-1] >= 0:
+            path.append(before[path[-1]])
+        yield path[-2::-1]
+
+
+def _between(instance: Instance) -> tuple[list[int], list[int]]:
+    """By operator, itself with all that are before it, and with all behind it: sets as bits of an integer."""
+    before, behind = [1 << v for v in instance.operators], [1 << v for v in instance.operators]
+    for v in instance.order:
+        for u in instance.before[v]:
+            before[v] |= before[u]
+    for v in reversed(instance.order):
+        for r in instance.after[v]:
+            behind[v] |= behind[r]
+    return before, behind
+
+
+def _least(instance: Instance, path: Sequence[int], inside: tuple[list[int], list[int]]) -> float:
+    """The cheapest way to cut a path into stretches on accelerators and operators on CPUs."""
+    before, behind = inside
+    room = max(instance.capacity, default=0.0) * (1 + _ROUNDING)
+    reads, readers = ([sum(1 << v for v in near) for near in beside] for beside in (instance.before, instance.after))
+    least = [0.0]  # of the first operators of the path
+    for i, last in enumerate(path):
+        later = behind[path[i + 1]] if i + 1 < len(path) else 0
+        best = least[i] + instance.cpu[last]
+        held, read, busy, size = 0, 0, 0.0, 0.0
+        for j in range(i, -1, -1):
+            own = before[last] & behind[path[j]]
+            for v in _members(own & ~held):
+                busy += min(instance.accelerator[v], default=inf) + (
+                    instance.transfer[v] if readers[v] & later else 0.0
+                )
+                size, read = size + instance.size[v], read | reads[v]
+            held = own
+            if size > room or busy == inf:
+                break
+            taken = _members(read & before[path[j - 1]]) if j else ()
+            best = min(best, least[j] + busy + sum(instance.transfer[v] for v in taken))
+        least.append(best)
+    return least[-1]
+
+
+_ROUNDING = 1e-9
+"""By which sums of sizes in another order may be above a capacity that they keep to."""
+
+
+def _members(bits: int) -> Iterator[int]:
+    """The numbers whose bits are set."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
