@@ -1,6 +1,6 @@
 """Placement for latency on the workloads of Tarnawski et al. (NeurIPS 2020, EfficientMIP), in their cost model.
 
-``--instances DIR`` names a folder of their files (inputs of the latency minimisation in msr-fiddle/dnn-partitioning).
+Their files are inputs of the latency minimisation in msr-fiddle/dnn-partitioning; ``--instances DIR`` names others.
 `heuristic` and `annealed` are the start placements of scheduler `efficient-mip`, without and with simulated annealing;
 `integer program` is the published one, q = 1, from the best of them. Schedulers of a `Problem`, such as `anytime`, take no
 part: copies, parameters and CPUs follow other rules there. Reference figures: the authors' code, and a port of their program
@@ -27,13 +27,16 @@ REFERENCES = {
 """Least milliseconds of each workload among the greedy and the throughput split of the authors' code at commit b207b6a, and
 their program on HiGHS and CP-SAT (300 s and 120 s, one thread)."""
 
+INSTANCES = Path(__file__).parent / "instances" / "tarnawski" / "latency"
 ANNEALING = 220_000
 """Placements that simulated annealing looks at by default."""
 
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
-    arguments.add_argument("--instances", type=Path, metavar="DIR", help="folder of workloads (*.json)")
+    arguments.add_argument(
+        "--instances", type=Path, default=INSTANCES, metavar="DIR", help="folder of workloads (*.json, *.json.gz)"
+    )
     arguments.add_argument("--annealing", type=int, default=ANNEALING, help="placements that annealing looks at")
     arguments.add_argument(
         "--program-time-limit", type=float, default=60.0, help="seconds of the program; 0 leaves it out"
@@ -41,15 +44,15 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=0, help="of the search")
     options = arguments.parse_args()
     screen = Console(stderr=True)
-    if options.instances is None or not options.instances.is_dir():
-        screen.print(f"skipped: no folder of workloads ({options.instances or '--instances was not given'})")
-        return
+    files = sorted(options.instances.glob("*.json*"))
+    if not files:
+        raise SystemExit(f"{options.instances} holds no workloads (*.json, *.json.gz)")
     annealing, seconds = options.annealing, options.program_time_limit
     if options.quick:
         annealing, seconds = min(annealing, 3000), min(seconds, 10.0)
     rows = []
-    for file in sorted(options.instances.glob("*.json")):
-        instance, name = read_workload(file), file.stem
+    for file in files:
+        instance, name = read_workload(file), file.name.partition(".")[0]
         screen.print(f"{name}: {len(instance.cpu)} operators, {len(instance.capacity)} accelerators")
         reference = REFERENCES.get(name)
         efforts = [("heuristic", 0, None), ("annealed", annealing, None)]

@@ -47,6 +47,8 @@ class Streams {
  public:
   virtual ~Streams() = default;
 
+  /// Before a timed run begins, while nothing runs: read the devices' clocks beside the host's.
+  virtual void ReadClocks() = 0;
   /// Before the first step of a run, and after its last one was issued or the run was given up. On
   /// one thread; Issued is called also where Begin failed.
   virtual void Begin(const RunContext& run) = 0;
@@ -57,6 +59,8 @@ class Streams {
   virtual void Record(int step) = 0;
   /// Whether all that was issued has ended. Throws where a device failed.
   virtual bool Finished() = 0;
+  /// Sleep until all that was issued has ended, or for `limit` at most.
+  virtual void Sleep(Nanoseconds limit) = 0;
   /// Whether a recorded step has ended.
   virtual bool Ended(int step) = 0;
   /// When a recorded step of a finished, timed run began and ended.

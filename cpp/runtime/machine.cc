@@ -1,101 +1,72 @@
 #include "runtime/machine.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <set>
 #include <thread>
 #include <utility>
+
+#include "runtime/cuda/driver.h"
+#include "runtime/cuda/gpus.h"
+#include "runtime/gpu_choice.h"
 
 namespace tvm_sched::runtime {
 
 namespace {
 
-/// The few functions of CUDA's driver API that tell what GPUs there are; all return 0 or an error.
-struct Driver {
-  int (*init)(unsigned flags);
-  int (*count)(int* count);
-  int (*get)(int* device, int ordinal);
-  int (*name)(char* name, int length, int device);
-  int (*memory)(std::size_t* bytes, int device);
-  int (*can_access_peer)(int* can, int device, int peer);
-};
-
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
-/// Asks the driver; the library stays open, as CUDA's do.
-std::optional<Driver> OpenDriver() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  Driver driver{};
-  if (library == nullptr || !Find(library, "cuInit", &driver.init) ||
-      !Find(library, "cuDeviceGetCount", &driver.count) ||
-      !Find(library, "cuDeviceGet", &driver.get) ||
-      !Find(library, "cuDeviceGetName", &driver.name) ||
-      !Find(library, "cuDeviceTotalMem_v2", &driver.memory) ||
-      !Find(library, "cuDeviceCanAccessPeer", &driver.can_access_peer)) {
-    return std::nullopt;
-  }
-  return driver;
-}
-
 Gpus FindGpus() {
   Gpus gpus;
-  const std::optional<Driver> driver = OpenDriver();
-  int count = 0;
-  if (!driver) {
-    gpus.trouble = "no NVIDIA driver (libcuda.so.1) is installed";
-  } else if (int code = driver->init(0); code != 0 || (code = driver->count(&count)) != 0) {
-    gpus.trouble = "the NVIDIA driver says error " + std::to_string(code);
-  }
-  std::vector<int> devices(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) {
-    std::array<char, 256> name{};
-    std::size_t memory = 0;
-    if (driver->get(&devices[i], i) != 0 || driver->memory(&memory, devices[i]) != 0) continue;
-    driver->name(name.data(), static_cast<int>(name.size()) - 1, devices[i]);
-    gpus.list.push_back({name.data(), {static_cast<std::int64_t>(memory)}});
-  }
-  for (int reader : devices) {
-    std::vector<bool>& row = gpus.peers.emplace_back();
-    for (int holder : devices) {
-      int can = reader == holder ? 1 : 0;
-      if (reader != holder) driver->can_access_peer(&can, reader, holder);
-      row.push_back(can != 0);
+  try {
+    for (const cuda::GpuFacts& facts : cuda::ListGpus()) {
+      gpus.list.push_back({facts.name, facts.memory, facts.address});
     }
+    gpus.peers = cuda::PeerMatrix();
+    const char* listed = std::getenv("CUDA_VISIBLE_DEVICES");
+    gpus.listed = listed != nullptr && *listed != '\0';
+  } catch (const cuda::CudaMissingError& error) {
+    gpus = {{}, {}, error.reason()};
+  } catch (const cuda::CudaError& error) {
+    gpus = {{}, {}, error.what()};
   }
   return gpus;
 }
 
-/// What the metadata says of a device.
-struct Needed {
-  std::string name;
-  Bytes arena;
-};
-
-std::vector<Needed> ReadNeeded(const JsonCursor& needs) {
-  std::vector<Needed> devices;
+std::vector<WantedGpu> ReadNeeded(const JsonCursor& needs) {
+  std::vector<WantedGpu> devices;
   const auto list = needs.OptionalField("devices");
   if (!list) return devices;
   for (const JsonCursor& item : list->Items()) {
     const auto arena = item.OptionalField("arena_bytes");
-    devices.push_back({item.Field("name").String(), {arena ? arena->NonNegative() : 0}});
+    devices.push_back({item.Field("name").String(), "", {arena ? arena->NonNegative() : 0}});
   }
   return devices;
+}
+
+/// The same with the models that the topology names.
+std::vector<WantedGpu> ReadWanted(const JsonCursor& metadata) {
+  std::vector<WantedGpu> wanted = ReadNeeded(metadata.Field("needs"));
+  const auto topology = metadata.OptionalField("topology_description");
+  const auto list = topology ? topology->OptionalField("devices") : std::nullopt;
+  if (!list) return wanted;
+  for (const JsonCursor& item : list->Items()) {
+    const auto model = item.OptionalField("model");
+    const std::string name = item.Field("name").String();
+    for (WantedGpu& device : wanted) {
+      if (model && device.name == name) device.model = model->String();
+    }
+  }
+  return wanted;
 }
 
 std::string Count(std::size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-void CompareCores(const std::vector<Needed>& devices, const Machine& machine,
+void CompareCores(const std::vector<WantedGpu>& devices, const Machine& machine,
                   std::vector<std::string>* found) {
   if (static_cast<int>(devices.size()) > machine.cores) {
     found->push_back("it is scheduled over " + std::to_string(devices.size()) +
@@ -105,7 +76,7 @@ void CompareCores(const std::vector<Needed>& devices, const Machine& machine,
                      std::to_string(machine.cores) + ", or give the process more cores");
   }
   Bytes memory;
-  for (const Needed& device : devices) memory = memory + device.arena;
+  for (const WantedGpu& device : devices) memory = memory + device.arena;
   if (memory > machine.memory) {
     found->push_back("it needs " + std::to_string(memory.count) +
                      " bytes of memory for its buffers, and this machine has " +
@@ -114,9 +85,8 @@ void CompareCores(const std::vector<Needed>& devices, const Machine& machine,
 }
 
 /// Pairs of devices, as positions in the list, between which the topology copies directly.
-std::set<std::pair<std::size_t, std::size_t>> JoinedPairs(const JsonCursor& topology,
-                                                          const std::vector<Needed>& devices) {
-  std::set<std::pair<std::size_t, std::size_t>> pairs;
+Pairs JoinedPairs(const JsonCursor& topology, const std::vector<WantedGpu>& devices) {
+  Pairs pairs;
   auto join_all = [&](const std::set<std::string>& names) {
     for (std::size_t a = 0; a < devices.size(); ++a) {
       for (std::size_t b = a + 1; b < devices.size(); ++b) {
@@ -127,7 +97,7 @@ std::set<std::pair<std::size_t, std::size_t>> JoinedPairs(const JsonCursor& topo
   const auto peer_access = topology.OptionalField("peer_access");
   if (peer_access && peer_access->Bool()) {
     std::set<std::string> all;
-    for (const Needed& device : devices) all.insert(device.name);
+    for (const WantedGpu& device : devices) all.insert(device.name);
     join_all(all);
   }
   for (const char* kind : {"links", "switches"}) {
@@ -142,11 +112,12 @@ std::set<std::pair<std::size_t, std::size_t>> JoinedPairs(const JsonCursor& topo
   return pairs;
 }
 
-void ComparePeers(const JsonCursor& topology, const std::vector<Needed>& devices, const Gpus& gpus,
+void ComparePeers(const JsonCursor& topology, const std::vector<WantedGpu>& devices,
+                  const std::vector<int>& chosen, const Gpus& gpus,
                   std::vector<std::string>* found) {
   std::string pairs;
   for (const auto& [a, b] : JoinedPairs(topology, devices)) {
-    const std::size_t first = a % gpus.list.size(), second = b % gpus.list.size();
+    const int first = chosen[a], second = chosen[b];
     if (gpus.peers[first][second] && gpus.peers[second][first]) continue;
     pairs += (pairs.empty() ? "\"" : ", \"") + devices[a].name + "\" and \"" + devices[b].name +
              "\" (GPUs " + std::to_string(first) + " and " + std::to_string(second) + ")";
@@ -158,8 +129,24 @@ void ComparePeers(const JsonCursor& topology, const std::vector<Needed>& devices
                    "false");
 }
 
-void CompareGpus(const JsonCursor& metadata, const std::vector<Needed>& devices, const Gpus& gpus,
-                 std::vector<std::string>* found) {
+void CompareModels(const std::vector<WantedGpu>& devices, const std::vector<int>& chosen,
+                   const Gpus& gpus, std::vector<std::string>* found) {
+  std::string others;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    const Gpu& gpu = gpus.list[chosen[d]];
+    if (SameModel(devices[d].model, gpu.name)) continue;
+    others += (others.empty() ? "\"" : ", \"") + devices[d].name + "\" is " + devices[d].model +
+              " there, and GPU " + std::to_string(chosen[d]) + " (PCI " + gpu.address +
+              "), which stands for it, is " + gpu.name;
+  }
+  if (others.empty()) return;
+  found->push_back("it is scheduled for other GPUs: " + others +
+                   "; so its predicted times do not hold: schedule it for this machine's topology, "
+                   "which tvm-sched topology detect describes");
+}
+
+void CompareGpus(const JsonCursor& metadata, const Gpus& gpus, std::vector<std::string>* found) {
+  const std::vector<WantedGpu> devices = ReadWanted(metadata);
   if (gpus.list.empty()) {
     const std::string why = gpus.trouble.empty() ? "the driver finds none" : gpus.trouble;
     found->push_back("it runs on " + Count(devices.size(), "GPU") + ", and " + why +
@@ -173,9 +160,13 @@ void CompareGpus(const JsonCursor& metadata, const std::vector<Needed>& devices,
                      ", so devices share them and runs take longer than predicted: schedule it for "
                      "this machine's topology, or see CUDA_VISIBLE_DEVICES");
   }
+  std::vector<int> chosen = GpusFor(metadata, gpus);
+  for (std::size_t d = chosen.size(); d < devices.size(); ++d) {
+    chosen.push_back(static_cast<int>(d % gpus.list.size()));
+  }
   std::vector<Bytes> load(gpus.list.size());
   for (std::size_t d = 0; d < devices.size(); ++d) {
-    load[d % load.size()] = load[d % load.size()] + devices[d].arena;
+    load[chosen[d]] = load[chosen[d]] + devices[d].arena;
   }
   for (std::size_t g = 0; g < load.size(); ++g) {
     if (load[g] <= gpus.list[g].memory) continue;
@@ -184,8 +175,9 @@ void CompareGpus(const JsonCursor& metadata, const std::vector<Needed>& devices,
                      std::to_string(gpus.list[g].memory.count) +
                      ": schedule it for devices with that much memory");
   }
+  CompareModels(devices, chosen, gpus, found);
   const auto topology = metadata.OptionalField("topology_description");
-  if (topology) ComparePeers(*topology, devices, gpus, found);
+  if (topology) ComparePeers(*topology, devices, chosen, gpus, found);
 }
 
 std::string Backend(const JsonCursor& metadata) {
@@ -211,6 +203,13 @@ Machine ThisMachine(bool with_gpus) {
 
 bool NeedsGpus(const JsonCursor& metadata) { return Backend(metadata) == "cuda"; }
 
+std::vector<int> GpusFor(const JsonCursor& metadata, const Gpus& gpus) {
+  if (!NeedsGpus(metadata)) return {};
+  const std::vector<WantedGpu> wanted = ReadWanted(metadata);
+  const auto topology = metadata.OptionalField("topology_description");
+  return ChooseGpus(wanted, topology ? JoinedPairs(*topology, wanted) : Pairs{}, gpus, gpus.listed);
+}
+
 std::vector<std::string> Differences(const JsonCursor& metadata, const Machine& machine) {
   std::vector<std::string> found;
   const auto made = metadata.OptionalField("machine");
@@ -221,9 +220,8 @@ std::vector<std::string> Differences(const JsonCursor& metadata, const Machine& 
   }
   const std::string backend = Backend(metadata);
   if (backend.empty()) return found;
-  const std::vector<Needed> devices = ReadNeeded(metadata.Field("needs"));
-  if (backend == "cpu") CompareCores(devices, machine, &found);
-  if (backend == "cuda") CompareGpus(metadata, devices, machine.gpus, &found);
+  if (backend == "cpu") CompareCores(ReadNeeded(metadata.Field("needs")), machine, &found);
+  if (backend == "cuda") CompareGpus(metadata, machine.gpus, &found);
   return found;
 }
 

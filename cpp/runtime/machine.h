@@ -14,6 +14,7 @@ namespace tvm_sched::runtime {
 struct Gpu {
   std::string name;
   Bytes memory;
+  std::string address{};  // on the PCI bus
 };
 
 /// The GPUs that CUDA's driver lets this process use.
@@ -22,6 +23,8 @@ struct Gpus {
   std::vector<std::vector<bool>> peers;  // by reader and holder of the memory
   /// Why there is no list: no driver, or what the driver said. Empty where there is one.
   std::string trouble;
+  /// Whether somebody has listed them in CUDA_VISIBLE_DEVICES.
+  bool listed = false;
 };
 
 struct Machine {
@@ -37,6 +40,10 @@ Machine ThisMachine(bool with_gpus);
 
 /// Whether an artifact with this metadata runs on GPUs.
 bool NeedsGpus(const JsonCursor& metadata);
+
+/// The number of the GPU that stands for each device of an artifact, see ChooseGpus; empty where
+/// there are too few GPUs.
+std::vector<int> GpusFor(const JsonCursor& metadata, const Gpus& gpus);
 
 /// How a machine differs from what an artifact's metadata asks for, each with what to do. What the
 /// metadata does not say is not compared.

@@ -24,6 +24,16 @@ static_assert(ours::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(ours::kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(ours::kHostAllocDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
 static_assert(ours::kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+static_assert(ours::kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
+static_assert(ours::kClockRate == CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+static_assert(ours::kMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(ours::kComputeMode == CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
+static_assert(ours::kMemoryClockRate == CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+static_assert(ours::kMemoryBusWidth == CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+static_assert(ours::kCacheSize == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+static_assert(ours::kCopyEngines == CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
+static_assert(ours::kCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(ours::kCapabilityMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(ours::kFunctionMaxDynamicSharedMemory ==
               CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 

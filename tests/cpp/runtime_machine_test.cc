@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/gpu_choice.h"
 #include "runtime/machine.h"
 
 namespace tvm_sched::runtime {
@@ -64,6 +65,65 @@ TEST(Machine, NoPeerAccess) {
     ExpectOne(Told(Cuda(2, 10, topology), TwoGpus(false)), expected);
     EXPECT_TRUE(Told(Cuda(2, 10, topology), TwoGpus(true)).empty());
   }
+}
+
+/// GPUs of these names, in PCI order unless `addresses` says otherwise; all peers.
+Gpus Named(const std::vector<std::string>& names, std::vector<std::string> addresses = {}) {
+  Gpus gpus;
+  for (std::size_t g = 0; g < names.size(); ++g) {
+    if (addresses.size() == g) addresses.push_back("0000:0" + std::to_string(g) + ":00.0");
+    gpus.list.push_back({names[g], {1000}, addresses[g]});
+  }
+  gpus.peers.assign(names.size(), std::vector<bool>(names.size(), true));
+  return gpus;
+}
+
+TEST(GpuChoice, ModelsDecideWhichGpuStandsForADevice) {
+  const std::vector<WantedGpu> wanted{{"fast", "H100 SXM", {10}}, {"slow", "Tesla V100", {10}}};
+  EXPECT_EQ(ChooseGpus(wanted, {}, Named({"NVIDIA H100 80GB HBM3", "Tesla V100-SXM2"}), false),
+            (std::vector{0, 1}));
+  EXPECT_EQ(ChooseGpus(wanted, {}, Named({"V100", "A40", "NVIDIA H100"}), false),
+            (std::vector{2, 0}));
+  EXPECT_TRUE(ChooseGpus(wanted, {}, Named({"H100"}), false).empty());
+  EXPECT_EQ(ChooseGpus(wanted, {}, Named({"A40", "A40"}), false), (std::vector{0, 1}));
+}
+
+TEST(GpuChoice, GpusThatAreAlikeAreTakenInTheOrderOfTheBus) {
+  const std::vector<WantedGpu> wanted{{"gpu0", "H200", {10}}, {"gpu1", "H200", {10}}};
+  const Gpus gpus =
+      Named({"H200", "H200", "H200"}, {"0000:9a:00.0", "0000:17:00.0", "0000:3b:00.0"});
+  EXPECT_EQ(ChooseGpus(wanted, {}, gpus, false), (std::vector{1, 2}));
+  EXPECT_EQ(ChooseGpus(wanted, {}, gpus, true), (std::vector{0, 1}));
+}
+
+TEST(GpuChoice, MemoryCountsMoreThanModelsAndPeersLess) {
+  std::vector<WantedGpu> wanted{{"gpu0", "A40", {1500}}, {"gpu1", "A40", {10}}};
+  Gpus gpus = Named({"A40", "H200"});
+  gpus.list[1].memory = {2000};
+  EXPECT_EQ(ChooseGpus(wanted, {}, gpus, false), (std::vector{1, 0}));
+  wanted[0].arena = {10};
+  gpus = Named({"A40", "A40", "A40"});
+  gpus.peers = {{true, false, false}, {false, true, true}, {false, true, true}};
+  EXPECT_EQ(ChooseGpus(wanted, {{0, 1}}, gpus, false), (std::vector{1, 2}));
+  EXPECT_EQ(ChooseGpus(wanted, {}, gpus, false), (std::vector{0, 1}));
+}
+
+TEST(GpuChoice, SixteenGpusOfOtherKindsAreChosenAtOnce) {
+  std::vector<WantedGpu> wanted(16, {"gpu", "H100", {10}});
+  Pairs joined;
+  for (std::size_t a = 0; a < 16; ++a) {
+    for (std::size_t b = a + 1; b < 16; ++b) joined.insert({a, b});
+  }
+  Gpus gpus = Named(std::vector<std::string>(16, "A40"));
+  gpus.peers.assign(16, std::vector<bool>(16, false));
+  EXPECT_EQ(ChooseGpus(wanted, joined, gpus, false).size(), 16U);
+}
+
+TEST(Machine, OtherModels) {
+  const char* topology = R"({"devices": [{"name": "gpu0", "model": "H200"},
+                                         {"name": "gpu1", "model": "A40"}]})";
+  ExpectOne(Told(Cuda(2, 10, topology), TwoGpus(false)),
+            "\"gpu1\" is A40 there, and GPU 1 (PCI ), which stands for it, is H200");
 }
 
 TEST(Machine, NoGpuAtAll) {

@@ -50,7 +50,8 @@ def test_a_product_with_bias_and_activation():
         lambda emit, x: op.nn.relu(emit(op.add(emit(op.matmul(x, w)), b))), (2, 16, 64)
     )
     assert kernel == {
-        "kind": "matmul", "dtype": "float32", "result_dtype": "float32", "tf32": False, "batch": 1, "m": 32, "n": 96, "k": 64,
+        "kind": "matmul", "dtype": "float32", "result_dtype": "float32", "tf32": False,
+        "batch": 1, "m": 32, "n": 96, "k": 64,
         "a": rows(64), "b": rows(96), "bias": True, "activation": "relu",
     }  # fmt: skip
     assert document["flops"] == 2 * 16 * 96 * (2 * 64 + 2)
@@ -78,7 +79,9 @@ def test_half_precision(dtype):
 
 
 def test_transposed_operands_are_read_where_they_lie():
-    (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, emit(op.permute_dims(y, [0, 2, 1]))), (6, 8, 16), (6, 4, 16))
+    (kernel,), *_ = claimed(
+        lambda emit, x, y: op.matmul(x, emit(op.permute_dims(y, [0, 2, 1]))), (6, 8, 16), (6, 4, 16)
+    )
     assert kernel["a"] == rows(16, 128)
     assert kernel["b"] == {"transposed": True, "stride": 16, "batch_stride": 64}
     (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(emit(op.permute_dims(x)), y), (16, 8), (16, 4))
@@ -87,9 +90,7 @@ def test_transposed_operands_are_read_where_they_lie():
 
 @pytest.mark.parametrize(("columns", "taken"), [(12, 1), (10, 0)])
 def test_integers_in_rows_of_whole_words(columns, taken):
-    kernels, *_ = claimed(
-        lambda emit, x, y: op.matmul(x, y, out_dtype="int32"), (3, 8), (8, columns), dtype="int8"
-    )
+    kernels, *_ = claimed(lambda emit, x, y: op.matmul(x, y, out_dtype="int32"), (3, 8), (8, columns), dtype="int8")
     assert [kernel["result_dtype"] for kernel in kernels] == ["int32"] * taken
 
 
@@ -121,7 +122,8 @@ def test_a_convolution_takes_factor_bias_and_activation():
 
     (kernel,), _, parameters = claimed(layer, (1, 3, 9, 12))
     assert kernel == {
-        "kind": "conv2d", "dtype": "float32", "tf32": False, "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
+        "kind": "conv2d", "dtype": "float32", "tf32": False,
+        "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
         "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "bias": True, "activation": "relu",
     }  # fmt: skip
     bias, weights = sorted((value.numpy() for value in parameters.values()), key=np.size)

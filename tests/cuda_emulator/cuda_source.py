@@ -45,7 +45,6 @@ def translate(source: str, arch: int) -> HostSource:
             '#include "cuda_emulator/device.h"',
             f"#define __CUDA_ARCH__ {10 * arch}",
             "#define __CUDACC_VER_MAJOR__ 13",
-            "#define TVM_SCHED_WITHOUT_PTX",  # tensor_cores.cuh has the same in C++
             "#define __CUDACC_VER_MINOR__ 0",
             '#line 1 "kernels.cu"',
             body,

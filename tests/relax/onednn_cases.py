@@ -77,6 +77,16 @@ CASES = {
     "depthwise": ([(1, 16, 9, 9)], [lambda x: convolution(x, out=16, groups=16, padding=1)], "conv2d"),
     "depthwise, odd": ([(1, 7, 9, 9)], [lambda x: convolution(x, out=14, groups=7, padding=1)], "conv2d"),
     "image of 1x1": ([(1, 8, 1, 1)], [lambda x: convolution(x, kernel=1)], "conv2d"),
+    "images of 1x1": (
+        [(3, 8, 1, 1)],
+        [lambda x: convolution(x, kernel=1), lambda x: op.add(x, channels(8))],
+        "conv2d_bias",
+    ),
+    "image of 1x1 and what follows": (
+        [(1, 8, 1, 1)],
+        [lambda x: convolution(x, kernel=1), lambda x: op.add(x, channels(8)), op.nn.silu],
+        "conv2d_bias_silu",
+    ),
     "bias and relu": ([IMAGE], [convolution, lambda x: op.add(x, channels(8)), op.nn.relu], "conv2d_bias_relu"),
     "batch norm": ([IMAGE], [convolution, lambda x: op.add(x, channels(8)), lambda x: batch_norm(x, 8)], "conv2d_bias"),
     "sigmoid, then scale": (

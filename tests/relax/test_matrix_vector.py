@@ -73,6 +73,8 @@ FUNCTIONS = {
     "sigmoid": (0.0, 0.0, special.expit),
     "silu": (1.7, 0.0, lambda x: np.where(np.isneginf(x), -0.0, x * special.expit(1.7 * x))),
     "gelu_tanh": (0.0, 0.0, lambda x: x * special.expit(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "hard_sigmoid": (0.2, 0.5, lambda x: np.clip(0.2 * x + 0.5, 0, 1)),
+    "hard_swish": (1 / 6, 0.5, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     "gelu": (0.0, 0.0, lambda x: 0.5 * x * (1 + special.erf(x / np.sqrt(2)))),
 }
 

@@ -1,25 +1,16 @@
 """The CUDA backend without a GPU, see ``fake_cuda_cases``: each case runs in a process of its own, with its own driver."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import fake_driver
+
 HERE = Path(__file__).parent
-SOURCES = sorted((HERE.parent / "cpp" / "fake_cuda").glob("*.cc"))
-COMPILER = os.environ.get("CXX") or shutil.which("g++")
-
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler to build the fake driver with")
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    library = tmp_path_factory.mktemp("driver") / "libfake_cuda.so"
-    subprocess.run([COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", *SOURCES, "-o", library], check=True)
-    return library
+pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is no C++ compiler for the fake driver")
 
 
 @pytest.mark.parametrize(
@@ -42,22 +33,31 @@ def driver(tmp_path_factory):
         ("images_are_launched_with_their_pointers", 2, 1),
     ],
 )
-def test_without_a_gpu(driver, case, gpus, peers):
-    environment = {
-        **os.environ,
-        "TVM_SCHED_CUDA_DRIVER": str(driver),
-        "FAKE_CUDA_DEVICES": str(gpus),
-        "FAKE_CUDA_PEERS": str(peers),
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1] / "python"), os.environ.get("PYTHONPATH", "")]),
-    }
-    done = subprocess.run(
-        [sys.executable, HERE / "fake_cuda_cases.py", case],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_without_a_gpu(case, gpus, peers):
+    fake_driver.run_case(HERE / "fake_cuda_cases.py", case, gpus, peers)
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "peers"),
+    [
+        ("tensors_on_gpus_follow_the_callers_stream", 1, 1),
+        ("tensors_on_the_default_stream_and_on_several_gpus", 4, 1),
+        ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
+        ("what_a_run_leaves_behind", 2, 1),
+        ("tensors_that_cannot_be_taken_are_refused", 3, 1),
+        ("workspaces_are_shared_by_a_stream_and_go_with_it", 1, 1),
+    ],
+)
+def test_tensors_on_gpus(case, gpus, peers):
+    fake_driver.run_case(HERE / "fake_cuda_tensors.py", case, gpus, peers)
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "peers"),
+    [("artifacts_are_healthy", 4, 1), ("faults_are_told", 4, 1), ("machines_are_described", 3, 0)],
+)
+def test_doctor(case, gpus, peers):
+    fake_driver.run_case(HERE / "fake_cuda_doctor.py", case, gpus, peers)
 
 
 def test_no_driver_is_an_error_that_says_what_to_do(tmp_path):

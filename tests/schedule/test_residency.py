@@ -173,8 +173,8 @@ def test_the_certificate_says_for_which_requests_it_is():
     schedule = cases.schedule(problem, ["p d0", "q d0"], ["load w1 d0", "load w2 d0"])
     asked = requests_of(problem, [(0, 1), (1, 3)])
     made = certificate(problem, schedule, asked)
-    assert [(r.latency_ns, r.lower_bound_ns) for r in made.requests] == [(250, 229), (100, 99)]
-    assert (made.latency_ns, made.lower_bound_ns) == ((250 + 3 * 100) // 4, (229 + 3 * 99) // 4)
+    assert [(r.latency_ns, r.lower_bound_ns) for r in made.requests] == [(250, 230), (100, 100)]
+    assert (made.latency_ns, made.lower_bound_ns) == ((250 + 3 * 100) // 4, (230 + 3 * 100) // 4)
     certified = schedule.replace(certificate=made)
     verify(problem, certified)
     assert priced(problem, certified, made.requests)[0] == made.latency_ns

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "ffi/runtime/tensors.h"
-#include "runtime/cuda/step_routes.h"
 #include "runtime/residency.h"
 
 namespace tvm_sched::runtime {
@@ -17,12 +16,9 @@ using ffi::Tensor;
 
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
                      std::shared_ptr<const cuda::Devices> devices, std::vector<bool> elsewhere)
-    : plan_(std::move(plan)),
-      devices_(std::move(devices)),
-      elsewhere_(std::move(elsewhere)),
-      device_of_step_(plan_->steps.size()) {
+    : plan_(std::move(plan)), devices_(std::move(devices)), elsewhere_(std::move(elsewhere)) {
   BindArenas(arenas);
-  if (devices_) BindPinned();
+  if (devices_) given_ = std::make_unique<GivenMemory>(plan_, devices_);
   arguments_.resize(plan_->steps.size());
   bindings_.kernels.resize(plan_->steps.size());
   for (int step = 0; step < static_cast<int>(plan_->steps.size()); ++step) {
@@ -59,23 +55,6 @@ bool BoundPlan::InArena(int buffer) const {
   return plan_->buffers[buffer].source.kind == SourceKind::kArena && !away;
 }
 
-void BoundPlan::BindPinned() {
-  std::vector<int> gpus;
-  for (int d = 0; d < devices_->count(); ++d) gpus.push_back(devices_->Gpu(d));
-  const cuda::StepRoutes routes = cuda::MakeStepRoutes(*plan_, gpus);
-  for (std::size_t step = 0; step < routes.steps.size(); ++step) {
-    device_of_step_[step] = routes.streams[routes.steps[step].stream].device;
-  }
-  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
-    const Buffer& buffer = plan_->buffers[i];
-    const auto [kind, index] = std::pair(buffer.source.kind, buffer.source.index);
-    if (kind != SourceKind::kArgument && kind != SourceKind::kOutput) continue;
-    auto& memory = pinned_[{kind, index}];
-    if (!memory) memory = devices_->AllocateHost(buffer.spec.size());
-    bindings_.buffers[i] = memory.get();
-  }
-}
-
 Tensor& BoundPlan::ViewFor(int buffer, int device) {
   if (!devices_) return tensors_[buffer];
   Tensor& view = views_[{buffer, devices_->Gpu(device)}];
@@ -103,7 +82,8 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
     if (InArena(buffers[i])) {
       arguments[i] = tensors_[buffers[i]];
     } else {
-      patches_.push_back({&arguments[i], buffers[i], device_of_step_[index]});
+      patches_.push_back(
+          {&arguments[i], buffers[i], devices_ ? given_->device_of_step()[index] : 0});
     }
   }
   const ffi::AnyView* list = arguments.data();
@@ -174,28 +154,20 @@ void BoundPlan::AttachElsewhere(ParameterStore& parameters) {
   }
 }
 
-void BoundPlan::Attach(const std::vector<Tensor>& arguments, const std::vector<Tensor>& outputs) {
-  for (std::size_t i = 0; i < plan_->buffers.size() && !devices_; ++i) {
+void BoundPlan::Attach(const std::vector<Tensor>& arguments, const std::vector<Tensor>& outputs,
+                       const Places& places) {
+  for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Source& source = plan_->buffers[i].source;
     if (source.kind != SourceKind::kArgument && source.kind != SourceKind::kOutput) continue;
+    if (devices_) {
+      bindings_.buffers[i] = given_->At(source, places);
+      continue;
+    }
     const auto& list = source.kind == SourceKind::kArgument ? arguments : outputs;
     tensors_[i] = list[source.index];
     bindings_.buffers[i] = DataOf(tensors_[i]);
   }
-  for (const auto& [place, memory] : pinned_) {
-    if (place.first != SourceKind::kArgument) continue;
-    std::copy_n(DataOf(arguments[place.second]), plan_->arguments[place.second].size().count,
-                memory.get());
-  }
   for (const Patch& patch : patches_) *patch.slot = ViewFor(patch.buffer, patch.device);
-}
-
-void BoundPlan::CollectOutputs(const std::vector<Tensor>& outputs) const {
-  for (const auto& [place, memory] : pinned_) {
-    if (place.first != SourceKind::kOutput) continue;
-    std::copy_n(memory.get(), plan_->outputs[place.second].size().count,
-                DataOf(outputs[place.second]));
-  }
 }
 
 void BoundPlan::Detach() {

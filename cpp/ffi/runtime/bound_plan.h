@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "ffi/runtime/given_memory.h"
 #include "ffi/runtime/parameters.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/executor.h"
@@ -30,26 +31,25 @@ class BoundPlan {
   /// Lay the buffers into the arenas (one a device) and look up the kernels. Throws ffi::Error
   /// (RuntimeError) where a function is not there; the message names it and the operator.
   ///
-  /// With `devices`, kernels run on GPUs: arguments, parameters and outputs lie in pinned host
-  /// memory, whose addresses stay, so that copies are asynchronous, kernels may read it, and a
-  /// captured graph holds in later runs. Parameters that come into the buffers `elsewhere` (by
-  /// buffer, or empty) are not in the arenas, which CloseGaps has laid out: they lie on the GPUs
-  /// once for all that bind them.
+  /// With `devices`, kernels run on GPUs: arguments and outputs lie as GivenMemory says, parameters
+  /// in pinned host memory, whose addresses stay. Parameters that come into the buffers `elsewhere`
+  /// (by buffer, or empty) are not in the arenas, which CloseGaps has laid out: they lie on the
+  /// GPUs once for all that bind them.
   BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
             std::shared_ptr<const cuda::Devices> devices = nullptr,
             std::vector<bool> elsewhere = {});
 
   /// Put the parameters' values in their places.
   void AttachParameters(ParameterStore& parameters);
-  /// Put one run's tensors in their places.
+  /// Put one run's tensors in their places; on GPUs those of `places`, which `given` fills.
   void Attach(const std::vector<tvm::ffi::Tensor>& arguments,
-              const std::vector<tvm::ffi::Tensor>& outputs);
-  /// After a run on GPUs: fill the outputs from pinned memory.
-  void CollectOutputs(const std::vector<tvm::ffi::Tensor>& outputs) const;
+              const std::vector<tvm::ffi::Tensor>& outputs, const Places& places = {});
   /// Let go of what Attach brought.
   void Detach();
 
   const Bindings& bindings() const { return bindings_; }
+  /// On GPUs: the memory of arguments and outputs.
+  GivenMemory& given() { return *given_; }
 
  private:
   /// A slot in a kernel's arguments that changes from run to run.
@@ -62,7 +62,6 @@ class BoundPlan {
   void BindArenas(const Arenas& arenas);
   bool InArena(int buffer) const;
   void AttachElsewhere(ParameterStore& parameters);
-  void BindPinned();
   /// The tensor that a kernel of `device` is given for a buffer outside the arenas.
   tvm::ffi::Tensor& ViewFor(int buffer, int device);
   void BindKernel(int step, tvm::ffi::Function function);
@@ -78,8 +77,7 @@ class BoundPlan {
   std::shared_ptr<const cuda::Devices> devices_;  // null on CPUs
   std::vector<bool> elsewhere_;
   std::map<int, std::shared_ptr<std::byte>> held_;  // by buffer: what lies elsewhere
-  std::vector<int> device_of_step_;
-  std::map<std::pair<SourceKind, int>, std::shared_ptr<std::byte>> pinned_;  // by list and index
+  std::unique_ptr<GivenMemory> given_;
   // On GPUs, a tensor says on which one it is used; of buffers outside the arenas, by GPU.
   std::map<std::pair<int, int>, tvm::ffi::Tensor> views_;
 };

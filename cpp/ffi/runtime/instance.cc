@@ -23,6 +23,20 @@ bool WantsValues(const Plan& plan, const RunOptions& options) {
   return plan.backend != BackendKind::kEmulated || !options.times_only;
 }
 
+/// Arguments as kernels take them; with `gpus` those in a GPU's memory stay there.
+void MakeReady(std::vector<Tensor>* arguments, bool gpus = false) {
+  for (std::size_t i = 0; i < arguments->size(); ++i) {
+    Tensor& argument = (*arguments)[i];
+    const std::string what = "argument " + std::to_string(i);
+    if (!gpus || !OnGpu(argument)) {
+      argument = ReadyForKernel(argument, what);
+    } else if (!argument.IsContiguous()) {
+      TVM_FFI_THROW(ValueError) << what
+                                << " is strided and lies on a GPU: make it contiguous first";
+    }
+  }
+}
+
 /// Releases what a run attached, also when the run failed.
 class Attachment {
  public:
@@ -44,15 +58,17 @@ void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
   if (!runnable.executor) runnable.executor = std::make_unique<Executor>(plan);
   if (!WantsValues(*plan, request.options)) return;
   parameters.Require(*plan);
-  const bool cuda = plan->backend == BackendKind::kCuda;
-  if (cuda) OpenDevices(*plan, request.options, elsewhere);
+  const bool on_gpus = plan->backend == BackendKind::kCuda;
+  std::optional<cuda::ContextGuard> guard;
+  if (on_gpus) guard.emplace();
+  if (on_gpus) OpenDevices(*plan, request.options, elsewhere);
   if (!runnable.bound) {
     runnable.bound = std::make_unique<BoundPlan>(
         plan, Arenas(), lookup, devices_,
         elsewhere_.empty() ? std::vector<bool>{} : elsewhere_[request.plan]);
   }
   runnable.bound->AttachParameters(parameters);
-  if (!cuda) return;
+  if (!on_gpus) return;
   if (!runnable.cuda) runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
   runnable.cuda->TakeTurns(request.options.in_turn ? turns_ : nullptr);
 }
@@ -78,10 +94,6 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
   const std::shared_ptr<const Plan>& plan = plans_[request.plan];
   const bool emulated = plan->backend == BackendKind::kEmulated;
   const bool values = WantsValues(*plan, request.options);
-  if (values) {
-    for (const TensorSpec& spec : plan->outputs) outputs->push_back(AllocateTensor(spec));
-  }
-
   Warm warm{request.plan, request.parameters_version, request.skipped_when_warm, values};
   LastRun last{plan, {}, {}, 1.0, request.options.trace};
   // A run that fails leaves the arenas in an unknown state, so the next one is cold.
@@ -93,46 +105,50 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
     EmulatedBackend backend(last.scale);
     last.record = Execute(request, backend, {}, last.skipped);
   }
-  if (values) {
-    for (std::size_t i = 0; i < request.arguments.size(); ++i) {
-      request.arguments[i] = ReadyForKernel(request.arguments[i], "argument " + std::to_string(i));
-    }
+  if (plan->backend == BackendKind::kCuda) {
+    last.record = RunOnGpus(request, last.skipped, warm, repeated, outputs);
+  } else if (values) {
+    for (const TensorSpec& spec : plan->outputs) outputs->push_back(AllocateTensor(spec));
+    MakeReady(&request.arguments);
     BoundPlan& bound = *runnables_[request.plan].bound;
     Attachment attachment(bound);
     bound.Attach(request.arguments, *outputs);
-    if (plan->backend == BackendKind::kCuda) {
-      last.record = RunOnGpus(request, last.skipped, warm, repeated, *outputs);
-    } else {
-      CpuBackend backend(plan);
-      RunRecord real = Execute(request, backend, bound.bindings(), last.skipped);
-      if (!emulated) last.record = std::move(real);
-    }
+    CpuBackend backend(plan);
+    RunRecord real = Execute(request, backend, bound.bindings(), last.skipped);
+    if (!emulated) last.record = std::move(real);
   }
   warm_ = std::move(warm);
   return last;
 }
 
-RunRecord Instance::RunOnGpus(const Request& request, const std::vector<bool>& skipped,
-                              const Warm& warm, bool repeated, const std::vector<Tensor>& outputs) {
+RunRecord Instance::RunOnGpus(Request& request, const std::vector<bool>& skipped, const Warm& warm,
+                              bool repeated, std::vector<Tensor>* outputs) {
+  const cuda::ContextGuard guard;
   Runnable& runnable = runnables_[request.plan];
-  RunRecord record;
+  BoundPlan& bound = *runnable.bound;
+  GivenMemory& given = bound.given();
+  MakeReady(&request.arguments, /*gpus=*/true);
+  const Places places = given.Place(request.arguments);
+  *outputs = given.Allocate(places);
+  Attachment attachment(bound);
+  bound.Attach(request.arguments, *outputs, places);
+  given.Fill(request.arguments, places);
+  runnable.cuda->Serve(given.Exchanges(request.arguments, *outputs, places));
   // The run before was of the same kind, so that kernels are loaded and parameters in their places.
-  if (repeated && request.options.graph && !request.options.trace) {
-    record = RunGraph(request, skipped, warm);
-  } else {
-    record = Execute(request, *runnable.cuda, runnable.bound->bindings(), skipped);
-  }
-  runnable.bound->CollectOutputs(outputs);
+  const bool graph = repeated && request.options.graph && !request.options.trace;
+  RunRecord record = graph ? RunGraph(request, skipped, warm, places)
+                           : Execute(request, *runnable.cuda, bound.bindings(), skipped);
+  given.Collect(*outputs, places);
   return record;
 }
 
 RunRecord Instance::RunGraph(const Request& request, const std::vector<bool>& skipped,
-                             const Warm& warm) {
+                             const Warm& warm, const Places& places) {
   Runnable& runnable = runnables_[request.plan];
-  if (!captured_ || captured_->of != warm) {
+  if (!captured_ || captured_->of != warm || captured_->places != places) {
     captured_.reset();
     try {
-      captured_ = {warm,
+      captured_ = {warm, places,
                    runnable.executor->Capture(*runnable.cuda, runnable.bound->bindings(), skipped)};
     } catch (const StepError& error) {
       RethrowStepError(*plans_[request.plan], error);

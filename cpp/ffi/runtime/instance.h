@@ -44,7 +44,8 @@ class Instance {
   void Prepare(const Request& request, const Elsewhere& elsewhere, ParameterStore& parameters,
                const BoundPlan::Lookup& lookup);
 
-  /// Run without the lock; fills `outputs`. Throws what went wrong, as ffi::Error.
+  /// Run without the lock; fills `outputs`. Throws what went wrong, as ffi::Error. On GPUs the
+  /// calling thread's current streams are those of `arguments` and outputs on GPUs.
   LastRun Run(Request request, std::vector<tvm::ffi::Tensor>* outputs);
 
  private:
@@ -64,6 +65,7 @@ class Instance {
   /// A graph of runs like one that was warm.
   struct Captured {
     Warm of;
+    Places places;
     std::function<void()> launch;
   };
 
@@ -71,9 +73,10 @@ class Instance {
   /// Open the GPUs that the options name; others than before, or other parameters that lie
   /// elsewhere: let go of what lies there.
   void OpenDevices(const Plan& plan, const RunOptions& options, const Elsewhere& elsewhere);
-  RunRecord RunOnGpus(const Request& request, const std::vector<bool>& skipped, const Warm& warm,
-                      bool repeated, const std::vector<tvm::ffi::Tensor>& outputs);
-  RunRecord RunGraph(const Request& request, const std::vector<bool>& skipped, const Warm& warm);
+  RunRecord RunOnGpus(Request& request, const std::vector<bool>& skipped, const Warm& warm,
+                      bool repeated, std::vector<tvm::ffi::Tensor>* outputs);
+  RunRecord RunGraph(const Request& request, const std::vector<bool>& skipped, const Warm& warm,
+                     const Places& places);
   static RunSettings Settings(const Request& request, const std::vector<bool>& skipped);
   RunRecord Execute(const Request& request, Backend& backend, const Bindings& bindings,
                     const std::vector<bool>& skipped);

@@ -14,6 +14,7 @@
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
+#include "runtime/machine.h"
 #include "runtime/plan_reader.h"
 #include "runtime/processor.h"
 
@@ -245,6 +246,9 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
            "there are no outputs: call run_times, or set times_only to false";
   }
   request.options.times_only = times_only;
+  if (plans_[plan]->backend == BackendKind::kCuda && options_.devices.empty()) {
+    request.options.devices = DefaultGpus();
+  }
   request.skipped_when_warm = skipped_[request.plan];
   last_run_.reset();
   instance.Prepare(request, elsewhere_, *parameters_,
@@ -257,6 +261,17 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
   lock.lock();
   last_run_ = std::move(last);
   return outputs;
+}
+
+const std::vector<int>& ScheduledModule::DefaultGpus() {
+  if (!default_gpus_) {
+    default_gpus_.emplace();
+    if (!metadata_json_.empty()) {
+      const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
+      if (NeedsGpus(about)) default_gpus_ = GpusFor(about, ThisMachine(/*with_gpus=*/true).gpus);
+    }
+  }
+  return *default_gpus_;
 }
 
 int ScheduledModule::Acquire() {

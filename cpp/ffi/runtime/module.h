@@ -71,6 +71,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void CheckProcessor() const;
   /// After a fork: what the parent's other threads held is nobody's.
   void LeaveParentBehind();
+  /// The GPUs of a plan whose caller named none: those that are like the devices it was made for.
+  const std::vector<int>& DefaultGpus();
   /// The plan that a function "tvm_sched.main:<name of a plan>" runs, if it is one of ours.
   std::optional<int> PlanOfFunction(std::string_view name) const;
   void RunPlan(int plan, tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -97,6 +99,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::unique_ptr<ParameterStore> parameters_;
   std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels
   RunOptions options_;
+  std::optional<std::vector<int>> default_gpus_;
   std::vector<std::vector<bool>> skipped_;  // of each plan: its steps that a warm run skips
   Instance::Elsewhere elsewhere_;           // parameters that instances share on GPUs
   std::shared_ptr<cuda::Turns> turns_ = std::make_shared<cuda::Turns>();

@@ -76,6 +76,8 @@ TensorSpec SpecOf(const Tensor& tensor, std::string name) {
   return spec;
 }
 
+bool OnGpu(const Tensor& tensor) { return tensor.device().device_type == kDLCUDA; }
+
 Tensor ReadyForKernel(const Tensor& tensor, const std::string& what) {
   const DLDeviceType device = tensor.device().device_type;
   if (device != kDLCPU && device != kDLCUDAHost) {

@@ -18,6 +18,9 @@ tvm::ffi::Tensor AllocateTensor(const TensorSpec& spec);
 tvm::ffi::Tensor ViewTensor(const TensorSpec& spec, std::shared_ptr<const void> owner, void* data,
                             DLDevice device = {kDLCPU, 0});
 
+/// Whether a tensor lies in the memory of an NVIDIA GPU.
+bool OnGpu(const tvm::ffi::Tensor& tensor);
+
 /// `tensor` itself if a kernel can take it as it is, else a compact, aligned copy.
 /// Throws ffi::Error where the tensor is not in CPU memory; `what` names it in the message.
 tvm::ffi::Tensor ReadyForKernel(const tvm::ffi::Tensor& tensor, const std::string& what);

@@ -2,14 +2,67 @@
 
 #include <dlpack/dlpack.h>
 #include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::cuda_kernels {
 
 using runtime::cuda::Check;
 using runtime::cuda::Driver;
 
-CallOnGpu::CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedArgs& args) {
+namespace {
+
+thread_local const CallOnGpu* current_call = nullptr;
+
+struct Workspace {
+  std::shared_ptr<std::byte> memory;
+  std::size_t size = 0;
+};
+
+/// By context and stream.
+struct Workspaces {
+  using Key = std::pair<runtime::cuda::Context, runtime::cuda::Stream>;
+  std::mutex mutex;
+  std::map<Key, Workspace> shared;
+
+  void Forget(const Key& key) {
+    const std::lock_guard lock(mutex);
+    shared.erase(key);
+  }
+};
+
+Workspaces& TheWorkspaces() {
+  static auto* workspaces = new Workspaces;  // streams of static objects end late
+  return *workspaces;
+}
+
+std::shared_ptr<std::byte> Allocate(std::size_t size, runtime::cuda::Context context,
+                                    const std::string& name) {
+  runtime::cuda::DevicePointer address = 0;
+  Check(Driver().MemoryAllocate(&address, size),
+        std::to_string(size) + " bytes of workspace for the kernel \"" + name + "\"");
+  return {reinterpret_cast<std::byte*>(address), [context](std::byte* memory) {
+            try {
+              const runtime::cuda::ContextGuard guard;
+              Driver().ContextSetCurrent(context);
+              Driver().MemoryFree(reinterpret_cast<runtime::cuda::DevicePointer>(memory));
+            } catch (const runtime::cuda::CudaError&) {
+              // A forked child: the memory is the parent's.
+            }
+          }};
+}
+
+}  // namespace
+
+CallOnGpu::CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedArgs& args)
+    : outer_(current_call) {
   if (args.size() != count) {
     TVM_FFI_THROW(TypeError) << "the kernel \"" << name << "\" takes " << count << " tensors, got "
                              << args.size();
@@ -28,22 +81,28 @@ CallOnGpu::CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedA
     data.push_back(static_cast<char*>(tensor->data) + tensor->byte_offset);
   }
   Check(Driver().ContextGetCurrent(&context), "asking for the context failed");
+  current_call = this;
 }
 
+CallOnGpu::~CallOnGpu() { current_call = outer_; }
+
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name) {
-  runtime::cuda::Context context = nullptr;
-  Check(Driver().ContextGetCurrent(&context), "asking for the context failed");
-  runtime::cuda::DevicePointer address = 0;
-  Check(Driver().MemoryAllocate(&address, size),
-        std::to_string(size) + " bytes of workspace for the kernel \"" + name + "\"");
-  return {reinterpret_cast<std::byte*>(address), [context](std::byte* memory) {
-            try {
-              Driver().ContextSetCurrent(context);
-              Driver().MemoryFree(reinterpret_cast<runtime::cuda::DevicePointer>(memory));
-            } catch (const runtime::cuda::CudaError&) {
-              // A forked child: the memory is the parent's.
-            }
-          }};
+  if (current_call == nullptr) {
+    TVM_FFI_THROW(RuntimeError) << "the kernel \"" << name << "\" needs memory outside of a call";
+  }
+  const Workspaces::Key key{current_call->context, current_call->stream};
+  Workspaces& all = TheWorkspaces();
+  const std::lock_guard lock(all.mutex);
+  const bool first = all.shared.count(key) == 0;
+  Workspace& mine = all.shared[key];
+  if (first) {
+    runtime::cuda::AtEndOfStream(key.second, [key] { TheWorkspaces().Forget(key); });
+  }
+  if (mine.size < size) {
+    const std::size_t wanted = std::max(size, 2 * mine.size);
+    mine = {Allocate(wanted, key.first, name), wanted};
+  }
+  return mine.memory;
 }
 
 }  // namespace tvm_sched::cuda_kernels

@@ -19,9 +19,17 @@ struct CallOnGpu {
 
   /// Throws ffi::Error unless `args` are `count` tensors on one GPU; `name` is the function's.
   CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedArgs& args);
+  ~CallOnGpu();
+  CallOnGpu(const CallOnGpu&) = delete;
+  CallOnGpu& operator=(const CallOnGpu&) = delete;
+
+ private:
+  const CallOnGpu* outer_;
 };
 
-/// Memory of the current context, kept until the last reference goes.
+/// Memory that is written anew by each call on the stream of the thread's CallOnGpu. All kernels of
+/// a stream share it, since they follow each other; it grows by doubling, and what was handed out
+/// stays until the last reference goes.
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name);
 
 }  // namespace tvm_sched::cuda_kernels

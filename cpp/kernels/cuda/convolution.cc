@@ -1,6 +1,7 @@
 // Convolutions by cuDNN.
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/library_kernel.h"
+#include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -19,7 +20,13 @@ void* HandleOfStream(Stream stream) {
   runtime::cuda::Check(runtime::cuda::Driver().ContextGetCurrent(&context), "no context");
   const std::lock_guard lock(mutex);
   void*& handle = handles[{context, stream}];
-  if (handle == nullptr) CheckStatus(Cudnn().Create(&handle), "cuDNN cannot be initialised");
+  if (handle == nullptr) {
+    CheckStatus(Cudnn().Create(&handle), "cuDNN cannot be initialised");
+    runtime::cuda::AtEndOfStream(stream, [key = std::pair(context, stream)] {
+      const std::lock_guard inner(mutex);
+      if (auto node = handles.extract(key)) Cudnn().Destroy(node.mapped());
+    });
+  }
   CheckStatus(Cudnn().SetStream(handle, stream), "cuDNN takes no stream");
   return handle;
 }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/image.h"
 
 #include "kernels/cuda/call.h"
+#include "runtime/cuda/stream_ends.h"
 #include "runtime/json_cursor.h"
 
 namespace tvm_sched::cuda_kernels {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kVersion = 1;
 constexpr unsigned kDefaultSharedLimit = 48 << 10;
+constexpr std::size_t kWorkspaceAlignment = 256;  // as of memory that the driver hands out
 
 std::array<unsigned, 3> ReadExtents(const JsonCursor& list) {
   const std::vector<JsonCursor> items = list.Items();
@@ -96,23 +98,35 @@ ImageFunction::OnStream& ImageFunction::Prepare(driver::Context context, driver:
   for (const LaunchDescription& launch : description_.launches) {
     made.kernels.push_back(image_->Find(launch.symbol, launch.shared_bytes));
   }
+  std::size_t total = 0;
+  std::vector<std::size_t> offsets;
   for (std::size_t size : description_.workspaces) {
-    made.workspaces.push_back(AllocateWorkspace(size, name_));
+    offsets.push_back(total);
+    total += (size + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
   }
-  return streams_.emplace(std::pair(context, stream), std::move(made)).first->second;
+  if (total > 0) made.memory = AllocateWorkspace(total, name_);
+  for (std::size_t offset : offsets) made.workspaces.push_back(made.memory.get() + offset);
+  const std::pair key(context, stream);
+  driver::AtEndOfStream(stream, [weak = weak_from_this(), key] {
+    if (const auto self = weak.lock()) self->Forget(key);
+  });
+  return streams_.emplace(key, std::move(made)).first->second;
+}
+
+void ImageFunction::Forget(const std::pair<driver::Context, driver::Stream>& key) {
+  const std::lock_guard lock(mutex_);
+  streams_.erase(key);
 }
 
 void ImageFunction::Call(tvm::ffi::PackedArgs args) {
   CallOnGpu call(name_, description_.tensors, args);
   OnStream& here = Prepare(call.context, call.stream);
-  std::vector<void*> workspaces;
-  for (const auto& memory : here.workspaces) workspaces.push_back(memory.get());
   for (std::size_t k = 0; k < description_.launches.size(); ++k) {
     const LaunchDescription& launch = description_.launches[k];
     std::vector<void*> parameters;  // the addresses of the kernel's arguments
     parameters.reserve(launch.pointers.size());
     for (const PointerSource& pointer : launch.pointers) {
-      parameters.push_back(&(pointer.workspace ? workspaces : call.data)[pointer.index]);
+      parameters.push_back(&(pointer.workspace ? here.workspaces : call.data)[pointer.index]);
     }
     const auto& [gx, gy, gz] = launch.grid;
     const auto& [bx, by, bz] = launch.block;

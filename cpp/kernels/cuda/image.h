@@ -59,7 +59,7 @@ class Image {
 };
 
 /// One function, callable from several devices at once: on the calling thread's stream.
-class ImageFunction {
+class ImageFunction : public std::enable_shared_from_this<ImageFunction> {
  public:
   ImageFunction(std::string name, FunctionDescription description, std::shared_ptr<Image> image)
       : name_(std::move(name)), description_(std::move(description)), image_(std::move(image)) {}
@@ -70,10 +70,12 @@ class ImageFunction {
   /// What a stream needs for its calls; made at the first.
   struct OnStream {
     std::vector<driver::Function> kernels;
-    std::vector<std::shared_ptr<std::byte>> workspaces;
+    std::shared_ptr<std::byte> memory;  // of the workspaces
+    std::vector<void*> workspaces;
   };
 
   OnStream& Prepare(driver::Context context, driver::Stream stream);
+  void Forget(const std::pair<driver::Context, driver::Stream>& key);
 
   std::string name_;
   FunctionDescription description_;

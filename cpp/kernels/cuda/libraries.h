@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/cuda/driver_api.h"
 
@@ -71,6 +72,7 @@ inline constexpr int kImplicitPrecompGemm = 1;  // the one algorithm that takes 
 
 #define TVM_SCHED_CUDNN_FUNCTIONS(X)                                                              \
   X(Create, cudnnCreate, void**)                                                                  \
+  X(Destroy, cudnnDestroy, void*)                                                                 \
   X(SetStream, cudnnSetStream, void*, Stream)                                                     \
   X(TensorCreate, cudnnCreateTensorDescriptor, void**)                                            \
   X(TensorSet, cudnnSetTensor4dDescriptor, void*, int, int, int, int, int, int)                   \
@@ -103,10 +105,20 @@ struct CudnnApi {
 #undef TVM_SCHED_LIBRARY_MEMBER
 
 /// The libraries, opened at the first call: from the file that TVM_SCHED_CUBLASLT or
-/// TVM_SCHED_CUDNN names, from NVIDIA's wheels beside tvm_ffi, or from the system. Throws
+/// TVM_SCHED_CUDNN names, from NVIDIA's wheels beside tvm_ffi, or from the system; of several
+/// versions the newest that the driver supports, where there is a driver. Throws
 /// ffi::Error (RuntimeError) where there is none; the message says what to install.
 const CublasLtApi& CublasLt();
 const CudnnApi& Cudnn();
+
+/// A library that can be opened: its file and version, or why it cannot.
+struct LibraryFound {
+  std::string name;
+  std::string file;
+  std::size_t version = 0;  // as the library counts: 130100, 91400
+  std::string problem;
+};
+std::vector<LibraryFound> FindLibraries();
 
 /// Throw ffi::Error unless a library's call gave 0.
 void CheckStatus(int status, const std::string& what);

@@ -8,6 +8,7 @@
 
 #include "ffi/runtime/errors.h"
 #include "kernels/cuda/libraries.h"
+#include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -86,11 +87,22 @@ void LibraryKernel::Call(ffi::PackedArgs args) {
   Prepared* ready = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<Prepared>& prepared = prepared_[{call.context, call.stream}];
-    if (!prepared) prepared = prepare_();
+    const Key key{call.context, call.stream};
+    std::unique_ptr<Prepared>& prepared = prepared_[key];
+    if (!prepared) {
+      prepared = prepare_();
+      runtime::cuda::AtEndOfStream(call.stream, [weak = weak_from_this(), key] {
+        if (const auto self = weak.lock()) self->Forget(key);
+      });
+    }
     ready = prepared.get();
   }
   ready->Run(call.data, call.stream);
+}
+
+void LibraryKernel::Forget(const Key& key) {
+  const std::lock_guard lock(mutex_);
+  prepared_.erase(key);
 }
 
 namespace {

@@ -61,7 +61,7 @@ std::unique_ptr<Prepared> PrepareMatmul(const MatmulDescription& description,
 std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& description,
                                              const std::string& name);
 
-class LibraryKernel {
+class LibraryKernel : public std::enable_shared_from_this<LibraryKernel> {
  public:
   /// Reads `{"kind": "matmul" or "conv2d", ...}` with the fields above. Throws FormatError.
   LibraryKernel(std::string name, const runtime::JsonCursor& description);
@@ -69,12 +69,15 @@ class LibraryKernel {
   void Call(tvm::ffi::PackedArgs args);
 
  private:
+  using Key = std::pair<runtime::cuda::Context, runtime::cuda::Stream>;
+
+  void Forget(const Key& key);
+
   std::string name_;
   int tensors_ = 3;
   std::function<std::unique_ptr<Prepared>()> prepare_;
   std::mutex mutex_;
-  std::map<std::pair<runtime::cuda::Context, runtime::cuda::Stream>, std::unique_ptr<Prepared>>
-      prepared_;
+  std::map<Key, std::unique_ptr<Prepared>> prepared_;
 };
 
 }  // namespace tvm_sched::cuda_kernels

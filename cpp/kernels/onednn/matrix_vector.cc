@@ -92,6 +92,9 @@ inline float Sigmoid(float x) {
   return x < 0 ? power / (1 + power) : 1 / (1 + power);
 }
 
+/// In 0 to 1; NaN remains NaN.
+inline float Between(float x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
+
 /// Functions of a number x and two constants a and b.
 using Elementwise = void (*)(float* values, std::int64_t count, float a, float b);
 
@@ -113,12 +116,18 @@ TVM_SCHED_ELEMENTWISE(Silu, x* Sigmoid(a* x))
 TVM_SCHED_ELEMENTWISE(GeluTanh, x* Sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x)))
 TVM_SCHED_ELEMENTWISE(Gelu, 0.5f * x * (1 + std::erf(0.70710678118654752f * x)))
 
+TVM_SCHED_ELEMENTWISE(HardSigmoid, Between(a* x + b))
+TVM_SCHED_ELEMENTWISE(HardSwish, x* Between(a* x + b))
+
 #undef TVM_SCHED_ELEMENTWISE
 
 const std::map<std::string, Elementwise>& Functions() {
   static const std::map<std::string, Elementwise> known{
-      {"relu", Relu}, {"clip", Clip},          {"linear", Linear}, {"sigmoid", Logistic},
-      {"silu", Silu}, {"gelu_tanh", GeluTanh}, {"gelu", Gelu}};
+      {"relu", Relu},           {"clip", Clip},
+      {"linear", Linear},       {"sigmoid", Logistic},
+      {"silu", Silu},           {"gelu_tanh", GeluTanh},
+      {"gelu", Gelu},           {"hard_sigmoid", HardSigmoid},
+      {"hard_swish", HardSwish}};
   return known;
 }
 

@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <string>
+#include <thread>
 
 #include "runtime/cores.h"
+#include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::runtime {
 
@@ -46,7 +48,8 @@ CudaBackend::CudaBackend(std::shared_ptr<const Plan> plan,
     : plan_(std::move(plan)),
       devices_(std::move(devices)),
       routes_(cuda::MakeStepRoutes(*plan_, GpusOf(*devices_))),
-      last_stream_(plan_->queues.size(), -1) {
+      last_stream_(plan_->queues.size(), -1),
+      callers_(devices_) {
   MakeStreams();
   for (const StepRoute& route : routes_.steps) {
     devices_->Enter(streams_[route.stream].device);
@@ -57,12 +60,15 @@ CudaBackend::CudaBackend(std::shared_ptr<const Plan> plan,
 
 CudaBackend::~CudaBackend() {
   // What a failed run left on the streams still uses events and staging memory.
-  for (const StreamOfQueue& stream : streams_) {
-    try {
+  try {
+    const cuda::ContextGuard guard;
+    for (const StreamOfQueue& stream : streams_) {
       Driver().StreamSynchronize(stream.handle.get());
-    } catch (const cuda::CudaError&) {
-      return;
+      devices_->Enter(stream.device);
+      cuda::EndStream(stream.handle.get());
     }
+  } catch (const cuda::CudaError&) {
+    // A forked child: all of it is the parent's.
   }
 }
 
@@ -100,15 +106,27 @@ void CudaBackend::MakeTimers() {
     const int gpu = devices_->Gpu(streams_[s].device);
     if (anchors_.count(gpu) > 0) continue;
     devices_->Enter(streams_[s].device);
-    anchors_[gpu] = {cuda::MakeEvent(cuda::kEventDefault), {}, static_cast<int>(s)};
+    anchors_[gpu] = {cuda::MakeEvent(cuda::kEventDefault),
+                     cuda::MakeEvent(cuda::kEventDefault),
+                     {},
+                     static_cast<int>(s)};
   }
 }
 
 void CudaBackend::Begin(const RunContext& run) {
+  devices_->Enter(0);
+  began_ = run.began;
   timed_ = run.timed;
   last_stream_.assign(last_stream_.size(), -1);
-  if (timed_) ReadClocks(run);
-  if (!turns_) return;
+  if (turns_) AwaitTurn();
+  for (cuda::Event arrived : callers_.Arrive()) {
+    for (const StreamOfQueue& stream : streams_) {
+      Check(Driver().StreamWaitEvent(stream.handle.get(), arrived, 0), "a stream cannot wait");
+    }
+  }
+}
+
+void CudaBackend::AwaitTurn() {
   const cuda::Turns::Ends& before = turns_->Take();
   taken_ = turns_;
   for (const StreamOfQueue& stream : streams_) {
@@ -122,6 +140,17 @@ void CudaBackend::Begin(const RunContext& run) {
 }
 
 void CudaBackend::Issued() {
+  PassTurn();
+  if (callers_.empty()) return;
+  std::vector<cuda::Event> ends;
+  for (const StreamOfQueue& stream : streams_) {
+    Check(Driver().EventRecord(stream.mark.get(), stream.handle.get()), "an event was refused");
+    ends.push_back(stream.mark.get());
+  }
+  callers_.Leave(ends);
+}
+
+void CudaBackend::PassTurn() {
   if (!taken_) return;
   cuda::Turns::Ends ends;
   try {
@@ -139,14 +168,30 @@ void CudaBackend::Issued() {
   std::exchange(taken_, nullptr)->Pass(std::move(ends));
 }
 
-/// What host and GPUs call the same moment.
-void CudaBackend::ReadClocks(const RunContext& run) {
+void CudaBackend::ReadClocks() {
   MakeTimers();
   for (auto& [gpu, anchor] : anchors_) {
-    const cuda::Stream stream = streams_[anchor.stream].handle.get();
-    Check(Driver().EventRecord(anchor.event.get(), stream), "a clock cannot be read");
+    devices_->EnterGpu(gpu);
+    ReadClock(anchor);
+  }
+}
+
+/// What host and GPU call the same moment: an event on an idle stream lies between two readings of
+/// the host's clock, the closest two of a few. The later one counts, so that no step seems to begin
+/// before its run.
+void CudaBackend::ReadClock(Anchor& anchor) const {
+  constexpr int kReadings = 4;
+  const cuda::Stream stream = streams_[anchor.stream].handle.get();
+  Nanoseconds shortest = Nanoseconds::max();
+  for (int reading = 0; reading < kReadings; ++reading) {
+    const Clock::time_point before = Clock::now();
+    Check(Driver().EventRecord(anchor.spare.get(), stream), "a clock cannot be read");
     Check(Driver().StreamSynchronize(stream), "a clock cannot be read");
-    anchor.time = run.Now();
+    const Clock::time_point after = Clock::now();
+    if (after - before >= shortest) continue;
+    shortest = after - before;
+    std::swap(anchor.event, anchor.spare);
+    anchor.time = after;
   }
 }
 
@@ -190,14 +235,11 @@ Interval CudaBackend::Copy(void* to, const void* from, Bytes size, const Timing&
   const auto source = reinterpret_cast<DevicePointer>(from);
   const auto count = static_cast<std::size_t>(size.count);
   const bool between = route.from != kHostMemory && route.to != kHostMemory;
-  if (!between || devices_->Gpu(route.from) == devices_->Gpu(route.to)) {
-    Check(Driver().CopyAsync(target, source, count, stream), "the copy was refused");
-  } else if (devices_->Reaches(route.from, route.to)) {
-    Check(Driver().CopyPeerAsync(target, devices_->ContextOf(route.to), source,
-                                 devices_->ContextOf(route.from), count, stream),
-          "the peer copy was refused");
-  } else {
+  if (between && !devices_->Reaches(route.from, route.to)) {
     staged_.at({route.stream, route.from})->Issue(target, source, size, stream);
+  } else {
+    // Addresses are unified, so the driver knows where each lies.
+    Check(Driver().CopyAsync(target, source, count, stream), "the copy was refused");
   }
   return {};
 }
@@ -224,7 +266,21 @@ bool CudaBackend::Finished() {
     if (result == cuda::kNotReady) return false;
     Check(result, "a kernel or copy failed on GPU " + std::to_string(devices_->Gpu(stream.device)));
   }
-  return true;
+  return callers_.Finished();
+}
+
+void CudaBackend::Sleep(Nanoseconds limit) {
+  std::vector<cuda::Stream> streams;
+  for (const StreamOfQueue& stream : streams_) {
+    if (Driver().StreamQuery(stream.handle.get()) == cuda::kNotReady) {
+      streams.push_back(stream.handle.get());
+    }
+  }
+  if (streams.empty()) {
+    std::this_thread::yield();  // only the caller's copies are left
+  } else {
+    completion_.Sleep(streams, limit);
+  }
 }
 
 bool CudaBackend::Ended(int step) { return Driver().EventQuery(EndOf(step)) != cuda::kNotReady; }
@@ -236,7 +292,8 @@ Interval CudaBackend::TimesOf(int step) {
     float milliseconds = 0;
     Check(Driver().EventElapsedTime(&milliseconds, anchor.event.get(), event),
           "the time of a step cannot be read");
-    return anchor.time + Nanoseconds(std::llround(static_cast<double>(milliseconds) * 1e6));
+    const auto since = Nanoseconds(std::llround(static_cast<double>(milliseconds) * 1e6));
+    return anchor.time + since - began_;
   };
   return {at(starts_[step].get()), at(timed_ends_[step].get())};
 }

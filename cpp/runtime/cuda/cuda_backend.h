@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/cuda/caller_streams.h"
+#include "runtime/cuda/completion.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/staged_copy.h"
@@ -25,8 +27,10 @@ class CudaBackend final : public Backend, public Streams {
   CudaBackend(std::shared_ptr<const Plan> plan, std::shared_ptr<const cuda::Devices> devices);
   ~CudaBackend() override;
 
-  /// Runs to come wait for their turn; null: they don't. A replayed graph waits for nobody.
+  /// Runs to come wait for their turn; null: they don't, as replayed graphs must not.
   void TakeTurns(std::shared_ptr<cuda::Turns> turns) { turns_ = std::move(turns); }
+  /// What the next run takes from streams of its caller and leaves there.
+  void Serve(std::vector<cuda::Exchange> exchanges) { callers_.Set(std::move(exchanges)); }
 
   std::shared_ptr<std::byte> Allocate(int device, Bytes size) override {
     return devices_->Allocate(device, size);
@@ -38,13 +42,16 @@ class CudaBackend final : public Backend, public Streams {
                 const RunContext& run) override;
   Interval Occupy(const Timing& timing, const RunContext& run) override;
   int Workers() const override;
+  void EnterQueue() override { devices_->Enter(0); }
   Streams* streams() override { return this; }
 
+  void ReadClocks() override;
   void Begin(const RunContext& run) override;
   void Issued() override;
   void Wait(int step, int earlier) override;
   void Record(int step) override;
   bool Finished() override;
+  void Sleep(Nanoseconds limit) override;
   bool Ended(int step) override;
   Interval TimesOf(int step) override;
   void BeginCapture() override;
@@ -58,17 +65,19 @@ class CudaBackend final : public Backend, public Streams {
     int device;
     std::shared_ptr<cuda::EventHandle> last_kernel;  // null on streams of copies
   };
-  /// Two clocks read at one time: an event on a GPU, and the run's.
+  /// Two clocks read at one time: an event on a GPU, and the host's.
   struct Anchor {
-    cuda::EventHandle event;
-    Nanoseconds time{0};
+    cuda::EventHandle event, spare;
+    Clock::time_point time;
     int stream;  // that it is recorded on
   };
 
   void MakeStreams();
   void MakeStagedCopies();
   void MakeTimers();
-  void ReadClocks(const RunContext& run);
+  void ReadClock(Anchor& anchor) const;
+  void AwaitTurn();
+  void PassTurn();
   cuda::Stream Enter(int step);
   cuda::Event EndOf(int step) const { return (timed_ ? timed_ends_ : ends_)[step].get(); }
   void Follow(cuda::Stream stream, const StreamOfQueue& earlier);
@@ -84,6 +93,10 @@ class CudaBackend final : public Backend, public Streams {
   std::shared_ptr<cuda::Turns> turns_;
   std::shared_ptr<cuda::Turns> taken_;  // by the run that issues its steps
 
+  cuda::CallerStreams callers_;
+  cuda::Completion completion_;
+
+  Clock::time_point began_;
   bool timed_ = false;
   std::vector<cuda::EventHandle> starts_, timed_ends_;
   std::map<int, Anchor> anchors_;  // by GPU

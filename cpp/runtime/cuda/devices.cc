@@ -75,16 +75,16 @@ void Devices::ConnectPeers() {
   }
 }
 
-void Devices::Enter(int device) const {
-  Check(Driver().ContextSetCurrent(ContextOf(device)), "a GPU's context cannot be entered");
+void Devices::EnterGpu(int gpu) const {
+  Check(Driver().ContextSetCurrent(contexts_[gpu]), "a GPU's context cannot be entered");
 }
 
-bool Devices::Reaches(int from, int to) const {
-  return gpus_[from] == gpus_[to] || peers_[gpus_[from]][gpus_[to]];
+bool Devices::Uses(int gpu) const {
+  return gpu >= 0 && gpu < static_cast<int>(contexts_.size()) && contexts_[gpu] != nullptr;
 }
 
-std::shared_ptr<std::byte> Devices::Allocate(int device, Bytes size) const {
-  Enter(device);
+std::shared_ptr<std::byte> Devices::AllocateOnGpu(int gpu, Bytes size) const {
+  EnterGpu(gpu);
   DevicePointer address = 0;
   // At least one byte, so that an empty arena has an address of its own.
   const auto count = static_cast<std::size_t>(std::max<std::int64_t>(size.count, 1));
@@ -92,17 +92,17 @@ std::shared_ptr<std::byte> Devices::Allocate(int device, Bytes size) const {
   if (result == kOutOfMemory) {
     std::size_t free = 0, total = 0;
     Driver().MemoryInfo(&free, &total);
-    const auto sharing = std::count(gpus_.begin(), gpus_.end(), gpus_[device]);
+    const auto sharing = std::count(gpus_.begin(), gpus_.end(), gpu);
     throw CudaMemoryError(
-        "GPU " + std::to_string(gpus_[device]) + " has " + std::to_string(free) + " of " +
+        "GPU " + std::to_string(gpu) + " has " + std::to_string(free) + " of " +
         std::to_string(total) + " bytes free, and " + std::to_string(count) + " are needed" +
         (sharing > 1 ? "; " + std::to_string(sharing) + " of the plan's devices share it" : ""));
   }
-  Check(result, "memory of GPU " + std::to_string(gpus_[device]) + " cannot be had");
-  const Context context = ContextOf(device);
-  return {reinterpret_cast<std::byte*>(address), [context](std::byte* memory) {
+  Check(result, "memory of GPU " + std::to_string(gpu) + " cannot be had");
+  return {reinterpret_cast<std::byte*>(address), [context = contexts_[gpu]](std::byte* memory) {
             // A process that ends may have closed the driver already; then this does nothing.
             try {
+              const ContextGuard guard;
               if (Driver().ContextSetCurrent(context) == kSuccess) {
                 Driver().MemoryFree(reinterpret_cast<DevicePointer>(memory));
               }

@@ -3,7 +3,6 @@
 #define TVM_SCHED_RUNTIME_CUDA_DEVICES_H_
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "runtime/cuda/driver.h"
@@ -23,14 +22,22 @@ class Devices {
   /// The GPU of a device.
   int Gpu(int device) const { return gpus_[device]; }
   Context ContextOf(int device) const { return contexts_[gpus_[device]]; }
-  /// Make the device's context the calling thread's.
-  void Enter(int device) const;
+  /// Make the device's, or a GPU's, context the calling thread's.
+  void Enter(int device) const { EnterGpu(Gpu(device)); }
+  void EnterGpu(int gpu) const;
+  /// Whether a GPU is one of a device.
+  bool Uses(int gpu) const;
   /// Whether a copy between two devices goes straight, on one GPU or between peers.
-  bool Reaches(int from, int to) const;
+  bool Reaches(int from, int to) const { return Joined(gpus_[from], gpus_[to]); }
+  /// The same of GPUs.
+  bool Joined(int from, int to) const { return from == to || peers_[from][to]; }
 
   /// Memory of a device, given back with the last reference; kernels of others may read it where
   /// they are peers.
-  std::shared_ptr<std::byte> Allocate(int device, Bytes size) const;
+  std::shared_ptr<std::byte> Allocate(int device, Bytes size) const {
+    return AllocateOnGpu(Gpu(device), size);
+  }
+  std::shared_ptr<std::byte> AllocateOnGpu(int gpu, Bytes size) const;
   /// The same, filled from pinned memory.
   std::shared_ptr<std::byte> AllocateCopy(int device, const std::byte* pinned, Bytes size) const;
   /// Pinned memory of the host that every device can read.

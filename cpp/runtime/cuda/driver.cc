@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace tvm_sched::runtime::cuda {
 
@@ -23,7 +24,7 @@ DriverApi Open() {
   const std::string file = FileName();
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw CudaError("the CUDA driver cannot be loaded (" + std::string(dlerror()) + ")" + kRemedy);
+    throw CudaMissingError("the CUDA driver cannot be loaded (" + std::string(dlerror()) + ")");
   }
   DriverApi api;
 #define TVM_SCHED_CUDA_RESOLVE(member, symbol, ...)                             \
@@ -46,14 +47,20 @@ std::string DescribeWith(const DriverApi& api, Result result) {
          (text == nullptr ? "" : " (" + std::string(text) + ")");
 }
 
+/// Streams share as many connections to a GPU as this says, 8 unless it is set, and then wait for
+/// each other; the driver reads it when it is initialised.
+constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr const char* kMostConnections = "32";
+
 struct Opened {
   DriverApi api = Open();
   pid_t owner = getpid();
 
   Opened() {
+    setenv(kConnections, kMostConnections, /*overwrite=*/0);
     if (const Result result = api.Init(0); result != kSuccess) {
-      throw CudaError("the CUDA driver finds no usable device: cuInit gave " +
-                      DescribeWith(api, result) + kRemedy);
+      throw CudaMissingError("the CUDA driver finds no usable device: cuInit gave " +
+                             DescribeWith(api, result));
     }
   }
 };
@@ -66,6 +73,9 @@ const Opened& TheDriver() {
 
 }  // namespace
 
+CudaMissingError::CudaMissingError(std::string reason)
+    : CudaError(reason + kRemedy), reason_(std::move(reason)) {}
+
 const DriverApi& Driver() {
   const Opened& opened = TheDriver();
   if (opened.owner != getpid()) {
@@ -77,6 +87,12 @@ const DriverApi& Driver() {
 }
 
 std::string Describe(Result result) { return DescribeWith(TheDriver().api, result); }
+
+ContextGuard::ContextGuard() {
+  Check(Driver().ContextGetCurrent(&former_), "asking for the context failed");
+}
+
+ContextGuard::~ContextGuard() { TheDriver().api.ContextSetCurrent(former_); }
 
 void Check(Result result, const std::string& what) {
   if (result == kSuccess) return;

@@ -15,6 +15,16 @@ class CudaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// There is no driver, or it finds no device. `what` says what to do about it, too.
+class CudaMissingError : public CudaError {
+ public:
+  explicit CudaMissingError(std::string reason);
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
 /// A device has too little memory left.
 class CudaMemoryError : public CudaError {
  public:
@@ -30,6 +40,19 @@ const DriverApi& Driver();
 
 /// Throw CudaError unless `result` is success; `what` says what was tried.
 void Check(Result result, const std::string& what);
+
+/// Gives the calling thread the context back that it had: other libraries in the process, such as
+/// PyTorch, go by it.
+class ContextGuard {
+ public:
+  ContextGuard();
+  ~ContextGuard();
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+
+ private:
+  Context former_ = nullptr;
+};
 
 /// "CUDA_ERROR_INVALID_VALUE (invalid argument)"
 std::string Describe(Result result);

@@ -18,6 +18,7 @@ using Module = struct CUmod_st*;
 using Function = struct CUfunc_st*;
 using Graph = struct CUgraph_st*;
 using GraphExec = struct CUgraphExec_st*;
+using HostFunction = void (*)(void*);
 
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kOutOfMemory = 2;
@@ -31,50 +32,60 @@ inline constexpr unsigned kHostAllocPortable = 1;   // pinned for every context
 inline constexpr unsigned kHostAllocDeviceMap = 2;  // and addressable by kernels
 inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kFunctionMaxDynamicSharedMemory = 8;
+inline constexpr int kCaptureNone = 0;
+
+// CUdevice_attribute
+inline constexpr int kClockRate = 13, kMultiprocessors = 16, kComputeMode = 20;
+inline constexpr int kMemoryClockRate = 36, kMemoryBusWidth = 37, kCacheSize = 38;
+inline constexpr int kCopyEngines = 40, kCapabilityMajor = 75, kCapabilityMinor = 76;
 
 // X(member, symbol, parameters...): one row for each function.
-#define TVM_SCHED_CUDA_FUNCTIONS(X)                                                                \
-  X(Init, cuInit, unsigned)                                                                        \
-  X(GetErrorName, cuGetErrorName, Result, const char**)                                            \
-  X(GetErrorString, cuGetErrorString, Result, const char**)                                        \
-  X(DeviceGetCount, cuDeviceGetCount, int*)                                                        \
-  X(DeviceGet, cuDeviceGet, DeviceId*, int)                                                        \
-  X(DeviceGetName, cuDeviceGetName, char*, int, DeviceId)                                          \
-  X(DeviceCanAccessPeer, cuDeviceCanAccessPeer, int*, DeviceId, DeviceId)                          \
-  X(PrimaryContextRetain, cuDevicePrimaryCtxRetain, Context*, DeviceId)                            \
-  X(ContextSetCurrent, cuCtxSetCurrent, Context)                                                   \
-  X(ContextGetCurrent, cuCtxGetCurrent, Context*)                                                  \
-  X(ContextEnablePeerAccess, cuCtxEnablePeerAccess, Context, unsigned)                             \
-  X(StreamPriorityRange, cuCtxGetStreamPriorityRange, int*, int*)                                  \
-  X(MemoryInfo, cuMemGetInfo_v2, std::size_t*, std::size_t*)                                       \
-  X(MemoryAllocate, cuMemAlloc_v2, DevicePointer*, std::size_t)                                    \
-  X(MemoryFree, cuMemFree_v2, DevicePointer)                                                       \
-  X(HostAllocate, cuMemHostAlloc, void**, std::size_t, unsigned)                                   \
-  X(HostFree, cuMemFreeHost, void*)                                                                \
-  X(CopyAsync, cuMemcpyAsync, DevicePointer, DevicePointer, std::size_t, Stream)                   \
-  X(CopyPeerAsync, cuMemcpyPeerAsync, DevicePointer, Context, DevicePointer, Context, std::size_t, \
-    Stream)                                                                                        \
-  X(StreamCreate, cuStreamCreateWithPriority, Stream*, unsigned, int)                              \
-  X(StreamDestroy, cuStreamDestroy_v2, Stream)                                                     \
-  X(StreamQuery, cuStreamQuery, Stream)                                                            \
-  X(StreamSynchronize, cuStreamSynchronize, Stream)                                                \
-  X(StreamWaitEvent, cuStreamWaitEvent, Stream, Event, unsigned)                                   \
-  X(StreamBeginCapture, cuStreamBeginCapture_v2, Stream, int)                                      \
-  X(StreamEndCapture, cuStreamEndCapture, Stream, Graph*)                                          \
-  X(EventCreate, cuEventCreate, Event*, unsigned)                                                  \
-  X(EventDestroy, cuEventDestroy_v2, Event)                                                        \
-  X(EventRecord, cuEventRecord, Event, Stream)                                                     \
-  X(EventQuery, cuEventQuery, Event)                                                               \
-  X(EventElapsedTime, cuEventElapsedTime, float*, Event, Event)                                    \
-  X(GraphInstantiate, cuGraphInstantiateWithFlags, GraphExec*, Graph, unsigned long long)          \
-  X(GraphLaunch, cuGraphLaunch, GraphExec, Stream)                                                 \
-  X(GraphExecDestroy, cuGraphExecDestroy, GraphExec)                                               \
-  X(GraphDestroy, cuGraphDestroy, Graph)                                                           \
-  X(ModuleLoadData, cuModuleLoadData, Module*, const void*)                                        \
-  X(ModuleUnload, cuModuleUnload, Module)                                                          \
-  X(ModuleGetFunction, cuModuleGetFunction, Function*, Module, const char*)                        \
-  X(FunctionSetAttribute, cuFuncSetAttribute, Function, int, int)                                  \
-  X(LaunchKernel, cuLaunchKernel, Function, unsigned, unsigned, unsigned, unsigned, unsigned,      \
+#define TVM_SCHED_CUDA_FUNCTIONS(X)                                                           \
+  X(Init, cuInit, unsigned)                                                                   \
+  X(DriverGetVersion, cuDriverGetVersion, int*)                                               \
+  X(GetErrorName, cuGetErrorName, Result, const char**)                                       \
+  X(GetErrorString, cuGetErrorString, Result, const char**)                                   \
+  X(DeviceGetCount, cuDeviceGetCount, int*)                                                   \
+  X(DeviceGet, cuDeviceGet, DeviceId*, int)                                                   \
+  X(DeviceGetName, cuDeviceGetName, char*, int, DeviceId)                                     \
+  X(DeviceTotalMemory, cuDeviceTotalMem_v2, std::size_t*, DeviceId)                           \
+  X(DeviceGetAttribute, cuDeviceGetAttribute, int*, int, DeviceId)                            \
+  X(DeviceGetPciBusId, cuDeviceGetPCIBusId, char*, int, DeviceId)                             \
+  X(DeviceCanAccessPeer, cuDeviceCanAccessPeer, int*, DeviceId, DeviceId)                     \
+  X(PrimaryContextRetain, cuDevicePrimaryCtxRetain, Context*, DeviceId)                       \
+  X(ContextSetCurrent, cuCtxSetCurrent, Context)                                              \
+  X(ContextGetCurrent, cuCtxGetCurrent, Context*)                                             \
+  X(ContextEnablePeerAccess, cuCtxEnablePeerAccess, Context, unsigned)                        \
+  X(StreamPriorityRange, cuCtxGetStreamPriorityRange, int*, int*)                             \
+  X(MemoryInfo, cuMemGetInfo_v2, std::size_t*, std::size_t*)                                  \
+  X(MemoryAllocate, cuMemAlloc_v2, DevicePointer*, std::size_t)                               \
+  X(MemoryFree, cuMemFree_v2, DevicePointer)                                                  \
+  X(HostAllocate, cuMemHostAlloc, void**, std::size_t, unsigned)                              \
+  X(HostFree, cuMemFreeHost, void*)                                                           \
+  X(CopyAsync, cuMemcpyAsync, DevicePointer, DevicePointer, std::size_t, Stream)              \
+  X(StreamCreate, cuStreamCreateWithPriority, Stream*, unsigned, int)                         \
+  X(StreamDestroy, cuStreamDestroy_v2, Stream)                                                \
+  X(StreamQuery, cuStreamQuery, Stream)                                                       \
+  X(StreamSynchronize, cuStreamSynchronize, Stream)                                           \
+  X(StreamWaitEvent, cuStreamWaitEvent, Stream, Event, unsigned)                              \
+  X(StreamIsCapturing, cuStreamIsCapturing, Stream, int*)                                     \
+  X(StreamBeginCapture, cuStreamBeginCapture_v2, Stream, int)                                 \
+  X(StreamEndCapture, cuStreamEndCapture, Stream, Graph*)                                     \
+  X(EventCreate, cuEventCreate, Event*, unsigned)                                             \
+  X(EventDestroy, cuEventDestroy_v2, Event)                                                   \
+  X(EventRecord, cuEventRecord, Event, Stream)                                                \
+  X(EventQuery, cuEventQuery, Event)                                                          \
+  X(EventElapsedTime, cuEventElapsedTime, float*, Event, Event)                               \
+  X(LaunchHostFunction, cuLaunchHostFunc, Stream, HostFunction, void*)                        \
+  X(GraphInstantiate, cuGraphInstantiateWithFlags, GraphExec*, Graph, unsigned long long)     \
+  X(GraphLaunch, cuGraphLaunch, GraphExec, Stream)                                            \
+  X(GraphExecDestroy, cuGraphExecDestroy, GraphExec)                                          \
+  X(GraphDestroy, cuGraphDestroy, Graph)                                                      \
+  X(ModuleLoadData, cuModuleLoadData, Module*, const void*)                                   \
+  X(ModuleUnload, cuModuleUnload, Module)                                                     \
+  X(ModuleGetFunction, cuModuleGetFunction, Function*, Module, const char*)                   \
+  X(FunctionSetAttribute, cuFuncSetAttribute, Function, int, int)                             \
+  X(LaunchKernel, cuLaunchKernel, Function, unsigned, unsigned, unsigned, unsigned, unsigned, \
     unsigned, unsigned, Stream, void**, void**)
 
 /// The functions of an opened driver.

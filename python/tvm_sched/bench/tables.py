@@ -18,6 +18,8 @@ HEADER = ("method", "instances", "failed", "over best", "median gap", "largest g
 """Of the table of methods, see `cells`."""
 DEFAULT = "anytime"
 """The default method of each kind that has one of this name."""
+_LONGEST = 240
+"""Characters of an error on a page."""
 _EQUAL = 1e-9
 """Relative difference below which two costs in floating point are the same."""
 
@@ -163,10 +165,15 @@ def _over_best(standings: Standings, values: Mapping[str, float]) -> float | Non
     return exp(sum(map(log, ratios)) / len(ratios))
 
 
-def page(standings: Standings, circumstances: Sequence[Circumstances], command: str) -> str:
-    """All tables as a page of Markdown."""
+def page(standings: Standings, circumstances: Sequence[Circumstances], command: str, note: str = "") -> str:
+    """All tables as a page of Markdown; a note on the circumstances, if there is one, stands above them."""
     lines = ["# The benchmark: methods against the best known", ""]
-    lines += [f"Made by `{command}`.", ""] + [f"- {each.words}" for each in circumstances] + ["", _HOW_TO_READ]
+    lines += (
+        [f"Made by `{command}`.", ""]
+        + [f"- {each.words}" for each in circumstances]
+        + [f"- {note}"] * bool(note)
+        + ["", _HOW_TO_READ]
+    )
     for kind in standings.kinds:
         lines += ["", f"## {kind.capitalize()}", "", *_markdown(HEADER, map(cells, _of(standings, kind)))]
         lines += ["", "By family, over the best known:", "", *_families(standings, kind)]
@@ -241,7 +248,7 @@ def _behind(standings: Standings, kind: str) -> Iterator[str]:
             continue
         best = standings.value(name, leaders[0])
         assert best is not None
-        worse = "no solution" if value is None else f"{standings.cases[name].kind.ratio(value, best) - 1:.2%} worse"
+        worse = "no solution" if value is None else _by(standings.cases[name].kind.ratio(value, best))
         rows.append(f"- {name}: {worse} than {', '.join(leaders)}")
     if any(DEFAULT in standings.runs[name] for name in standings.of(kind)):
         yield f"`{DEFAULT}` is not the best method on {len(rows)} of {len(standings.of(kind))} instances" + (
@@ -250,6 +257,10 @@ def _behind(standings: Standings, kind: str) -> Iterator[str]:
         if rows:
             yield ""
     yield from rows
+
+
+def _by(ratio: float) -> str:
+    return f"{ratio - 1:.2%} worse" if ratio >= 1.0001 else "less than 0.01% worse"
 
 
 def _instances(standings: Standings) -> list[str]:
@@ -268,15 +279,16 @@ def _instances(standings: Standings) -> list[str]:
 
 
 def _errors(standings: Standings) -> Iterator[str]:
-    """Why methods failed, each reason once for a method and family."""
-    seen: dict[tuple[str, str, str], int] = defaultdict(int)
+    """Why methods failed, once for a method and family: the first reason."""
+    seen: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, runs in standings.runs.items():
         for method, results in runs.items():
             for result in results:
                 if result.value is None:
-                    seen[method, name.partition("/")[0], result.error] += 1
-    for (method, family, error), times in seen.items():
-        yield f"- {method} on {family}, {times} time{'s' * (times > 1)}: {error[:200]}"
+                    seen[method, name.partition("/")[0]].append(result.error)
+    for (method, family), errors in seen.items():
+        first = errors[0] if len(errors[0]) <= _LONGEST else f"{errors[0][:_LONGEST]} ..."
+        yield f"- {method} on {family}, {len(errors)} time{'s' * (len(errors) > 1)}: {first}"
     if standings.left_out:
         yield f"- Instances that have changed since, or are no longer there: {', '.join(sorted(standings.left_out))}"
     if not seen and not standings.left_out:

@@ -18,6 +18,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     cluster_inputs,
     compare,
     costs,
+    doctor,
     evidence,
     execute,
     inspect,
@@ -208,6 +209,15 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(bench.app, name="bench")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)
 command(app, "schema", ("tvm-sched schema", "tvm-sched schema run", "tvm-sched schema topology show"))(schema.schema)
+command(
+    app,
+    "doctor",
+    (
+        "tvm-sched doctor",
+        "tvm-sched doctor --cuda -t my-machine.toml --json",
+        "tvm-sched doctor model-cuda.so --against model-emulated.so",
+    ),
+)(doctor.doctor)
 command(app, "demo", ("tvm-sched demo", "tvm-sched demo -o /tmp/demo"))(execute.demo)
 
 

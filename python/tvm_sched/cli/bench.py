@@ -193,6 +193,9 @@ def show_table(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.md", help="Write a page there.")
     ] = None,
+    note: Annotated[
+        str, typer.Option("--note", metavar="TEXT", help="What else is to be known of the runs; it stands on the page.")
+    ] = "",
     keep_bounds: Annotated[
         bool, typer.Option("--keep-bounds", help="Keep bounds that say more than those of the best known solutions.")
     ] = False,
@@ -211,7 +214,7 @@ def show_table(
     _show(out, standings)
     if output is not None:
         circumstances = [run.circumstances for run in loaded if run.circumstances is not None]
-        write_atomically(output, page(standings, circumstances, _command(sys.argv[1:])).encode())
+        write_atomically(output, page(standings, circumstances, _command(sys.argv[1:]), note).encode())
         out.wrote(output, "page")
 
 

@@ -112,9 +112,10 @@ def compile_model(
         str,
         typer.Option(
             "--precision",
-            metavar="float32|bfloat16",
+            metavar="float32|bfloat16|tf32",
             help="bfloat16: products and convolutions multiply bfloat16 and add float32, weights take half the memory; for "
-            "processors that have it (AVX512-BF16, AMX).",
+            "processors that have it (AVX512-BF16, AMX). tf32: cuBLASLt and cuDNN round float32 operands to 11 bits; with "
+            "--backend cuda.",
         ),
     ] = "float32",
     report: ReportFile = None,

@@ -23,7 +23,7 @@ WORK_SHARE = 0.9
 SMALL_PROGRAM = 200
 """Nodes times stages up to which the exact program is tried before anything else."""
 
-FIRST_SHARE = 0.3
+FIRST_SHARE = 0.4
 """Share of the work for what may prove a small graph before the long searches begin."""
 
 
@@ -89,7 +89,7 @@ PARTITIONERS.alias("pipeline-exact", "anytime", gone=("annealings", "turns"))
 
 def first_turns(counted: bool) -> list[Turn[PartitionState]]:
     """What is there in no time."""
-    chosen = [Turn(Ideals(), 0.2), Turn(GeneticSearch(), 0.4), Turn(Formulas(), 0.1)]
+    chosen = [Turn(Ideals(), 0.2), Turn(GeneticSearch(), 2.0), Turn(Formulas(), 0.1)]
     return chosen if counted else [*chosen, Turn(ExactProgram(SMALL_PROGRAM), 0.3)]
 
 

@@ -15,6 +15,8 @@ from .importers.model import PARAMETERS
 
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
+DEVICE_KIND = "tvm_sched.device_kind"
+"""``"cuda"`` where LowerToKernels made kernels for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
 """The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
 PIPELINE = "tvm_sched.pipeline"
@@ -30,6 +32,7 @@ TAIL = "tvm_sched.tail"
 
 __all__ = [
     "CHOICE",
+    "DEVICE_KIND",
     "NAME",
     "PARAMETERS",
     "PIPELINE",

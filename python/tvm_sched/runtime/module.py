@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from .. import _library
 from ..errors import ExecutionError, InputError
 from .statistics import LatencyStatistics
@@ -45,13 +43,16 @@ class ScheduledModule:
         """The ``tvm_ffi`` module of kind ``tvm_sched``."""
         return self._module
 
-    def run(self, *inputs: Any, **named: Any) -> list[np.ndarray[Any, Any]]:
+    def run(self, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once.
 
         Parameters
         ----------
         inputs
-            The model's inputs in their order: arrays, or tensors of any DLPack library, in the CPU's memory.
+            The model's inputs in their order: arrays, or tensors of any DLPack library, in the CPU's memory. What was
+            compiled for GPUs takes tensors in their memory, too, without a way through the host's: after the work that the
+            caller has given to the tensors' stream (PyTorch's current one; of other libraries the default stream, or the
+            one of ``tvm_ffi.use_raw_stream``).
         named
             Inputs by name, after the positional ones; which names there are, `plans` tells.
 
@@ -59,7 +60,9 @@ class ScheduledModule:
         -------
         list of numpy.ndarray
             The outputs in the model's order, also where there is only one; nested ones one after the other. An input that
-            is also an output is among them, and so is each of two outputs that are the same.
+            is also an output is among them, and so is each of two outputs that are the same. Where an input is on a GPU,
+            they are tensors on the first such input's GPU: of PyTorch if an input there is PyTorch's, else of ``tvm_ffi``,
+            which every DLPack library takes.
 
         Raises
         ------
@@ -70,7 +73,7 @@ class ScheduledModule:
             for (``configure(times_only=True)``), so that there are no outputs.
         """
         result = self.run_tensors(*inputs, **named)
-        return [to_numpy(tensor) for tensor in result]
+        return [tensor if _on_gpu(tensor) else to_numpy(tensor) for tensor in result]
 
     @cached_property
     def emulated(self) -> bool:
@@ -94,18 +97,30 @@ class ScheduledModule:
             raise ExecutionError(str(error)) from error
 
     def _checked(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """The inputs in their order as tensors, for which there is a plan."""
-        tensors = [to_tensor(value) for value in self._in_order(inputs, named)]
+        """The inputs in their order as tensors, for which there is a plan.
+
+        One on a GPU whose library tells ``tvm_ffi`` of its streams and its memory stays as it is.
+        """
+        given = self._in_order(inputs, named)
+        tensors = [to_tensor(value) for value in given]
         try:
             self._module["plan_of"](*tensors)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
-        return tensors
+        return [
+            value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
+            for value, tensor in zip(given, tensors, strict=True)
+        ]
 
     def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
-        """Run the model once as `run` does; return ``tvm_ffi`` tensors."""
+        """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
         tensors = self._checked(inputs, named)
         if self._virtual_machine is not None:
+            if any(map(_on_gpu, tensors)):
+                raise InputError(
+                    "a part of the model has sizes that are known only when it runs, and takes inputs in the CPU's memory: "
+                    "move them there first"
+                )
             return self._virtual_machine.run(*tensors)
         try:
             result = self._module["main"](*tensors)
@@ -159,7 +174,7 @@ class ScheduledModule:
             that names the operators that run and wait; 0 for never. A kernel that hangs cannot be stopped.
         devices
             The GPU, by its number, of each of the plan's devices; several may share one (``[0, 0, 0, 0]``). An empty list,
-            the default: the machine's GPUs in their order.
+            the default: GPUs like those of the topology, in the order of the PCI bus.
         graph
             Capture the second of several equal runs on GPUs as a CUDA graph and replay it from then on. Not while
             ``trace`` is set.
@@ -282,6 +297,10 @@ class ScheduledModule:
         if unknown or missing:
             raise InputError(f"inputs not known: {unknown}; not given: {missing}; by name are expected: {names}")
         return [*inputs, *(named[name] for name in names)]
+
+
+def _on_gpu(tensor: Any) -> bool:
+    return bool(tensor.device.type == "cuda")
 
 
 def find_scheduled_module(module: Any) -> Any:

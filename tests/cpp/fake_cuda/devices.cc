@@ -16,7 +16,7 @@ namespace {
 
 /// Bytes of shared memory that a block may ask for, by compute capability.
 int OptInSharedBytes(int arch) {
-  static const std::map<int, int> kilobytes{{70, 96}, {75, 64}, {80, 163}, {86, 99}, {87, 163},
+  static const std::map<int, int> kilobytes{{70, 96}, {75, 64},  {80, 163},  {86, 99},   {87, 163},
                                             {89, 99}, {90, 227}, {100, 227}, {103, 227}, {120, 99}};
   const auto found = kilobytes.find(arch);
   return (found == kilobytes.end() ? 48 : found->second) << 10;
@@ -57,6 +57,18 @@ int AttributeOf(int attribute, int device) {
       return 32;
     case 16:  // multiprocessors
       return 8;
+    case 13:  // kHz of the clock
+      return 1'980'000;
+    case 20:  // compute mode: any number of processes
+      return 0;
+    case 36:  // kHz of the memory's clock
+      return 2'619'000;
+    case 37:  // width of the memory's bus
+      return 5120;
+    case 38:  // bytes of the level 2 cache
+      return 50 << 20;
+    case 40:  // copy engines
+      return 3;
     case 33:  // PCI bus; device and domain are 0
       return device + 1;
     case 34:

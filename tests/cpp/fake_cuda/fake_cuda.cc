@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 
 #include "state.h"
 
@@ -63,13 +62,11 @@ EXPORT int cuInit(unsigned) {
   return TheState().devices > 0 ? kOk : 100;
 }
 EXPORT int cuGetErrorName(int code, const char** text) {
-  static const std::map<int, const char*> names{{1, "CUDA_ERROR_INVALID_VALUE"},
-                                                {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                                {100, "CUDA_ERROR_NO_DEVICE"},
-                                                {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
-                                                {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-                                                {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
-                                                {719, "CUDA_ERROR_LAUNCH_FAILED"}};
+  static const std::map<int, const char*> names{
+      {1, "CUDA_ERROR_INVALID_VALUE"},     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {100, "CUDA_ERROR_NO_DEVICE"},       {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
+      {719, "CUDA_ERROR_LAUNCH_FAILED"}};
   const auto found = names.find(code);
   *text = found == names.end() ? nullptr : found->second;
   return *text == nullptr ? kInvalidValue : kOk;
@@ -87,10 +84,6 @@ EXPORT int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
   return ordinal < TheState().devices ? kOk : 101;
 }
-EXPORT int cuDeviceGetName(char* name, int size, int device) {
-  std::strncpy(name, ("fake GPU " + std::to_string(device)).c_str(), size);
-  return kOk;
-}
 EXPORT int cuDeviceCanAccessPeer(int* can, int, int) {
   *can = TheState().peers ? 1 : 0;
   return kOk;
@@ -98,7 +91,7 @@ EXPORT int cuDeviceCanAccessPeer(int* can, int, int) {
 EXPORT int cuDevicePrimaryCtxRetain(ContextRecord** context, int device) {
   ENTER(cuDevicePrimaryCtxRetain);
   std::lock_guard lock(TheState().mutex);
-  *context = &TheState().contexts.try_emplace(device, ContextRecord{device, {}}).first->second;
+  *context = &TheState().contexts.try_emplace(device, ContextRecord{device}).first->second;
   return kOk;
 }
 EXPORT int cuCtxSetCurrent(ContextRecord* context) {
@@ -148,18 +141,9 @@ EXPORT int cuMemcpyAsync(std::uintptr_t to, std::uintptr_t from, std::size_t siz
                          StreamRecord* stream) {
   ENTER(cuMemcpyAsync);
   std::lock_guard lock(TheState().mutex);
+  stream = Resolve(stream);
   const int target = OwnerOf(to, size), source = OwnerOf(from, size);
   if (target == -2 || source == -2) return kInvalidValue;
-  if (target >= 0 && source >= 0 && target != source) return kNotEnabled;
-  return SubmitCopy(to, from, size, stream);
-}
-EXPORT int cuMemcpyPeerAsync(std::uintptr_t to, ContextRecord* to_context, std::uintptr_t from,
-                             ContextRecord* from_context, std::size_t size, StreamRecord* stream) {
-  ENTER(cuMemcpyPeerAsync);
-  std::lock_guard lock(TheState().mutex);
-  if (OwnerOf(to, size) != to_context->device || OwnerOf(from, size) != from_context->device) {
-    return kInvalidValue;
-  }
-  if (from_context->peers.count(to_context->device) == 0) return kNotEnabled;
+  if (target >= 0 && source >= 0 && target != source) return CopyBetween(to, from, size, stream);
   return SubmitCopy(to, from, size, stream);
 }

@@ -22,8 +22,12 @@ State& TheState() {
 }
 
 int Enter(const char* function) {
+  std::lock_guard lock(TheState().mutex);
+  return Count(function);
+}
+
+int Count(const char* function) {
   State& state = TheState();
-  std::lock_guard lock(state.mutex);
   ++state.calls[function];
   if (state.fault != kOk) return state.fault;
   auto failure = state.failures.find(function);
@@ -31,6 +35,16 @@ int Enter(const char* function) {
   const int code = failure->second.code;
   state.failures.erase(failure);
   return code;
+}
+
+StreamRecord* Resolve(StreamRecord* stream) {
+  if (stream != nullptr || current == nullptr) return stream;
+  StreamRecord*& made = current->default_stream;
+  if (made == nullptr) {
+    made = new StreamRecord{current};
+    made->thread = std::thread(Loop, made);
+  }
+  return made;
 }
 
 void Loop(StreamRecord* stream) {
@@ -105,6 +119,14 @@ int SubmitCopy(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamR
       [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size); },
       kind);
   return kOk;
+}
+
+int CopyBetween(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream) {
+  if (const int failed = Count("copy between GPUs"); failed != kOk) return failed;
+  auto& contexts = TheState().contexts;
+  const int target = OwnerOf(to, size), source = OwnerOf(from, size);
+  const bool peers = contexts.at(source).peers.count(target) > 0;
+  return peers ? SubmitCopy(to, from, size, stream) : kNotEnabled;
 }
 
 void RunGraph(const GraphRecord& graph) {

@@ -3,6 +3,7 @@
 #define TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -40,11 +41,13 @@ struct GraphRecord {
 struct ContextRecord {
   int device;
   std::set<int> peers;
+  struct StreamRecord* default_stream = nullptr;  // made when it is first used
 };
 
 struct EventRecord {
   ContextRecord* context;
   std::uint64_t recorded = 0, done = 0;
+  std::chrono::steady_clock::time_point at;  // when it was done last
   std::shared_ptr<GraphRecord> capture;
   std::set<int> frontier;
 };
@@ -100,14 +103,17 @@ State& TheState();
 /// The context that the calling thread has set.
 extern thread_local ContextRecord* current;
 
-/// Count a call and say whether it shall fail.
+/// Count a call and say whether it shall fail; Count under the lock.
 int Enter(const char* function);
+int Count(const char* function);
 
 #define ENTER(name)                                     \
   if (const int failed = Enter(#name); failed != kOk) { \
     return failed;                                      \
   }
 
+/// The stream itself, or the default stream of the current context for null. Under the lock.
+StreamRecord* Resolve(StreamRecord* stream);
 /// What a stream's thread does.
 void Loop(StreamRecord* stream);
 /// In the stream's order, now or in the graph that it is captured into. Under the lock.
@@ -118,6 +124,9 @@ long long Used(int device);
 void* Reserve(std::size_t size, int device);
 int Release(std::uintptr_t address);
 int SubmitCopy(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream);
+/// A copy between two GPUs by unified addresses, which here must be peers: counted as "copy between
+/// GPUs".
+int CopyBetween(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream);
 /// Any order that the graph's edges allow.
 void RunGraph(const GraphRecord& graph);
 

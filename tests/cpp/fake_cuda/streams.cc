@@ -23,11 +23,13 @@ EXPORT int cuStreamDestroy_v2(StreamRecord* stream) {
 EXPORT int cuStreamQuery(StreamRecord* stream) {
   ENTER(cuStreamQuery);
   std::lock_guard lock(TheState().mutex);
+  stream = Resolve(stream);
   if (stream->capture) return kCaptureUnsupported;
   return stream->queue.empty() && !stream->busy ? kOk : kNotReady;
 }
 EXPORT int cuStreamSynchronize(StreamRecord* stream) {
   std::unique_lock lock(TheState().mutex);
+  stream = Resolve(stream);
   if (stream->capture) return kCaptureUnsupported;
   TheState().changed.wait(lock, [&] { return stream->queue.empty() && !stream->busy; });
   return TheState().fault;
@@ -36,6 +38,7 @@ EXPORT int cuStreamWaitEvent(StreamRecord* stream, EventRecord* event, unsigned)
   ENTER(cuStreamWaitEvent);
   State& state = TheState();
   std::lock_guard lock(state.mutex);
+  stream = Resolve(stream);
   if (event->capture && !stream->capture) {
     stream->capture = event->capture;
     stream->capture->streams.insert(stream);
@@ -51,6 +54,20 @@ EXPORT int cuStreamWaitEvent(StreamRecord* stream, EventRecord* event, unsigned)
     std::unique_lock inner(state.mutex);
     state.changed.wait(inner, [&] { return event->done >= wanted; });
   });
+  return kOk;
+}
+EXPORT int cuStreamIsCapturing(StreamRecord* stream, int* status) {
+  std::lock_guard lock(TheState().mutex);
+  stream = Resolve(stream);
+  *status = stream->capture ? 1 : 0;
+  return kOk;
+}
+EXPORT int cuLaunchHostFunc(StreamRecord* stream, void (*function)(void*), void* data) {
+  ENTER(cuLaunchHostFunc);
+  std::lock_guard lock(TheState().mutex);
+  stream = Resolve(stream);
+  if (stream->capture) return kCaptureUnsupported;
+  Submit(stream, [=] { function(data); });
   return kOk;
 }
 EXPORT int cuStreamBeginCapture_v2(StreamRecord* stream, int) {
@@ -97,6 +114,7 @@ EXPORT int cuEventRecord(EventRecord* event, StreamRecord* stream) {
   ENTER(cuEventRecord);
   State& state = TheState();
   std::lock_guard lock(state.mutex);
+  stream = Resolve(stream);
   if (event->context != stream->context) return kInvalidValue;
   event->capture = stream->capture;
   event->frontier = stream->frontier;
@@ -104,6 +122,7 @@ EXPORT int cuEventRecord(EventRecord* event, StreamRecord* stream) {
   Submit(stream, [&state, event, number = ++event->recorded] {
     std::lock_guard inner(state.mutex);
     event->done = number;
+    event->at = std::chrono::steady_clock::now();
     state.changed.notify_all();
   });
   return kOk;
@@ -118,7 +137,7 @@ EXPORT int cuEventElapsedTime(float* milliseconds, EventRecord* from, EventRecor
   if (from->context != to->context || from->recorded == 0 || to->recorded == 0) {
     return kInvalidValue;
   }
-  *milliseconds = 1;
+  *milliseconds = std::chrono::duration<float, std::milli>(to->at - from->at).count();
   return kOk;
 }
 EXPORT int cuGraphInstantiateWithFlags(std::shared_ptr<GraphRecord>** exec,

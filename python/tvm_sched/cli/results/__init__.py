@@ -25,6 +25,7 @@ from .machines import (
     CheckedTopology,
     Cleared,
     DetectedTopology,
+    Diagnosed,
     Learned,
     Presets,
     Profiled,
@@ -88,6 +89,7 @@ RESULTS: dict[str, Any] = {
     "cache clear": Cleared,
     "cache path": CachePath,
     "schedulers": list[Method],
+    "doctor": Diagnosed,
     "demo": Demonstrated,
 }
 """By command; several where it depends on what the command is given."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...cost_model.profile import Copies, Machine
 from ...cost_model.recording import Recording
+from ...doctor import Check
 from ...problem import Bus, Device, Topology
 from ...problem.topology import Link as DeviceLink
 from ...problem.topology import Switch as DeviceSwitch
@@ -71,6 +72,13 @@ class DetectedTopology(Result, frozen=True):
     topology: Topology
     bandwidths: Any
     recording: Recording
+
+
+class Diagnosed(Result, frozen=True):
+    """``doctor``."""
+
+    healthy: bool
+    checks: tuple[Check, ...]
 
 
 class Profiled(Result, frozen=True):

@@ -1,6 +1,13 @@
 """Kernels for GPUs: dlight schedules, TVM's CUDA code, nvcc. Needs no GPU."""
 
 from .compile import compile_cuda_kernels, compile_image
-from .nvcc import architectures, compile_source, find_nvcc
+from .nvcc import architectures, compile_source, find_nvcc, needed_architectures
 
-__all__ = ["architectures", "compile_cuda_kernels", "compile_image", "compile_source", "find_nvcc"]
+__all__ = [
+    "architectures",
+    "compile_cuda_kernels",
+    "compile_image",
+    "compile_source",
+    "find_nvcc",
+    "needed_architectures",
+]

@@ -10,6 +10,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...errors import InputError
 
@@ -60,8 +61,23 @@ def architectures(asked: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda arch: (int(re.findall(r"\d+", arch)[0]), arch)))
 
 
+def ptx_architecture(archs: Sequence[str]) -> str | None:
+    """The virtual architecture whose code the driver translates for GPUs that are newer than all ``archs``: ``compute_90``.
+
+    None where there is none: code for ``sm_90a`` is for these GPUs alone.
+    """
+    portable = [arch for arch in archs if not arch[-1].isalpha()]
+    return f"compute_{portable[-1][3:]}" if portable else None
+
+
+def needed_architectures(asked: Iterable[str]) -> dict[str, Any]:
+    """What an artifact's metadata says of the GPUs that it was compiled for; see `architectures`."""
+    archs = architectures(asked)
+    return {"architectures": list(archs), "ptx": ptx_architecture(archs)}
+
+
 def compile_source(source: str, archs: Sequence[str]) -> bytes:
-    """A fat binary with code for each architecture.
+    """A fat binary with code for each architecture, and for those that come after the newest.
 
     Raises
     ------
@@ -82,6 +98,8 @@ def compile_source(source: str, archs: Sequence[str]) -> bytes:
         command = [nvcc, "--fatbin", "-O3", "-std=c++17", str(code), "-o", str(binary)]
         for arch in archs:
             command += ["-gencode", f"arch=compute_{arch[3:]},code={arch}"]
+        if ptx := ptx_architecture(archs):
+            command += ["-gencode", f"arch={ptx},code={ptx}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise InputError(f"nvcc failed ({' '.join(command)}):\n{(done.stderr or done.stdout).strip()[-2000:]}")

@@ -16,7 +16,7 @@ _WITHOUT_TENSOR_CORES = tvm.target.Target({"kind": "cuda", "arch": "sm_60"}, hos
 _OF_HOST = ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_packed")
 
 
-class _Matmul(dlight.gpu.Matmul):  # type: ignore[misc]
+class _Matmul(dlight.gpu.Matmul):
     """dlight's loops for products without those for tensor cores.
 
     In TVM 0.27 these crash: `Tensorize` takes an intrinsic that nothing has registered, and registering it takes half a
@@ -52,7 +52,6 @@ def _is_block(function: tirx.PrimFunc) -> bool:
 
 def _refuse_calls(name: str, function: tirx.PrimFunc) -> None:
     """Refuse a kernel that calls functions of the host."""
-
     for statement in statements_in(function.body):
         call = statement.value if isinstance(statement, tirx.Evaluate) else None
         if isinstance(call, tvm.ir.Call) and intrinsic(call) in _OF_HOST:

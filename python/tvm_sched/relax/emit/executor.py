@@ -20,11 +20,11 @@ from ...schedule import Schedule
 from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
 from ..graph import Extraction, extract
 from ..kernels import compile_kernels
-from ..processor import kernel_targets, needs_of
+from ..processor import kernel_targets
 from ..shared_values import same_bits
 from ..tail import ENTRY as TAIL_ENTRY
 from ..tail import refuse_tail, tail_operators
-from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names
+from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
 from .kernel_table import KernelTable
 from .module import lower, make_runtime_module
 
@@ -263,9 +263,10 @@ def _machine(
     variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targets: Mapping[str, tvm.target.Target]
 ) -> dict[str, Any]:
     """Versions, targets and machine, and the topology that the schedule is for."""
-    topology = variants[0].problem.topology
+    topology, backend = variants[0].problem.topology, plans[0]["backend"]
+    needs = needs_for(backend, targets, topology)
     return {
-        **describe(plans[0]["backend"], plans[0]["devices"], "; ".join(map(str, targets.values())), needs_of(targets)),
+        **describe(backend, plans[0]["devices"], "; ".join(map(str, targets.values())), needs),
         "topology_description": msgspec.to_builtins(topology),
     }
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tvm
 
 from ...planning import KernelCall
 from ...problem import Topology
-from ..cuda import compile_cuda_kernels
+from ..cuda import compile_cuda_kernels, needed_architectures
 from ..kernel_libraries import KERNELS
 from ..kernels import compile_kernels
+from ..processor import needs_of
 
 Compiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], tvm.target.Target], tvm.runtime.Module]
 
@@ -35,6 +37,14 @@ def compile_for(
         compiler({f"{name}{suffix}": kernel for name, kernel in kernels.items()}, target)
         for suffix, target in targets.items()
     ]
+
+
+def needs_for(backend: str, targets: Mapping[str, tvm.target.Target], topology: Topology) -> dict[str, Any]:
+    """What an artifact needs of processors and GPUs: of `compile_for` with the same arguments."""
+    needs = needs_of(targets)
+    if backend == "cuda":
+        needs["cuda"] = needed_architectures(device.arch for device in topology.devices)
+    return needs
 
 
 def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:

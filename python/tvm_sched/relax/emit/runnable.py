@@ -15,8 +15,8 @@ from ...schedule import Schedule
 from ..attributes import PARAMETERS
 from ..kernel_objects import load_kernels
 from ..kernels import compile_kernels
-from ..processor import kernel_targets, needs_of
-from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names
+from ..processor import kernel_targets
+from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
 from .module import Shares, lower, make_runtime_module
 
 
@@ -88,7 +88,8 @@ def make_plan_module(
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
     targets = kernel_targets()
     made_for = "; ".join(map(str, targets.values()))
-    said = {"name": name, **describe(backend, plan["devices"], made_for, needs_of(targets)), **(about or {})}
+    needs = needs_for(backend, targets, problem.topology)
+    said = {"name": name, **describe(backend, plan["devices"], made_for, needs), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
     module = make_runtime_module([plan], said, embedded, [*kernels, *libraries])
     return module, {} if embedded else {key: value.numpy() for key, value in used.items()}

@@ -164,9 +164,9 @@ class ViewRewriter(Rewriter):
         while len(users := self.uses[end]) == 1 and users[0] is not None:
             end = users[0]
             call = self.definitions[end]
-            if operation(call) not in ("permute_dims", "reshape") and not isinstance(call, relax.Var):
-                if not self.is_cast(call):
-                    break
+            moves = operation(call) in ("permute_dims", "reshape") or isinstance(call, relax.Var)
+            if not moves and not self.is_cast(call):
+                break
             steps.append(call)
             array = _undone(np.empty(shape_of(end) or (), np.int8), steps, shape)
             if array is not None and array.strides[-1] == 1:

@@ -12,8 +12,9 @@ from ...cost_model.calibrated_model import NAME as CALIBRATED
 from ...cost_model.calibrated_model import is_of_this_machine
 from ...problem import Costs, OpGraph, Topology, load_topology, problem_of
 from ...progress import Progress
-from ..attributes import PROBLEM, leave
+from ..attributes import DEVICE_KIND, PROBLEM, leave
 from ..graph import extract_variants
+from ..kernel_rates import BY_RATE, of_kernels
 from ..profiling.other_load import OtherLoad
 
 
@@ -45,6 +46,7 @@ class EstimateLatencies:
         chosen = default_cost_model(self.topology) if cost_model is None else cost_model
         self.measures = chosen == CALIBRATED and is_of_this_machine(self.topology)
         self.cost_model = get_cost_model(chosen) if isinstance(chosen, str) else chosen
+        self.by_rate = chosen in BY_RATE
         self.progress = progress
         self.load = OtherLoad()  # while the passes before this one run
 
@@ -52,6 +54,8 @@ class EstimateLatencies:
         """Transform a module."""
         calls = extract_variants(mod)
         costs = self.cost_model
+        if self.by_rate and DEVICE_KIND in mod.attrs:
+            costs = of_kernels(costs)
         if self.measures and calls.graph.operators:
             from ..profiling.calibration import calibrated_costs
 

@@ -10,7 +10,8 @@ from tvm import relax
 HALF = ("float16", "bfloat16")
 _DIMENSIONS = ("1d", "2d", "3d")
 _SUMS = (
-    "nn.softmax", "nn.log_softmax", "sum", "mean", "prod", "variance", "std", "nn.layer_norm", "nn.group_norm", "nn.instance_norm", "nn.rms_norm",
+    "nn.softmax", "nn.log_softmax",
+    "sum", "mean", "prod", "variance", "std", "nn.layer_norm", "nn.group_norm", "nn.instance_norm", "nn.rms_norm",
     *(f"nn.avg_pool{dims}" for dims in _DIMENSIONS), *(f"nn.adaptive_avg_pool{dims}" for dims in _DIMENSIONS),
 )  # fmt: skip
 _PRODUCTS: dict[str, Callable[..., relax.Expr]] = {

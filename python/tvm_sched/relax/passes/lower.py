@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
+from ..attributes import DEVICE_KIND
 from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
@@ -98,7 +99,9 @@ class LowerToKernels:
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             for asked, library in ((BFLOAT16, "onednn"), (TF32, "nvidia")):
                 if precision() == asked and library not in libraries:
-                    raise InputError(f"precision {asked!r} takes the kernel library {library!r}, which is not used here")
+                    raise InputError(
+                        f"precision {asked!r} takes the kernel library {library!r}, which is not used here"
+                    )
             mod, claimed = _claim(mod, libraries, names, self.archs)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = self._lower(mod)
@@ -107,6 +110,7 @@ class LowerToKernels:
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
         mod = mod.with_attr(KERNELS, documents) if documents else mod
+        mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
 
     def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:

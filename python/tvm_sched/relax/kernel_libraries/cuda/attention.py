@@ -58,12 +58,21 @@ class CudaAttention(AttentionClaimer):
         operands = [found.query, found.key, found.value]
         if mask is not None and not causal:
             operands.append(mask)
+        sizes = {
+            "batch": batch,
+            "groups": groups,
+            "heads": heads,
+            "rows": rows,
+            "keys": keys,
+            "width": width,
+            "out": out,
+        }
         kernel: dict[str, Any] = {
             "kind": "attention",
             "dtype": dtype_of(found.query.base),
             "result_dtype": dtype_of(found.end),
             "mask_dtype": dtype_of(mask.base) if mask is not None and not causal else None,
-            **{"batch": batch, "groups": groups, "heads": heads, "rows": rows, "keys": keys, "width": width, "out": out},
+            **sizes,
             "scale": found.query.scale * found.key.scale,
             "causal": causal,
             "shift": shift or 0,
@@ -82,8 +91,9 @@ class CudaAttention(AttentionClaimer):
         q, k, v = call.args[:3]
         if call.attrs.window_size is not None or not all(self.accepts(e) for e in (*call.args, call)):
             return None
-        (batch, rows, heads, width), (_, keys, kept, _), out = shape_of(q), shape_of(k), shape_of(v)[-1]
-        if heads % kept or rows > keys and call.attrs.causal_mask:
+        (batch, rows, heads, width), (_, keys, kept, _) = shape_of(q) or (), shape_of(k) or ()
+        out = (shape_of(v) or ())[-1]
+        if heads % kept or (rows > keys and call.attrs.causal_mask):
             return None
         share = heads // kept
 

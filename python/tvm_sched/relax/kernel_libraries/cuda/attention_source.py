@@ -98,13 +98,15 @@ def _shape(symbol: str, kernel: Mapping[str, Any], packed: int, splits: int, typ
             *(f"  static constexpr int {name} = {value};" for name, value in numbers.items()),
             *(f"  static constexpr bool {name} = {str(bool(value)).lower()};" for name, value in flags.items()),
             f"  static constexpr float scale = static_cast<float>({float(kernel['scale'])!r});",
-            *(
-                f"  __device__ static constexpr tvm_sched::Strides {name}() {{ return {{{', '.join(f'{value}LL' for value in values)}}}; }}"
-                for name, values in strides.items()
-            ),
+            *(_strides(name, values) for name, values in strides.items()),
             "};",
         ]
     )
+
+
+def _strides(name: str, values: list[int]) -> str:
+    numbers = ", ".join(f"{value}LL" for value in values)
+    return f"  __device__ static constexpr tvm_sched::Strides {name}() {{ return {{{numbers}}}; }}"
 
 
 def _tiles(kernel: Mapping[str, Any]) -> tuple[int, int]:
@@ -150,4 +152,6 @@ def flops(kernel: Mapping[str, Any]) -> int:
     if kernel["causal"]:
         first = kernel["shift"] + 1
         pairs = sum(min(max(first + row, 0), kernel["keys"]) for row in range(kernel["rows"]))
-    return prod((kernel["batch"], kernel["groups"], kernel["heads"], pairs)) * (2 * kernel["width"] + 2 * kernel["out"] + 8)
+    return prod((kernel["batch"], kernel["groups"], kernel["heads"], pairs)) * (
+        2 * kernel["width"] + 2 * kernel["out"] + 8
+    )

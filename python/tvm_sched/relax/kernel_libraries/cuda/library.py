@@ -14,9 +14,13 @@ from ...._library import function as library_function
 from ....errors import InputError
 from ...cuda.nvcc import architectures, compile_source, find_nvcc
 from ..registry import Cores, KernelLibrary, KernelSet, Names
-from . import attention_source, lines
+from . import attention_source, lines, rows
 from .attention import CudaAttention
 from .lines import LineClaimer
+from .rows import RowClaimer
+
+_WRITERS = {"attention": attention_source, **dict.fromkeys(("layer_norm", "rms_norm", "softmax"), rows)}
+"""What writes kernels of a kind; `lines` all others."""
 
 
 def _why_not() -> str | None:
@@ -29,7 +33,9 @@ def _why_not() -> str | None:
 
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     settings = {"archs": list(kernels.archs)}
-    changed = LineClaimer(CudaAttention(mod, kernels, settings).run(), kernels, settings).run()
+    changed = CudaAttention(mod, kernels, settings).run()
+    for claimer in (RowClaimer, LineClaimer):
+        changed = claimer(changed, kernels, settings).run()
     return changed if kernels.documents else mod
 
 
@@ -48,18 +54,18 @@ def compile_sources(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str,
     """
     functions, headers, sources = {}, dict[str, str](), list[str]()
     for position, (name, kernel) in enumerate(kernels.items()):
-        writer = attention_source if kernel["kind"] == "attention" else lines
+        writer: Any = _WRITERS.get(kernel["kind"], lines)
         source, functions[name] = writer.render(f"{kernel['kind']}{position}", kernel)
-        headers[writer.HEADER] = _header(writer.HEADER)
+        headers[writer.HEADER] = header(writer.HEADER)
         sources.append(source)
     archs = {arch for kernel in kernels.values() for arch in kernel["archs"]}
     return functions, compile_source("\n".join([*headers.values(), *sources]), architectures(archs))
 
 
-def _header(name: str) -> str:
+def header(name: str) -> str:
     """A header of this folder with those that it includes: one text, which needs no folder of headers."""
     text = (Path(__file__).parent / name).read_text().replace("#pragma once\n", "")
-    return re.sub(r'#include "(.*)"\n', lambda found: _header(found[1]), text)
+    return re.sub(r'#include "(.*)"\n', lambda found: header(found[1]), text)
 
 
 LIBRARY = KernelLibrary("cuda", "cuda", _why_not, _claim, _make_module)

@@ -12,14 +12,14 @@ namespace tvm_sched {
 constexpr int kLineThreads = 256;
 
 template <class Element>
-struct Sum {
+struct RunningSum {
   static constexpr float identity = 0;
   template <class Number>
   __device__ static Number Join(Number a, Number b) { return a + b; }
 };
 
 template <class Element>
-struct Product {
+struct RunningProduct {
   static constexpr float identity = 1;
   template <class Number>
   __device__ static Number Join(Number a, Number b) { return a * b; }

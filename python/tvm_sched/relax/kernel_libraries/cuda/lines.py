@@ -24,7 +24,7 @@ _BYTES = {"float": 4, "double": 8, "bool": 1, "signed char": 1, "short": 2, "int
           "unsigned char": 1, "unsigned short": 2, "unsigned": 4, "unsigned long long": 8}  # fmt: skip
 """Of what is added up."""
 _MOST_BLOCKS = 1024
-_SCANS = {"cumsum": "Sum", "cumprod": "Product"}
+_SCANS = {"cumsum": "RunningSum", "cumprod": "RunningProduct"}
 
 
 class LineClaimer(Rewriter):
@@ -104,8 +104,9 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
         call, more, shared = "scan", "", 2 * _THREADS * _BYTES[number]
     given = f"in, out{', workspace' if more else ''}"
     source = (
-        f'extern "C" __global__ void __launch_bounds__({_THREADS}) {symbol}_kernel(const {element}* in, {result}* out{more}) '
-        f"{{\n  tvm_sched::{call}<{', '.join(map(str, arguments))}>({given});\n}}\n"
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
+        f"{symbol}_kernel(const {element}* in, {result}* out{more}) {{\n"
+        f"  tvm_sched::{call}<{', '.join(map(str, arguments))}>({given});\n}}\n"
     )
     launch = {
         "symbol": f"{symbol}_kernel",

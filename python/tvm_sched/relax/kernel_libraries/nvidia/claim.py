@@ -105,7 +105,11 @@ class Claimer(ViewRewriter):
 
     def _take(self, result: Epilogue, user: Any, product: str, axis: int, weights: Any) -> bool:
         """Whether the operator that follows can be computed with the product; if so, it is noted."""
-        if dtype_of(user) not in TYPES or dtype_of(user) != dtype_of(result.end) or shape_of(user) != shape_of(result.end):
+        if (
+            dtype_of(user) not in TYPES
+            or dtype_of(user) != dtype_of(result.end)
+            or shape_of(user) != shape_of(result.end)
+        ):
             return False
         name = operation(user)
         if name in ACTIVATIONS[product]:
@@ -129,7 +133,6 @@ class Claimer(ViewRewriter):
         result.weights = (weights.astype(np.float32) if result.weights is None else result.weights) * along
         result.bias = None if result.bias is None else result.bias * vector
         return True
-
 
     def _describe_convolution(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
         attrs = call.attrs
@@ -167,8 +170,8 @@ class Claimer(ViewRewriter):
         first = self._matrix(call.args[0], (batch, rows, a[-1]))
         second = self._matrix(call.args[1], (batch, *b[-2:]))
         kernel = {
-            "kind": "matmul", **self._types(call.args[0]), "result_dtype": dtype_of(call), "batch": batch, "m": rows, **sizes,
-            "a": _lie(first), "b": _lie(second),
+            "kind": "matmul", **self._types(call.args[0]), "result_dtype": dtype_of(call),
+            "batch": batch, "m": rows, **sizes, "a": _lie(first), "b": _lie(second),
         }  # fmt: skip
         if kernel["dtype"] == "int8" and not _in_fours(kernel):
             return None
@@ -178,7 +181,7 @@ class Claimer(ViewRewriter):
         dtype = dtype_of(operand)
         return {"dtype": dtype, "tf32": dtype == "float32" and precision() == TF32}
 
-    def _matrix(self, expr: Any, shape: tuple[int, int, int]) -> View:
+    def _matrix(self, expr: Any, shape: tuple[int, ...]) -> View:
         """A batch of matrices as it lies in another value's memory, where the library can read it there."""
         found = self.view(expr, shape)
         usable = found is not None and found.scale == 1 and found.offset == 0 and _is_matrix(found)

@@ -13,7 +13,6 @@ from ...._library import function as library_function
 from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 
-
 VERSION = 2
 """Of the descriptions that ``cpp/kernels/cuda/library_kernel.cc`` reads."""
 

@@ -150,6 +150,8 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
     weights = _filters(filters, groups, transposed, parameter)
     if parameter and not transposed and is_line(call):
         return _line(call)
+    if not transposed and groups == 1 and prod(shape[1:-1]) == prod(out[1:-1]) == prod(kernel) == 1:
+        return _point(shape[0], filters[:2], rank, parameter)
     describe = transposed_window if transposed else window
     found = describe(attrs.strides, attrs.padding, attrs.dilation, kernel, shape[1:-1], out[1:-1])
     # Every number of the smaller channel dimension takes part once for each place of the window.
@@ -163,6 +165,24 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
         view=lambda other: permuted(other, to_first(rank)),
         flops=flops,
         axis=None if not parameter or (transposed and groups > 1) else 1 if transposed else 0,
+    )
+
+
+def _point(batch: int, filters: tuple[int, ...], rank: int, parameter: bool) -> Product:
+    """A convolution of images of one place, such as those that weigh channels: a product of matrices."""
+    channels, terms = filters
+    return Product(
+        kind=f"conv{rank - 2}d",
+        kernel={"primitive": "matmul"},
+        operands=[
+            dense((batch, terms)),
+            {"dims": [terms, channels], "strides": [1, terms], **({"parameter": True} if parameter else {})},
+        ],
+        result=dense((batch, channels)),
+        bias=dense((1, channels), parameter=True),
+        view=lambda other: dense((other[0], other[-1])) if len(other) == rank else None,
+        flops=2 * batch * channels * terms,
+        axis=0 if parameter else None,
     )
 
 

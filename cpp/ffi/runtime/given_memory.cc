@@ -1,0 +1,151 @@
+#include "ffi/runtime/given_memory.h"
+
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "ffi/runtime/tensors.h"
+
+namespace tvm_sched::runtime {
+
+namespace ffi = tvm::ffi;
+using cuda::kHostMemory;
+using ffi::Tensor;
+
+namespace {
+
+int GpuOf(const Tensor& tensor) { return OnGpu(tensor) ? tensor.device().device_id : kHostMemory; }
+
+Source Argument(std::size_t index) { return {SourceKind::kArgument, static_cast<int>(index), {}}; }
+Source Output(std::size_t index) { return {SourceKind::kOutput, static_cast<int>(index), {}}; }
+
+/// By the framework whose tensor the caller gave, such as PyTorch's cache, where it says how.
+Tensor AllocateOnGpu(const TensorSpec& spec, int gpu, const cuda::Devices& devices) {
+  const DLDevice device{kDLCUDA, gpu};
+  if (TVMFFIEnvGetDLPackManagedTensorAllocator() != nullptr) {
+    return Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc,
+                                ffi::ShapeView(spec.shape.data(), spec.shape.size()), spec.dtype,
+                                device);
+  }
+  const std::shared_ptr<std::byte> memory = devices.AllocateOnGpu(gpu, spec.size());
+  return ViewTensor(spec, memory, memory.get(), device);
+}
+
+}  // namespace
+
+GivenMemory::GivenMemory(std::shared_ptr<const Plan> plan,
+                         std::shared_ptr<const cuda::Devices> devices)
+    : plan_(std::move(plan)), devices_(std::move(devices)) {
+  std::vector<int> gpus;
+  for (int d = 0; d < devices_->count(); ++d) gpus.push_back(devices_->Gpu(d));
+  const cuda::StepRoutes routes = cuda::MakeStepRoutes(*plan_, gpus);
+  for (const cuda::StepRoute& route : routes.steps) {
+    device_of_step_.push_back(routes.streams[route.stream].device);
+  }
+}
+
+Places GivenMemory::Place(const Tensors& arguments) const {
+  const auto first = std::find_if(arguments.begin(), arguments.end(), OnGpu);
+  if (first == arguments.end()) return {};
+  Places places;
+  places.caller = GpuOf(*first);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const int gpu = GpuOf(arguments[i]);
+    if (gpu != kHostMemory && !devices_->Uses(gpu)) {
+      std::string own;
+      for (int d = 0; d < devices_->count(); ++d) {
+        own += (d == 0 ? "" : ", ") + std::to_string(devices_->Gpu(d));
+      }
+      TVM_FFI_THROW(ValueError) << "argument " << i << " is on GPU " << gpu
+                                << ", and the plan's devices are the GPUs " << own
+                                << ": move it to one of these or to the host, or name other GPUs "
+                                   "by configure(devices=[...])";
+    }
+    const bool reached = gpu != kHostMemory && AllReach(SourceKind::kArgument, i, gpu);
+    places.arguments.push_back(reached ? gpu : kHostMemory);
+  }
+  for (std::size_t i = 0; i < plan_->outputs.size(); ++i) {
+    const bool reached = AllReach(SourceKind::kOutput, static_cast<int>(i), places.caller);
+    places.outputs.push_back(reached ? places.caller : kHostMemory);
+  }
+  return places;
+}
+
+bool GivenMemory::AllReach(SourceKind kind, int index, int gpu) const {
+  for (std::size_t s = 0; s < plan_->steps.size(); ++s) {
+    const int own = devices_->Gpu(device_of_step_[s]);
+    if (devices_->Joined(own, gpu)) continue;
+    for (const auto* list : {&plan_->steps[s].inputs, &plan_->steps[s].outputs}) {
+      for (int buffer : *list) {
+        const Source& source = plan_->buffers[buffer].source;
+        if (source.kind == kind && source.index == index) return false;
+      }
+    }
+  }
+  return true;
+}
+
+Bytes GivenMemory::SizeOf(const Source& source) const {
+  const auto& list = source.kind == SourceKind::kArgument ? plan_->arguments : plan_->outputs;
+  return list[source.index].size();
+}
+
+std::byte* GivenMemory::At(const Source& source, const Places& places) {
+  const int place = places.Of(source);
+  auto& memory = memory_[{source.kind, source.index, place}];
+  if (!memory) {
+    const Bytes size = SizeOf(source);
+    memory =
+        place == kHostMemory ? devices_->AllocateHost(size) : devices_->AllocateOnGpu(place, size);
+  }
+  return memory.get();
+}
+
+GivenMemory::Tensors GivenMemory::Allocate(const Places& places) const {
+  Tensors outputs;
+  for (const TensorSpec& spec : plan_->outputs) {
+    outputs.push_back(places.caller == kHostMemory ? AllocateTensor(spec)
+                                                   : AllocateOnGpu(spec, places.caller, *devices_));
+  }
+  return outputs;
+}
+
+void GivenMemory::Fill(const Tensors& arguments, const Places& places) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (OnGpu(arguments[i])) continue;
+    std::copy_n(DataOf(arguments[i]), SizeOf(Argument(i)).count, At(Argument(i), places));
+  }
+}
+
+std::vector<cuda::Exchange> GivenMemory::Exchanges(const Tensors& arguments, const Tensors& outputs,
+                                                   const Places& places) {
+  std::vector<cuda::Exchange> exchanges;
+  const auto of = [&](int gpu) -> cuda::Exchange& {
+    for (cuda::Exchange& exchange : exchanges) {
+      if (exchange.gpu == gpu) return exchange;
+    }
+    const auto stream = static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, gpu));
+    return exchanges.emplace_back(cuda::Exchange{gpu, stream, {}, {}});
+  };
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!OnGpu(arguments[i])) continue;
+    of(GpuOf(arguments[i]))
+        .arriving.push_back({At(Argument(i), places), DataOf(arguments[i]), SizeOf(Argument(i))});
+  }
+  for (std::size_t i = 0; i < outputs.size() && places.caller != kHostMemory; ++i) {
+    of(places.caller)
+        .leaving.push_back({DataOf(outputs[i]), At(Output(i), places), SizeOf(Output(i))});
+  }
+  return exchanges;
+}
+
+void GivenMemory::Collect(const Tensors& outputs, const Places& places) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (OnGpu(outputs[i])) continue;
+    std::copy_n(At(Output(i), places), SizeOf(Output(i)).count, DataOf(outputs[i]));
+  }
+}
+
+}  // namespace tvm_sched::runtime

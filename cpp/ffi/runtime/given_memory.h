@@ -1,0 +1,74 @@
+// The arguments and outputs of runs on GPUs: where they lie, and how they come from and get to the
+// caller's tensors, which are in the host's memory or on GPUs.
+#ifndef TVM_SCHED_FFI_RUNTIME_GIVEN_MEMORY_H_
+#define TVM_SCHED_FFI_RUNTIME_GIVEN_MEMORY_H_
+
+#include <tvm/ffi/container/tensor.h>
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "runtime/cuda/caller_streams.h"
+#include "runtime/cuda/devices.h"
+#include "runtime/cuda/step_routes.h"
+#include "runtime/plan.h"
+
+namespace tvm_sched::runtime {
+
+/// Where the arguments and outputs of a run lie: the number of a GPU, or kHostMemory for pinned
+/// memory. Empty lists: all on the host.
+struct Places {
+  std::vector<int> arguments, outputs;
+  int caller = cuda::kHostMemory;  // where the caller gets the outputs
+
+  int Of(const Source& source) const {
+    const auto& list = source.kind == SourceKind::kArgument ? arguments : outputs;
+    return list.empty() ? cuda::kHostMemory : list[source.index];
+  }
+  bool operator==(const Places&) const = default;
+};
+
+/// Memory at addresses that stay from run to run, so that copies are asynchronous, kernels may read
+/// it where it lies, and a captured graph holds in later runs.
+class GivenMemory {
+ public:
+  using Tensors = std::vector<tvm::ffi::Tensor>;
+
+  GivenMemory(std::shared_ptr<const Plan> plan, std::shared_ptr<const cuda::Devices> devices);
+
+  /// The device of each step.
+  const std::vector<int>& device_of_step() const { return device_of_step_; }
+
+  /// Where arguments given so, and the outputs of their run, lie. Outputs are wanted where the
+  /// first argument on a GPU is. What a step cannot reach on the caller's GPU goes through the
+  /// host. Throws ffi::Error (ValueError) for an argument on a GPU that is none of the plan's.
+  Places Place(const Tensors& arguments) const;
+  /// The memory of an argument or output.
+  std::byte* At(const Source& source, const Places& places);
+
+  /// Tensors for the outputs of a run, in the memory where the caller gets them.
+  Tensors Allocate(const Places& places) const;
+  /// Fill the memory on the host from arguments on the host.
+  void Fill(const Tensors& arguments, const Places& places);
+  /// What the calling thread's streams have to copy for arguments and outputs on GPUs.
+  std::vector<cuda::Exchange> Exchanges(const Tensors& arguments, const Tensors& outputs,
+                                        const Places& places);
+  /// After a run: fill outputs on the host.
+  void Collect(const Tensors& outputs, const Places& places);
+
+ private:
+  bool AllReach(SourceKind kind, int index, int gpu) const;
+  Bytes SizeOf(const Source& source) const;
+
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const cuda::Devices> devices_;
+  std::vector<int> device_of_step_;
+  // By list, index and place.
+  std::map<std::tuple<SourceKind, int, int>, std::shared_ptr<std::byte>> memory_;
+};
+
+}  // namespace tvm_sched::runtime
+
+#endif  // TVM_SCHED_FFI_RUNTIME_GIVEN_MEMORY_H_

@@ -1,0 +1,53 @@
+// What CUDA's driver says of the GPUs that this process may use.
+#ifndef TVM_SCHED_RUNTIME_CUDA_GPUS_H_
+#define TVM_SCHED_RUNTIME_CUDA_GPUS_H_
+
+#include <string>
+#include <vector>
+
+#include "runtime/units.h"
+
+namespace tvm_sched::runtime::cuda {
+
+struct GpuFacts {
+  std::string name;
+  std::string address;  // on the PCI bus: "0000:17:00.0"
+  Bytes memory;
+  int capability = 0;  // 90 for sm_90
+  int multiprocessors = 0;
+  int clock_khz = 0, memory_clock_khz = 0;  // the highest
+  int memory_bits = 0;                      // width of its memory's bus
+  Bytes cache;                              // of level 2
+  int copy_engines = 0;
+  int compute_mode = 0;  // 0: any number of processes may use it
+};
+
+/// By their numbers in this process, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER decide. This
+/// and the others throw CudaError.
+std::vector<GpuFacts> ListGpus();
+
+/// Whether each GPU (row) can access the memory of each other one.
+std::vector<std::vector<bool>> PeerMatrix();
+
+/// The newest CUDA that the driver knows: 13000 for 13.0.
+int DriverVersion();
+
+/// Bytes of a GPU's memory that nobody has. Opens the GPU.
+Bytes FreeMemory(int gpu);
+
+/// Bytes a second of large copies, the median of several.
+struct CopyRates {
+  double from_host = 0, to_host = 0;            // each alone
+  double from_host_both = 0, to_host_both = 0;  // both ways at once
+  double within = 0;                            // of its own memory, read and written
+};
+
+/// Between pinned memory and a GPU, in copies of `size` or of a part of what is free.
+CopyRates MeasureCopies(int gpu, Bytes size);
+
+/// From one GPU's memory to another's; 0 where they are no peers.
+double MeasurePeerCopies(int from, int to, Bytes size);
+
+}  // namespace tvm_sched::runtime::cuda
+
+#endif  // TVM_SCHED_RUNTIME_CUDA_GPUS_H_

@@ -1,0 +1,21 @@
+// What kernels keep for a stream, and have to let go of when it ends.
+#ifndef TVM_SCHED_RUNTIME_CUDA_STREAM_ENDS_H_
+#define TVM_SCHED_RUNTIME_CUDA_STREAM_ENDS_H_
+
+#include <functional>
+
+#include "runtime/cuda/driver_api.h"
+
+namespace tvm_sched::runtime::cuda {
+
+/// Call `release` when the stream ends: its address may then be another stream's. The default
+/// stream ends with the process. From any thread.
+void AtEndOfStream(Stream stream, std::function<void()> release);
+
+/// Release what was kept for a stream, all work of which has ended; in the reverse order. Who made
+/// it calls this before it destroys it.
+void EndStream(Stream stream);
+
+}  // namespace tvm_sched::runtime::cuda
+
+#endif  // TVM_SCHED_RUNTIME_CUDA_STREAM_ENDS_H_

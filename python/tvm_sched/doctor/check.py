@@ -1,0 +1,44 @@
+"""What one look found."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Status = Literal["ok", "warning", "failure", "absent"]
+
+
+class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    part : str
+        Of what: ``"host"``, ``"gpu"`` or ``"artifact"``.
+    name : str
+    status : str
+        ``"ok"``; ``"warning"``: it works, less well than it could; ``"failure"``: it does not work, or gives wrong values;
+        ``"absent"``: it is not there, and nothing that was asked for needs it.
+    text : str
+        What was found, and what to do where that is not ``"ok"``.
+    data : dict
+        The figures behind the text: bytes, bytes a second, nanoseconds.
+    """
+
+    part: str
+    name: str
+    status: Status
+    text: str
+    data: dict[str, Any] = {}
+
+
+class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All checks, in the order in which they were made."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing failed."""
+        return all(check.status != "failure" for check in self.checks)

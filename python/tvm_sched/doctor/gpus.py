@@ -1,0 +1,156 @@
+"""The GPUs: driver, memory, peers, NVIDIA's libraries, and what copies do beside what a topology says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from .. import _library
+from ..problem import HOST, Topology
+from ..report.connections import connection
+from ..report.units import format_bytes, format_rate
+from .check import Check
+
+COPY_BYTES = 64 << 20
+"""Of the copies that are timed."""
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS")
+_TOLERATED = 0.25
+"""How far a measured bandwidth may be from the topology's."""
+_ROUTES = (
+    "from the host",
+    "to the host",
+    "from the host, both ways at once",
+    "to the host, both ways at once",
+    "within",
+)
+
+
+def gpu_report() -> tuple[dict[str, Any] | None, str]:
+    """What the driver says of itself and its GPUs, or None and why there is nothing."""
+    try:
+        return dict(json.loads(_library.function("tvm_sched.cuda_report")())), ""
+    except RuntimeError as error:
+        return None, str(error)
+
+
+def gpu_checks(needed: bool, topology: Topology | None = None) -> list[Check]:
+    """Everything that can be seen without an artifact; where there is no GPU, that is a failure if one is ``needed``."""
+    report, reason = gpu_report()
+    if report is None:
+        return [Check("gpu", "driver", "failure" if needed else "absent", reason)]
+    version, gpus = report["driver"], report["gpus"]
+    checks = [
+        Check(
+            "gpu", "driver", "ok", f"knows CUDA up to {version // 1000}.{version % 1000 // 10}", {"version": version}
+        ),
+        *(_gpu(gpu) for gpu in gpus),
+        _environment(gpus),
+        *_libraries(),
+    ]
+    if len(gpus) > 1:
+        checks.append(_peers(report["peers"]))
+    if topology is not None:
+        checks.append(_devices(topology, gpus))
+    checks += [check for gpu in gpus for check in _copies(gpu["number"], topology)]
+    pairs = [(a["number"], b["number"]) for a in gpus for b in gpus if a is not b]
+    return checks + [_peer_copies(a, b, topology) for a, b in pairs if report["peers"][a][b]]
+
+
+def _gpu(gpu: dict[str, Any]) -> Check:
+    said = (
+        f"{gpu['name']}, {gpu['arch']}, {format_bytes(gpu['memory'])} ({format_bytes(gpu['free'])} free), "
+        f"{gpu['multiprocessors']} multiprocessors at up to {gpu['clock_mhz']} MHz, {gpu['copy_engines']} copy engines, "
+        f"PCI {gpu['address']}"
+    )
+    if gpu["compute_mode"]:
+        said += "; only one process or none may use it: nvidia-smi --compute-mode=0 allows any number"
+    return Check("gpu", f"GPU {gpu['number']}", "warning" if gpu["compute_mode"] else "ok", said, gpu)
+
+
+def _environment(gpus: list[dict[str, Any]]) -> Check:
+    values = {name: os.environ.get(name) for name in _VARIABLES}
+    said = ", ".join(f"{name}={value}" if value is not None else f"{name} is not set" for name, value in values.items())
+    addresses = [gpu["address"] for gpu in gpus]
+    if addresses != sorted(addresses):
+        said += "; GPUs are not numbered as nvidia-smi does, which CUDA_DEVICE_ORDER=PCI_BUS_ID changes"
+    return Check("gpu", "environment", "ok", said, values)
+
+
+def _libraries() -> list[Check]:
+    checks = []
+    for found in json.loads(_library.function("tvm_sched.nvidia_libraries")()):
+        if found["problem"]:
+            checks.append(
+                Check("gpu", found["name"], "warning", f"artifacts that call it cannot run: {found['problem']}")
+            )
+        else:
+            said = f"version {found['version']}, {found['file']}"
+            checks.append(Check("gpu", found["name"], "ok", said, {"version": found["version"], "file": found["file"]}))
+    return checks
+
+
+def _peers(peers: list[list[bool]]) -> Check:
+    rows = ["".join("x" if can else "." for can in row) for row in peers]
+    apart = any("." in row for row in rows)
+    said = f"access each other's memory (a row for each GPU): {' '.join(rows)}"
+    if apart:
+        said += "; copies between the others take the way through the host's memory"
+    return Check("gpu", "peers", "ok", said, {"matrix": peers})
+
+
+def _devices(topology: Topology, gpus: list[dict[str, Any]]) -> Check:
+    """Whether the topology's devices are the GPUs that are there, in their order."""
+    wanted = [device for device in topology.devices if device.kind == "cuda"]
+    if len(wanted) > len(gpus):
+        said = f"topology {topology.name!r} has {len(wanted)} GPUs, and this process may use {len(gpus)}"
+        return Check(
+            "gpu", "topology", "warning", f"{said}: several devices then share one, and predictions do not hold"
+        )
+    other = [
+        f"{device.name} is {device.model or device.arch} in topology {topology.name!r}, and GPU {gpu['number']} is "
+        f"{gpu['name']}, {gpu['arch']}"
+        for device, gpu in zip(wanted, gpus, strict=False)
+        if device.arch not in ("", gpu["arch"]) or device.memory > 1.05 * gpu["memory"]
+    ]
+    if other:
+        todo = "tvm-sched topology detect describes this machine"
+        return Check("gpu", "topology", "warning", f"{'; '.join(other)}: predictions do not hold; {todo}")
+    return Check("gpu", "topology", "ok", f"the devices of {topology.name!r} are like the GPUs that are there")
+
+
+def _copies(gpu: int, topology: Topology | None) -> list[Check]:
+    """Copies between pinned memory and a GPU."""
+    name = f"copies of GPU {gpu}"
+    try:
+        rates = [float(rate) for rate in _library.function("tvm_sched.cuda_copy_rates")(gpu, COPY_BYTES)]
+    except RuntimeError as error:
+        return [Check("gpu", name, "failure", str(error))]
+    said = ", ".join(f"{route} {format_rate(rate)}" for route, rate in zip(_ROUTES, rates, strict=True))
+    status, difference = _beside(rates[0], gpu, HOST, topology, down=True)
+    return [Check("gpu", name, status, said + difference, dict(zip(_ROUTES, rates, strict=True)))]
+
+
+def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:
+    name = f"copies from GPU {source} to GPU {target}"
+    try:
+        rate = float(_library.function("tvm_sched.cuda_peer_rate")(source, target, COPY_BYTES))
+    except RuntimeError as error:
+        return Check("gpu", name, "failure", str(error))
+    status, difference = _beside(rate, source, target, topology)
+    return Check("gpu", name, status, format_rate(rate) + difference, {"rate": rate})
+
+
+def _beside(rate: float, gpu: int, other: int, topology: Topology | None, down: bool = False) -> tuple[Any, str]:
+    """How a measured rate compares with the topology's of the same route."""
+    devices = [] if topology is None else [d for d in topology.devices if d.kind == "cuda" and d.bus]
+    if topology is None or max(gpu, other) >= len(devices):
+        return "ok", ""
+    ends = [HOST if end == HOST else topology.device_id[devices[end].name] for end in (gpu, other)]
+    said = connection(topology, *(reversed(ends) if down else ends)).bandwidth
+    if not said:
+        return "ok", ""
+    text = f"; topology {topology.name!r} says {format_rate(said)}"
+    if abs(rate / said - 1) <= _TOLERATED:
+        return "ok", text
+    return "warning", f"{text}: tvm-sched topology detect measures it for predictions that hold"

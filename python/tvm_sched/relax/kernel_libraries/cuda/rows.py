@@ -1,0 +1,170 @@
+"""Normalisations and softmax of rows on GPUs as one kernel each: what is taken, and CUDA source of it (`rows.cuh`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite, prod
+from typing import Any
+
+from tvm import relax
+
+from ..registry import KernelSet
+from ..rewrite import Rewriter, dtype_of, is_tensor_of, operation, shape_of
+from .attention_source import ELEMENTS
+
+HEADER = "rows.cuh"
+_HALF = ("float16", "bfloat16")
+_THREADS = 256
+_MOST_ROWS = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A normalisation of the last axis.
+
+    Attributes
+    ----------
+    kind : {"layer_norm", "rms_norm", "softmax"}
+    source : relax expression
+    vectors : tuple of relax expressions
+        Weight and bias, as far as there are any, of the last axis' length.
+    epsilon : float
+    end : relax.Var
+        The value that it is.
+    """
+
+    kind: str
+    source: Any
+    vectors: tuple[Any, ...]
+    epsilon: float
+    end: Any
+
+
+class RowClaimer(Rewriter):
+    """Replaces operators in half precision, of which TVM makes a kernel for the cast, too, and RMS norms written out."""
+
+    def __init__(self, mod: Any, kernels: KernelSet, settings: dict[str, Any]) -> None:
+        super().__init__(mod)
+        self.kernels = kernels
+        self.settings = settings
+        self.found: dict[Any, Norm] | None = None
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """Rewrite one binding."""
+        if self.found is None:
+            each = (self._find(v, call) for v, call in self.definitions.items() if isinstance(call, relax.Call))
+            self.found = {norm.end: norm for norm in each if norm is not None and self._takes(norm)}
+        if variable in self.found:
+            return self.emit(self._call(self.found[variable]))
+        return super().visit(variable, value)
+
+    def _find(self, variable: Any, call: Any) -> Norm | None:
+        name = operation(call)
+        if name == "multiply":
+            return self._written_out(variable, call)
+        if name not in ("nn.layer_norm", "nn.rms_norm", "nn.softmax") or dtype_of(call) not in _HALF:
+            return None
+        rank = len(shape_of(call) or ())
+        axes = [call.attrs.axis] if name == "nn.softmax" else call.attrs.axes
+        if [int(axis) % rank for axis in axes] != [rank - 1]:
+            return None
+        if name == "nn.layer_norm" and not (call.attrs.center and call.attrs.scale):
+            return None
+        epsilon = 0.0 if name == "nn.softmax" else float(call.attrs.epsilon)
+        return Norm(name.removeprefix("nn."), call.args[0], tuple(call.args[1:]), epsilon, variable)
+
+    def _written_out(self, variable: Any, call: Any) -> Norm | None:
+        """``x * rsqrt(mean(x * x) + epsilon)``, a cast, and the product with a weight, of which the last two may be absent."""
+        for value, factor in ((call.args[0], call.args[1]), (call.args[1], call.args[0])):
+            epsilon = self._inverse_root(factor, self.resolve(value))
+            if epsilon is not None:
+                break
+        else:
+            return None
+        source: Any = self.resolve(value)
+        cast = self.defined(source)
+        if operation(cast) == "astype" and dtype_of(cast.args[0]) in _HALF:
+            source = cast.args[0]
+        width = (shape_of(call) or ())[-1]
+        end, weights = variable, ()
+        while not weights and len(users := self.uses[end]) == 1 and users[0] is not None:
+            user = self.definitions[users[0]]
+            if operation(user) == "multiply" and (weight := self._weight(user, end, width)) is not None:
+                weights = (weight,)
+            elif operation(user) != "astype" or dtype_of(user) not in ELEMENTS:
+                break
+            end = users[0]
+        return Norm("rms_norm", source, weights, epsilon, end)
+
+    def _inverse_root(self, expr: Any, x: Any) -> float | None:
+        """Epsilon of ``rsqrt(mean(x * x) + epsilon)`` along the last axis; None of anything else."""
+        root = self.defined(expr)
+        total = self.defined(root.args[0]) if operation(root) == "rsqrt" else None
+        mean = self.defined(total.args[0]) if operation(total) == "add" else None
+        epsilon = None if mean is None else self.number(total.args[1])
+        if epsilon is None or operation(mean) != "mean" or not mean.attrs.keepdims or mean.attrs.axis is None:
+            return None
+        rank = len(shape_of(mean) or ())
+        square = self.defined(mean.args[0])
+        squared = operation(square) == "multiply" and all(self.resolve(a).same_as(x) for a in square.args)
+        return epsilon if squared and [int(a) % rank for a in mean.attrs.axis] == [rank - 1] else None
+
+    def _weight(self, product: Any, value: Any, width: int) -> Any:
+        """What a value is multiplied with, where it is a vector of the last axis."""
+        for mine, other in ((0, 1), (1, 0)):
+            shape = shape_of(product.args[other])
+            if self.resolve(product.args[mine]).same_as(value) and shape is not None and shape[-1:] == (width,):
+                return product.args[other] if prod(shape) == width and dtype_of(product.args[other]) in ELEMENTS else None
+        return None
+
+    def _takes(self, norm: Norm) -> bool:
+        shape = shape_of(norm.source) or ()
+        whole = all(is_tensor_of(expr, tuple(ELEMENTS)) for expr in (norm.source, norm.end, *norm.vectors))
+        rows = prod(shape[:-1])
+        one_type = len({dtype_of(vector) for vector in norm.vectors}) <= 1
+        return whole and one_type and shape == shape_of(norm.end) and rows <= _MOST_ROWS and isfinite(norm.epsilon)
+
+    def _call(self, norm: Norm) -> Any:
+        shape = shape_of(norm.source) or ()
+        kernel = {
+            "kind": norm.kind,
+            "dtype": dtype_of(norm.source),
+            "result_dtype": dtype_of(norm.end),
+            "vector_dtype": dtype_of(norm.vectors[0]) if norm.vectors else None,
+            "vectors": len(norm.vectors),
+            "rows": prod(shape[:-1]),
+            "width": shape[-1],
+            "epsilon": norm.epsilon,
+            **self.settings,
+        }
+        arguments = [self.value(expr) for expr in (norm.source, *norm.vectors)]
+        return self.kernels.call(norm.kind, kernel, arguments, norm.end.ty, 8 * prod(shape))
+
+
+def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Source of a kernel, and how it is launched, as ``cpp/kernels/cuda/image.h`` reads it."""
+    element, result = ELEMENTS[kernel["dtype"]], ELEMENTS[kernel["result_dtype"]]
+    count = kernel["vectors"]
+    vector = ELEMENTS[kernel["vector_dtype"]] if count else "float"
+    names = ["weight", "bias"][:count]
+    parameters = [f"const {element}* in", *(f"const {vector}* {name}" for name in names), f"{result}* out"]
+    if kernel["kind"] == "softmax":
+        call = f"softmax<{element}, {result}, {kernel['width']}>(in, out)"
+    else:
+        flags = [kernel["kind"] == "layer_norm", count > 0, count > 1]
+        types = ", ".join([element, vector, result, str(kernel["width"]), *(str(flag).lower() for flag in flags)])
+        given = ", ".join([*names, *["nullptr"] * (2 - count)])
+        call = f"normalise<{types}>(in, {given}, out, static_cast<float>({kernel['epsilon']!r}))"
+    source = (
+        f'extern "C" __global__ void __launch_bounds__({_THREADS}) {symbol}_kernel({", ".join(parameters)}) {{\n'
+        f"  tvm_sched::{call};\n}}\n"
+    )
+    launch = {
+        "symbol": f"{symbol}_kernel",
+        "grid": [kernel["rows"], 1, 1],
+        "block": [_THREADS, 1, 1],
+        "shared_bytes": 0,
+        "pointers": [["tensor", k] for k in range(2 + count)],
+    }
+    return source, {"tensors": 2 + count, "workspaces": [], "launches": [launch]}

@@ -1,0 +1,41 @@
+"""At what rate kernels for GPUs compute: tensor cores are the libraries'; kernels that TVM makes add up in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from ..problem import Costs, OpGraph, Topology
+from .passes.half import HALF
+
+CostModel = Callable[[OpGraph, Topology], Costs]
+BY_RATE = ("roofline", "occupancy", "learned")
+"""Cost models that take a device's rate for the type of an operator's result."""
+
+
+def of_kernels(cost_model: CostModel) -> CostModel:
+    """A cost model that is told of each operator the type in which its kernel multiplies, in place of its result's."""
+    return lambda graph, topology: cost_model(computing_types(graph), topology)
+
+
+def computing_types(graph: OpGraph) -> OpGraph:
+    """The same graph, its results of the types in which the kernels multiply; their bytes stay.
+
+    TVM's kernels for half precision multiply in float32; a library's multiply what they read.
+    """
+    kinds = {tensor.name: tensor.dtype for tensor in graph.tensors}
+    changed: dict[str, str] = {}
+    for operator in graph.operators:
+        library = "." in operator.kind
+        read = kinds[operator.inputs[0]] if operator.inputs else ""
+        for name in operator.outputs:
+            if library and read in HALF:
+                changed[name] = read
+            elif not library and kinds[name] in HALF:
+                changed[name] = "float32"
+    tensors = tuple(
+        msgspec.structs.replace(tensor, dtype=changed[tensor.name]) if tensor.name in changed else tensor
+        for tensor in graph.tensors
+    )
+    return msgspec.structs.replace(graph, tensors=tensors)

@@ -1,0 +1,184 @@
+"""What our own kernels for GPUs take: descriptions of attention, normalisations, sorts. Values: ``tests/cuda_emulator``."""
+
+import json
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from cuda.test_nvidia import constant, module
+from tvm_sched.errors import InputError
+from tvm_sched.relax import passes
+from tvm_sched.relax.cuda import compile_image, find_nvcc
+from tvm_sched.relax.graph import extract
+from tvm_sched.relax.kernel_libraries import KERNELS
+from tvm_sched.relax.kernel_libraries.cuda.library import compile_sources
+
+op = relax.op
+
+try:
+    find_nvcc()
+    NVCC = None
+except InputError as error:
+    NVCC = str(error)
+
+
+def lowered(function, *shapes, dtype="float16"):
+    lower = passes.LowerToKernels(libraries=("cuda",), device_kind="cuda", archs=["sm_90"])
+    return lower(module(function, *shapes, dtype=dtype))
+
+
+def taken(function, *shapes, dtype="float16"):
+    """The descriptions of the kernels, and the kinds of all."""
+    mod = lowered(function, *shapes, dtype=dtype)
+    documents = dict(mod.attrs.items()).get(KERNELS, {})
+    kinds = [operator.kind for operator in extract(mod).graph.operators]
+    return [json.loads(str(document))["kernel"] for document in documents.values()], kinds
+
+
+def written_out(emit, q, k, v, mask=None, softmax="float32"):
+    """Attention as models write it: softmax in float32."""
+    scores = emit(op.multiply(emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2])))), relax.const(0.25, "float16")))
+    scores = scores if mask is None else emit(op.add(scores, mask))
+    scores = emit(op.nn.softmax(emit(op.astype(scores, softmax)), -1))
+    return op.matmul(emit(op.astype(scores, "float16")), v)
+
+
+def test_attention_with_casts_is_one_kernel():
+    (kernel,), kinds = taken(written_out, (2, 3, 9, 16), (2, 3, 11, 16), (2, 3, 11, 8))
+    assert kinds == ["cuda.attention"]
+    assert (kernel["dtype"], kernel["result_dtype"], kernel["scale"]) == ("float16", "float16", 0.25)
+    assert [kernel[n] for n in ("batch", "groups", "heads", "rows", "keys", "width", "out")] == [2, 3, 1, 9, 11, 16, 8]
+    assert kernel["key"] == [0, 3 * 11 * 16, 11 * 16, 11 * 16, 16, 1]
+
+
+def test_heads_are_read_where_projections_leave_them():
+    def heads(emit, x):
+        return emit(op.permute_dims(emit(op.reshape(x, (2, 9, 3, 16))), [0, 2, 1, 3]))
+
+    def layer(emit, *given):
+        mixed = emit(written_out(emit, *(heads(emit, x) for x in given)))
+        return op.reshape(emit(op.permute_dims(mixed, [0, 2, 1, 3])), (2, 9, 48))
+
+    (kernel,), kinds = taken(layer, *[(2, 9, 48)] * 3)
+    assert kinds == ["cuda.attention"]
+    for name in ("query", "result"):  # with one head in a group, the stride of heads says nothing
+        assert [kernel[name][k] for k in (0, 1, 2, 4, 5)] == [0, 9 * 48, 16, 48, 1]
+
+
+def test_heads_that_share_keys_and_values():
+    def repeated(emit, x):
+        return emit(op.reshape(emit(op.broadcast_to(emit(op.expand_dims(x, 2)), (2, 2, 3, 9, 16))), (2, 6, 9, 16)))
+
+    def layer(emit, q, k, v):
+        return written_out(emit, q, repeated(emit, k), repeated(emit, v))
+
+    (kernel,), kinds = taken(layer, (2, 6, 5, 16), (2, 2, 9, 16), (2, 2, 9, 16))
+    assert kinds == ["cuda.attention"]
+    assert (kernel["groups"], kernel["heads"]) == (2, 3)
+    assert kernel["key"][3] == kernel["value"][3] == 0
+
+
+@pytest.mark.parametrize("shift", [0, 3])
+def test_a_constant_mask_of_the_keys_before_is_causal(shift):
+    seen = np.tri(8, 8 + shift, shift, dtype=bool)
+    shapes = ((1, 2, 8, 16), (1, 2, 8 + shift, 16), (1, 2, 8 + shift, 16))
+    mask = relax.const(np.where(seen, 0, np.finfo("float16").min).astype("float16"))
+    (kernel,), _ = taken(lambda emit, *x: written_out(emit, *x, mask), *shapes)
+    assert (kernel["causal"], kernel["shift"], kernel["mask"]) == (True, shift, None)
+    mask = relax.const(np.where(seen, 0, -1).astype("float16"))
+    (kernel,), _ = taken(lambda emit, *x: written_out(emit, *x, mask), *shapes)
+    assert (kernel["causal"], kernel["mask_dtype"]) == (False, "float16")
+    assert kernel["mask"] == [0, 0, 0, 0, 8 + shift, 1], "the same for each head"
+
+
+def test_the_operator():
+    def layer(emit, q, k, v):
+        return op.nn.attention(q, k, v, causal_mask="BottomRight")
+
+    (kernel,), kinds = taken(layer, (2, 5, 6, 16), (2, 9, 2, 16), (2, 9, 2, 8))
+    assert kinds == ["cuda.attention"]
+    assert (kernel["groups"], kernel["heads"], kernel["shift"]) == (2, 3, 4)
+    assert kernel["query"] == [0, 5 * 6 * 16, 3 * 16, 16, 6 * 16, 1]
+
+
+def test_a_head_too_wide_stays_as_it_is():
+    kernels, kinds = taken(written_out, *[(1, 1, 4, 300)] * 3)
+    assert "attention" not in {kernel["kind"] for kernel in kernels}
+    assert sum("matmul" in kind for kind in kinds) == 2
+
+
+def rms_norm(emit, x, weight):
+    wide = emit(op.astype(x, "float32"))
+    mean = emit(op.mean(emit(op.multiply(wide, wide)), [-1], True))
+    factor = emit(op.rsqrt(emit(op.add(mean, relax.const(1e-6, "float32")))))
+    return emit(op.multiply(weight, emit(op.astype(emit(op.multiply(wide, factor)), "float16"))))
+
+
+def test_an_rms_norm_written_out_is_one_kernel():
+    weight = constant(16, dtype="float16")
+    (kernel,), kinds = taken(lambda emit, x: rms_norm(emit, x, weight), (2, 3, 16))
+    assert kinds == ["cuda.rms_norm"]
+    assert (kernel["rows"], kernel["width"], kernel["vectors"], kernel["dtype"]) == (6, 16, 1, "float16")
+    assert kernel["epsilon"] == pytest.approx(1e-6)
+
+
+def test_a_value_inside_that_is_used_elsewhere_is_kept():
+    weight = constant(16, dtype="float16")
+
+    def both(emit, x):
+        y = rms_norm(emit, x, weight)
+        return op.add(y, emit(op.multiply(y, y)))
+
+    _, kinds = taken(both, (3, 16))
+    assert kinds[0] == "cuda.rms_norm"
+    assert len(kinds) > 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_statistics_of_half_precision_are_in_one_kernel(dtype):
+    vectors = [constant(16, dtype=dtype), constant(16, dtype=dtype, seed=1)]
+    assert taken(lambda emit, x: op.nn.layer_norm(x, *vectors, axes=[-1]), (4, 16), dtype=dtype)[1] == ["cuda.layer_norm"]
+    assert taken(lambda emit, x: op.nn.softmax(x), (4, 16), dtype=dtype)[1] == ["cuda.softmax"]
+    assert taken(lambda emit, x: op.nn.softmax(x, axis=0), (4, 16), dtype=dtype)[1] != ["cuda.softmax"]
+
+
+def test_sorts_and_running_sums():
+    assert taken(lambda emit, x: op.argsort(x, 1), (4, 16))[1] == ["cuda.argsort"]
+    (kernel,), _ = taken(lambda emit, x: op.topk(x, 3, ret_type="indices"), (4, 16))
+    assert (kernel["kept"], kernel["descending"]) == (3, True)
+    (kernel,), _ = taken(lambda emit, x: op.cumsum(x, 0), (4, 16))
+    assert (kernel["outer"], kernel["length"], kernel["inner"]) == (1, 4, 16)
+
+
+@pytest.mark.skipif(NVCC is not None, reason=f"nothing can be compiled for GPUs here: {NVCC}")
+def test_all_compile(monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_CUDA_ARCHS", "sm_80,sm_90")
+
+    def layer(emit, q, k, v):
+        mixed = emit(op.reshape(emit(written_out(emit, q, k, v)), (2, 144)))
+        return op.cumsum(emit(op.sort(emit(op.nn.softmax(mixed)), 1)), 1)
+
+    kernels, kinds = taken(layer, *[(2, 1, 9, 16)] * 3)
+    functions, binary = compile_sources({f"k{i}": kernel for i, kernel in enumerate(kernels)})
+    assert {kernel["kind"] for kernel in kernels} == {"attention", "softmax", "argsort", "cumsum"}
+    assert all(launch["symbol"].encode() in binary for f in functions.values() for launch in f["launches"])
+
+
+@pytest.mark.skipif(NVCC is not None, reason=f"nothing can be compiled for GPUs here: {NVCC}")
+@pytest.mark.parametrize("mode", ["update", "add"])
+def test_scatters_are_launched(mode):
+    def layer(emit, x, updates):
+        return op.scatter_elements(x, relax.const(np.zeros((2, 5), "int64")), updates, 0, mode)
+
+    mod = lowered(layer, (4, 5), (2, 5), dtype="float32")
+    functions = {v.name_hint: f for v, f in mod.functions_items() if v.name_hint != "main"}
+    described, _ = compile_image(functions)
+    assert any(launch["grid"] for function in described.values() for launch in function["launches"])
+
+
+def test_functions_of_the_host_are_refused():
+    mod = lowered(lambda emit, x: op.median(x, [1]), (4, 16), dtype="float32")
+    functions = {v.name_hint: f for v, f in mod.functions_items() if v.name_hint != "main"}
+    with pytest.raises(InputError, match=r"calls \"tvm.contrib.sort.argsort\", a function of the host"):
+        compile_image(functions)

@@ -1,0 +1,42 @@
+"""A CUDA driver without a GPU, built once, and scripts that run over it in processes of their own."""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCES = sorted((HERE / "cpp" / "fake_cuda").glob("*.cc"))
+COMPILER = os.environ.get("CXX") or shutil.which("g++")
+_folder = tempfile.TemporaryDirectory(prefix="tvm_sched_fake_cuda.")
+
+
+@functools.cache
+def library():
+    """Path of the driver."""
+    built = Path(_folder.name) / "libfake_cuda.so"
+    subprocess.run([COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", *SOURCES, "-o", built], check=True)
+    return built
+
+
+def environment(gpus=1, peers=1, **more):
+    """Variables under which the driver is taken."""
+    paths = [str(HERE / "runtime"), str(HERE.parent / "python"), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "TVM_SCHED_CUDA_DRIVER": str(library()),
+        "FAKE_CUDA_DEVICES": str(gpus),
+        "FAKE_CUDA_PEERS": str(peers),
+        "PYTHONPATH": os.pathsep.join(paths),
+        **more,
+    }
+
+
+def run_case(script, case, gpus, peers):
+    """Run one function of a script; it fails the test where it raises."""
+    command = [sys.executable, script, case]
+    done = subprocess.run(command, env=environment(gpus, peers), capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr

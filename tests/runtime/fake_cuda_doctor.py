@@ -1,0 +1,70 @@
+"""Further cases of `test_fake_cuda`: what `tvm_sched.doctor` says of artifacts for GPUs."""
+
+from __future__ import annotations
+
+import sys
+
+from fake_cuda_cases import driver, modules, register
+
+from tvm_sched.doctor.against import against_checks
+from tvm_sched.doctor.artifact import architecture_check, run_checks
+from tvm_sched.doctor.gpus import gpu_checks, gpu_report
+
+
+def by_name(checks):
+    return {check.name: check for check in checks}
+
+
+def artifacts_are_healthy() -> None:
+    """Values, times, graphs, and each kernel beside the CPU's."""
+    compared = 0
+    for seed in range(5):
+        cpu, gpu, _, _ = modules(seed)
+        checks = by_name([*run_checks(gpu), *against_checks(gpu, cpu)])
+        assert {check.status for check in checks.values()} == {"ok"}, checks
+        assert {"values", "latency", "kernels", "graph"} <= set(checks)
+        kernels = [step for step in gpu.plans()[0]["steps"] if step["kind"] == "kernel"]
+        assert len(checks["kernels"].data["kernels"]) == len(kernels)
+        compared += len(checks["kernels beside the CPU's"].data["compared"])
+    assert compared > 20
+
+
+def faults_are_told() -> None:
+    """A kernel with other values than the CPU's, a run that fails, a GPU without kernels."""
+    cpu, gpu, _, _ = modules(2)
+    kernel = next(step for step in gpu.plans()[0]["steps"] if step["kind"] == "kernel")
+    register(kernel["function"], 0, only="cuda")
+    wrong = by_name(against_checks(gpu, cpu))
+    assert wrong["kernels beside the CPU's"].status == "failure"
+    assert kernel["function"] in wrong["kernels beside the CPU's"].text
+    driver.fake_cuda_fail(b"cuStreamQuery", 2, 700)
+    (failed,) = run_checks(gpu)
+    assert failed.status == "failure"
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in failed.text
+    gpus = [{"number": 0, "arch": "sm_80"}, {"number": 1, "arch": "sm_90"}]
+    for binaries, ptx, status in (
+        (["sm_80"], None, "failure"),
+        (["sm_80"], "compute_80", "ok"),
+        (["sm_80", "sm_90"], None, "ok"),
+        (["sm_86", "sm_90"], None, "failure"),
+        (["sm_90"], "compute_90", "failure"),
+    ):
+        info = {"needs": {"cuda": {"architectures": binaries, "ptx": ptx}}}
+        assert architecture_check(info, gpus).status == status, (binaries, ptx)
+
+
+def machines_are_described() -> None:
+    report, _ = gpu_report()
+    assert [gpu["address"] for gpu in report["gpus"]] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
+    assert report["peers"] == [[True, False, False], [False, True, False], [False, False, True]]
+    checks = by_name(gpu_checks(needed=True))
+    assert {checks[f"GPU {n}"].status for n in range(3)} == {"ok"}
+    assert "x.. .x. ..x" in checks["peers"].text
+    assert len(checks["copies of GPU 2"].data) == 5
+    assert min(checks["copies of GPU 2"].data.values()) > 0
+    driver.fake_cuda_fail(b"cuMemcpyAsync", 3, 700)
+    assert by_name(gpu_checks(needed=True))["copies of GPU 0"].status == "failure"
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
