@@ -36,12 +36,13 @@ from .inputs import (
     load_topology,
     scheduler_options,
 )
-from .interrupt import interruptible, stoppable
+from .interrupt import interruptible
 from .models import ModelOptions, load_problem
 from .output import BAD_INPUT, Output
 from .residency import ResidentParameters, ResidentRequests, requests_for, requests_from, resident_of
 from .several import Alone, describe_models
 from .shapes import ConstantValues, InputShapes, TokenShape
+from .solving import solve_aloud
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -151,20 +152,6 @@ def schedule(
 
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
     return schedule.certificate.requests if schedule.certificate else ()
-
-
-def solve_aloud(
-    out: Output,
-    made: Problem,
-    scheduler: str,
-    options: dict[str, Any],
-    requests: tuple[Request, ...] | None = None,
-) -> Schedule:
-    """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
-    from ..schedulers import get, solve
-
-    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-        return solve(made, scheduler, options, progress=step, requests=requests)
 
 
 def _show_schedule(

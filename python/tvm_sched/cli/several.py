@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .output import Output
+from .solving import solve_aloud
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -70,7 +71,6 @@ def _beside_alone(
     from ..problem import problems_of_models
     from ..schedule import model_latencies
     from .residency import requests_of_part
-    from .schedule import solve_aloud
 
     found = []
     for each, part in zip(model_latencies(made, chosen, requests), problems_of_models(made), strict=True):
