@@ -44,12 +44,19 @@ def describe_models(
         return {}
     if alone:
         known = _beside_alone(out, made, chosen, requests, options)
+    models = [{**each._asdict(), "slowdown": each.slowdown, "takes_ns": None} for each in known]
+    if made.graph.models_in_turn:
+        ends = [each.latency_ns for each in known]
+        for model, before in zip(models, [0, *ends], strict=False):
+            model["takes_ns"] = model["latency_ns"] - before
+        ended = [(each["model"], format_ns(each["latency_ns"]), format_ns(each["takes_ns"])) for each in models]
+        out.show(table(("part", "ends", "takes"), ended))
+        return {"models": models}
     rows = [
         (each.model, format_ns(each.latency_ns), *_columns(each.alone_ns, each.slowdown, format_ns)) for each in known
     ]
     out.show(table(("model", "latency", "alone", "times as long"), rows))
     slowdowns = [each.slowdown for each in known if each.slowdown is not None]
-    models = [{**each._asdict(), "slowdown": each.slowdown} for each in known]
     return {"models": models, "largest_slowdown": max(slowdowns, default=None)}
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
+from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from ...errors import InputError
 from ..statements import intrinsic, map_statement, statements_in
 
 _WITHOUT_TENSOR_CORES = tvm.target.Target({"kind": "cuda", "arch": "sm_60"}, host="llvm")
 
+_FEW_TERMS, _MANY_RESULTS = 64, 2048
 _OF_HOST = ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_packed")
 
 
@@ -27,10 +30,27 @@ class _Matmul(dlight.gpu.Matmul):
         return super().apply(func, _WITHOUT_TENSOR_CORES, _)
 
 
+class _FewTerms(dlight.gpu.Fallback):
+    """A thread for each result where many results have few terms each: windows of pooling, grouped convolutions.
+
+    dlight's rules for reductions give each result a block, most of whose threads have nothing to do.
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
+        infos = normalize_prim_func(s_tir.Schedule(func))
+        sums = [info for info in infos or () if info.is_reduction()]
+        if len(sums) != 1 or not all(isinstance(axis.dom, (int, tirx.IntImm)) for axis in sums[0].iters):
+            return None
+        results, terms = (prod(int(a.dom) for a in sums[0].iters if (a.kind == "R") == reduced) for reduced in (False, True))
+        few = terms <= _FEW_TERMS and results >= _MANY_RESULTS
+        return super().apply(func, target, _) if few else None
+
+
 def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """Bind the loops of each kernel to blocks and threads."""
     rules: tuple[Any, ...] = (
         _Matmul(),
+        _FewTerms(),
         dlight.gpu.GEMV(),
         dlight.gpu.Reduction(),
         dlight.gpu.GeneralReduction(),

@@ -159,14 +159,21 @@ __device__ void attend_half(const typename Shape::Element* q, const typename Sha
     __syncthreads();
     if (begin + kKeys < task.end) load_k(begin + kKeys);
 
+    // Scores in powers of 2. Of a tile of which each row sees each key, no element is looked at.
+    const bool whole = !Shape::masked && begin + kKeys <= task.end &&
+                       (!Shape::causal || (Shape::packed == 1 && begin + kKeys - 1 <= first_row + warp * 16 + Shape::shift));
     float most[2] = {largest[0], largest[1]};
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int h = c / 2, key = begin + n * 8 + pair + c % 2;
-        scores[n][c] = key < task.end ? Masked<Shape>(scores[n][c] * Shape::scale, mask, places[h], rows[h], key)
-                                      : kMinusInfinity;
+        if (whole) {
+          scores[n][c] *= Shape::scale * kLog2E;
+        } else {
+          scores[n][c] = key < task.end ? Masked<Shape>(scores[n][c] * Shape::scale, mask, places[h], rows[h], key) * kLog2E
+                                        : kMinusInfinity;
+        }
         most[h] = fmaxf(most[h], scores[n][c]);
       }
     }
@@ -175,7 +182,7 @@ __device__ void attend_half(const typename Shape::Element* q, const typename Sha
       most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
       most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2));
       const float base = most[h] == kMinusInfinity ? 0 : most[h];
-      const float factor = exp2f((largest[h] - base) * kLog2E);
+      const float factor = exp2f(largest[h] - base);
       largest[h] = most[h];
       sums[h] *= factor;
 #pragma unroll
@@ -187,7 +194,7 @@ __device__ void attend_half(const typename Shape::Element* q, const typename Sha
       for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
         for (int c = 2 * h; c < 2 * h + 2; ++c) {
-          scores[n][c] = exp2f((scores[n][c] - base) * kLog2E);
+          scores[n][c] = exp2f(scores[n][c] - base);
           sums[h] += scores[n][c];
         }
       }
@@ -219,7 +226,7 @@ __device__ void attend_half(const typename Shape::Element* q, const typename Sha
     float* part = Shape::splits > 1 ? parts + PlaceOfPart<Shape>(blockIdx.z, row) : nullptr;
     typename Shape::Result* to = result + task.Place(Shape::result(), row);
     if (Shape::splits > 1 && pair == 0) {
-      part[Shape::out] = largest[h];
+      part[Shape::out] = largest[h] / kLog2E;
       part[Shape::out + 1] = sums[h];
     }
 #pragma unroll
