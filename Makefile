@@ -41,12 +41,12 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: fuzz test-tvm help demo docs test test-fast test-thorough coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 help: ## Show this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-15s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on two topologies; read text from a picture
 	$(VENV)/bin/tvm-sched demo $(DEMO_ARGS)
@@ -79,6 +79,10 @@ coverage: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage-too
 
 test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and nvcc), in one process
 	$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/cuda
+
+test-emulated-gpu: export TVM_SCHED_THOROUGH := 1
+test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more schedules on emulated GPUs (CUDA_EMULATOR_SANITIZE=address)
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"
@@ -146,12 +150,12 @@ lint: $(STAMPS)/dev ## Check style, types and the direction of imports
 	ruff format --check .
 	mypy
 	lint-imports
-	find cpp tests/cpp -name '*.h' -o -name '*.cc' | xargs -r clang-format --dry-run --Werror
+	find cpp tests/cpp tests/cuda_emulator -name '*.h' -o -name '*.cc' | xargs -r clang-format --dry-run --Werror
 
 format: $(STAMPS)/dev ## Format Python and C++ sources
 	ruff check --fix -q . || true
 	ruff format -q .
-	@if command -v clang-format >/dev/null; then find cpp tests/cpp -name '*.h' -o -name '*.cc' | xargs -r clang-format -i; fi
+	@if command -v clang-format >/dev/null; then find cpp tests/cpp tests/cuda_emulator -name '*.h' -o -name '*.cc' | xargs -r clang-format -i; fi
 
 build: $(STAMPS)/library ## Make .venv, install the package and build the C++ library
 

@@ -1,7 +1,8 @@
 """What the runtime adds on a real GPU: a small and a large network by our artifact and by PyTorch, inputs on host and GPU.
 
 Prints Markdown. Needs one NVIDIA GPU, nvcc, and PyTorch with CUDA. Times are the caller's, from the call to the moment when
-the results are known to be there; medians of runs that take turns, so that a change of the machine's speed meets all.
+the results are known to be there; medians of runs in rows, which take turns, so that a change of the machine's speed meets
+all.
 """
 
 from __future__ import annotations
@@ -48,13 +49,15 @@ def networks(torch: Any) -> dict[str, tuple[Any, Any]]:
 
 def medians(runs: Mapping[str, Run], repeat: int) -> dict[str, float]:
     """Median microseconds of each."""
+    rows, warm_up = 4, 3
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(repeat + 5):
+    for _ in range(rows):
         for name, run in runs.items():
-            begin = time.perf_counter()
-            run()
-            if turn >= 5:
-                times[name].append(1e6 * (time.perf_counter() - begin))
+            for turn in range(warm_up + repeat // rows):
+                begin = time.perf_counter()
+                run()
+                if turn >= warm_up:
+                    times[name].append(1e6 * (time.perf_counter() - begin))
     return {name: statistics.median(found) for name, found in times.items()}
 
 
@@ -85,9 +88,9 @@ def our_runs(artifact: str, value: Any, expected: Any) -> tuple[dict[str, Run], 
     runs: dict[str, Run] = {}
     worst = 0.0
     for graph in (False, True):
-        module = load(artifact)
-        module.configure(resident=1.0, graph=graph)
         for given, where in ((on_host, "NumPy"), (on_gpu, "tensor on the GPU")):
+            module = load(artifact)  # of its own: a graph is captured for inputs that lie so
+            module.configure(resident=1.0, graph=graph)
             for _ in range(3):
                 (found,) = module.run(given)
             found = found.cpu().numpy() if hasattr(found, "cpu") else found

@@ -1,7 +1,8 @@
 """Random ONNX graphs compiled here and compared with ONNX Runtime: right, refused, wrong.
 
 ``python benchmarks/onnx_fuzz.py --count 2000 --seed 0`` ends with status 1 where a graph is wrong or the compiler fails
-with another error than its own; the first is printed shrunk with ``--shrink``. Tolerances: `tvm_sched.testing.onnx_graphs`.
+with another error than its own; the first is printed shrunk with ``--shrink``.
+Tolerances: `tvm_sched.testing.fuzz.onnx_graphs`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import _fuzz
 
-from tvm_sched.testing.onnx_graphs import RandomGraph, difference, onnx_graphs
+from tvm_sched.testing.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 
 
 def compile_and_run(model: Any, feeds: dict[str, Any]) -> list[Any]:

@@ -9,16 +9,30 @@ import tempfile
 
 import pytest
 
+from durations import Meter, quick
 from thorough import THOROUGH
 
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
-os.environ["TVM_SCHED_NO_CACHE"] = "1"  # tests of the cache take it away
-_cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
-os.environ["TVM_SCHED_CACHE"] = _cache.name
+os.environ.pop("TVM_SCHED_NO_CACHE", None)
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # Kernels that several tests have in common are compiled once a session, whichever process needs them.
+    _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
+    os.environ["TVM_SCHED_CACHE"] = _cache.name
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell started the tests in the background; tests of Ctrl-C need it as it is otherwise.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--write-durations", action="store_true", help="write tests/durations.txt anew for the tests that run"
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--write-durations"):
+        config.pluginmanager.register(Meter())
 
 
 def pytest_collection_finish():
@@ -28,14 +42,10 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(config, items):
-    """Leave out thorough cases; mark one case of each test that is not slow as fast: those of `make test-fast`."""
+    """Leave out thorough cases; mark those of `make test-fast`."""
     if not THOROUGH:
         left_out = [item for item in items if item.get_closest_marker("thorough")]
         items[:] = [item for item in items if not item.get_closest_marker("thorough")]
         config.hook.pytest_deselected(items=left_out)
-    seen = set()
-    for item in items:
-        function = item.nodeid.partition("[")[0]
-        if function not in seen and not item.get_closest_marker("slow"):
-            seen.add(function)
-            item.add_marker(pytest.mark.fast)
+    for item in quick(items):
+        item.add_marker(pytest.mark.fast)

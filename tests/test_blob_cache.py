@@ -9,11 +9,6 @@ from tvm_sched.blob_cache import BlobCache
 from tvm_sched.caching import caches_used, without_caches
 
 
-@pytest.fixture(autouse=True)
-def cached(monkeypatch):
-    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
-
-
 def test_what_was_kept_is_found(tmp_path):
     cache = BlobCache(tmp_path / "new" / "cache.sqlite")
     assert cache.find(["a"]) == {}

@@ -101,13 +101,13 @@ def test_processes_share_it(tmp_path):
 
 @pytest.mark.parametrize(("said", "size"), [("1000", 1000), ("2K", 2048), ("1.5 GiB", 3 << 29), ("3MB", 3 << 20)])
 def test_the_limit_is_a_size(monkeypatch, said, size):
-    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
     monkeypatch.setenv("TVM_SCHED_CACHE_LIMIT", said)
     assert compiled_models().limit == size
 
 
 def test_the_environment(monkeypatch, tmp_path):
-    assert compiled_models() is None, "the tests switch it off"
+    monkeypatch.setenv("TVM_SCHED_NO_CACHE", "1")
+    assert compiled_models() is None
     monkeypatch.setenv("TVM_SCHED_NO_CACHE", "0")
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
     assert compiled_models() == FileCache(tmp_path / "compiled", DEFAULT_LIMIT)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tvm_sched.bench import load_suite
+from tvm_sched.bench import BestKnown, load_suite
+from tvm_sched.bench.sources import SOURCES
 from tvm_sched.errors import InputError
 
 OWN = Path(__file__).parents[2] / "benchmarks" / "instances"
@@ -47,11 +48,25 @@ def test_what_is_wrong_in_a_suite(folder, old, new, message):
 def test_another_file_or_argument_is_refused(folder):
     file = folder / "suite.toml"
     file.write_text(file.read_text().replace('run = ["cold", "warm"]', 'state = ["cold"]'))
-    with pytest.raises(InputError, match="unexpected keyword argument 'state'"):
+    with pytest.raises(InputError, match="got an unexpected keyword argument 'state'"):
         load_suite(folder).cases[0].task  # noqa: B018 - it is made when it is asked for
     (folder / "chain.json").write_text("{}")
     with pytest.raises(InputError, match=r"chain.json is not the file that the suite names"):
         load_suite(folder).case("chain/chain-s2").task  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        ("tasks", {"graph": "choleski", "topology": "p4d"}, "no task graph 'choleski'.*did you mean 'cholesky'"),
+        ("decoder", {"model": "gpt3", "shape": "1x32", "topology": "p4d"}, "no language model 'gpt3'"),
+        ("decoder", {"model": "gpt2-large", "shape": "32", "topology": "p4d"}, "shape is '32'; BATCHxTOKENS"),
+        ("problem", {"path": OWN / "models" / "resnet50_p4d.json.gz", "run": "hot"}, "run is 'hot'; 'cold' and 'warm'"),
+    ],
+)
+def test_wrong_arguments_of_sources(source, arguments, message):
+    with pytest.raises(InputError, match=message):
+        SOURCES[source](**arguments)
 
 
 def test_the_suite_of_this_repository_has_all_its_files():
@@ -67,3 +82,17 @@ def test_the_suite_of_this_repository_has_all_its_files():
             assert case.task is not None
     for family in suite.families:
         assert not family.files or family.licence or family.source in ("problem", "model")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tasks/tree-p4d", "moirai/googlenet", "networks/squeezenet_p4d-warm", "pipelines/googlenet_p4d-s4", "regal/s0-s64",
+     "placement/bert24_inference_layer", "rampa/rampa-base-huge-model-s0"],
+)  # fmt: skip
+def test_kept_solutions_are_worth_what_is_said(name):
+    suite = load_suite(OWN)
+    best, case = BestKnown(suite), suite.case(name)
+    known, solution = best.of(case), best.solution(case)
+    assert case.kind.worth(case.task, solution, name) == pytest.approx(known.value, rel=1e-12)
+    assert not case.kind.better(known.value, known.bound)
+    assert case.kind.check(case.task, solution, case.proof, name) == known.checked

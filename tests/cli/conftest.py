@@ -43,6 +43,12 @@ def run_command(*arguments):
     return Result(CliRunner().invoke(app, arguments, prog_name="tvm-sched"), arguments)
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch):
+    """What commands do must not depend on what other tests have compiled; tests of the cache take it away."""
+    monkeypatch.setenv("TVM_SCHED_NO_CACHE", "1")
+
+
 @pytest.fixture
 def run():
     """Run a command that must succeed."""

@@ -69,3 +69,25 @@ def test_options_that_fit_no_model_are_refused(fails, config, problem_file):
     assert "--phase is for" in fails(2, "schedule", problem_file, "--phase", "decode")
     both = ("schedule", problem_file, config, "--shape", "1x4", "--input-shape", "x:1,2", "-t", "a40x2")
     assert "--input-shape is for one model" in fails(2, *both)
+
+
+def test_blocks_of_a_gpu(run, fails, tmp_path):
+    config = {
+        "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "vocab_size": 100,
+        "intermediate_size": 128, "rms_norm_eps": 1e-6,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    problem, schedule = tmp_path / "problem.json", tmp_path / "schedule.json"
+    made = ["--shape", "1x8", "--topology", "a40x2", "--costs", "occupancy"]
+    assert run("problem", tmp_path / "config.json", *made, "-o", problem).status == 0
+    found = run("inspect", problem, "--json").json
+    assert found["kind"] == "problem"
+    product = found["demands"]["NT_matmul"]
+    assert (product["memory_bound"], product["source"]) == (False, "launch")
+    assert (
+        run("schedule", problem, "-s", "single", "--resident", "1", "--streams", "nimble", "-o", schedule).status == 0
+    )
+    blocks = run("simulate", problem, schedule, "--resident", "1", "--device-model", "blocks", "--json").json
+    operators = run("simulate", problem, schedule, "--resident", "1", "--json").json
+    assert blocks["blocks_latency_ns"] >= operators["latency_ns"]
+    assert "operators and blocks are allowed" in fails(2, "simulate", problem, schedule, "--device-model", "warps")

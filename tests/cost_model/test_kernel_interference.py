@@ -5,11 +5,10 @@ import pytest
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.devices import properties
 from tvm_sched.cost_model.interference import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
-from tvm_sched.cost_model.occupancy_model import KernelResources
 from tvm_sched.cost_model.profile import Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import InputError
-from tvm_sched.problem import load_topology
+from tvm_sched.problem import KernelResources, load_topology
 
 TWICE = "multiply|4|a float32[4]|float32[4]"
 SUM = "add|4|a float32[4];a float32[4]|float32[4]"

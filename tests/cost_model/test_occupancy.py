@@ -1,16 +1,18 @@
 """Occupancy, cubins, and how operators together share a device."""
 
+import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.cubin import CompiledKernel, read_cubin
-from tvm_sched.cost_model.occupancy_model import MULTIPROCESSORS, KernelResources, occupancy, occupancy_share
+from tvm_sched.cost_model.occupancy_model import occupancy, occupancy_share
 from tvm_sched.errors import CostsError, FormatError
-from tvm_sched.problem import Device, Operator, OpGraph, Tensor, Topology
+from tvm_sched.problem import MULTIPROCESSORS, Device, KernelResources, Operator, OpGraph, Tensor, Topology
 
 A40 = Device("gpu0", 10**9, 1e12, {"float32": 1e12}, model="A40", arch="sm_86")
 
@@ -63,15 +65,24 @@ extern "C" __global__ void __launch_bounds__(256) reverse(float* y, const float*
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not here to compile a kernel")
-def test_a_cubin_of_nvcc(tmp_path):
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])  # they keep registers in different places
+def test_a_cubin_of_nvcc(tmp_path, arch):
     (tmp_path / "kernel.cu").write_text(SOURCE)
     cubin = tmp_path / "kernel.cubin"
-    command = ["nvcc", "-arch=sm_80", "-cubin", "-Xptxas", "-v", "-o", str(cubin), str(tmp_path / "kernel.cu")]
+    command = ["nvcc", f"-arch={arch}", "-cubin", "-Xptxas", "-v", "-o", str(cubin), str(tmp_path / "kernel.cu")]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     kernel = read_cubin(cubin)["reverse"]
     assert kernel == CompiledKernel(kernel.registers, 2048, 256)
     assert f"Used {kernel.registers} registers" in said
     assert "2048 bytes smem" in said
+
+
+def test_resident_blocks_are_those_that_the_driver_of_an_h100_names():
+    data = json.loads((Path(__file__).parents[2] / "benchmarks/data/h100_concurrency.json").read_text())
+    rows = data["occupancy"]["rows"]
+    assert len(rows) == 784
+    for registers, threads, shared, resident in rows:
+        assert MULTIPROCESSORS["sm_90"].resident(KernelResources(1, threads, registers, shared)) == resident
 
 
 def test_what_is_no_cubin(tmp_path):

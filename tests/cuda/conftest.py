@@ -1,6 +1,7 @@
 """Setting up of the tests of GPUs, and how a test asks for one."""
 
 import ctypes
+import os
 
 import pytest
 
@@ -19,7 +20,7 @@ def registered():
 def gpu():
     """The architecture of the first GPU; the test is skipped, with the reason, where there is none."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        driver = ctypes.CDLL(os.environ.get("TVM_SCHED_CUDA_DRIVER") or "libcuda.so.1")
     except OSError as error:
         pytest.skip(f"there is no GPU: {error}")
     if status := driver.cuInit(0):

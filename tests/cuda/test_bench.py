@@ -8,11 +8,11 @@ from tvm import relax
 
 from fake_cupy import BUS_SECONDS, HOST_RATE, KERNEL_SECONDS, PEER_RATE, FakeCupy
 from tvm_sched.cost_model.database import Database
-from tvm_sched.cost_model.occupancy_model import KernelResources
 from tvm_sched.cost_model.profile import Measurement
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Topology, load_topology
+from tvm_sched.problem import KernelResources, Topology, load_topology
+from tvm_sched.relax.cuda.compile import CudaImage
 from tvm_sched.relax.graph import extract
 from tvm_sched.relax.passes import LowerToKernels
 from tvm_sched.relax.profiling import cuda as bench
@@ -39,7 +39,7 @@ def cupy(monkeypatch):
             }
             for name, n in count.items()
         }
-        return described, b"binary"
+        return CudaImage(described, b"binary", {})
 
     monkeypatch.setattr(bench, "compile_image", compiled)
     return fake
@@ -78,7 +78,7 @@ def test_kernels_alone_warm_cold_and_from_the_host(cupy, lowered):
     assert first.cold == pytest.approx(KERNEL_SECONDS), "the flush is not counted"
     assert first.direct == pytest.approx(BUS_SECONDS), "it reads the model's input"
     assert all(other.direct == 0 for other in others), "they read activations"
-    assert first.launches == (KernelResources(16, 64, 40, 1024 + 512),)
+    assert first.launches == (KernelResources(16, 64, 40, 1024 + 512, 512),)
     assert first.in_run == 1e-5
 
 

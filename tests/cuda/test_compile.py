@@ -10,7 +10,7 @@ from tvm import relax, te
 import tvm_sched.relax.cuda.compile as cuda_compile
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, target
-from tvm_sched.relax.cuda import architectures, compile_cuda_kernels, find_nvcc
+from tvm_sched.relax.cuda import architectures, compile_cuda_kernels, find_nvcc, needed_architectures
 from tvm_sched.runtime import load
 
 try:
@@ -190,3 +190,20 @@ def test_functions_of_the_host_are_refused():
 def test_an_unknown_backend_lists_those_there_are():
     with pytest.raises(InputError, match="allowed are 'cpu', 'emulated', 'cuda'"):
         compile(branches(), "v100-server", backend="gpu")
+
+
+def test_newer_gpus_translate_the_newest_portable_code(monkeypatch):
+    monkeypatch.delenv("TVM_SCHED_CUDA_ARCHS")
+    assert needed_architectures(["sm_90", "sm_80"]) == {"architectures": ["sm_80", "sm_90"], "ptx": "compute_90"}
+    assert needed_architectures(["sm_90a", "sm_80"])["ptx"] == "compute_80"
+    assert needed_architectures(["sm_90a"])["ptx"] is None
+
+
+@needs_nvcc
+def test_the_binary_holds_that_code(monkeypatch, described):
+    monkeypatch.setenv("TVM_SCHED_CUDA_ARCHS", "sm_90")
+    compile_cuda_kernels({"sums": row_sums()})
+    with_ptx = len(described[0][1])
+    monkeypatch.setattr("tvm_sched.relax.cuda.nvcc.ptx_architecture", lambda archs: None)
+    compile_cuda_kernels({"sums": row_sums()})
+    assert with_ptx > len(described[1][1])

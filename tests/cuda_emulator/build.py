@@ -179,7 +179,10 @@ def environment(
 def _preloaded() -> Mapping[str, str]:
     if not sanitized():
         return {}
-    found = [subprocess.check_output([compiler(), f"-print-file-name=lib{n}.so"], text=True).strip() for n in ("asan", "stdc++")]
+    found = [
+        subprocess.check_output([compiler(), f"-print-file-name=lib{n}.so"], text=True).strip()
+        for n in ("asan", "stdc++")
+    ]
     return {"LD_PRELOAD": " ".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
 
 

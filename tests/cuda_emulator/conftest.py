@@ -1,8 +1,9 @@
 """The emulated GPU for tests of the emulator itself."""
 
-import pytest
+import os
 
 import build
+import pytest
 from gpu import Gpu
 
 
@@ -11,6 +12,8 @@ def gpu():
     """One GPU, sm_90, without faults."""
     if reason := build.why_not():
         pytest.skip(reason)
+    if build.sanitized() and "asan" not in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("AddressSanitizer's library has to be loaded before Python: see build.environment")
     Gpu.configure()
     yield Gpu()
     Gpu.configure()

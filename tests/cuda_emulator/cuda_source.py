@@ -1,7 +1,7 @@
 """CUDA source as C++ for a compiler of the host: what no macro can do is rewritten here, line by line.
 
-Shared arrays become references to memory of the block, PTX becomes calls of functions, accesses to vectors are checked, and a
-table of the kernels is added.
+Shared arrays become references to memory of the block, PTX becomes calls of functions, accesses to vectors are checked, and
+a table of the kernels is added.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _SHARED = re.compile(
     r"(?P<extern>extern\s+)?__shared__\s+(?P<align>(?:__align__|alignas)\s*\(\s*\w+\s*\)\s*)?"
     r"(?P<type>(?:(?:unsigned|signed|long|short|volatile|const)\s+)*[A-Za-z_][\w:]*(?:\s*<[^;{}]*?>)?)\s+(?P<declarators>[^;{}]*);"
 )
-_VECTOR = r"(?:const\s+)?((?:__)?(?:u?char|u?short|u?int|u?long|u?longlong|float|double|half|nv_bfloat16)[1234])\s*\*\s*"
+_VECTOR = (
+    r"(?:const\s+)?((?:__)?(?:u?char|u?short|u?int|u?long|u?longlong|float|double|half|nv_bfloat16)[1234])\s*\*\s*"
+)
 _VECTOR_ACCESS = re.compile(rf"\*\s*(?:\(\s*{_VECTOR}\)|reinterpret_cast<\s*{_VECTOR}>)\s*\(")
 _DECLARATOR = re.compile(r"(\w+)((?:\s*\[[^\]]*\])*)")
 

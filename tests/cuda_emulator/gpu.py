@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import numpy as np
-
 import build
+import numpy as np
 from nvcc_stand_in import compile_image
 
 _POINTER = ctypes.c_uint64

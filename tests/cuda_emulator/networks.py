@@ -58,7 +58,9 @@ class Dense(nn.Module):
     def __init__(self, channels: int, growth: int, layers: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.BatchNorm2d(channels + k * growth), nn.ReLU(), nn.Conv2d(channels + k * growth, growth, 3, 1, 1))
+            nn.Sequential(
+                nn.BatchNorm2d(channels + k * growth), nn.ReLU(), nn.Conv2d(channels + k * growth, growth, 3, 1, 1)
+            )
             for k in range(layers)
         )
         self.transition = nn.Conv2d(channels + layers * growth, 12, 1)
@@ -116,9 +118,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Any, rotate: Callable[[Any], Any] = lambda x: x) -> Any:
         n, length, width = x.shape
-        q, k, v = (
-            f(x).reshape(n, length, -1, self.size).transpose(1, 2) for f in (self.query, self.key, self.value)
-        )
+        q, k, v = (f(x).reshape(n, length, -1, self.size).transpose(1, 2) for f in (self.query, self.key, self.value))
         k, v = (rotate(k).repeat_interleave(self.shared, 1), v.repeat_interleave(self.shared, 1))
         y = functional.scaled_dot_product_attention(rotate(q), k, v, is_causal=self.causal)
         return self.out(y.transpose(1, 2).reshape(n, length, width))

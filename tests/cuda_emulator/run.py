@@ -17,7 +17,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", type=int, default=1, help="how many GPUs there are")
     parser.add_argument("--no-peers", action="store_true", help="GPUs do not reach each other's memory")
-    parser.add_argument("--archs", default="sm_90", help="of the GPUs, such as sm_90,sm_80; the last is that of all others")
+    parser.add_argument(
+        "--archs", default="sm_90", help="of the GPUs, such as sm_90,sm_80; the last is that of all others"
+    )
     parser.add_argument("--memory", type=int, default=1 << 30, help="bytes of each GPU")
     parser.add_argument("--seed", type=int, default=1, help="of the order of blocks and threads")
     parser.add_argument("--no-libraries", action="store_true", help="without cuBLASLt and cuDNN")

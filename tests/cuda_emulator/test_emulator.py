@@ -4,7 +4,6 @@ import ctypes
 
 import numpy as np
 import pytest
-
 from gpu import Gpu, GpuError
 from nvcc_stand_in import compile_image, main
 
@@ -145,13 +144,19 @@ extern "C" __global__ void k(const half* a, const half* b, float* c) {
 
 FAULTS = {
     "divergence at a barrier": ("if (threadIdx.x < 8) __syncthreads(); a[0] = 1;", "never meets thread .*: divergence"),
-    "two barriers": ("if (threadIdx.x < 8) __syncthreads();\nelse __syncthreads();", r"line \d, and never meets .* line \d: divergence"),
+    "two barriers": (
+        "if (threadIdx.x < 8) __syncthreads();\nelse __syncthreads();",
+        r"line \d, and never meets .* line \d: divergence",
+    ),
     "a shuffle without some lanes": (
         "if (threadIdx.x < 8) a[0] = __shfl_sync(0xFFFFFFFFu, 1.0f, 0); else __syncthreads();",
         "exchange in line 2.*divergence",
     ),
     "a mask without the caller": ("a[0] = __shfl_sync(1u, 1.0f, 0);", "its mask leaves out the caller"),
-    "a vector at a wrong address": ("*(float4*)(a + 1) = *(float4*)(a);", "line 2: a vector at address .* multiple of 16"),
+    "a vector at a wrong address": (
+        "*(float4*)(a + 1) = *(float4*)(a);",
+        "line 2: a vector at address .* multiple of 16",
+    ),
     "unknown PTX": ('asm volatile("bar.sync 1, 32;");', "PTX that the emulator does not know: bar.sync"),
     "too much static shared memory": (
         "__shared__ float big[20000]; big[threadIdx.x] = 0; a[0] = big[0];",

@@ -1,11 +1,12 @@
-"""Runs commands of ``tvm-sched`` for the pages of documents without importing TVM for each of them anew.
+"""Runs ``tvm-sched`` and ``python -c`` for the pages of documents without importing TVM for each of them anew.
 
-``python command_server.py SOCKET`` imports what the commands import, and forks a process for each call. The program that
-`write_client` makes stands for ``tvm-sched`` on a page: it hands on its arguments, folder, environment and open files,
-and ends as the forked process does. ``tests/cli/test_process.py`` starts the real program.
+``python command_server.py SOCKET`` imports what they import, and forks a process for each call. The programs that
+`write_client` makes stand for ``tvm-sched`` and ``python`` on a page: they hand on their arguments, folder, environment
+and open files, and end as the forked process does. ``tests/cli/test_process.py`` starts the real program.
 """
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -13,13 +14,17 @@ import socket
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
+PROGRAMS = ("tvm-sched", "python")
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
+if {program!r} == "python" and sys.argv[1:2] != ["-c"]:
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
-call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+call = json.dumps([{program!r}, sys.argv[1:], os.getcwd(), dict(os.environ)])
 socket.send_fds(server, [call.encode()], [0, 1, 2])
 status = int(server.recv(64) or 1)
 sys.exit(status if status >= 0 else 128 - status)
@@ -42,13 +47,13 @@ def started():
 
 
 def write_client(tool, address):
-    """Write a program that has the server at an address run ``tvm-sched``."""
-    tool.write_text(CLIENT.format(python=sys.executable, address=address))
+    """Write a program that has the server at an address run the one of its name, which is one of `PROGRAMS`."""
+    tool.write_text(CLIENT.format(python=sys.executable, address=address, program=tool.name))
     tool.chmod(0o755)
 
 
 def preload():
-    """Import what most commands import, as they do: without PyTorch."""
+    """Import what most pages import, as commands do: without PyTorch."""
     import onnx  # noqa: F401
     import onnxscript.optimizer  # noqa: F401
     import plotly.offline  # noqa: F401
@@ -67,7 +72,7 @@ def preload():
 
 
 def serve(address):
-    """Wait for calls until standard input ends; comes back in each process that is to run one, with its arguments."""
+    """Wait for calls until standard input ends; comes back in each process that is to run one, with its words."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(address)
         server.listen()
@@ -88,7 +93,7 @@ def serve(address):
 def answer(call):
     """Fork the process that works, and tell the client how it ended; comes back in that process alone."""
     content, files, _, _ = socket.recv_fds(call, 1 << 20, 3)
-    arguments, folder, environment = json.loads(content)
+    program, arguments, folder, environment = json.loads(content)
     if (worker := os.fork()) != 0:
         for file in files:
             os.close(file)
@@ -104,12 +109,24 @@ def answer(call):
     os.environ.clear()
     os.environ.update(environment)
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode, closefd=False) for n, mode in enumerate("rww"))
-    return arguments
+    return [program, *arguments]
+
+
+def run_code(code):
+    """Run what stands behind ``python -c``, as the main module of this process."""
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    sys.path[0] = ""
+    exec(compile(code, "<string>", "exec"), module.__dict__)
 
 
 if __name__ == "__main__":
     preload()
-    sys.argv = ["tvm-sched", *serve(sys.argv[1])]
-    from tvm_sched.cli import main
+    gc.freeze()  # forked processes end without looking through what was imported, which would copy all of it
+    sys.argv = serve(sys.argv[1])
+    if sys.argv[0] == "python":
+        sys.argv[:] = sys.argv[1:]
+        run_code(sys.argv.pop(1))
+    else:
+        from tvm_sched.cli import main
 
-    main()
+        main()

@@ -12,6 +12,7 @@ from thorough import examples
 from tvm_sched.pipeline import PartitionProblem, StageTensor, partition, semidefinite
 from tvm_sched.pipeline.cuts import Cuts, paths, separate
 from tvm_sched.pipeline.eigenvalue import least_eigenvalue
+from tvm_sched.pipeline.matrix_relaxation import DualPoint, MatrixRelaxation
 from tvm_sched.pipeline.minorants import stage_costs, total_transfers
 from tvm_sched.pipeline.parts import consecutive, induced
 from tvm_sched.pipeline.programs import simple_bound
@@ -117,10 +118,10 @@ def test_multipliers_that_prove_nothing_do_no_harm():
     """Any multipliers give a bound, be they ever so far from the best."""
     for seed, stages in itertools.product(range(8), (2, 3)):
         problem = small_problem(seed, 6)
-        relaxation = semidefinite._Relaxation(problem, stages, float("inf"), paths(problem))
+        relaxation = MatrixRelaxation(problem, stages, float("inf"), paths(problem))
         random = np.random.default_rng(seed)
         entries = random.random((6, 6))
-        dual = semidefinite.DualPoint(random.normal(size=6), random.random(6), np.zeros(0), entries + entries.T)
+        dual = DualPoint(random.normal(size=6), random.random(6), np.zeros(0), entries + entries.T)
         fixed = semidefinite.fixed_costs(problem, stages)
         assert semidefinite._bound(fixed, stages, [relaxation.line(dual)]) <= optimum(problem, stages) + 1e-9
 
@@ -196,11 +197,11 @@ def test_parts_of_a_large_graph_see_transfers_that_the_simple_bound_does_not(mon
 def test_no_multipliers_overstate_the_bound(seed, stages, scale, symmetric):
     """Asymmetric, tiny and huge ones included; any of them give a line below the transfers of every partition."""
     problem = small_problem(seed, 6)
-    relaxation = semidefinite._Relaxation(problem, stages, float("inf"), paths(problem))
+    relaxation = MatrixRelaxation(problem, stages, float("inf"), paths(problem))
     random = np.random.default_rng(seed)
     entries = random.lognormal(sigma=2, size=(6, 6)) * scale
     entries = entries + entries.T if symmetric else entries
-    dual = semidefinite.DualPoint(random.normal(size=6) * scale, random.random(6) * scale, np.zeros(0), entries)
+    dual = DualPoint(random.normal(size=6) * scale, random.random(6) * scale, np.zeros(0), entries)
     best = optimum(problem, stages)
     bound = semidefinite._bound(semidefinite.fixed_costs(problem, stages), stages, [relaxation.line(dual)])
     assert bound <= best * (1 + 1e-12)

@@ -10,7 +10,7 @@ from tvm import relax, te
 
 from tvm_sched.blob_cache import kernel_cache
 from tvm_sched.errors import TvmSchedError
-from tvm_sched.relax import compile, kernel_objects
+from tvm_sched.relax import compile, kernel_objects, linking
 from tvm_sched.relax.kernel_objects import load_kernels, static_kernels
 from tvm_sched.relax.kernels import prepare_kernel
 from tvm_sched.relax.processor import host_target
@@ -24,7 +24,6 @@ def kernel(factor, size=64):
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
     """Names of the kernels that were really compiled, with a cache of its own."""
-    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))
     done, compile_one = [], kernel_objects._compile
     monkeypatch.setattr(kernel_objects, "_compile", lambda name, *given: done.append(name) or compile_one(name, *given))
@@ -94,7 +93,7 @@ def test_a_damaged_cache_does_no_harm(compiled):
 
 
 def test_without_a_linker_kernels_run_and_are_exported_all_the_same(compiled, monkeypatch, tmp_path):
-    monkeypatch.setattr(kernel_objects, "_linker", lambda: None)
+    monkeypatch.setattr(linking, "_linker", lambda: None)
     assert run(load_kernels({"twice": kernel(2.0)}, host_target()), "twice")[5] == 2
     static_kernels({"twice": kernel(2.0)}, host_target()).export_library(str(tmp_path / "library.so"))
     assert run(tvm.runtime.load_module(str(tmp_path / "library.so")), "twice")[5] == 2

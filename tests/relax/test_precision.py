@@ -137,5 +137,5 @@ def test_what_cannot_be_is_refused(monkeypatch):
             compile(mod, "cpu1", "single", precision="bfloat16")
     if _here():
         monkeypatch.setenv(VARIABLE, "")
-        with pytest.raises(InputError, match="takes oneDNN, which is not used here"):
+        with pytest.raises(InputError, match="takes the kernel library 'onednn', which is not used here"):
             compile(mod, "cpu1", "single", precision="bfloat16")

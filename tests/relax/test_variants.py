@@ -109,6 +109,33 @@ def test_emulated_gpus_compute_the_same_whatever_is_chosen(way, small_products):
     np.testing.assert_allclose(made.run(x), expected(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("columns", [29, 5])
+def test_columns_that_cannot_be_divided_evenly(columns, small_products):
+    """As the vocabulary of GPT-2: pieces are of unequal widths, and make all columns."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((SIZE, columns)).astype("float32")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((SIZE, SIZE), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.tanh(builder.emit(relax.op.matmul(x, relax.const(w)))))
+        builder.emit_func_output(result)
+    problem = make_problem(builder.get(), "v100-server")
+    made = compile(builder.get(), "v100-server", backend="emulated", schedule=forced(problem, "columns/4"))
+    assert len(made.schedule.placements) == 5
+    value = rng.standard_normal((SIZE, SIZE)).astype("float32")
+    np.testing.assert_allclose(made.run(value), np.tanh(value @ w), rtol=1e-4, atol=1e-5)
+
+
+def test_unequal_pieces_begin_at_aligned_columns():
+    product = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((50257, 8), "float32"))
+    assert product.pieces(4) == [(0, 12576), (12576, 25152), (25152, 37728), (37728, 50257)]
+    even = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((32000, 8), "float32"))
+    assert even.pieces(2) == [(0, 16000), (16000, 32000)]
+    few = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((9, 8), "float32"))
+    assert few.pieces(4) == [(0, 2), (2, 4), (4, 6), (6, 9)]
+
+
 def test_each_device_loads_its_columns_alone(small_products):
     """The parameters of a product in pieces are parts, which have the size of their columns; the whole is not in the
     plan."""

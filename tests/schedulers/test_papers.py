@@ -137,8 +137,15 @@ def test_same_seed_same_schedule():
         assert (first.placements, first.transfers) == (second.placements, second.transfers)
 
 
-@pytest.mark.parametrize("name", ["sortinghat", "efficient-mip"])
-def test_interrupts_and_time_limits_leave_the_rest_to_the_heuristic(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "solver"),
+    [
+        ("sortinghat", "sortinghat.program.minimise"),
+        ("sortinghat-cpsat", "sortinghat.cpsat.model._interruptible"),
+        ("efficient-mip", "efficient_mip.program.minimise"),
+    ],
+)
+def test_interrupts_and_time_limits_leave_the_rest_to_the_heuristic(name, solver, monkeypatch):
     problem = Problem(diamonds(3), two_gpus(), Costs([[100, 100]] * 9))
     verify(problem, solve(problem, name, {"total_time_limit": 0}))
     asked = []
@@ -147,8 +154,7 @@ def test_interrupts_and_time_limits_leave_the_rest_to_the_heuristic(name, monkey
         asked.append(arguments)
         raise KeyboardInterrupt
 
-    folder = name.replace("-", "_")
-    monkeypatch.setattr(f"tvm_sched.schedulers.{folder}.program.minimise", interrupt)
+    monkeypatch.setattr(f"tvm_sched.schedulers.{solver}", interrupt)
     verify(problem, solve(problem, name))
     assert len(asked) == 1
 

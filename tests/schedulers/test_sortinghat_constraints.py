@@ -15,6 +15,7 @@ from tvm_sched.schedulers.sortinghat import constraints
 from tvm_sched.schedulers.sortinghat.heuristic import best_assignment, improve
 from tvm_sched.schedulers.sortinghat.program import build, hint, solve
 from tvm_sched.schedulers.sortinghat.submodel import Submodel, evaluate
+from tvm_sched.schedulers.sortinghat.symmetry import relabelled
 from tvm_sched.schedulers.sortinghat.variables import SPAN, Variables
 
 A, B, W, U = range(4)
@@ -254,6 +255,7 @@ def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operator
     times = evaluate(s, assignment)
     program = mathopt.Model()
     v = build(program, s, times.total if times else 10**4, strengthened)
+    assignment = relabelled(s, assignment) if strengthened else assignment
     for (node, j), x in v.within.items():
         x.lower_bound = x.upper_bound = min(float(assignment[node] == j), x.upper_bound)
     result = mathopt.solve(program, mathopt.SolverType.HIGHS)
@@ -269,6 +271,7 @@ def test_hints_are_solutions(seed, operators, devices):
     s = random_submodel(Random(seed), operators, devices)
     start = best_assignment(s, 500)
     assume(start is not None)
+    start = relabelled(s, start)
     times = evaluate(s, start)
     program = mathopt.Model()
     v = build(program, s, times.total)

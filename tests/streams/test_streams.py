@@ -12,12 +12,11 @@ from schedule.cases import device, graph, problem, schedule, topology
 from strategies import scheduled_problems
 from thorough import examples
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Concurrency, Costs, Problem
+from tvm_sched.problem import Concurrency, Costs, Demand, KernelResources, Problem
 from tvm_sched.schedule import simulate, violations
 from tvm_sched.streams import (
     ALLOCATORS,
     LAUNCH_ORDERS,
-    Demand,
     allocate_streams,
     count_synchronizations,
     order_launches,
@@ -92,7 +91,10 @@ def test_nimble_matches_where_greed_would_not():
 def test_launch_orders(method, expected):
     # Opara: memory-bound a and d, the rest compute-bound; b asks for less than c. After a comes a compute-bound one if
     # there is one: none but b and c are free, and d.
-    demands = {n: Demand(amount, n in "ad") for n, amount in zip("abcdef", (1, 2, 3, 1, 1, 1), strict=True)}
+    demands = {
+        n: Demand((KernelResources(1, 32 * warps),), n in "ad", "launch")
+        for n, warps in zip("abcdef", (1, 2, 3, 1, 1, 1), strict=True)
+    }
     if method == "opara":
         expected = "abdcef"
     found = order_launches(INCEPTION, in_order(INCEPTION), method, demands)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..cluster import demand_of_services, load_cluster, load_services, requests_of
 from ..cost_model import default_cost_model, get_cost_model
-from ..errors import InputError
+from ..errors import InputError, did_you_mean
 from ..pipeline.instances import load_graph
 from ..pipeline.relaxation import relax
 from ..problem import Problem, load_topology, problem_of
@@ -19,7 +19,7 @@ from ..testing.hios import random_layered
 from ..testing.moirai import read_moirai
 from ..testing.regal import regal_like
 from ..testing.tarnawski import read_throughput
-from ..testing.task_graphs import task_graph
+from ..testing.task_graphs import FAMILIES, task_graph
 from .kinds.cluster import Demand
 from .kinds.throughput import Pipeline
 
@@ -28,6 +28,10 @@ MOST_REQUESTS = 2000
 
 def _tasks(graph: str, topology: str, seed: int = 0) -> Problem:
     """A graph of `task_graphs.FAMILIES` on a preset topology, times by its default cost model."""
+    if graph not in FAMILIES:
+        raise InputError(
+            f"there is no task graph {graph!r}{did_you_mean(graph, FAMILIES)}; there are {', '.join(FAMILIES)}"
+        )
     machine = load_topology(topology)
     return problem_of(task_graph(graph, seed), (), machine, get_cost_model(default_cost_model(machine)))
 
@@ -50,9 +54,16 @@ def _problem(path: Path, run: str = "cold") -> Problem:
 def _decoder(model: str, shape: str, topology: str) -> Problem:
     """A language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
     from ..problem.decoder_config import PRESETS
-    from ..relax.decoders import decoder_graph
 
     batch, _, tokens = shape.partition("x")
+    if model not in PRESETS:
+        raise InputError(
+            f"there is no language model {model!r}{did_you_mean(model, PRESETS)}; there are {', '.join(PRESETS)}"
+        )
+    if not batch.isdecimal() or not tokens.isdecimal():
+        raise InputError(f"shape is {shape!r}; BATCHxTOKENS is allowed, e.g. 1x32")
+    from ..relax.decoders import decoder_graph  # imports tvm
+
     machine = load_topology(topology)
     graph = decoder_graph(PRESETS[model], int(batch), int(tokens))
     return problem_of(graph, (), machine, get_cost_model(default_cost_model(machine)))

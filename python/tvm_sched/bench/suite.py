@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import inspect
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -73,10 +74,13 @@ class Case:
             raise FormatError(
                 f"instance {self.name!r}: {path} is not the file that the suite names; its SHA-256 differs"
             )
+        source = SOURCES[self.source]
         try:
-            return SOURCES[self.source](**self.arguments)
+            inspect.signature(source).bind(**self.arguments)
         except TypeError as error:
             raise InputError(f"instance {self.name!r}: source {self.source!r}: {error}") from None
+        try:
+            return source(**self.arguments)
         except ImportError as error:
             raise InputError(f"instance {self.name!r} needs a package that is not installed: {error}") from None
 

@@ -21,6 +21,7 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     doctor,
     evidence,
     execute,
+    generation,
     inspect,
     machine,
     pipeline,
@@ -186,6 +187,16 @@ command(
     ),
     apart=True,
 )(schedule.problem)
+command(
+    app,
+    "generation",
+    (
+        "tvm-sched generation gpt2-large --shape 1x512 -t v100-server --steps 8 -o generation.json",
+        "tvm-sched generation prefill.json decode.json --steps 4 --decode-on gpu2,gpu3 -o generation.json",
+        "tvm-sched schedule generation.json --time-limit 30 --report report.html",
+    ),
+    apart=True,
+)(generation.generation)
 command(
     app,
     "profile",

@@ -26,8 +26,9 @@ from .interrupt import interruptible
 from .models import ModelOptions, load_problem
 from .output import FAILURE, Output
 from .residency import ResidentRequests, requests_from
-from .schedule import HTML, OptionalTopology, solve_aloud
+from .schedule import HTML, OptionalTopology
 from .shapes import ConstantValues, InputShapes, TokenShape
+from .solving import solve_aloud
 
 if TYPE_CHECKING:
     from ..problem import Problem

@@ -1,8 +1,9 @@
-"""The command `inspect`: what a model or artifact is, before it is compiled or run."""
+"""The command `inspect`: what a model, problem or artifact is, before it is compiled or run."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,13 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .models import ModelOptions
+from .inputs import is_problem
+from .models import ModelOptions, decoder_config
 from .output import Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
+    from ..problem import Demand
     from ..relax.inspection import Inspection, Tensor
 
 
@@ -23,8 +26,8 @@ def inspect(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL|ARTIFACT",
-            help="Model: .onnx, .pt2, .json or .py, a Hugging Face folder; or an artifact (.so).",
+            metavar="MODEL|PROBLEM|ARTIFACT",
+            help="Model: .onnx, .pt2, .json or .py, a Hugging Face folder; a problem file (.json); or an artifact (.so).",
         ),
     ],
     input_shape: InputShapes = None,
@@ -44,6 +47,10 @@ def inspect(
                 f"{model} is an artifact, whose shapes are fixed: --input-shape and --constant are for models"
             )
         found = _inspect_artifact(model)
+    elif is_problem(model) and decoder_config(model) is None:
+        if sets or constants:
+            raise InputError(f"{model} is a problem file, whose shapes are fixed: --input-shape is for models")
+        found = _inspect_problem(model)
     else:
         with out.step(f"Inspecting {model.name}"):
             from ..relax.inspect import inspect_model
@@ -53,9 +60,40 @@ def inspect(
     out.result(found)
 
 
+def _inspect_problem(path: Path) -> Inspection:
+    """What a scheduler is given."""
+    from ..problem import Problem
+    from ..relax.inspection import Inspection, Tensor
+
+    problem = Problem.load(path)
+    graph = problem.graph
+    parameters = [tensor for tensor in graph.tensors if tensor.kind == "parameter"]
+
+    def tensors(names: Iterable[str]) -> list[Tensor]:
+        found = [graph.tensors[graph.index.tensor_id[name]] for name in names]
+        return [Tensor(tensor.name, tensor.dtype or None, list(tensor.shape)) for tensor in found]
+
+    return Inspection(
+        model=graph.name,
+        kind="problem",
+        about={"topology": problem.topology.name, "latencies": problem.costs.source},
+        inputs=tensors(tensor.name for tensor in graph.tensors if tensor.kind == "input"),
+        outputs=tensors(graph.outputs),
+        symbols=[],
+        operators=dict(Counter(operator.kind for operator in graph.operators).most_common()),
+        parameters=len(parameters),
+        parameter_bytes=sum(tensor.size for tensor in parameters),
+        checked="nothing",
+        demands={operator.name: operator.demand for operator in graph.operators if operator.demand},
+    )
+
+
 def _inspect_artifact(path: Path) -> Inspection:
     """What the artifact says of itself; one input for each shape that a plan takes."""
+    import msgspec
+
     from .. import runtime
+    from ..problem import Demand
     from ..relax.inspection import Inspection, Tensor
     from ..runtime.tensors import tensor_bytes
     from .execute import kernels_for, tail_text
@@ -85,6 +123,7 @@ def _inspect_artifact(path: Path) -> Inspection:
         parameters=len(parameters),
         parameter_bytes=sum(map(tensor_bytes, parameters)),
         checked="nothing",
+        demands=msgspec.convert((info.get("plans") or [{}])[0].get("demands", {}), dict[str, Demand]),
     )
 
 
@@ -101,6 +140,9 @@ def _show(out: Output, found: Inspection) -> None:
             out.show(table((what, "shape", "dtype"), [_row(tensor) for tensor in tensors], text_columns=3))
     if found.operators:
         out.show(table(("operator", "count"), [(name, f"{count:,}") for name, count in found.operators.items()]))
+    if found.demands:
+        head = ("operator", "known from", "bound by", "blocks", "threads", "registers", "shared memory")
+        out.show(table(head, [row for item in found.demands.items() for row in _launch_rows(*item)], text_columns=3))
     for note in found.notes:
         out.say(note)
     out.show(*map(escape, _verdict(found)))
@@ -109,6 +151,17 @@ def _show(out: Output, found: Inspection) -> None:
 def _row(tensor: Tensor) -> tuple[str, str, str]:
     shape = "?" if tensor.shape is None else f"[{', '.join('?' if d is None else str(d) for d in tensor.shape)}]"
     return tensor.name, shape, tensor.dtype or "?"
+
+
+def _launch_rows(name: str, demand: Demand) -> list[tuple[str, ...]]:
+    """A row for each kernel that the operator launches."""
+    from ..report.units import format_bytes
+
+    bound = "memory" if demand.memory_bound else "arithmetic"
+    return [
+        (name, demand.source, bound, f"{k.blocks:,}", f"{k.threads:,}", str(k.registers), format_bytes(k.shared_memory))
+        for k in demand.launches
+    ]
 
 
 def _verdict(found: Inspection) -> list[str]:

@@ -97,7 +97,7 @@ def load_problem(
     for path in sources:
         config = configs.get(path)
         if config is not None:
-            graph_of = partial(_decoder_graph, out, config, next(sizes), options.phase)
+            graph_of = partial(_decoder_graph, out, config, next(sizes), options.phase, costs == "occupancy")
             problems.append(_on_machine(out, path, topology, graph_of, costs, options.variants))
             continue
         given = one_shape(parse_shapes(options.input_shape), "a problem has one")
@@ -122,13 +122,14 @@ def _check_options(options: ModelOptions, sources: Sequence[Path], named: Sequen
 
 
 def _decoder_graph(
-    out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str, machine: Topology
+    out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str, demands: bool, machine: Topology
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     with out.step(f"Making {config.name}"):
         from ..relax.decoders import decoder_variants
         from ..relax.variants import pieces_for
 
-        return decoder_variants(config, *shape, phase=phase, pieces=pieces_for(machine))
+        gpus = machine if demands else None
+        return decoder_variants(config, *shape, phase=phase, pieces=pieces_for(machine), gpus=gpus)
 
 
 def _on_machine(

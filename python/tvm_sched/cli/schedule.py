@@ -36,12 +36,13 @@ from .inputs import (
     load_topology,
     scheduler_options,
 )
-from .interrupt import interruptible, stoppable
+from .interrupt import interruptible
 from .models import ModelOptions, load_problem
 from .output import BAD_INPUT, Output
 from .residency import ResidentParameters, ResidentRequests, requests_for, requests_from, resident_of
 from .several import Alone, describe_models
 from .shapes import ConstantValues, InputShapes, TokenShape
+from .solving import solve_aloud
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -70,6 +71,11 @@ def problem(
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
     made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
+    write_problem(out, made, output)
+
+
+def write_problem(out: Output, made: Problem, output: Path) -> None:
+    """Write a problem's file and say what is in it."""
     made.save(output)
     out.wrote(output, "problem")
     graph = made.graph
@@ -146,20 +152,6 @@ def schedule(
 
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
     return schedule.certificate.requests if schedule.certificate else ()
-
-
-def solve_aloud(
-    out: Output,
-    made: Problem,
-    scheduler: str,
-    options: dict[str, Any],
-    requests: tuple[Request, ...] | None = None,
-) -> Schedule:
-    """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
-    from ..schedulers import get, solve
-
-    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-        return solve(made, scheduler, options, progress=step, requests=requests)
 
 
 def _show_schedule(
@@ -263,6 +255,9 @@ def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, 
     }
 
 
+_DEVICE_MODELS = ("operators", "blocks")
+
+
 def simulate(
     out: Output,
     problem_file: ProblemFile,
@@ -284,19 +279,32 @@ def simulate(
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
     resident: ResidentRequests = None,
+    device_model: Annotated[
+        str,
+        typer.Option(
+            "--device-model",
+            metavar="operators|blocks",
+            help="What runs on a GPU: whole operators, which share it, or the blocks of their kernels.",
+        ),
+    ] = "operators",
 ) -> None:
     """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency.
 
-    Without --resident it is priced for the runs that it was made for.
+    Without --resident it is priced for the runs that it was made for. --device-model blocks
+    prices one run on one GPU.
     """
+    if device_model not in _DEVICE_MODELS:
+        raise InputError(f"--device-model {device_model!r}: {' and '.join(_DEVICE_MODELS)} are allowed")
     if samples < 0 or seed < 0:
         raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
     outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
     check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
     from ..problem import Problem
     from ..report.tables import certificate_table, lanes_table
+    from ..report.units import format_ns
     from ..schedule import resolved
-    from ..schedule.simulator import simulate as price
+    from ..schedule.blocks import simulate_blocks
+    from ..schedule.simulator import simulate as simulate_operators
     from ..schedule.verifier import verify
 
     made = Problem.load(problem_file)
@@ -304,6 +312,7 @@ def simulate(
     verify(made, chosen)
     chosen = _certified(made, chosen, requests_for(made, chosen, resident))
     verify(made, chosen)  # in the runs that are asked for, too
+    price = simulate_blocks if device_model == "blocks" else simulate_operators
     runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
     predicted = runs[0]
     say_choice(out, made, chosen)
@@ -313,11 +322,20 @@ def simulate(
         predicted.save(timeline)
         out.wrote(timeline, "timeline")
     write_views(out, made, chosen, [*runs, *real], report, trace)
+    if device_model == "blocks":
+        for each in runs:
+            out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
     out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
     uncertainty = _show_uncertainty(out, without, inner, samples, seed) if samples else {}
     _show_useful(out, without, inner)
     files = {"timeline": timeline, "trace": trace, "report": report}
-    said = {**describe(made, chosen, predicted), **uncertainty, "useful_measurements": most_useful_of(without, inner)}
+    blocks = {"blocks_latency_ns": predicted.latency_ns} if device_model == "blocks" else {}
+    said = {
+        **describe(made, chosen, predicted),
+        **blocks,
+        **uncertainty,
+        "useful_measurements": most_useful_of(without, inner),
+    }
     out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
 
 

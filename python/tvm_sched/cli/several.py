@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .output import Output
+from .solving import solve_aloud
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -43,12 +44,19 @@ def describe_models(
         return {}
     if alone:
         known = _beside_alone(out, made, chosen, requests, options)
+    models = [{**each._asdict(), "slowdown": each.slowdown, "takes_ns": None} for each in known]
+    if made.graph.models_in_turn:
+        ends = [each.latency_ns for each in known]
+        for model, before in zip(models, [0, *ends], strict=False):
+            model["takes_ns"] = model["latency_ns"] - before
+        ended = [(each["model"], format_ns(each["latency_ns"]), format_ns(each["takes_ns"])) for each in models]
+        out.show(table(("part", "ends", "takes"), ended))
+        return {"models": models}
     rows = [
         (each.model, format_ns(each.latency_ns), *_columns(each.alone_ns, each.slowdown, format_ns)) for each in known
     ]
     out.show(table(("model", "latency", "alone", "times as long"), rows))
     slowdowns = [each.slowdown for each in known if each.slowdown is not None]
-    models = [{**each._asdict(), "slowdown": each.slowdown} for each in known]
     return {"models": models, "largest_slowdown": max(slowdowns, default=None)}
 
 
@@ -63,7 +71,6 @@ def _beside_alone(
     from ..problem import problems_of_models
     from ..schedule import model_latencies
     from .residency import requests_of_part
-    from .schedule import solve_aloud
 
     found = []
     for each, part in zip(model_latencies(made, chosen, requests), problems_of_models(made), strict=True):

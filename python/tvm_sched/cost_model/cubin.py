@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,8 +13,13 @@ from ..errors import FormatError
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
 _NO_BITS = 8
-_MAX_THREADS, _REQUIRED_THREADS, _SIZED = 0x05, 0x10, 0x04
+_MAX_THREADS, _REQUIRED_THREADS, _REGISTERS, _SIZED = 0x05, 0x10, 0x2F, 0x04
+_RESERVED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
+"""The section where sizes of shared memory count what the system takes of each block, as for sm_90, and how much that is."""
+
+Sections = dict[str, tuple[int, int, bytes]]
 
 
 class CompiledKernel(msgspec.Struct, frozen=True):
@@ -37,9 +43,9 @@ class CompiledKernel(msgspec.Struct, frozen=True):
 def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
     """The kernels of a cubin by name, as ``nvcc -cubin`` writes it.
 
-    A cubin is an ELF file. Each kernel has a section ``.text.NAME``, whose ``sh_info`` holds the registers of a thread in
-    its highest byte, perhaps ``.nv.shared.NAME``, whose size is the static shared memory, and ``.nv.info.NAME`` with its
-    launch bounds.
+    A cubin is an ELF file. Each kernel has a section ``.text.NAME``, perhaps ``.nv.shared.NAME``, whose size is the static
+    shared memory, and ``.nv.info.NAME`` with its launch bounds. Registers of a thread stand in ``.nv.info``, by the kernel's
+    symbol; in cubins that lack that, in the highest byte of the ``sh_info`` of ``.text.NAME``.
 
     Raises
     ------
@@ -50,19 +56,21 @@ def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
     data = Path(path).read_bytes()
     try:
         sections = _sections(data)
+        registers = _registers(sections)
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise FormatError(f"{where} is no cubin ({error}); make one with nvcc -cubin") from None
     kernels = {}
+    reserved = _RESERVED_BYTES if _RESERVED in sections else 0
     for name, (info, _, _) in sections.items():
         if name.startswith(".text."):
             kernel = name.removeprefix(".text.")
-            shared = sections.get(f".nv.shared.{kernel}", (0, 0, b""))[1]
+            shared = sections.get(f".nv.shared.{kernel}", (0, reserved, b""))[1] - reserved
             threads = _threads(sections.get(f".nv.info.{kernel}", (0, 0, b""))[2])
-            kernels[kernel] = CompiledKernel(info >> 24, shared, threads)
+            kernels[kernel] = CompiledKernel(registers.get(kernel, info >> 24), shared, threads)
     return kernels
 
 
-def _sections(data: bytes) -> dict[str, tuple[int, int, bytes]]:
+def _sections(data: bytes) -> Sections:
     """``sh_info``, size and content of each section by name."""
     header = _HEADER.unpack_from(data)
     if header[0][:5] != b"\x7fELF\x02":
@@ -77,15 +85,37 @@ def _sections(data: bytes) -> dict[str, tuple[int, int, bytes]]:
     return found
 
 
+def _registers(sections: Sections) -> dict[str, int]:
+    """Of the kernels that ``.nv.info`` names by their symbols."""
+    _, _, symbols = sections.get(".symtab", (0, 0, b""))
+    _, _, texts = sections.get(".strtab", (0, 0, b""))
+    names = [_SYMBOL.unpack_from(symbols, at)[0] for at in range(0, len(symbols), _SYMBOL.size)]
+    found = {}
+    for kind, value in _attributes(sections.get(".nv.info", (0, 0, b""))[2]):
+        if kind == _REGISTERS and len(value) >= 8:
+            symbol, count = struct.unpack_from("<II", value)
+            if symbol < len(names):
+                text = texts[names[symbol] :]
+                found[text[: text.index(b"\0")].decode()] = count
+    return found
+
+
 def _threads(info: bytes) -> int:
-    """Launch bounds among the attributes of ``.nv.info``: each has a format, a kind and a value or the size of one."""
-    at, most = 0, 0
+    """Launch bounds among the attributes of ``.nv.info``."""
+    most = 0
+    for kind, value in _attributes(info):
+        if kind in (_MAX_THREADS, _REQUIRED_THREADS) and len(value) >= 12:
+            x, y, z = struct.unpack_from("<III", value)
+            most = x * y * z
+    return most
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+    """Kind and value: each attribute has a format, a kind and a value or the size of one."""
+    at = 0
     while at + 4 <= len(info):
         form, kind, size = struct.unpack_from("<BBH", info, at)
         at += 4
         if form == _SIZED:
-            if kind in (_MAX_THREADS, _REQUIRED_THREADS) and size >= 12:
-                x, y, z = struct.unpack_from("<III", info, at)
-                most = x * y * z
+            yield kind, info[at : at + size]
             at += size
-    return most

@@ -4,77 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import CostsError
-from ..problem import FORBIDDEN, Concurrency, Costs, Device, OpGraph, Topology
+from ..problem import FORBIDDEN, Concurrency, Costs, Device, KernelResources, OpGraph, Topology, multiprocessors_of
 from .roofline_model import roofline
 
+NAME = "occupancy"
 _LEAST = 1e-6
 """Least part of a resource that an operator is said to use."""
-
-
-class KernelResources(msgspec.Struct, frozen=True):
-    """What a kernel takes of a GPU.
-
-    Parameters
-    ----------
-    blocks : int
-        Of its launch.
-    threads : int
-        Of a block.
-    registers : int
-        Of a thread.
-    shared_memory : int
-        Bytes of a block, static and dynamic.
-
-    Raises
-    ------
-    CostsError
-        A number below what a kernel can have.
-    """
-
-    blocks: int
-    threads: int
-    registers: int = 32
-    shared_memory: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("blocks", 1), ("threads", 1), ("registers", 0), ("shared_memory", 0)):
-            if getattr(self, name) < least:
-                raise CostsError(f"a kernel has {name} {getattr(self, name)}; {least} or more is allowed")
-
-
-class Multiprocessor(msgspec.Struct, frozen=True):
-    """What the blocks on one multiprocessor share."""
-
-    threads: int
-    registers: int
-    shared_memory: int
-    blocks: int
-
-    def resident(self, kernel: KernelResources) -> int:
-        """Blocks of a kernel that fit at once; 0 where none does. Registers are given to threads in eights."""
-        registers = max(8, -(-kernel.registers // 8) * 8) * kernel.threads
-        fits = [self.blocks, self.threads // kernel.threads, self.registers // registers]
-        if kernel.shared_memory:
-            fits.append(self.shared_memory // kernel.shared_memory)
-        return min(fits)
-
-
-MULTIPROCESSORS = {
-    "sm_70": Multiprocessor(2048, 65536, 96 * 1024, 32),
-    "sm_80": Multiprocessor(2048, 65536, 164 * 1024, 32),
-    "sm_86": Multiprocessor(1536, 65536, 100 * 1024, 16),
-    "sm_89": Multiprocessor(1536, 65536, 100 * 1024, 24),
-    "sm_90": Multiprocessor(2048, 65536, 228 * 1024, 32),
-}
-"""By compute capability: the CUDA C++ Programming Guide's table of technical specifications."""
-
-_COUNTS = {"V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132}
-"""Multiprocessors of products, by a part of their names (NVIDIA's data sheets)."""
 
 
 def occupancy_share(device: Device, kernel: KernelResources) -> float:
@@ -85,10 +24,10 @@ def occupancy_share(device: Device, kernel: KernelResources) -> float:
     CostsError
         A block of the kernel fits on no multiprocessor of the device.
     """
-    count = next((n for name, n in _COUNTS.items() if name in device.model), 0)
-    processor = MULTIPROCESSORS.get(device.arch)
-    if processor is None or not count:
+    known = multiprocessors_of(device)
+    if known is None:
         return 1.0
+    processor, count = known
     resident = processor.resident(kernel)
     if resident == 0:
         raise CostsError(f"a block of {kernel} does not fit on a multiprocessor of {device.name!r}: {processor}")
@@ -122,7 +61,8 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
     ----------
     graph, topology
     kernels : mapping of str to KernelResources, optional
-        By operator, from cubins (`tvm_sched.cost_model.cubin`) and launches; default: `estimated_resources`.
+        By operator. Default: the operator's `Demand`, of several launches the one that takes most places; where it has none,
+        `estimated_resources`.
 
     Returns
     -------
@@ -130,16 +70,26 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
         With ``source="occupancy"``.
     """
     base = roofline(graph, topology)
-    kernels = estimated_resources(graph) if kernels is None else kernels
-    missing = [operator.name for operator in graph.operators if operator.name not in kernels]
-    if missing:
-        raise CostsError(f"kernels has no {missing[0]!r}; it has one for each operator")
+    launches = _launches(graph, kernels)
     taken = np.ones(base.operator_ns.shape)
     for d, device in enumerate(topology.devices):
         if device.kind == "cuda":
-            taken[:, d] = [occupancy_share(device, kernels[operator.name]) for operator in graph.operators]
+            taken[:, d] = [max(occupancy_share(device, kernel) for kernel in each) for each in launches]
     used = utilisation(graph, topology, base.operator_ns, taken)
-    return Costs(base.operator_ns, base.direct_ns, "occupancy", Concurrency(used))
+    return Costs(base.operator_ns, base.direct_ns, NAME, Concurrency(used))
+
+
+def _launches(graph: OpGraph, kernels: Mapping[str, KernelResources] | None) -> list[tuple[KernelResources, ...]]:
+    """Of each operator."""
+    if kernels is None:
+        guess = estimated_resources(graph)
+        return [
+            operator.demand.launches if operator.demand else (guess[operator.name],) for operator in graph.operators
+        ]
+    missing = [operator.name for operator in graph.operators if operator.name not in kernels]
+    if missing:
+        raise CostsError(f"kernels has no {missing[0]!r}; it has one for each operator")
+    return [(kernels[operator.name],) for operator in graph.operators]
 
 
 def utilisation(

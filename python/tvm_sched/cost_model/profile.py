@@ -14,10 +14,10 @@ import msgspec
 from ..cores import cores
 from ..errors import FormatError, InputError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..problem import KernelResources
 from .data import Samples
 from .devices import DeviceProperties, guess_processors
 from .features import Workload, describe
-from .occupancy_model import KernelResources
 from .signature import graph_of
 
 FORMAT, VERSION = "tvm_sched.profile", 1

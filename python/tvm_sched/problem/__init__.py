@@ -4,6 +4,8 @@ from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs, Uncertainty
 from .cpu import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
+from .demand import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, multiprocessors_of
+from .generation import generation_problem
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems, problems_of_models
 from .problem import Problem, problem_of
@@ -15,15 +17,19 @@ __all__ = [
     "FORBIDDEN",
     "HOST",
     "MEASURED",
+    "MULTIPROCESSORS",
     "Alternative",
     "Bus",
     "Concurrency",
     "Costs",
     "DecoderConfig",
+    "Demand",
     "Device",
     "GraphIndex",
     "Group",
+    "KernelResources",
     "Link",
+    "Multiprocessor",
     "OpGraph",
     "Operator",
     "Problem",
@@ -37,9 +43,11 @@ __all__ = [
     "choose_graph",
     "cpu_topology",
     "format_topology",
+    "generation_problem",
     "load_topology",
     "merge_graphs",
     "merge_problems",
+    "multiprocessors_of",
     "parse_topology",
     "preset_names",
     "problem_of",

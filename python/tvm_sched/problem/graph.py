@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import GraphError
+from .demand import Demand
 
 MOST_BYTES = 1 << 53
 """Largest size of a tensor: what JSON's numbers hold exactly, so that sums over a thousand tensors fit into 64 bits."""
@@ -76,6 +77,8 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_bytes : dict of str to int, optional
         Bytes read of inputs of which only a part is: the rows that a lookup takes from its table. Inputs that it does not
         name are read whole.
+    demand : Demand, optional
+        What its kernels take of a GPU.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outputs: tuple[str, ...] = ()
     flops: int = 0
     read_bytes: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    demand: Demand | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -104,12 +108,14 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     Operators may stand in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and
     parameters passed through. ``models`` names those of which the graph is made (`merge_graphs`): the operators of each have
-    its name and a slash before their own; none: one model.
+    its name and a slash before their own; none: one model. A model may read what one before it makes
+    (`generation_problem`).
 
     Raises
     ------
     GraphError
-        A name twice, an unknown tensor, an activation with no or two producers, a cycle (its operators are named).
+        A name twice, an unknown tensor, an activation with no or two producers, a cycle (its operators are named), a model
+        that reads what a later one makes.
     """
 
     name: str
@@ -146,8 +152,15 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
             if name not in known:
                 raise GraphError(f"output {name!r} is not a tensor of the graph")
         _unique("model", list(self.models))
-        _ = self.operators_of_models  # finds those of no model
         _ = self.index.order  # finds cycles
+        _ = self.models_in_turn  # finds operators of no model, and models in a wrong order
+
+    def without_demands(self) -> OpGraph:
+        """The same graph of which nothing is known of the kernels."""
+        if not any(operator.demand for operator in self.operators):
+            return self
+        bare = tuple(msgspec.structs.replace(operator, demand=msgspec.UNSET) for operator in self.operators)
+        return msgspec.structs.replace(self, operators=bare)
 
     @cached_property
     def operators_of_models(self) -> list[list[int]]:
@@ -161,6 +174,21 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
                 raise GraphError(f"operator {operator.name!r} is of none of the models {', '.join(self.models)}")
             found[mine].append(o)
         return list(found.values())
+
+    @cached_property
+    def models_in_turn(self) -> bool:
+        """Whether some of ``models`` read what others make, so that they follow each other."""
+        position = {o: m for m, members in enumerate(self.operators_of_models) for o in members}
+        found = False
+        for o, before in enumerate(self.index.predecessors):
+            for p in before:
+                if position[p] > position[o]:
+                    raise GraphError(
+                        f"operator {self.operators[o].name!r} reads what {self.operators[p].name!r} makes, which is of a "
+                        f"later model; models stand in the order in which they follow each other"
+                    )
+                found = found or position[p] < position[o]
+        return found
 
     def model_of(self, name: str) -> str:
         """The one of ``models`` whose operator or tensor this is, by its name; empty: none."""

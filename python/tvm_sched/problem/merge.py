@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -65,7 +65,7 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
     known = [(problem.variants, name) for problem, name in zip(problems, names, strict=True) if problem.variants]
     variants = None
     if known:
-        groups = [_prefixed_group(group, name) for each, name in known for group in each.groups]
+        groups = [renamed_group(group, name, _prefix(name)) for each, name in known for group in each.groups]
         variants = Variants(groups, concatenate_costs([each.costs for each, _ in known]))
     costs = concatenate_costs([problem.costs for problem in problems])
     resident = [f"{name}/{each}" for problem, name in zip(problems, names, strict=True) for each in problem.resident]
@@ -76,10 +76,20 @@ def problems_of_models(problem: Problem) -> list[Problem]:
     """The problem of each of the graph's models, alone on the machine; the problem itself where it is one model.
 
     Names stay those of the merged graph.
+
+    Raises
+    ------
+    InputError
+        Models read what others make (`generation_problem`), so that none is a problem of its own.
     """
     graph, known = problem.graph, problem.variants
     if not graph.models:
         return [problem]
+    if graph.models_in_turn:
+        raise InputError(
+            f"{graph.name!r}: {', '.join(graph.models)} follow each other, so that none of them can be scheduled alone; "
+            "schedule their own problem files instead"
+        )
     found: list[Problem] = []
     for name, members in zip(graph.models, graph.operators_of_models, strict=True):
         operators = tuple(graph.operators[o] for o in members)
@@ -114,35 +124,42 @@ def _model_names(graphs: Sequence[OpGraph]) -> list[str]:
 
 
 def _prefixed(graph: OpGraph, name: str) -> OpGraph:
-    operators, tensors = _prefixed_operators(graph.operators, name), _prefixed_tensors(graph.tensors, name)
-    outputs, models = _prefixed_names(graph.outputs, name), _prefixed_names(graph.models, name)
-    return OpGraph(name, operators, tensors, outputs, models)
+    tensor = _prefix(name)
+    operators = renamed_operators(graph.operators, name, tensor)
+    tensors = renamed_tensors(graph.tensors, tensor)
+    return OpGraph(name, operators, tensors, tuple(map(tensor, graph.outputs)), tuple(map(tensor, graph.models)))
 
 
-def _prefixed_group(group: Group, name: str) -> Group:
+def _prefix(name: str) -> Callable[[str], str]:
+    return lambda each: f"{name}/{each}"
+
+
+def renamed_group(group: Group, name: str, tensor: Callable[[str], str]) -> Group:
+    """A group with the name of its graph before its own and its operators', and with other names of tensors."""
     replace = msgspec.structs.replace
     alternatives = tuple(
         replace(
-            each, operators=_prefixed_operators(each.operators, name), tensors=_prefixed_tensors(each.tensors, name)
+            each,
+            operators=renamed_operators(each.operators, name, tensor),
+            tensors=renamed_tensors(each.tensors, tensor),
         )
         for each in group.alternatives
     )
-    operators = _prefixed_names(group.operators, name)
+    operators = tuple(map(_prefix(name), group.operators))
     return replace(group, name=f"{name}/{group.name}", operators=operators, alternatives=alternatives)
 
 
-def _prefixed_names(given: Sequence[str], name: str) -> tuple[str, ...]:
-    return tuple(f"{name}/{each}" for each in given)
+def renamed_operators(given: Iterable[Operator], name: str, tensor: Callable[[str], str]) -> tuple[Operator, ...]:
+    """Operators with the name of their graph before their own, and with other names of tensors."""
 
-
-def _prefixed_operators(given: Sequence[Operator], name: str) -> tuple[Operator, ...]:
-    def prefixed(o: Operator) -> Operator:
-        inputs, outputs = _prefixed_names(o.inputs, name), _prefixed_names(o.outputs, name)
-        parts = o.read_bytes and {f"{name}/{tensor}": size for tensor, size in o.read_bytes.items()}
+    def renamed(o: Operator) -> Operator:
+        inputs, outputs = tuple(map(tensor, o.inputs)), tuple(map(tensor, o.outputs))
+        parts = o.read_bytes and {tensor(each): size for each, size in o.read_bytes.items()}
         return msgspec.structs.replace(o, name=f"{name}/{o.name}", inputs=inputs, outputs=outputs, read_bytes=parts)
 
-    return tuple(prefixed(operator) for operator in given)
+    return tuple(renamed(operator) for operator in given)
 
 
-def _prefixed_tensors(given: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
-    return tuple(msgspec.structs.replace(tensor, name=f"{name}/{tensor.name}") for tensor in given)
+def renamed_tensors(given: Iterable[Tensor], tensor: Callable[[str], str]) -> tuple[Tensor, ...]:
+    """Tensors with other names."""
+    return tuple(msgspec.structs.replace(each, name=tensor(each.name)) for each in given)

@@ -16,11 +16,11 @@ from ..errors import InputError, ProblemError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
-from .graph import OpGraph, Tensor
+from .graph import Operator, OpGraph, Tensor
 from .topology import HOST, Route, Topology
 from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 4
+FORMAT, VERSION = "tvm_sched.problem", 5
 
 MOST_WARM = 16
 """Sets of resident parameters of which a problem remembers the warm problem."""
@@ -115,6 +115,12 @@ class Problem:
         """Tensors of alternatives alone."""
         groups = self.variants.groups if self.variants else ()
         return [tensor for group in groups for each in group.alternatives for tensor in each.tensors]
+
+    @property
+    def _own_operators(self) -> list[Operator]:
+        """Operators of alternatives alone."""
+        groups = self.variants.groups if self.variants else ()
+        return [operator for group in groups for each in group.alternatives for operator in each.operators]
 
     def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
         """The problem without variants in which each group is computed as it is chosen.
@@ -287,7 +293,9 @@ class Problem:
         if not self.graph.models:
             del body["graph"]["models"]
         # Older programs read what they understand.
-        version = VERSION if self.graph.models else 3 if self.variants else 2 if newer else 1
+        version = 4 if self.graph.models else 3 if self.variants else 2 if newer else 1
+        if any(operator.demand for operator in (*self.graph.operators, *self._own_operators)):
+            version = VERSION
         return encode_document(body, FORMAT, version)
 
     @staticmethod

@@ -15,6 +15,8 @@ from .importers.model import PARAMETERS
 
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
+LAUNCHES = "tvm_sched.launches"
+"""How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels where it is asked for GPUs."""
 DEVICE_KIND = "tvm_sched.device_kind"
 """``"cuda"`` where LowerToKernels made kernels for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
@@ -33,6 +35,7 @@ TAIL = "tvm_sched.tail"
 __all__ = [
     "CHOICE",
     "DEVICE_KIND",
+    "LAUNCHES",
     "NAME",
     "PARAMETERS",
     "PIPELINE",

@@ -27,6 +27,7 @@ from .importers.constants import Constants
 from .importers.shapes import InputShapes, StaticShapes
 from .kernel_objects import static_kernels
 from .kernels import compile_kernels
+from .linking import load_executable
 from .options import CompileOptions
 from .passes.emit_executor import attach_executor
 from .pipelines import build_rest, decision_passes, problem_passes
@@ -79,8 +80,7 @@ class CompiledModel:
 
     @cached_property
     def _linked(self) -> Any:
-        """The executable as loaded code: kernels have to be linked first, which makes another module of it."""
-        return self.executable.jit()
+        return load_executable(self.executable)
 
     @cached_property
     def _machine(self) -> Any:

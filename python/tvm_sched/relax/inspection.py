@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ..problem import Demand
+
 
 class Tensor(msgspec.Struct, frozen=True):
     """An input or output: of its shape each dimension is a size, the name or expression of a symbol, or unknown."""
@@ -28,7 +30,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     format, version : str, int
         Of this structure as JSON.
     model, kind : str
-        Name; ``"onnx"``, ``"torch.export"``, ``"relax"``, ``"hugging face"`` or ``"artifact"``.
+        Name; ``"onnx"``, ``"torch.export"``, ``"relax"``, ``"hugging face"``, ``"problem"`` or ``"artifact"``.
     about : dict of str to str
         What else such files say.
     inputs, outputs : list of Tensor
@@ -39,13 +41,15 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     parameters, parameter_bytes : int
     checked : str
         How far it was tried: ``"import"``: it was converted with its shapes; ``"operators"``: dimensions are open, so only
-        the operators were looked up; ``"nothing"`` for an artifact.
+        the operators were looked up; ``"nothing"`` for a problem or an artifact.
     needs : str
         What has to be given for that, where dimensions are open.
     refused : list of Refusal
     notes : list of str
         What import would say.
     seconds : float
+    demands : dict of str to Demand
+        By operator, what its kernels take of a GPU; of problem files, and of artifacts for GPUs.
     """
 
     format: str = "tvm_sched.inspection"
@@ -64,3 +68,4 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     refused: list[Refusal] = []
     notes: list[str] = []
     seconds: float = 0.0
+    demands: dict[str, Demand] = {}

@@ -7,9 +7,6 @@ model that it stands in: so models share them. Linking gives the names.
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -21,17 +18,12 @@ from tvm import tirx
 
 from .._library import library_path
 from ..blob_cache import kernel_cache
-from ..errors import TvmSchedError
 from .failures import explained
 from .kernels import compile_kernels
+from .linking import can_link, link
 
 _SYMBOL = "__tvm_ffi_"
 """What TVM's code generator puts before the name of a function that other modules can call."""
-
-
-def can_link() -> bool:
-    """Whether this machine can make a library of object files by itself, without a compiler for C."""
-    return sys.platform.startswith("linux") and _linker() is not None
 
 
 def load_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
@@ -67,10 +59,7 @@ def _linked(
         given = [f"--defsym={_SYMBOL}{name}={_SYMBOL}{_name(key)}" for name, key in keys.items()]
         response = Path(folder, "arguments")
         response.write_text("\n".join([*given, *(f"{key}.o" for key in objects)]))
-        command = [str(_linker()), how, "-o", name, f"@{response}"]
-        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        if ended.returncode:
-            raise TvmSchedError(f"{command[0]} cannot link the compiled kernels: {ended.stderr.strip()}")
+        link([how, "-o", name, f"@{response}"], Path(folder))
         return read(str(Path(folder, name)))
 
 
@@ -131,8 +120,3 @@ def compiler_digest() -> str:
 
 def _sources() -> list[Path]:
     return sorted([*library_path().parent.glob("*.so"), *Path(__file__).parent.rglob("*.py")])
-
-
-@cache
-def _linker() -> str | None:
-    return shutil.which("ld")

@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from ..cost_model import default_cost_model
+from ..cost_model.occupancy_model import NAME as OCCUPANCY
 from ..pipeline import PipelinePlan
 from ..problem import Topology
 from ..progress import Progress
@@ -18,6 +19,7 @@ from ..schedule import Schedule
 from ..schedulers import get
 from ..streams import BEST
 from .attributes import model_name
+from .cuda.nvcc import has_nvcc
 from .failures import explained
 from .options import DEFAULTS, CompileOptions, check_names
 from .passes import (
@@ -104,16 +106,24 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
         cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
     elif cost_model is None and options.streams:
         cost_model = default_cost_model(options.topology, together=True)
+    compiles = options.backend == "cuda" and options.objective == "latency" and has_nvcc()
     return [
         LowerToKernels(
             device_kind="cuda" if options.backend == "cuda" else "cpu",
             libraries=() if emulates_gpus(options) else None,
             variants=offers_variants(options),
             pieces=pieces_for(options.topology),
+            gpus=() if compiles else _gpus_to_lower_for(options, cost_model),
             archs=sorted({device.arch for device in options.topology.devices if device.arch}),
         ),
-        EstimateLatencies(options.topology, cost_model, progress),
+        EstimateLatencies(options.topology, cost_model, progress, compiled=compiles),
     ]
+
+
+def _gpus_to_lower_for(options: CompileOptions, cost_model: Any) -> list[str]:
+    """Architectures for which launches are looked up, as streams, launch orders and the cost model occupancy need them."""
+    wanted = options.backend == "cuda" or options.streams or options.launch_order or cost_model == OCCUPANCY
+    return [device.arch for device in options.topology.devices if device.kind == "cuda"] if wanted else []
 
 
 def decision_passes(

@@ -14,6 +14,10 @@ LEAST_WEIGHTS = 1 << 20
 """Bytes of the second operand from which on a product is worth splitting."""
 
 
+ALIGNED = 16
+"""Columns at whose multiples pieces begin that are not equal."""
+
+
 @dataclass(frozen=True)
 class Product:
     """A matrix product of an activation and a matrix of weights.
@@ -40,10 +44,21 @@ class Product:
         """Columns of the result."""
         return int(self.weights.shape.values[self.axis])
 
-    def kernel(self, pieces: int = 1) -> tvm.tirx.PrimFunc:
-        """The kernel of one of so many pieces."""
+    def pieces(self, count: int) -> list[tuple[int, int]]:
+        """The columns, from and up to, of each of so many pieces.
+
+        Where they cannot be divided evenly, as the 50257 tokens of GPT-2, all pieces but the last begin at a multiple of
+        `ALIGNED` columns if they have enough of them.
+        """
+        if self.columns % count and self.columns > count * count * ALIGNED:
+            width = -(-self.columns // (count * ALIGNED)) * ALIGNED
+            return [(k * width, min((k + 1) * width, self.columns)) for k in range(count)]
+        return [(k * self.columns // count, (k + 1) * self.columns // count) for k in range(count)]
+
+    def kernel(self, columns: int | None = None) -> tvm.tirx.PrimFunc:
+        """The kernel of so many of the columns; of all, where none are given."""
         shape = [int(extent) for extent in self.weights.shape.values]
-        shape[self.axis] //= pieces
+        shape[self.axis] = columns or shape[self.axis]
         weights = relax.TensorType(shape, str(self.weights.dtype.dtype))
         return _kernel([self.first, weights], self._call)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -43,7 +44,7 @@ def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool 
     mod : tvm.IRModule
         As ``FuseOps`` leaves it: ``main`` calls PrimFuncs and functions of the attribute ``Primitive``.
     pieces : sequence of int
-        Numbers of pieces to offer, of those that divide the columns.
+        Numbers of pieces to offer.
     unbound : bool
         Whether weights without values are cut, too: for scheduling alone, since nothing can cut what each call brings.
     """
@@ -146,7 +147,7 @@ class _Offers(Rewriter):
         if not (constant or placeholder) or not isinstance(first, relax.Var):
             return None
         product = self._as_product(value.args[0], first, weights)
-        counts = tuple(n for n in self._pieces if product and product.columns % n == 0)
+        counts = tuple(n for n in self._pieces if product and product.columns >= n)
         return _Pieces(product, first, weights, tuple(epilogue), joint, counts) if product and counts else None
 
     def _as_product(self, kernel: tvm.ir.GlobalVar, first: relax.Expr, weights: relax.Expr) -> Product | None:
@@ -172,22 +173,23 @@ class _Offers(Rewriter):
 
     def _in_pieces(self, pieces: _Pieces, count: int, value: relax.Call) -> Any:
         """The product in pieces, put together, and what was fused to it."""
-        product, width = pieces.product, pieces.product.columns // count
+        product = pieces.product
         name = "NT_matmul" if product.transposed else "matmul"
-        kernel = self._kernel(name, lambda: product.kernel(count), (str(product), count))
         shape = [int(extent) for extent in pieces.joint.ty.shape.values]
-        part = relax.TensorType([*shape[:-1], width], str(pieces.joint.ty.dtype.dtype))
         first, weights = self.value(pieces.first), self.value(pieces.weights)
-        made = []
-        for k in range(count):
-            cut = relax.op.strided_slice(weights, [product.axis], [k * width], [(k + 1) * width])
-            made.append(self.emit(relax.call_tir(kernel, [first, self.emit(cut)], part)))
-        join = self._kernel("concatenate", lambda: concatenation([part] * count), (str(part), count))
+        made, parts = [], []
+        for begin, end in product.pieces(count):
+            width = end - begin
+            kernel = self._kernel(name, partial(product.kernel, width), (str(product), width))
+            parts.append(relax.TensorType([*shape[:-1], width], str(pieces.joint.ty.dtype.dtype)))
+            cut = relax.op.strided_slice(weights, [product.axis], [begin], [end])
+            made.append(self.emit(relax.call_tir(kernel, [first, self.emit(cut)], parts[-1])))
+        join = self._kernel("concatenate", lambda: concatenation(parts), str(parts))
         together = relax.call_tir(join, made, pieces.joint.ty)
         if not pieces.epilogue:
             return self.emit(together)
         given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
-        inner = [relax.Var(f"piece{k}", part) for k in range(count)]
+        inner = [relax.Var(f"piece{k}", part) for k, part in enumerate(parts)]
         joined = relax.VarBinding(pieces.joint, _typed(relax.call_tir(join, inner, pieces.joint.ty), pieces.joint.ty))
         given |= dict(zip(inner, made, strict=True))
         return self._call([joined, *pieces.epilogue], pieces.epilogue[-1].var, given)

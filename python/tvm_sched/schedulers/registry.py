@@ -61,7 +61,7 @@ def solve(
     progress : callable, optional
     submodels : sequence of sequences of str, optional
         Operators of each submodel, in order, for schedulers that solve submodels; without it they split the graph at its
-        dominators.
+        dominators. Of a problem with variants those that choose among them split what they chose.
     requests : sequence of Request, optional
         The runs to schedule for, see `tvm_sched.schedule.requests_of`: the schedule is the best that is found for them, by
         the mean of their latencies, and no worse than `single`'s; its certificate says for which it is. None: cold runs.

@@ -2,14 +2,13 @@
 
 from .allocation import ALLOCATORS, allocate_streams, count_synchronizations
 from .choice import BEST, best_launch_order, best_streams, check_methods, choose_launch_order, choose_streams
-from .launch_order import LAUNCH_ORDERS, Demand, order_launches
+from .launch_order import LAUNCH_ORDERS, order_launches
 from .threads import core_shares
 
 __all__ = [
     "ALLOCATORS",
     "BEST",
     "LAUNCH_ORDERS",
-    "Demand",
     "allocate_streams",
     "best_launch_order",
     "best_streams",

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InputError
-from ..problem import Problem
+from ..problem import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, Problem
 from ..schedule import Schedule, Transfer
 from ..schedule._compiled import compiled, operator_bytes
 from .allocation import priced_anew
 
+Amounts = npt.NDArray[np.int64]
 LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara")
 """Names of the launch orders, in the order of ``LaunchOrder`` in C++."""
-
-
-class Demand(msgspec.Struct, frozen=True):
-    """What an operator asks of its device.
-
-    Parameters
-    ----------
-    amount : int
-        Any measure by which operators can be compared, 0 or more; `tvm_sched.cost_model.occupancy` has one of kernels.
-    memory_bound : bool
-        Whether its time goes by the bytes that it moves, not by its arithmetic.
-    """
-
-    amount: int
-    memory_bound: bool
 
 
 def order_launches(
@@ -46,8 +32,11 @@ def order_launches(
         ``"depth-first"``, ``"breadth-first"``, ``"critical-path"``, or ``"opara"`` (Algorithm 2 of Opara: memory- and
         compute-bound operators in turn, of each kind the free one with the least demand).
     demands : mapping of str to Demand, optional
-        By operator. Default: of bytes that an operator reads and writes, memory-bound where it has fewer than ten
-        floating-point operations for each.
+        By operator. Default: those of the problem's operators (`Operator.demand`). By Opara's Model Profiler an operator
+        demands what a block of it takes of a multiprocessor: the largest of its parts of the threads, registers and
+        shared memory, of several kernels the largest; of equal ones the one with fewer blocks goes first. Where not all
+        operators have a demand, it is the bytes that an operator reads and writes, and it is memory-bound where it has
+        fewer than ten floating-point operations for each.
 
     Raises
     ------
@@ -59,12 +48,7 @@ def order_launches(
     if any(placement.stage for placement in schedule.placements):
         raise InputError("the schedule has stages, which say what starts together; their launch order stays")
     operators = problem.graph.operators
-    demands = demands if demands is not None else demands_of_bytes(problem)
-    missing = [operator.name for operator in operators if operator.name not in demands]
-    if missing:
-        raise InputError(f"demands has no {missing[0]!r}; it has one for each operator of the problem")
-    amount = np.array([demands[operator.name].amount for operator in operators], dtype=np.int64)
-    memory_bound = np.array([demands[operator.name].memory_bound for operator in operators], dtype=np.int64)
+    amount, memory_bound = _amounts(problem, demands)
     order = np.empty(len(operators), dtype=np.int64)
     compiled(problem).order_launches(LAUNCH_ORDERS.index(method), amount, memory_bound, order)
     where = {placement.operator: placement for placement in schedule.placements}
@@ -73,13 +57,34 @@ def order_launches(
     return priced_anew(problem, schedule.replace(placements=placements, transfers=transfers))
 
 
-def demands_of_bytes(problem: Problem) -> dict[str, Demand]:
-    """Demands where nothing is known of the kernels: bytes read and written."""
-    total = operator_bytes(problem)
-    return {
-        operator.name: Demand(total[o], operator.flops < 10 * total[o])
-        for o, operator in enumerate(problem.graph.operators)
-    }
+def _amounts(problem: Problem, demands: Mapping[str, Demand] | None) -> tuple[Amounts, Amounts]:
+    """How much each operator demands, in any unit, and whether it is memory-bound."""
+    operators = problem.graph.operators
+    if demands is None:
+        demands = {operator.name: operator.demand for operator in operators if operator.demand}
+        if len(demands) < len(operators):
+            moved = np.array(operator_bytes(problem), dtype=np.int64)
+            flops = np.array([operator.flops for operator in operators], dtype=np.float64)
+            return moved, (flops < 10.0 * moved).astype(np.int64)
+    missing = [operator.name for operator in operators if operator.name not in demands]
+    if missing:
+        raise InputError(f"demands has no {missing[0]!r}; it has one for each operator of the problem")
+    archs = [device.arch for device in problem.topology.devices]
+    processor = next((MULTIPROCESSORS[arch] for arch in archs if arch in MULTIPROCESSORS), MULTIPROCESSORS["sm_80"])
+    demanded = [demands[operator.name] for operator in operators]
+    shares = [max((_share(processor, each), each.blocks) for each in demand.launches) for demand in demanded]
+    rank = {share: n for n, share in enumerate(sorted(set(shares)))}
+    amount = np.array([rank[share] for share in shares], dtype=np.int64)
+    return amount, np.array([demand.memory_bound for demand in demanded], dtype=np.int64)
+
+
+def _share(processor: Multiprocessor, kernel: KernelResources) -> float:
+    """The largest part that a block takes of what a multiprocessor has."""
+    return max(
+        kernel.threads / processor.threads,
+        kernel.threads * kernel.registers / processor.registers,
+        kernel.shared_memory / processor.shared_memory,
+    )
 
 
 def _by_need(problem: Problem, schedule: Schedule, place: Mapping[str, int]) -> tuple[Transfer, ...]:

@@ -5,8 +5,9 @@
 #include <cstring>
 #include <deque>
 #include <new>
-#include <numeric>
 #include <utility>
+
+#include "order.h"
 
 namespace cuda_emulator {
 
@@ -15,41 +16,6 @@ namespace {
 constexpr std::size_t kLargestStaticShared = 48 << 10;
 
 enum class State { kNew, kReady, kAtBarrier, kExchanging, kAskingForActive, kEnded };
-
-/// Visits 0 to n-1 once each, in an order that a random number gives.
-class Order {
- public:
-  Order(std::uint64_t count, std::uint64_t random) : count_(count), next_(random % count) {
-    step_ = 1 + (random >> 20) % count;
-    const bool power = (count & (count - 1)) == 0;  // the usual case, without divisions
-    if (power) step_ = (step_ | 1) & (count - 1);
-    while (!power && std::gcd(step_, count) != 1) step_ = step_ % count + 1;
-  }
-  std::uint64_t Next() {
-    const std::uint64_t result = next_;
-    next_ += step_;
-    if (next_ >= count_) next_ -= count_;
-    return result;
-  }
-
- private:
-  std::uint64_t count_, next_, step_ = 1;
-};
-
-/// xorshift64*
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed * 2654435769u + 88172645463325252u) {}
-  std::uint64_t Next() {
-    state_ ^= state_ >> 12;
-    state_ ^= state_ << 25;
-    state_ ^= state_ >> 27;
-    return state_ * 2685821657736338717u;
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 /// A copy into shared memory that was asked for.
 struct Copy {
@@ -214,7 +180,10 @@ void Runner::Resume(unsigned number) {
     const Index& block = launch_.block;
     fiber.stack->position() = {
         {number % block.x, number / block.x % block.y, number / block.x / block.y},
-        block_, block, launch_.grid, number % kLanes};
+        block_,
+        block,
+        launch_.grid,
+        number % kLanes};
     Prepare(fiber.context, *fiber.stack, &Runner::Begin, number);
   }
   fiber.state = State::kReady;
@@ -279,7 +248,8 @@ void* Runner::SharedAt(unsigned address, unsigned bytes) {
   for (const auto& [number, array] : shared_) {
     if (found == nullptr) found = inside(array.memory, array.bytes);
   }
-  if (found == nullptr) Fail(kIllegalAddress, "an address that is in no shared memory of the block");
+  if (found == nullptr)
+    Fail(kIllegalAddress, "an address that is in no shared memory of the block");
   return found;
 }
 
@@ -390,7 +360,8 @@ std::string Runner::Where(unsigned number) const {
                            : fiber.state == State::kAskingForActive ? " at the mask in line "
                                                                     : "";
   const bool waits = !what.empty() && fiber.state != State::kEnded;
-  return "thread " + text(number % block.x, number / block.x % block.y, number / block.x / block.y) +
+  return "thread " +
+         text(number % block.x, number / block.x % block.y, number / block.x / block.y) +
          " of block " + text(block_.x, block_.y, block_.z) + what +
          (waits ? std::to_string(fiber.line) : "");
 }

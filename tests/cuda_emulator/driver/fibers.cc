@@ -157,9 +157,7 @@ void Switch(Context& from, Context& to, bool ends) {
   __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
 }
 
-void Entered(Context& from) {
-  __sanitizer_finish_switch_fiber(nullptr, &from.bottom, &from.bytes);
-}
+void Entered(Context& from) { __sanitizer_finish_switch_fiber(nullptr, &from.bottom, &from.bytes); }
 
 #else
 

@@ -102,7 +102,8 @@ struct Arguments {
 };
 
 /// Each pointer has to lead to memory that the GPU can reach when the kernel runs.
-Fault CheckPointers(const Kernel& kernel, const Arguments& arguments, const ContextRecord& context) {
+Fault CheckPointers(const Kernel& kernel, const Arguments& arguments,
+                    const ContextRecord& context) {
   std::lock_guard lock(TheState().mutex);
   for (unsigned k = 0; k < kernel.count; ++k) {
     if (!kernel.parameters[k].pointer) continue;

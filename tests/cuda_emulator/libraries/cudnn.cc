@@ -1,5 +1,6 @@
-// cuDNN's convolutions without a GPU: descriptors, extents, algorithms and workspaces are checked as
-// its documentation states, and values are computed by loops in the order of the handle's stream.
+// cuDNN's convolutions without a GPU: descriptors, extents, algorithms and workspaces are checked
+// as its documentation states, and values are computed by loops in the order of the handle's
+// stream.
 #include <cstring>
 
 #include "library.h"
@@ -11,7 +12,8 @@ using namespace cuda_emulator;
 namespace {
 
 // cudnnStatus_t, cudnnDataType_t and others, version 9.
-constexpr int kNotInitialized = 1001, kBadParam = 2000, kNotSupported = 3000, kExecutionFailed = 5000;
+constexpr int kNotInitialized = 1001, kBadParam = 2000, kNotSupported = 3000,
+              kExecutionFailed = 5000;
 constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kInt8 = 3, kInt32 = 4, kBfloat16 = 9;
 constexpr int kNchw = 0, kNhwc = 1;
 constexpr int kImplicitGemm = 0, kImplicitPrecompGemm = 1, kAlgorithms = 8;
@@ -66,7 +68,8 @@ Type TypeOf(int type) {
   }
 }
 
-int SetTensor(Tensor* tensor, int format, int type, int n, int c, int h, int w, const char* function) {
+int SetTensor(Tensor* tensor, int format, int type, int n, int c, int h, int w,
+              const char* function) {
   if (TypeOf(type) == Type::kNone) return Refuse(function, kBadParam, "an unknown type");
   if (n < 1 || c < 1 || h < 1 || w < 1) return Refuse(function, kBadParam, "it is empty");
   if (format != kNchw && format != kNhwc) return Refuse(function, kBadParam, "an unknown format");
@@ -96,12 +99,14 @@ std::string WhyNotProblem(const Tensor& x, const Tensor& w, const Convolution& c
            std::to_string(w.extents[1]) + " for each of " + std::to_string(c.groups) + " groups";
   }
   if (w.extents[0] % c.groups != 0) return "the groups do not divide the output's channels";
-  const std::int64_t expected[] = {x.extents[0], w.extents[0], OutputExtent(x.extents[2], w.extents[2], 0, c),
+  const std::int64_t expected[] = {x.extents[0], w.extents[0],
+                                   OutputExtent(x.extents[2], w.extents[2], 0, c),
                                    OutputExtent(x.extents[3], w.extents[3], 1, c)};
   for (int axis = 0; axis < 4; ++axis) {
     if (y.extents[axis] != expected[axis]) {
-      return "extent " + std::to_string(axis) + " of the output is " + std::to_string(y.extents[axis]) +
-             ", the convolution gives " + std::to_string(expected[axis]);
+      return "extent " + std::to_string(axis) + " of the output is " +
+             std::to_string(y.extents[axis]) + ", the convolution gives " +
+             std::to_string(expected[axis]);
     }
   }
   return "";
@@ -149,7 +154,8 @@ struct Call {
     std::vector<float> patches(static_cast<std::size_t>(inputs * kernel * pixels));
     std::vector<float> factors(static_cast<std::size_t>(channels * inputs * kernel));
     for (std::int64_t row = 0; row < inputs * kernel; ++row) {
-      const std::int64_t channel = row / kernel, ky = row % kernel / w.extents[3], kx = row % w.extents[3];
+      const std::int64_t channel = row / kernel, ky = row % kernel / w.extents[3],
+                         kx = row % w.extents[3];
       ReadPatches(n, group * inputs + channel, ky, kx, patches.data() + row * pixels);
       for (std::int64_t k = 0; k < channels; ++k) {
         const std::int64_t at[] = {group * channels + k, channel, ky, kx};
@@ -159,9 +165,11 @@ struct Call {
     const Matrix left{factors.data(), Type::kFloat, channels, inputs * kernel, inputs * kernel, 1};
     const Matrix right{patches.data(), Type::kFloat, inputs * kernel, pixels, pixels, 1};
     const bool tf32 = x.type == kFloat && c.math != kFma;
-    const std::vector<double> sums = Multiply(left, right, tf32 ? Accumulator::kTf32 : Accumulator::kFloat);
+    const std::vector<double> sums =
+        Multiply(left, right, tf32 ? Accumulator::kTf32 : Accumulator::kFloat);
     for (std::int64_t i = 0; i < channels * pixels; ++i) {
-      Finish({n, group * channels + i / pixels, i % pixels / y.extents[3], i % y.extents[3]}, sums[i]);
+      Finish({n, group * channels + i / pixels, i % pixels / y.extents[3], i % y.extents[3]},
+             sums[i]);
     }
   }
 
@@ -177,7 +185,8 @@ struct Call {
     Store(output, Index(y, place.at), TypeOf(y.type), value);
   }
 
-  void ReadPatches(std::int64_t n, std::int64_t channel, std::int64_t ky, std::int64_t kx, float* to) const {
+  void ReadPatches(std::int64_t n, std::int64_t channel, std::int64_t ky, std::int64_t kx,
+                   float* to) const {
     for (std::int64_t i = 0; i < y.extents[2]; ++i) {
       for (std::int64_t j = 0; j < y.extents[3]; ++j) {
         const std::int64_t row = i * c.strides[0] - c.padding[0] + ky * c.dilation[0];
@@ -200,8 +209,8 @@ struct Call {
 };
 
 /// Check what both kinds of convolutions take, and queue it.
-int Submit(const char* function, Handle* handle, const Call& call, int algorithm, const void* workspace,
-           std::size_t bytes) {
+int Submit(const char* function, Handle* handle, const Call& call, int algorithm,
+           const void* workspace, std::size_t bytes) {
   if (handle == nullptr || handle->context != fake_cuda::current) {
     return Refuse(function, kBadParam, "the handle belongs to another context");
   }
@@ -234,7 +243,8 @@ double ReadScale(const void* scale, const Tensor& y) {
 }  // namespace
 
 FAKE_EXPORT int cudnnCreate(Handle** handle) {
-  if (fake_cuda::current == nullptr) return Refuse("cudnnCreate", kNotInitialized, "no context is current");
+  if (fake_cuda::current == nullptr)
+    return Refuse("cudnnCreate", kNotInitialized, "no context is current");
   *handle = new Handle{fake_cuda::current, nullptr};
   return 0;
 }
@@ -252,14 +262,14 @@ FAKE_EXPORT int cudnnSetStream(Handle* handle, void* stream) {
   return 0;
 }
 
-#define FAKE_CUDNN_OBJECT(Name, Class)                              \
-  FAKE_EXPORT int cudnnCreate##Name##Descriptor(Class** made) {     \
-    *made = new Class;                                              \
-    return 0;                                                       \
-  }                                                                 \
-  FAKE_EXPORT int cudnnDestroy##Name##Descriptor(Class* made) {     \
-    delete made;                                                    \
-    return 0;                                                       \
+#define FAKE_CUDNN_OBJECT(Name, Class)                          \
+  FAKE_EXPORT int cudnnCreate##Name##Descriptor(Class** made) { \
+    *made = new Class;                                          \
+    return 0;                                                   \
+  }                                                             \
+  FAKE_EXPORT int cudnnDestroy##Name##Descriptor(Class* made) { \
+    delete made;                                                \
+    return 0;                                                   \
   }
 FAKE_CUDNN_OBJECT(Tensor, Tensor)
 FAKE_CUDNN_OBJECT(Filter, Tensor)
@@ -267,27 +277,33 @@ FAKE_CUDNN_OBJECT(Convolution, Convolution)
 FAKE_CUDNN_OBJECT(Activation, Activation)
 #undef FAKE_CUDNN_OBJECT
 
-FAKE_EXPORT int cudnnSetTensor4dDescriptor(Tensor* tensor, int format, int type, int n, int c, int h, int w) {
+FAKE_EXPORT int cudnnSetTensor4dDescriptor(Tensor* tensor, int format, int type, int n, int c,
+                                           int h, int w) {
   return SetTensor(tensor, format, type, n, c, h, w, "cudnnSetTensor4dDescriptor");
 }
-FAKE_EXPORT int cudnnSetFilter4dDescriptor(Tensor* tensor, int type, int format, int k, int c, int h, int w) {
+FAKE_EXPORT int cudnnSetFilter4dDescriptor(Tensor* tensor, int type, int format, int k, int c,
+                                           int h, int w) {
   const int status = SetTensor(tensor, format, type, k, c, h, w, "cudnnSetFilter4dDescriptor");
   tensor->filter = true;
   return status;
 }
 FAKE_EXPORT int cudnnSetActivationDescriptor(Activation* activation, int mode, int, double) {
-  if (mode != kRelu && mode != kIdentity) return Refuse("cudnnSetActivationDescriptor", kNotSupported, "mode");
+  if (mode != kRelu && mode != kIdentity)
+    return Refuse("cudnnSetActivationDescriptor", kNotSupported, "mode");
   activation->mode = mode;
   return 0;
 }
 FAKE_EXPORT int cudnnSetConvolution2dDescriptor(Convolution* c, int pad_h, int pad_w, int u, int v,
-                                                int dilation_h, int dilation_w, int mode, int compute) {
+                                                int dilation_h, int dilation_w, int mode,
+                                                int compute) {
   if (pad_h < 0 || pad_w < 0 || u < 1 || v < 1 || dilation_h < 1 || dilation_w < 1) {
     return Refuse("cudnnSetConvolution2dDescriptor", kBadParam, "a stride, dilation or padding");
   }
-  if (mode != 1) return Refuse("cudnnSetConvolution2dDescriptor", kNotSupported, "a flipped kernel");
+  if (mode != 1)
+    return Refuse("cudnnSetConvolution2dDescriptor", kNotSupported, "a flipped kernel");
   const Convolution former = *c;
-  *c = {{pad_h, pad_w}, {u, v}, {dilation_h, dilation_w}, mode, compute, former.groups, former.math};
+  *c = {{pad_h, pad_w}, {u, v},     {dilation_h, dilation_w}, mode, compute,
+        former.groups,  former.math};
   return 0;
 }
 FAKE_EXPORT int cudnnSetConvolutionGroupCount(Convolution* c, int groups) {
@@ -296,11 +312,14 @@ FAKE_EXPORT int cudnnSetConvolutionGroupCount(Convolution* c, int groups) {
 }
 FAKE_EXPORT int cudnnSetConvolutionMathType(Convolution* c, int math) {
   c->math = math;
-  return math < kDefaultMath || math > kFma ? Refuse("cudnnSetConvolutionMathType", kBadParam, "unknown") : 0;
+  return math < kDefaultMath || math > kFma
+             ? Refuse("cudnnSetConvolutionMathType", kBadParam, "unknown")
+             : 0;
 }
 
-FAKE_EXPORT int cudnnGetConvolutionForwardAlgorithm_v7(Handle*, Tensor* x, Tensor* w, Convolution* c, Tensor* y,
-                                                       int wanted, int* found, Performance* results) {
+FAKE_EXPORT int cudnnGetConvolutionForwardAlgorithm_v7(Handle*, Tensor* x, Tensor* w,
+                                                       Convolution* c, Tensor* y, int wanted,
+                                                       int* found, Performance* results) {
   *found = 0;
   if (std::string why = WhyNotProblem(*x, *w, *c, *y); !why.empty()) {
     return Refuse("cudnnGetConvolutionForwardAlgorithm_v7", kBadParam, why);
@@ -310,13 +329,16 @@ FAKE_EXPORT int cudnnGetConvolutionForwardAlgorithm_v7(Handle*, Tensor* x, Tenso
     if (*found == wanted) break;
     Performance& result = results[(*found)++];
     const bool runs = Supported(*c, algorithm);
-    result = {algorithm, runs ? 0 : kNotSupported, -1, runs ? WorkspaceOf(*y, algorithm) : 0, 1, c->math, {}};
+    result = {
+        algorithm, runs ? 0 : kNotSupported, -1, runs ? WorkspaceOf(*y, algorithm) : 0, 1, c->math,
+        {}};
     if (!runs) --*found;
   }
   return 0;
 }
-FAKE_EXPORT int cudnnGetConvolutionForwardWorkspaceSize(Handle*, Tensor* x, Tensor* w, Convolution* c, Tensor* y,
-                                                        int algorithm, std::size_t* bytes) {
+FAKE_EXPORT int cudnnGetConvolutionForwardWorkspaceSize(Handle*, Tensor* x, Tensor* w,
+                                                        Convolution* c, Tensor* y, int algorithm,
+                                                        std::size_t* bytes) {
   if (std::string why = WhyNotProblem(*x, *w, *c, *y); !why.empty()) {
     return Refuse("cudnnGetConvolutionForwardWorkspaceSize", kBadParam, why);
   }
@@ -325,9 +347,11 @@ FAKE_EXPORT int cudnnGetConvolutionForwardWorkspaceSize(Handle*, Tensor* x, Tens
   return 0;
 }
 
-FAKE_EXPORT int cudnnConvolutionForward(Handle* handle, const void* alpha, Tensor* x, const void* input, Tensor* w,
-                                        const void* weights, Convolution* c, int algorithm, void* workspace,
-                                        std::size_t bytes, const void* beta, Tensor* y, void* output) {
+FAKE_EXPORT int cudnnConvolutionForward(Handle* handle, const void* alpha, Tensor* x,
+                                        const void* input, Tensor* w, const void* weights,
+                                        Convolution* c, int algorithm, void* workspace,
+                                        std::size_t bytes, const void* beta, Tensor* y,
+                                        void* output) {
   Call call{*x, *w, *y, {}, *y, *c};
   call.alpha = ReadScale(alpha, *y);
   call.beta = ReadScale(beta, *y);
@@ -338,9 +362,10 @@ FAKE_EXPORT int cudnnConvolutionForward(Handle* handle, const void* alpha, Tenso
 }
 
 FAKE_EXPORT int cudnnConvolutionBiasActivationForward(
-    Handle* handle, const void* alpha1, Tensor* x, const void* input, Tensor* w, const void* weights,
-    Convolution* c, int algorithm, void* workspace, std::size_t bytes, const void* alpha2, Tensor* z,
-    const void* summand, Tensor* bias, const void* bias_data, Activation* activation, Tensor* y, void* output) {
+    Handle* handle, const void* alpha1, Tensor* x, const void* input, Tensor* w,
+    const void* weights, Convolution* c, int algorithm, void* workspace, std::size_t bytes,
+    const void* alpha2, Tensor* z, const void* summand, Tensor* bias, const void* bias_data,
+    Activation* activation, Tensor* y, void* output) {
   const char* function = "cudnnConvolutionBiasActivationForward";
   if (activation->mode != kRelu && activation->mode != kIdentity) {
     return Refuse(function, kBadParam, "the activation was never set");
@@ -348,11 +373,13 @@ FAKE_EXPORT int cudnnConvolutionBiasActivationForward(
   if (activation->mode == kIdentity && algorithm != kImplicitPrecompGemm) {
     return Refuse(function, kNotSupported, "identity goes with IMPLICIT_PRECOMP_GEMM alone");
   }
-  if (bias->extents[0] != 1 || bias->extents[1] != y->extents[1] || bias->extents[2] != 1 || bias->extents[3] != 1) {
+  if (bias->extents[0] != 1 || bias->extents[1] != y->extents[1] || bias->extents[2] != 1 ||
+      bias->extents[3] != 1) {
     return Refuse(function, kBadParam, "the bias is no vector of the output's channels");
   }
   for (int axis = 0; axis < 4; ++axis) {
-    if (z->extents[axis] != y->extents[axis]) return Refuse(function, kBadParam, "z has other extents than y");
+    if (z->extents[axis] != y->extents[axis])
+      return Refuse(function, kBadParam, "z has other extents than y");
   }
   Call call{*x, *w, *y, *bias, *z, *c};
   call.activation = activation->mode;

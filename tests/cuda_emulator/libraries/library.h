@@ -1,5 +1,5 @@
-// What the stand-ins for cuBLASLt and cuDNN share: refusals with their reason, memory that a call may
-// touch, and work in the order of a stream.
+// What the stand-ins for cuBLASLt and cuDNN share: refusals with their reason, memory that a call
+// may touch, and work in the order of a stream.
 #ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_LIBRARY_H_
 #define TVM_SCHED_TESTS_CUDA_EMULATOR_LIBRARY_H_
 

@@ -54,7 +54,8 @@ inline std::uint16_t ToHalf(float value) {
   if (std::isnan(value)) return 0x7FFF;
   if (magnitude >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7C00);
   if (magnitude < 0x1p-14f) {
-    return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::nearbyint(magnitude * 0x1p24f)));
+    return static_cast<std::uint16_t>(
+        sign | static_cast<std::uint32_t>(std::nearbyint(magnitude * 0x1p24f)));
   }
   const std::uint32_t rest = bits & 0x7FFFFFFF;
   const std::uint32_t rounded = rest + 0xFFF + (rest >> 13 & 1) - (112u << 23);

@@ -214,7 +214,6 @@ def test_comparison_takes_turns_and_gives_medians():
 
 
 def test_a_choice_is_kept_for_the_same_kernels_in_the_same_graph(monkeypatch, two_cores, tmp_path):
-    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
     monkeypatch.setattr(measured_choice.OtherLoad, "share", lambda self: 0.0)
     mod, value, expected = branches()
@@ -232,7 +231,6 @@ def test_a_choice_is_kept_for_the_same_kernels_in_the_same_graph(monkeypatch, tw
 
 
 def test_a_choice_on_a_busy_machine_is_not_kept(monkeypatch, two_cores, tmp_path):
-    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
     monkeypatch.setattr(measured_choice.OtherLoad, "share", lambda self: 1.0)
     decide(monkeypatch, [(1.0, 0.5), *[(1.0, 2.0)] * 3])

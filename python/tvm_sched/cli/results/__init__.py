@@ -65,6 +65,7 @@ RESULTS: dict[str, Any] = {
     "request": Requested,
     "undeploy": Undeployed,
     "problem": MadeProblem,
+    "generation": MadeProblem,
     "profile": Profiled,
     "learn": Learned,
     "topology list": Presets,

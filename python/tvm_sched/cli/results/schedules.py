@@ -101,7 +101,7 @@ class Ran(Result, frozen=True):
 
 
 class MadeProblem(Result, frozen=True):
-    """``problem``."""
+    """``problem`` and ``generation``."""
 
     problem: str
     model: str
@@ -114,12 +114,16 @@ class MadeProblem(Result, frozen=True):
 
 
 class ModelEnd(Result, frozen=True):
-    """When one of several models ends, and how much slower that is than alone; null where that was not asked for."""
+    """When one of several models ends, and how much slower that is than alone; null where that was not asked for.
+
+    ``takes_ns`` of models that follow each other: from the end of the one before; null elsewhere.
+    """
 
     model: str
     latency_ns: int
     alone_ns: int | None
     slowdown: float | None
+    takes_ns: int | None = None
 
 
 class Scheduled(PricedSchedule, frozen=True):
@@ -141,10 +145,14 @@ class Useful(Result, frozen=True):
 
 
 class Simulated(PricedSchedule, frozen=True):
-    """``simulate``; the last three with ``--samples``: percentiles of the latency over draws of uncertain times."""
+    """``simulate``; the last three with ``--samples``: percentiles of the latency over draws of uncertain times.
+
+    ``blocks_latency_ns`` with ``--device-model blocks``, of the first of the runs.
+    """
 
     useful_measurements: list[Useful]
     files: dict[str, str]
+    blocks_latency_ns: int | None = None
     percentiles_ns: dict[str, int] | None = None
     samples: int | None = None
     seed: int | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -12,6 +14,7 @@ from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
 from ..._library import function as library_function
+from ...cost_model.cubin import CompiledKernel
 from ...errors import InputError
 from .nvcc import architectures, compile_source
 from .schedule import schedule_for_gpu, without_offsets
@@ -19,6 +22,29 @@ from .schedule import schedule_for_gpu, without_offsets
 _COMPILE = "tvm_callback_cuda_compile"
 Pointers = dict[Any, tuple[str, int]]
 """Of each buffer: where its memory comes from (a tensor of the call, or a workspace), and its index there."""
+Functions = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class CudaImage:
+    """Compiled kernels.
+
+    Attributes
+    ----------
+    functions : dict
+        How the kernels of each function are launched, as ``cpp/kernels/cuda/image.h`` reads it.
+    binary : bytes
+        A fat binary.
+    kernels : dict of str to CompiledKernel
+        By symbol, for the oldest architecture.
+    """
+
+    functions: Functions
+    binary: bytes
+    kernels: dict[str, CompiledKernel]
+
+
+_images: deque[tuple[Mapping[str, tirx.PrimFunc], Sequence[str], CudaImage]] = deque(maxlen=2)
 
 
 def compile_cuda_kernels(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()) -> tvm.runtime.Module:
@@ -26,14 +52,13 @@ def compile_cuda_kernels(functions: Mapping[str, tirx.PrimFunc], archs: Sequence
 
     Parameters and errors are those of `compile_image`.
     """
-    described, binary = compile_image(functions, archs)
-    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": described}), binary)
+    image = compile_image(functions, archs)
+    document = json.dumps({"version": 1, "functions": image.functions})
+    return library_function("tvm_sched.make_cuda_module")(document, image.binary)
 
 
-def compile_image(
-    functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()
-) -> tuple[dict[str, dict[str, Any]], bytes]:
-    """How the kernels of each function are launched, as ``cpp/kernels/cuda/image.h`` reads it, and their fat binary.
+def compile_image(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()) -> CudaImage:
+    """Compile kernels; the last images are remembered, since an estimate of them comes before the artifact.
 
     Parameters
     ----------
@@ -48,12 +73,31 @@ def compile_image(
         nvcc is not there or fails, or a function computes on the host.
     """
     archs = architectures(archs)
+    for known, known_archs, image in _images:
+        if known_archs == archs and _equal(known, functions):
+            return image
+    described, device = _describe_all(functions, archs)
+    binary, kernels = compile_source(_source(device), archs)
+    image = CudaImage(described, binary, kernels)
+    _images.append((dict(functions), archs, image))
+    return image
+
+
+def describe_launches(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> Functions:
+    """How the kernels of each function are launched; they are lowered, and nvcc is not needed. As `compile_image` else."""
+    return _describe_all(functions, architectures(archs))[0]
+
+
+def _equal(one: Mapping[str, tirx.PrimFunc], other: Mapping[str, tirx.PrimFunc]) -> bool:
+    return list(one) == list(other) and all(tvm_ffi.structural_equal(one[name], other[name]) for name in one)
+
+
+def _describe_all(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> tuple[Functions, tvm.IRModule]:
+    """How kernels are launched, and the kernels ready for code generation."""
     target = tvm.target.Target({"kind": "cuda", "arch": archs[0]}, host="llvm")
     named = {name: without_offsets(function).with_attr("global_symbol", name) for name, function in functions.items()}
-    module = tvm.IRModule(named)
-    host, device = _lower(schedule_for_gpu(module, target), target)
-    described = {name: _describe(name, host[name], functions[name]) for name in functions}
-    return described, compile_source(_source(device), archs)
+    host, device = _lower(schedule_for_gpu(tvm.IRModule(named), target), target)
+    return {name: _describe(name, host[name], functions[name]) for name in functions}, device
 
 
 @tvm.instrument.pass_instrument

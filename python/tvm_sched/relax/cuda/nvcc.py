@@ -9,9 +9,11 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ...cost_model.cubin import CompiledKernel, read_cubin
 from ...errors import InputError
 
 ARCHITECTURES = "TVM_SCHED_CUDA_ARCHS"
@@ -37,6 +39,15 @@ def find_nvcc() -> str:
         "compiling for the backend 'cuda' needs nvcc, which is neither on the PATH nor in CUDA_HOME: install NVIDIA's CUDA "
         "toolkit (no GPU is needed), and put its bin folder on the PATH; the backend 'emulated' needs none"
     )
+
+
+def has_nvcc() -> bool:
+    """Whether `find_nvcc` finds it."""
+    try:
+        find_nvcc()
+    except InputError:
+        return False
+    return True
 
 
 def architectures(asked: Iterable[str]) -> tuple[str, ...]:
@@ -76,8 +87,11 @@ def needed_architectures(asked: Iterable[str]) -> dict[str, Any]:
     return {"architectures": list(archs), "ptx": ptx_architecture(archs)}
 
 
-def compile_source(source: str, archs: Sequence[str]) -> bytes:
-    """A fat binary with code for each architecture, and for those that come after the newest.
+@lru_cache(maxsize=4)  # what kernels take is asked before the artifact is made of them
+def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, CompiledKernel]]:
+    """A fat binary with code for each architecture, and for those that come after the newest; and what the kernels take.
+
+    That is by the code for the first of them, by symbol.
 
     Raises
     ------
@@ -95,7 +109,10 @@ def compile_source(source: str, archs: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tvm_sched_cuda_") as folder:
         code, binary = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
         code.write_text(source)
-        command = [nvcc, "--fatbin", "-O3", "-std=c++17", str(code), "-o", str(binary)]
+        kept = Path(folder) / "kept"
+        kept.mkdir()
+        options = ["--fatbin", "-O3", "-std=c++17", "--keep", "--keep-dir", str(kept)]
+        command = [nvcc, *options, str(code), "-o", str(binary)]
         for arch in archs:
             command += ["-gencode", f"arch=compute_{arch[3:]},code={arch}"]
         if ptx := ptx_architecture(archs):
@@ -103,7 +120,9 @@ def compile_source(source: str, archs: Sequence[str]) -> bytes:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise InputError(f"nvcc failed ({' '.join(command)}):\n{(done.stderr or done.stdout).strip()[-2000:]}")
-        return binary.read_bytes()
+        cubins = sorted(kept.glob("*.cubin"))  # named after the architecture where there are several
+        cubins.sort(key=lambda path: not path.stem.endswith(f"_{archs[0][3:]}"))
+        return binary.read_bytes(), read_cubin(cubins[0]) if cubins else {}  # what stands in for nvcc may keep none
 
 
 def _known_architectures(nvcc: str) -> list[str]:

@@ -8,9 +8,10 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
-from ...problem import Group, OpGraph
+from ...problem import Group, OpGraph, Topology
 from ...problem.decoder_config import DecoderConfig
 from ..attributes import NAME
+from ..demands import with_demands
 from ..graph import extract_variants
 from ..passes.lower import LowerToKernels
 from .layers import Decoder
@@ -72,15 +73,21 @@ def decoder_variants(
     phase: str = "full",
     dtype: str = "float32",
     pieces: Sequence[int] = (),
+    gpus: Topology | None = None,
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     """`decoder_graph`, and the groups of its operators that can be computed in other ways.
 
-    Products may be cut into any of so many ``pieces``.
+    Products may be cut into any of so many ``pieces``. With ``gpus``, operators say what their kernels take of the GPUs of
+    that topology (`tvm_sched.relax.demands`), which takes a tenth of a second for each kernel.
     """
+    archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
     lower = tvm.transform.Sequential(
-        [LowerToKernels(schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True)]
+        [LowerToKernels(schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True, gpus=archs)]
     )
-    found = extract_variants(lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype)))
+    mod = lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype))
+    found = extract_variants(mod)
+    if gpus:
+        found = with_demands(mod, found, gpus, compiled=False)
     return found.graph, found.groups
 
 

@@ -137,7 +137,7 @@ def make_executor(
 def _variant(mod: tvm.IRModule, position: int, count: int) -> Variant:
     extraction = extract(mod)
     problem, schedule = get_problem(mod), get_schedule(mod)
-    if problem.graph != extraction.graph:
+    if problem.graph.without_demands() != extraction.graph:
         raise InputError(
             f"the problem in the module's attributes is for another graph ({problem.graph.name!r}, "
             f"{len(problem.graph.operators)} operators) than main has ({extraction.graph.name!r}, "
@@ -235,6 +235,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
                 "status": certificate.status if certificate else "",
+                **({"demands": demands} if (demands := _demands(variant)) else {}),
                 **({"measured": variant.schedule.notes["measured"]} if "measured" in variant.schedule.notes else {}),
             }
         )
@@ -247,6 +248,12 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
         "options": first.schedule.options,
         "plans": entries,
     }
+
+
+def _demands(variant: Variant) -> dict[str, Any]:
+    """What the kernels of operators take of a GPU, by operator."""
+    known = {operator.name: operator.demand for operator in variant.problem.graph.operators if operator.demand}
+    return dict(msgspec.to_builtins(known))
 
 
 def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:

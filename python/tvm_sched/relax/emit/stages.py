@@ -21,6 +21,7 @@ from ...schedulers import solve
 from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
 from ..export import EMBED_LIMIT
 from ..graph import Extraction, extract
+from ..linking import load_executable
 from ..tail import refuse_tail
 from .executor import ENTRY, check_runs_on_gpus, default_backend, element, emit_call, rebuild
 from .runnable import compile_calls, make_plan_module
@@ -58,8 +59,8 @@ class CompiledStage:
         return tvm.runtime.Executable(self.module)
 
     def link(self) -> ScheduledModule:
-        """The stage as loaded code with its parameters: kernels are linked first, which makes another module of it."""
-        module = ScheduledModule(self.executable.jit())
+        """The stage as loaded code with its parameters."""
+        module = ScheduledModule(load_executable(self.executable))
         for name, value in self.parameters.items():
             module.set_parameter(name, value)
         return module

@@ -133,6 +133,12 @@ def kernel_flops(mod: tvm.IRModule, function: str) -> int:
     return 0 if document is None else int(json.loads(document)["flops"])
 
 
+def kernel_document(mod: tvm.IRModule, function: str) -> tuple[str, dict[str, Any]]:
+    """The library that computes a function, and how it describes it."""
+    content = json.loads(_documents(mod)[function])
+    return content["library"], content["kernel"]
+
+
 def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) -> list[tvm.runtime.Module]:
     """The runtime modules for functions of a module that libraries compute.
 

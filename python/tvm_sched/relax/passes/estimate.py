@@ -13,6 +13,7 @@ from ...cost_model.calibrated_model import is_of_this_machine
 from ...problem import Costs, OpGraph, Topology, load_topology, problem_of
 from ...progress import Progress
 from ..attributes import DEVICE_KIND, PROBLEM, leave
+from ..demands import with_demands
 from ..graph import extract_variants
 from ..kernel_rates import BY_RATE, of_kernels
 from ..profiling.other_load import OtherLoad
@@ -34,6 +35,8 @@ class EstimateLatencies:
         Where it is ``"calibrated"``, kernels of this machine's cores that were never measured are measured now.
     progress : callable, optional
         Called with what is being done, how many parts are done, and how many there are.
+    compiled : bool
+        Whether kernels are compiled by nvcc before that, for what they take of GPUs (`tvm_sched.relax.demands`).
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class EstimateLatencies:
         topology: Topology | str | os.PathLike[str],
         cost_model: str | Callable[[OpGraph, Topology], Costs] | None = None,
         progress: Progress | None = None,
+        compiled: bool = False,
     ) -> None:
         self.topology = topology if isinstance(topology, Topology) else load_topology(topology)
         chosen = default_cost_model(self.topology) if cost_model is None else cost_model
@@ -48,11 +52,12 @@ class EstimateLatencies:
         self.cost_model = get_cost_model(chosen) if isinstance(chosen, str) else chosen
         self.by_rate = chosen in BY_RATE
         self.progress = progress
+        self.compiled = compiled
         self.load = OtherLoad()  # while the passes before this one run
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        calls = extract_variants(mod)
+        calls = with_demands(mod, extract_variants(mod), self.topology, self.compiled)
         costs = self.cost_model
         if self.by_rate and DEVICE_KIND in mod.attrs:
             costs = of_kernels(costs)

@@ -9,7 +9,8 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
-from ..attributes import DEVICE_KIND
+from ..attributes import DEVICE_KIND, LAUNCHES
+from ..demands import launches_on_gpu
 from ..importers.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
 from ..kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from ..kernels import prepare_kernel
@@ -54,6 +55,9 @@ class LowerToKernels:
         Numbers of pieces into which products with weights may be cut then.
     unbound : bool
         Whether weights without values may be cut: for scheduling alone.
+    gpus : sequence of str
+        Architectures, such as ``"sm_86"``, for the oldest of which kernels say how they would be launched, in the module
+        attribute ``tvm_sched.launches``; without any, none does.
     archs : sequence of str
         The GPUs that libraries compile kernels for, such as ``"sm_90"``.
 
@@ -72,6 +76,7 @@ class LowerToKernels:
         variants: bool = False,
         pieces: Sequence[int] = (),
         unbound: bool = False,
+        gpus: Sequence[str] = (),
         archs: Sequence[str] = (),
     ) -> None:
         self.fold = fold
@@ -81,6 +86,7 @@ class LowerToKernels:
         self.archs = tuple(archs)
         self.device_kind = device_kind
         self.libraries = libraries
+        self.gpus = tuple(gpus)
         self.schedule = schedule
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
@@ -108,7 +114,9 @@ class LowerToKernels:
         mod, constants = _lift(mod, names)
         del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
+        launches = launches_on_gpu(_prepare_kernels(mod, False), self.gpus) if self.gpus else {}
         mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
+        mod = mod.with_attr(LAUNCHES, launches) if launches else mod
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})

@@ -18,12 +18,11 @@ import tvm
 from ...cost_model.copies import REPEATS, CopyTimer, EventTimer, gpu_count, import_cupy
 from ...cost_model.detect import to_topology
 from ...cost_model.devices import properties
-from ...cost_model.occupancy_model import KernelResources
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
 from ...cost_model.recording import pci_address, record
 from ...cost_model.signature import signatures
 from ...errors import InputError
-from ...problem import Topology
+from ...problem import KernelResources, Topology
 from ...runtime.tensors import random_value
 from ..cuda.compile import compile_image
 from ..graph import Extraction
@@ -152,10 +151,12 @@ class CudaBench:
             return {}
         arch = self.topology.devices[0].arch
         functions = {call.function: mod[call.function] for call in calls.values()}
-        described, binary = compile_image(functions, [arch] if arch else ())
-        with _file_of(binary) as path:
+        image = compile_image(functions, [arch] if arch else ())
+        with _file_of(image.binary) as path:
             module = self.cupy.RawModule(path=path)
-            found = {t: self._bind(module, described[c.function], extraction, c, direct) for t, c in calls.items()}
+            found = {
+                t: self._bind(module, image.functions[c.function], extraction, c, direct) for t, c in calls.items()
+            }
         return {text: kernel for text, kernel in found.items() if kernel is not None}
 
     def _bind(
@@ -253,7 +254,9 @@ def _launches_for(seconds: float) -> int:
 
 def _resources(attributes: Mapping[str, int], launch: Mapping[str, Any]) -> KernelResources:
     shared = attributes["shared_size_bytes"] + launch["shared_bytes"]
-    return KernelResources(prod(launch["grid"]), prod(launch["block"]), attributes["num_regs"], shared)
+    return KernelResources(
+        prod(launch["grid"]), prod(launch["block"]), attributes["num_regs"], shared, launch["shared_bytes"]
+    )
 
 
 @contextmanager

@@ -72,11 +72,11 @@ class Answer(NamedTuple):
         return self.status == "optimal"
 
 
-OptionsT = TypeVar("OptionsT", bound="ProgramOptions")
+OptionsT = TypeVar("OptionsT", bound="SubmodelOptions")
 
 
-class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of schedulers that solve a mixed-integer program for each submodel.
+class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of schedulers that solve a program for each submodel.
 
     Parameters
     ----------
@@ -88,13 +88,8 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Most operators in a submodel; a larger region between two dominators is cut in consecutive pieces of its order.
     time_limit : float
         Seconds of the solver for one submodel, by the clock.
-    node_limit : int
-        Nodes of the solver's search tree for one submodel, 0 for no limit. Where it strikes before the time limit, the
-        same seed gives the same schedule on any machine.
     total_time_limit : float
         Seconds in all, by the clock; the submodels that are left then are scheduled by the heuristic alone.
-    solver : str
-        ``highs``, ``scip`` or ``gurobi``.
     seed : int
     weights : str
         Of several models, with commas between: how soon each is to come to its end. With ``2,1`` the first one's submodels
@@ -105,16 +100,12 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dominators: int = 1
     operators: int = 48
     time_limit: float = 30.0
-    node_limit: int = 0
     total_time_limit: float = 3600.0
-    solver: str = "highs"
     seed: int = 0
     weights: str = ""
 
     def __post_init__(self) -> None:
-        require_at_least(self, q=1, dominators=1, operators=1, node_limit=0, seed=0, time_limit=0, total_time_limit=0)
-        if self.solver not in SOLVERS:
-            raise InputError(f"solver is {self.solver!r}; {', '.join(SOLVERS)} are allowed")
+        require_at_least(self, q=1, dominators=1, operators=1, seed=0, time_limit=0, total_time_limit=0)
         _ = self.model_weights
 
     @property
@@ -129,13 +120,48 @@ class ProgramOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The options of one of several searches that share the time."""
         return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
+    def effort(self, seconds: float) -> Effort:
+        """What a solver may spend that has so many seconds."""
+        return Effort("", min(self.time_limit, seconds), 0, self.seed)
+
+
+class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
+    """Options of schedulers whose programs are mixed-integer ones.
+
+    Parameters
+    ----------
+    node_limit : int
+        Nodes of the solver's search tree for one submodel, 0 for no limit. Where it strikes before the time limit, the
+        same seed gives the same schedule on any machine.
+    solver : str
+        ``highs``, ``scip`` or ``gurobi``.
+    """
+
+    node_limit: int = 0
+    solver: str = "highs"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_solver(self.solver, self.node_limit)
+
+    def effort(self, seconds: float) -> Effort:
+        """What a solver may spend that has so many seconds."""
+        return Effort(self.solver, min(self.time_limit, seconds), self.node_limit, self.seed)
+
+
+def check_solver(name: str, node_limit: int) -> None:
+    """Raise `InputError` where there is no such solver, or a limit of nodes below 0."""
+    if node_limit < 0:
+        raise InputError(f"node_limit is {node_limit}; 0 or more is allowed")
+    if name not in SOLVERS:
+        raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
+
 
 def solver_type(name: str) -> mathopt.SolverType:
     """MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
     from ortools.math_opt.python import mathopt
 
-    if name not in SOLVERS:
-        raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
+    check_solver(name, 0)
     return getattr(mathopt.SolverType, SOLVERS[name])
 
 

@@ -122,7 +122,8 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24, weights: S
 
     Several models are split each by itself, and their submodels joined (SortingHat, Section 6): one of each model at most,
     in the order of what has to be loaded and computed before them, as a share of all that the model has, so that all models
-    come to their ends together.
+    come to their ends together. Models that follow each other (prefill and decode) are split each by itself, too, and their
+    submodels follow each other.
 
     Parameters
     ----------
@@ -139,9 +140,13 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24, weights: S
     Raises
     ------
     InputError
-        There is not a weight above 0 for each model.
+        There is not a weight above 0 for each model, or models with weights follow each other.
     """
     models = problem.graph.operators_of_models
+    if problem.graph.models_in_turn:
+        if weights:
+            raise InputError("weights are for models that run at once; these follow each other: leave weights out")
+        return [group for members in models for group in _split_model(problem, members, dominators, operators)]
     if weights and (len(weights) != len(models) or not all(0 < weight < math.inf for weight in weights)):
         raise InputError(f"weights are {list(weights)}; a number above 0 for each of {len(models)} models is allowed")
     most = max(operators // len(models), 1)

@@ -54,7 +54,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
         for i, operators in enumerate(groups):
             report_progress("submodels", i, len(groups))
             rest = (deadline - time.monotonic()) / (len(groups) - i)
-            effort = Effort(options.solver, min(options.time_limit, rest), options.node_limit, options.seed)
+            effort = options.effort(rest)
             try:
                 runs = _runs(problem, operators, room, options.q, effort if rest > 0 else None)
             except KeyboardInterrupt:

@@ -128,12 +128,13 @@ def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
     reached = {d: s.of_device(d)[0] for d in s.devices}
     for v in range(s.operators):
         best: tuple[Times, list[int], int] | None = None
+        first, kept = _first(s, v + 1), _kept(s, v + 1)
         for d in s.devices:
             for j in range(reached[d], min(reached[d] + 3, s.of_device(d)[-1] + 1)):
                 if s.time(v, j) == inf:
                     continue
                 candidate = _with_parameters(s, assignment, v, j)
-                times = evaluate(_first(s, v + 1), [candidate[node] for node in _kept(s, v + 1)])
+                times = evaluate(first, [candidate[node] for node in kept])
                 if times is not None and (best is None or times.rank < best[0].rank):
                     best = times, candidate, j
         if best is None:

@@ -10,6 +10,7 @@ from ..common.milp import Effort, argmax, minimise
 from . import constraints, strengthening
 from .strengthening import begins
 from .submodel import Submodel, Times, copies_into, evaluate
+from .symmetry import equal_buses_are_used_in_order, relabelled, used_so_far
 from .variables import Variables
 
 
@@ -44,8 +45,10 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
         An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
     effort : Effort
     strengthened : bool
-        With the inequalities of `strengthening`, which change no solution.
+        With the inequalities of `strengthening`, which change no solution, and of `symmetry`, which leave one of solutions
+        that differ only in which of equal buses is which.
     """
+    start = relabelled(s, start) if strengthened else start
     known = evaluate(s, start)
     if known is None:
         raise AssertionError("the start is no solution of the program")
@@ -67,7 +70,8 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
 def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool = True) -> Variables:
     """The whole program of a submodel that shall end at ``latest`` nanoseconds, or before."""
     v = Variables.of(program, s, latest)
-    for constraint in (*constraints.ALL, *(strengthening.ALL if strengthened else ())):
+    more = (*strengthening.ALL, equal_buses_are_used_in_order) if strengthened else ()
+    for constraint in (*constraints.ALL, *more):
         constraint(program, s, v)
     constraints.earliest_total(program, v)
     return v
@@ -76,13 +80,10 @@ def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool
 def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict[Any, float]:
     """The values of all variables in an assignment."""
     values: dict[Any, float] = dict.fromkeys((*v.within.values(), *v.edge_in.values(), *v.copy_in.values()), 0.0)
-    leads: dict[tuple[int, int], float] = {}
-    for node in sorted(s.nodes, key=_depth(s), reverse=True):
+    values |= {v.leads[key]: float(leads) for key, leads in leading(s, assignment).items()}
+    for node in s.nodes:
         j = assignment[node]
         values[v.within[node, j]] = 1.0
-        for i in s.subgraphs:
-            leads[node, i] = float(i == j or any(leads[r, i] for r in s.readers[node]))
-            values[v.leads[node, i]] = leads[node, i]
         ends = times.load_end if node in s.parameter_nodes else times.end
         values[v.ready[node]] = v.clock.at(ends[j]) if j else 0.0
     for a, b in s.edges:
@@ -98,8 +99,18 @@ def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict
             values[variables[j]] = v.clock.at(moments[j])
     begin = begins(s, assignment, times)
     values |= {variable: v.clock.at(begin[node]) for node, variable in v.begin.items()}
+    values |= {variable: float(used_so_far(s, assignment, *key)) for key, variable in v.used.items()}
     values[v.total] = v.clock.at(times.total)
     return values
+
+
+def leading(s: Submodel, assignment: list[int]) -> dict[tuple[int, int], bool]:
+    """By node and subgraph, whether one gets from the node to the subgraph, or it is in it."""
+    leads: dict[tuple[int, int], bool] = {}
+    for node in sorted(s.nodes, key=_depth(s), reverse=True):
+        for j in s.subgraphs:
+            leads[node, j] = j == assignment[node] or any(leads[reader, j] for reader in s.readers[node])
+    return leads
 
 
 def _depth(s: Submodel) -> Any:

@@ -1,17 +1,23 @@
-"""Scheduler `sortinghat`: submodels at dominators, each solved as a mixed-integer program, merged (ICS 2025)."""
+"""Schedulers `sortinghat` and `sortinghat-cpsat`: submodels at dominators, a program for each, merged (ICS 2025)."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ...errors import InputError
+import msgspec
+
+from ...errors import InfeasibleError, InputError
 from ...problem import Problem
 from ...progress import report_progress
-from ...schedule import ENDED, INTERRUPTED, Schedule
+from ...registry import NoOptions
+from ...schedule import ENDED, INTERRUPTED, Schedule, with_choice
 from ..common.merging import ListedSchedule, merged
-from ..common.milp import Effort, ProgramOptions
+from ..common.milp import Effort, SubmodelOptions, check_solver
 from ..common.native import SCALES
 from ..common.submodels import submodels_of
+from ..heft import heft
 from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
@@ -19,9 +25,12 @@ from .outcome import Outcome, notes_of
 from .state import State
 from .submodel import Submodel, evaluate
 
+if TYPE_CHECKING:
+    from .program import Solved
 
-class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True):
-    """Options of `sortinghat`: those of `ProgramOptions`, the adjustments of Section 3.4, the ablations of Section 4.4.
+
+class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
+    """Options of `sortinghat-cpsat`: those of `SubmodelOptions`, adjustments (Section 3.4), ablations (Section 4.4).
 
     Parameters
     ----------
@@ -39,7 +48,7 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
         False is an ablation: all speeds of devices and transfers are their averages.
     strengthened : bool
         Whether the programs have inequalities that change no solution and make the solver's bound stronger
-        (`strengthening`); false: as printed.
+        (`strengthening`, `symmetry`); false: as printed.
     """
 
     direct_contention: bool = True
@@ -55,6 +64,21 @@ class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True)
             raise InputError(f"q is {self.q}; an even number is allowed: each second subgraph has direct host access")
 
 
+class SortingHatOptions(SortingHatCpSatOptions, frozen=True, forbid_unknown_fields=True):
+    """Options of `sortinghat`: those of `SortingHatCpSatOptions`, and `node_limit` and `solver` of `ProgramOptions`."""
+
+    node_limit: int = 0
+    solver: str = "highs"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_solver(self.solver, self.node_limit)
+
+    def effort(self, seconds: float) -> Effort:
+        """What a solver may spend that has so many seconds."""
+        return super().effort(seconds)._replace(solver=self.solver, node_limit=self.node_limit)
+
+
 @register("sortinghat", options=SortingHatOptions, answers_interrupt=True)
 def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     """SortingHat (ICS 2025): submodels at the dominators, each a mixed-integer program over q subgraphs a device.
@@ -63,7 +87,8 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     parameter, which may be loaded through another device (parallel transmission) or stay in host memory (direct host
     access); it starts from the times and places that the program before it ended with. The solver starts from the best
     assignment of a heuristic, and its answer is taken where it is better. The merged schedule is all of their kernels and
-    transfers in the order of the programs' times.
+    transfers in the order of the programs' times. Of variants it takes those that list scheduling chooses (`heft`); the
+    programs are of these.
 
     The latency is the simulator's. The program lets a direct read use the bus for free and stops a device while copies
     come in; a run does neither (`docs/model.md`). The schedule's notes say for each submodel what decided it, with the
@@ -76,6 +101,51 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     InfeasibleError
         No schedule within the devices' memory was found.
     """
+    from .program import solve
+
+    return _schedule(problem, options, solve)
+
+
+@register("sortinghat-cpsat", options=SortingHatCpSatOptions, answers_interrupt=True)
+def sortinghat_cpsat(problem: Problem, options: SortingHatCpSatOptions) -> Schedule:
+    """`sortinghat`, each program solved by CP-SAT: times in whole nanoseconds, operators on a device in some order.
+
+    Submodels, equations, heuristic, notes and limits are those of `sortinghat`.
+
+    Raises
+    ------
+    InfeasibleError
+        No schedule within the devices' memory was found.
+    """
+    from .cpsat import solve
+
+    return _schedule(problem, options, solve)
+
+
+Solver = Callable[[Submodel, list[int], Effort, bool], "Solved"]
+
+
+def _schedule(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+    """The schedule of a problem; of one with variants, of the ways that list scheduling chooses."""
+    if problem.variants is None:
+        return _of_ways(problem, options, solve)
+    begin = time.monotonic()
+    choice: dict[str, str] = {}
+    status = None
+    try:
+        choice = heft(problem, NoOptions()).choice
+    except InfeasibleError:
+        pass  # the programs look at memory, and may find room
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    left = 0.0 if status else options.total_time_limit - (time.monotonic() - begin)
+    rest = msgspec.structs.replace(options, total_time_limit=max(left, 0.0))
+    found = _of_ways(problem.resolve(choice), rest, solve)
+    return with_choice(problem, found.replace(certificate=status or found.certificate), choice)
+
+
+def _of_ways(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+    """The schedule of a problem without variants."""
     adjustments = Adjustments(
         options.direct_contention,
         options.link_contention,
@@ -85,7 +155,7 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     )
     latencies = Latencies(problem, adjustments)
     groups = submodels_of(problem, options.dominators, options.operators, options.model_weights)
-    clock = _Clock(options, len(groups))
+    clock = _Clock(options, len(groups), solve)
     listed = ListedSchedule(problem)
     for scale in SCALES:
         state = State(problem, latencies, options.q, scale)
@@ -104,18 +174,15 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
 class _Clock:
     """Shares the time in all out between submodels; once Ctrl-C was pressed, none is left."""
 
-    def __init__(self, options: SortingHatOptions, submodels: int) -> None:
-        self.options, self.left, self.status = options, submodels, ENDED
+    def __init__(self, options: SortingHatCpSatOptions, submodels: int, solve: Solver) -> None:
+        self.options, self.solve, self.left, self.status = options, solve, submodels, ENDED
         self.deadline = time.monotonic() + options.total_time_limit
 
     def effort(self) -> Effort | None:
         """What the next submodel's solver may spend; None where nothing is left."""
         rest = (self.deadline - time.monotonic()) / max(self.left, 1)
         self.left -= 1
-        if rest <= 0:
-            return None
-        options = self.options
-        return Effort(options.solver, min(options.time_limit, rest), options.node_limit, options.seed)
+        return self.options.effort(rest) if rest > 0 else None
 
     def stop(self) -> None:
         """Nothing is left from now on."""
@@ -155,10 +222,10 @@ def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> t
     assert known is not None
     outcome = Outcome(s.operators, round(known.total))
     if effort is not None:
-        from .program import Solved, solve
+        from .program import Solved
 
         try:
-            solved = solve(s, start, effort, clock.options.strengthened)
+            solved = clock.solve(s, start, effort, clock.options.strengthened)
         except KeyboardInterrupt:
             clock.stop()
             solved = Solved(None, status="interrupted")

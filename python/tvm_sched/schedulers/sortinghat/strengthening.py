@@ -43,9 +43,8 @@ def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variable
 
     It takes at least as long as the shortest way from any reader of a parameter to the end.
     """
-    tail = _tails(s)
     loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
-    shortest = min((min(tail[r] for r in s.readers[w]) for w in loaded), default=0.0)
+    shortest = shortest_end(s, loaded)
     for before, devices, turns in zip(s.transfers_end, s.buses, s.turns, strict=True):
         earlier = v.clock.at(before)
         loads = v.load_end[turns[-1]] - earlier
@@ -89,10 +88,10 @@ def _loaded(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
     )
 
 
-def _tails(s: Submodel) -> list[float]:
-    """For each operator, the least time from its start to the end, each on its fastest device."""
+def shortest_end(s: Submodel, nodes: Sequence[int]) -> float:
+    """The least time from the start of a reader of one of the nodes to the end, each operator on its fastest device."""
     tail = [0.0] * s.operators
     for node in reversed(range(s.operators)):
         fastest = min(s.time(node, j) for j in s.subgraphs)
         tail[node] = fastest + max((tail[r] for r in s.readers[node]), default=0.0)
-    return tail
+    return min((tail[r] for node in nodes for r in s.readers[node]), default=0.0)

@@ -68,7 +68,9 @@ class Variables:
     total
         ``TotalLatency``.
     begin : dict of operator
-        When each operator starts: not the paper's, and there only where the program is strengthened.
+        When each operator starts: not the paper's, and there only where the program is strengthened, as the next.
+    used : dict of (bus, operator)
+        At most whether the operator or one before it is on the bus; of equal buses.
     """
 
     clock: Clock
@@ -83,6 +85,7 @@ class Variables:
     ready: dict[int, mathopt.Variable] = field(default_factory=dict)
     total: mathopt.Variable = None
     begin: dict[int, mathopt.Variable] = field(default_factory=dict)
+    used: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
 
     @staticmethod
     def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:

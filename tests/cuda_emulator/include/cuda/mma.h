@@ -1,8 +1,7 @@
-// In place of NVIDIA's mma.h: matrices of a warp, whose elements lie with the lanes in an order that
-// nobody may rely on. cuda_emulator/device.h is there already.
+// In place of NVIDIA's mma.h: matrices of a warp, whose elements lie with the lanes in an order
+// that nobody may rely on. cuda_emulator/device.h is there already.
 #ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_MMA_H_
 #define TVM_SCHED_TESTS_CUDA_EMULATOR_MMA_H_
-
 
 namespace nvcuda::wmma {
 
@@ -32,8 +31,10 @@ inline int Lane() { return static_cast<int>(cuda_emulator::Here().lane); }
 /// Pointers have to lie at multiples of 32 bytes, rows at multiples of 16.
 template <class T>
 void Check(const T* address, unsigned stride) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(address) % 32 == 0 && stride * sizeof(T) % 16 == 0;
-  if (!aligned) cuda_emulator::TheDevice().fault(cuda_emulator::kMisaligned, "wmma: an address or stride");
+  const bool aligned =
+      reinterpret_cast<std::uintptr_t>(address) % 32 == 0 && stride * sizeof(T) % 16 == 0;
+  if (!aligned)
+    cuda_emulator::TheDevice().fault(cuda_emulator::kMisaligned, "wmma: an address or stride");
   int nothing = 0;
   cuda_emulator::TheDevice().exchange(0, ~0u, cuda_emulator::Meet, &nothing);
 }
@@ -60,14 +61,17 @@ void Multiply(void** lanes) {
   float left[A::kRows][A::kColumns], right[B::kRows][B::kColumns];
   for (int lane = 0; lane < int(cuda_emulator::kLanes); ++lane) {
     const auto& mine = *static_cast<Operands<D, A, B, C>*>(lanes[lane]);
-    for (int i = 0; i < A::num_elements; ++i) left[A::Row(lane, i)][A::Column(lane, i)] = float(mine.a->x[i]);
-    for (int i = 0; i < B::num_elements; ++i) right[B::Row(lane, i)][B::Column(lane, i)] = float(mine.b->x[i]);
+    for (int i = 0; i < A::num_elements; ++i)
+      left[A::Row(lane, i)][A::Column(lane, i)] = float(mine.a->x[i]);
+    for (int i = 0; i < B::num_elements; ++i)
+      right[B::Row(lane, i)][B::Column(lane, i)] = float(mine.b->x[i]);
   }
   for (int lane = 0; lane < int(cuda_emulator::kLanes); ++lane) {
     const auto& mine = *static_cast<Operands<D, A, B, C>*>(lanes[lane]);
     for (int i = 0; i < D::num_elements; ++i) {
       float sum = float(mine.c->x[i]);
-      for (int l = 0; l < A::kColumns; ++l) sum += left[D::Row(lane, i)][l] * right[l][D::Column(lane, i)];
+      for (int l = 0; l < A::kColumns; ++l)
+        sum += left[D::Row(lane, i)][l] * right[l][D::Column(lane, i)];
       mine.d->x[i] = sum;
     }
   }
@@ -80,11 +84,13 @@ void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& to, const T* from, unsi
   detail::Load(to, from, stride, std::is_same_v<Layout, row_major>);
 }
 template <int m, int n, int k, class T>
-void load_matrix_sync(fragment<accumulator, m, n, k, T>& to, const T* from, unsigned stride, layout_t layout) {
+void load_matrix_sync(fragment<accumulator, m, n, k, T>& to, const T* from, unsigned stride,
+                      layout_t layout) {
   detail::Load(to, from, stride, layout == mem_row_major);
 }
 template <int m, int n, int k, class T>
-void store_matrix_sync(T* to, const fragment<accumulator, m, n, k, T>& from, unsigned stride, layout_t layout) {
+void store_matrix_sync(T* to, const fragment<accumulator, m, n, k, T>& from, unsigned stride,
+                       layout_t layout) {
   using F = fragment<accumulator, m, n, k, T>;
   detail::Check(to, stride);
   for (int i = 0; i < F::num_elements; ++i) {

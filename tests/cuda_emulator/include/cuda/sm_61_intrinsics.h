@@ -4,7 +4,9 @@
 
 #include "cuda_emulator/ptx.h"
 
-inline int __dp4a(int a, int b, int c) { return cuda_emulator::SumOfProducts<signed char, signed char>(a, b, c); }
+inline int __dp4a(int a, int b, int c) {
+  return cuda_emulator::SumOfProducts<signed char, signed char>(a, b, c);
+}
 inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   return static_cast<unsigned>(cuda_emulator::SumOfProducts<unsigned char, unsigned char>(a, b, c));
 }

@@ -5,14 +5,14 @@
 
 #include <cmath>
 
-#define CUDA_EMULATOR_UNARY(name, ...)                                     \
-  inline __half name(__half a) {                                           \
-    const float x = __half2float(a);                                       \
-    return __float2half(__VA_ARGS__);                                      \
-  }                                                                        \
-  inline __nv_bfloat16 name(__nv_bfloat16 a) {                             \
-    const float x = __bfloat162float(a);                                   \
-    return __float2bfloat16(__VA_ARGS__); \
+#define CUDA_EMULATOR_UNARY(name, ...)         \
+  inline __half name(__half a) {               \
+    const float x = __half2float(a);           \
+    return __float2half(__VA_ARGS__);          \
+  }                                            \
+  inline __nv_bfloat16 name(__nv_bfloat16 a) { \
+    const float x = __bfloat162float(a);       \
+    return __float2bfloat16(__VA_ARGS__);      \
   }
 
 CUDA_EMULATOR_UNARY(hexp, std::exp(x))
@@ -93,8 +93,8 @@ using std::isinf;
 using std::isnan;
 
 // CUDA has these for all types of numbers, and takes the larger type of the two.
-#define CUDA_EMULATOR_EXTREMES(T)                        \
-  inline T max(T a, T b) { return a > b ? a : b; }       \
+#define CUDA_EMULATOR_EXTREMES(T)                  \
+  inline T max(T a, T b) { return a > b ? a : b; } \
   inline T min(T a, T b) { return a < b ? a : b; }
 CUDA_EMULATOR_EXTREMES(int)
 CUDA_EMULATOR_EXTREMES(unsigned)
@@ -142,9 +142,9 @@ struct Same {
 
 }  // namespace cuda_emulator
 
-#define CUDA_EMULATOR_ATOMIC(name, ...)                                             \
-  template <class T>                                                                \
-  T name(T* address, typename cuda_emulator::Same<T>::Type b) {                     \
+#define CUDA_EMULATOR_ATOMIC(name, ...)                                               \
+  template <class T>                                                                  \
+  T name(T* address, typename cuda_emulator::Same<T>::Type b) {                       \
     return cuda_emulator::Atomically(address, [b](T a) -> T { return __VA_ARGS__; }); \
   }
 CUDA_EMULATOR_ATOMIC(atomicAdd, a + b)

@@ -1,5 +1,5 @@
-// Accesses that a GPU refuses, and what -fsanitize=alignment,bounds calls: the launch fails, and says
-// where.
+// Accesses that a GPU refuses, and what -fsanitize=alignment,bounds calls: the launch fails, and
+// says where.
 #ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_CHECKS_H_
 #define TVM_SCHED_TESTS_CUDA_EMULATOR_CHECKS_H_
 
@@ -13,7 +13,8 @@ T* Aligned(int line, const volatile void* address) {
   const auto number = reinterpret_cast<std::uintptr_t>(address);
   if (__builtin_expect(number % alignof(T) != 0, false)) {
     char text[128];
-    std::snprintf(text, sizeof(text), "line %d: a vector at address %#zx, which is no multiple of %zu", line,
+    std::snprintf(text, sizeof(text),
+                  "line %d: a vector at address %#zx, which is no multiple of %zu", line,
                   static_cast<std::size_t>(number), alignof(T));
     TheDevice().fault(kMisaligned, text);
   }
@@ -50,7 +51,8 @@ extern "C" {
 [[noreturn, gnu::used]] void __ubsan_handle_type_mismatch_v1_abort(
     cuda_emulator::checks::Access* access, std::uintptr_t address) {
   char text[256];
-  std::snprintf(text, sizeof(text), "line %u: an access to %s at address %#zx, which is no multiple of %u",
+  std::snprintf(text, sizeof(text),
+                "line %u: an access to %s at address %#zx, which is no multiple of %u",
                 access->place.line, access->type->name, static_cast<std::size_t>(address),
                 1u << access->log_alignment);
   cuda_emulator::TheDevice().fault(cuda_emulator::kMisaligned, text);

@@ -147,10 +147,10 @@ struct SharedArray {
 #define warpSize 32
 
 #define __syncthreads() cuda_emulator::TheDevice().barrier(__LINE__)
-#define __syncwarp(...)                                                              \
-  [&](int line, unsigned mask = ~0u) {                                               \
-    int nothing = 0;                                                                 \
-    cuda_emulator::TheDevice().exchange(line, mask, cuda_emulator::Meet, &nothing);  \
+#define __syncwarp(...)                                                             \
+  [&](int line, unsigned mask = ~0u) {                                              \
+    int nothing = 0;                                                                \
+    cuda_emulator::TheDevice().exchange(line, mask, cuda_emulator::Meet, &nothing); \
   }(__LINE__ __VA_OPT__(, ) __VA_ARGS__)
 #define __activemask() cuda_emulator::TheDevice().active(__LINE__)
 #define __shfl_sync(...) cuda_emulator::Shuffle(__LINE__, __VA_ARGS__)
@@ -161,7 +161,7 @@ struct SharedArray {
 #define __any_sync(mask, predicate) (cuda_emulator::Ballot(__LINE__, mask, predicate) != 0)
 #define __all_sync(mask, predicate) (cuda_emulator::Ballot(__LINE__, mask, !(predicate)) == 0)
 
-#define CUDA_EMULATOR_KERNEL(name, bound)                                                 \
+#define CUDA_EMULATOR_KERNEL(name, bound)                                                     \
   {#name, cuda_emulator::Entry<&name>::Call, bound, cuda_emulator::Entry<&name>::kParameters, \
    cuda_emulator::Entry<&name>::kCount}
 

@@ -11,7 +11,8 @@ namespace cuda_emulator {
 
 template <class A, class B>
 int SumOfProducts(unsigned a, unsigned b, unsigned c) {
-  for (int shift = 0; shift < 32; shift += 8) c += static_cast<A>(a >> shift) * static_cast<B>(b >> shift);
+  for (int shift = 0; shift < 32; shift += 8)
+    c += static_cast<A>(a >> shift) * static_cast<B>(b >> shift);
   return static_cast<int>(c);
 }
 
@@ -38,13 +39,15 @@ inline void Copy(int line, unsigned to, const void* from, unsigned bytes, unsign
   const bool aligned = to % bytes == 0 && reinterpret_cast<std::uintptr_t>(from) % bytes == 0;
   if (!aligned || (bytes != 4 && bytes != 8 && bytes != 16) || read > bytes) {
     char text[96];
-    std::snprintf(text, sizeof(text), "line %d: cp.async of %u bytes, addresses not at multiples of it", line, bytes);
+    std::snprintf(text, sizeof(text),
+                  "line %d: cp.async of %u bytes, addresses not at multiples of it", line, bytes);
     TheDevice().fault(kMisaligned, text);
   }
   TheDevice().copy(TheDevice().shared_at(to, bytes), from, read, bytes - read);
 }
 template <class P>
-inline void cp_async_cg_shared_global(int line, unsigned to, P from, unsigned bytes, unsigned read = 16) {
+inline void cp_async_cg_shared_global(int line, unsigned to, P from, unsigned bytes,
+                                      unsigned read = 16) {
   Copy(line, to, reinterpret_cast<const void*>(from), bytes, read);
 }
 template <class P>
@@ -58,7 +61,8 @@ inline void cp_async_wait_all(int) {
   TheDevice().wait(0);
 }
 
-// ---- matrices of 8 x 8 halves from shared memory: lanes 8 i to 8 i + 7 give the rows of matrix i ----
+// ---- matrices of 8 x 8 halves from shared memory: lanes 8 i to 8 i + 7 give the rows of matrix i
+// ----
 
 struct MatrixRow {
   const std::uint16_t* row;
@@ -74,7 +78,8 @@ void LoadMatrices(void** lanes) {
         return unsigned{static_cast<MatrixRow*>(lanes[8 * m + row])->row[column]};
       };
       static_cast<MatrixRow*>(lanes[lane])->registers[m] =
-          kTransposed ? at(pair, group) | at(pair + 1, group) << 16 : at(group, pair) | at(group, pair + 1) << 16;
+          kTransposed ? at(pair, group) | at(pair + 1, group) << 16
+                      : at(group, pair) | at(group, pair + 1) << 16;
     }
   }
 }
@@ -83,17 +88,18 @@ template <unsigned kCount, bool kTransposed, class R, std::size_t... I>
 void LoadMatrix(int line, R registers, unsigned address, std::index_sequence<I...>) {
   MatrixRow mine{};
   if (Here().lane < 8 * kCount) {
-    if (address % 16 != 0) TheDevice().fault(kMisaligned, "ldmatrix: a row that is not at a multiple of 16");
+    if (address % 16 != 0)
+      TheDevice().fault(kMisaligned, "ldmatrix: a row that is not at a multiple of 16");
     mine.row = static_cast<const std::uint16_t*>(TheDevice().shared_at(address, 16));
   }
   TheDevice().exchange(line, ~0u, LoadMatrices<kCount, kTransposed>, &mine);
   ((std::get<I>(registers) = mine.registers[I]), ...);
 }
 
-#define CUDA_EMULATOR_LDMATRIX(name, count, transposed)                                           \
-  template <class R>                                                                             \
-  void name(int line, R registers, unsigned address) {                                           \
-    LoadMatrix<count, transposed>(line, registers, address, std::make_index_sequence<count>());  \
+#define CUDA_EMULATOR_LDMATRIX(name, count, transposed)                                         \
+  template <class R>                                                                            \
+  void name(int line, R registers, unsigned address) {                                          \
+    LoadMatrix<count, transposed>(line, registers, address, std::make_index_sequence<count>()); \
   }
 CUDA_EMULATOR_LDMATRIX(ldmatrix_sync_aligned_m8n8_x1_shared_b16, 1, false)
 CUDA_EMULATOR_LDMATRIX(ldmatrix_sync_aligned_m8n8_x2_shared_b16, 2, false)
@@ -126,7 +132,8 @@ void MultiplyMatrices(void** lanes) {
     const auto& mine = *static_cast<Factors*>(lanes[lane]);
     const unsigned group = lane / 4, pair = lane % 4 * 2;
     for (unsigned i = 0; i < 4 * kDepth / 16; ++i) {
-      for (unsigned k = 0; k < 2; ++k) a[group + i % 2 * 8][pair + i / 2 * 8 + k] = Half<T>(mine.a[i], k);
+      for (unsigned k = 0; k < 2; ++k)
+        a[group + i % 2 * 8][pair + i / 2 * 8 + k] = Half<T>(mine.a[i], k);
     }
     for (unsigned i = 0; i < 2 * kDepth / 16; ++i) {
       for (unsigned k = 0; k < 2; ++k) b[pair + i * 8 + k][group] = Half<T>(mine.b[i], k);
@@ -144,19 +151,21 @@ void MultiplyMatrices(void** lanes) {
 template <class T, unsigned kDepth, class D, class A, class B, class C>
 void MultiplyAdd(int line, D d, A a, B b, C c) {
   Factors mine{};
-  mine.c[0] = std::get<0>(c), mine.c[1] = std::get<1>(c), mine.c[2] = std::get<2>(c), mine.c[3] = std::get<3>(c);
+  mine.c[0] = std::get<0>(c), mine.c[1] = std::get<1>(c), mine.c[2] = std::get<2>(c),
+  mine.c[3] = std::get<3>(c);
   mine.a[0] = std::get<0>(a), mine.a[1] = std::get<1>(a), mine.b[0] = std::get<0>(b);
   if constexpr (kDepth == 16) {
     mine.a[2] = std::get<2>(a), mine.a[3] = std::get<3>(a), mine.b[1] = std::get<1>(b);
   }
   TheDevice().exchange(line, ~0u, MultiplyMatrices<T, kDepth>, &mine);
-  std::get<0>(d) = mine.c[0], std::get<1>(d) = mine.c[1], std::get<2>(d) = mine.c[2], std::get<3>(d) = mine.c[3];
+  std::get<0>(d) = mine.c[0], std::get<1>(d) = mine.c[1], std::get<2>(d) = mine.c[2],
+  std::get<3>(d) = mine.c[3];
 }
 
-#define CUDA_EMULATOR_MMA(name, type, depth)          \
-  template <class D, class A, class B, class C>       \
-  void name(int line, D d, A a, B b, C c) {           \
-    MultiplyAdd<type, depth>(line, d, a, b, c);       \
+#define CUDA_EMULATOR_MMA(name, type, depth)    \
+  template <class D, class A, class B, class C> \
+  void name(int line, D d, A a, B b, C c) {     \
+    MultiplyAdd<type, depth>(line, d, a, b, c); \
   }
 CUDA_EMULATOR_MMA(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, __half, 16)
 CUDA_EMULATOR_MMA(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, __nv_bfloat16, 16)

@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 
 from ...._library import function as library_function
+from ....cost_model.cubin import CompiledKernel
 from ....errors import InputError
 from ...cuda.nvcc import architectures, compile_source, find_nvcc
 from ..registry import Cores, KernelLibrary, KernelSet, Names
@@ -40,12 +41,14 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
 
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
-    functions, binary = compile_sources(kernels)
+    functions, binary, _ = compile_sources(kernels)
     return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": functions}), binary)
 
 
-def compile_sources(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], bytes]:
-    """How the kernels are launched, by name, and their binary.
+def compile_sources(
+    kernels: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, Any], bytes, dict[str, CompiledKernel]]:
+    """How the kernels are launched, by name, their binary, and what they take, by symbol.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def compile_sources(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str,
         headers[writer.HEADER] = header(writer.HEADER)
         sources.append(source)
     archs = {arch for kernel in kernels.values() for arch in kernel["archs"]}
-    return functions, compile_source("\n".join([*headers.values(), *sources]), architectures(archs))
+    return functions, *compile_source("\n".join([*headers.values(), *sources]), architectures(archs))
 
 
 def header(name: str) -> str:

@@ -1,0 +1,143 @@
+"""The block-level simulator beside pairs and sets of kernels that an H100 ran side by side (``data/h100_concurrency.json``).
+
+One number is fitted, on every second pair: the part of the GPU's arithmetic that products of libraries reach at best. What
+is reported is of the other pairs, and of sets of four to eight kernels, of which none was fitted. ``one after another`` is
+what was measured so; ``the longer alone`` would be free sharing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_sched.problem import MULTIPROCESSORS, KernelResources
+from tvm_sched.schedule.blocks import BlockKernel, run_blocks
+
+DATA = Path(__file__).parent / "data/h100_concurrency.json"
+PEAK, BANDWIDTH, CACHE_BANDWIDTH = 67e12, 3.35e12, 5.5e12
+"""Of an H100 SXM: its data sheet; of the cache by the copies of 8 MB here."""
+CACHE = 40 * 10**6
+GAP_NS = 1800
+"""Between kernels that follow each other in a graph: of a kernel alone what is not between its first and last block."""
+EFFICIENCIES = (1.0, 0.7, 0.5, 0.35, 0.25)
+
+
+def kernel_of(row: Sequence[Any], efficiency: float) -> BlockKernel:
+    name, blocks, threads, registers, shared, flops, moved, alone, _ = row
+    ns = max(1, round(alone * 1e3) - GAP_NS)
+    peak = PEAK * (efficiency if name.startswith(("mm", "conv")) else 1.0)
+    rate = BANDWIDTH if moved > CACHE else CACHE_BANDWIDTH
+    arithmetic, bandwidth = min(1.0, flops / peak / ns * 1e9), min(1.0, moved / rate / ns * 1e9)
+    return BlockKernel(
+        KernelResources(blocks, threads, registers, shared), ns, arithmetic, bandwidth, overhead_ns=GAP_NS
+    )
+
+
+def makespan_us(kernels: Sequence[BlockKernel]) -> float:
+    return max(end for _, end in run_blocks(kernels, MULTIPROCESSORS["sm_90"], 132)) / 1e3
+
+
+def predicted_pairs(data: dict[str, Any], pairs: Sequence[Sequence[Any]], efficiency: float) -> npt.NDArray[np.float64]:
+    """A CUDA graph starts the branch that was captured last first."""
+    kernels = [kernel_of(row, efficiency) for row in data["kernels"]["rows"]]
+    return np.array([makespan_us([kernels[second], kernels[first]]) for first, second, *_ in pairs])
+
+
+def figures(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> str:
+    error = np.abs(predicted / measured - 1)
+    return f"{np.median(error):.1%} | {np.mean(error):.1%} | {np.mean(error > 0.2):.1%}"
+
+
+def pairs_table(data: dict[str, Any]) -> list[str]:
+    rows = data["pairs"]["rows"]
+    fitted, left = rows[::2], rows[1::2]
+    products = [
+        pair for pair in fitted if any(data["kernels"]["rows"][k][0].startswith(("mm", "conv")) for k in pair[:2])
+    ]
+    beside = np.array([pair[3] for pair in products])
+    errors = {e: np.median(np.abs(predicted_pairs(data, products, e) / beside - 1)) for e in EFFICIENCIES}
+    efficiency = min(errors, key=lambda e: errors[e])
+    after, beside = np.array([pair[2] for pair in left]), np.array([pair[3] for pair in left])
+    alone = [row[7] for row in data["kernels"]["rows"]]
+    longer = np.array([max(alone[first], alone[second]) for first, second, *_ in left])
+    blocks = predicted_pairs(data, left, efficiency)
+    slow, fast = beside > 1.5 * after, beside < 0.7 * after
+    return [
+        f"Fitted on {len(fitted)} pairs: products reach {efficiency:g} of the peak at best. Of the other {len(left)}:",
+        "",
+        "| prediction | median error | mean error | more than 20 % wrong |",
+        "| --- | ---: | ---: | ---: |",
+        f"| blocks | {figures(blocks, beside)} |",
+        f"| one after another | {figures(after, beside)} |",
+        f"| the longer alone | {figures(longer, beside)} |",
+        "",
+        f"Side by side takes {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
+        f"{np.median(beside / after):.2f} in the median. Of {slow.sum()} pairs that are slower by half, blocks say so "
+        "(by 15 %) of "
+        f"{(slow & (blocks > 1.15 * after)).sum()}; of {fast.sum()} that are faster by 30 %, "
+        "(by 15 %) of "
+        f"{(fast & (blocks < 0.85 * after)).sum()}; and of {(beside < 1.1 * after).sum()} that are hardly slower, they say "
+        "by "
+        "mistake of "
+        f"{((beside < 1.1 * after) & (blocks > 1.3 * after)).sum()} that they are by 30 %.",
+    ]
+
+
+def orders_table(data: dict[str, Any], efficiency: float) -> list[str]:
+    kernels = [kernel_of(row, efficiency) for row in data["kernels"]["rows"]]
+    found: dict[tuple[int, ...], dict[str, list[tuple[float, float]]]] = {}
+    for chosen, launched, _, graph, streams in data["orders"]["rows"]:
+        sets = found.setdefault(tuple(chosen), {"graphs": [], "streams": []})
+        for mode, order, measured in (("graphs", launched[::-1], graph), ("streams", launched, streams)):
+            sets[mode].append((makespan_us([kernels[chosen[k]] for k in order]) - GAP_NS / 1e3, measured))
+    lines = [
+        "| launched | worst order over best, measured | predicted | the order predicted best over the best | any order |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for mode in ("graphs", "streams"):
+        cells = []
+        for sets in found.values():
+            predicted, measured = np.array(sets[mode]).T
+            cells.append((
+                measured.max() / measured.min(), predicted.max() / predicted.min(),
+                measured[predicted.argmin()] / measured.min(), measured.mean() / measured.min(),
+            ))  # fmt: skip
+        a, b, c, d = np.median(np.array(cells), axis=0)
+        lines.append(f"| {mode} | {a:.2f} | {b:.2f} | {c:.2f} | {d:.2f} |")
+    return [f"Medians over {len(found)} sets of four to eight kernels, each in seven orders:", "", *lines]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--markdown", type=Path, metavar="FILE")
+    given = arguments.parse_args()
+    data = json.loads(DATA.read_text())
+    over = data["overheads_us"]
+    empty, between = (
+        (over["chain_200"] - over["chain_100"]) / 100,
+        (over["alternate_200"] - over["alternate_100"]) / 100,
+    )
+    join = (over["forkjoin_8_30"] - over["forkjoin_8_10"]) / 20
+    text = "\n".join([
+        "# Concurrent kernels", "",
+        f"Made by `python benchmarks/concurrent_kernels.py --markdown FILE`. Measured: {data['source']}.", "",
+        *pairs_table(data), "", *orders_table(data, 0.35), "",
+        f"In a graph an empty kernel takes {empty:.2f} us after another of its stream, {between:.2f} us after one of",
+        f"another stream; a fork to eight streams and their join {join:.1f} us. Of branches that get ready together,",
+        "a graph starts the one that was captured last first: in all of 465 pairs whose starts were noted, and in sets",
+        "nearly in reverse (Kendall's tau -0.99). Small blocks that wait for large ones crowd on multiprocessors that",
+        "get free first: 132 blocks of 128 threads took 691 us beside 132 blocks of another kernel, and 109 us alone.", "",
+    ])  # fmt: skip
+    if given.markdown:
+        given.markdown.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

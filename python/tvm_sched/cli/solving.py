@@ -1,0 +1,26 @@
+"""Scheduling as every command does it: it tells how far it is, and Ctrl-C gives the best schedule so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .interrupt import stoppable
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..problem import Problem
+    from ..schedule import Request, Schedule
+
+
+def solve_aloud(
+    out: Output,
+    made: Problem,
+    scheduler: str,
+    options: dict[str, Any],
+    requests: tuple[Request, ...] | None = None,
+) -> Schedule:
+    """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
+    from ..schedulers import get, solve
+
+    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
+        return solve(made, scheduler, options, progress=step, requests=requests)

@@ -1,0 +1,137 @@
+"""What the kernels of an operator take of a GPU, and what its multiprocessors have."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ..errors import CostsError
+from .topology import Device
+
+DemandSource = Literal["cubin", "launch", "library"]
+
+
+class KernelResources(msgspec.Struct, frozen=True):
+    """What a kernel takes of a GPU.
+
+    Parameters
+    ----------
+    blocks : int
+        Of its launch.
+    threads : int
+        Of a block.
+    registers : int
+        Of a thread.
+    shared_memory : int
+        Bytes of a block, static and dynamic.
+    dynamic_shared_memory : int
+        Those of them that the launch asks for.
+
+    Raises
+    ------
+    CostsError
+        A number below what a kernel can have, or more dynamic than all shared memory.
+    """
+
+    blocks: int
+    threads: int
+    registers: int = 32
+    shared_memory: int = 0
+    dynamic_shared_memory: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"blocks": 1, "threads": 1, "registers": 0, "shared_memory": 0, "dynamic_shared_memory": 0}
+        for name, number in least.items():
+            if getattr(self, name) < number:
+                raise CostsError(f"a kernel has {name} {getattr(self, name)}; {number} or more is allowed")
+        if self.dynamic_shared_memory > self.shared_memory:
+            raise CostsError(
+                f"a kernel has {self.dynamic_shared_memory} bytes of dynamic shared memory, more than its "
+                f"{self.shared_memory} in all; shared_memory counts both"
+            )
+
+
+class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the kernels of an operator take of a GPU.
+
+    Parameters
+    ----------
+    launches : tuple of KernelResources
+        In the order in which they are launched, at least one.
+    memory_bound : bool
+        Whether the operator is memory-intensive, else it is compute-intensive, as Opara tells them apart.
+    source : {"cubin", "launch", "library"}
+        What it is known from: registers and static shared memory of the compiled kernel; the launch alone, with registers
+        assumed; or a model of what a library launches.
+
+    Raises
+    ------
+    CostsError
+        There is no launch.
+    """
+
+    launches: tuple[KernelResources, ...]
+    memory_bound: bool
+    source: DemandSource
+
+    def __post_init__(self) -> None:
+        if not self.launches:
+            raise CostsError("a demand has no launches; an operator on a GPU launches at least one kernel")
+
+
+class Multiprocessor(msgspec.Struct, frozen=True):
+    """What the blocks on one multiprocessor share; ``reserved`` bytes of shared memory the system takes for each block."""
+
+    threads: int
+    registers: int
+    shared_memory: int
+    blocks: int
+    reserved: int = 1024
+
+    def resident(self, kernel: KernelResources) -> int:
+        """Blocks of a kernel that fit at once; 0 where none does.
+
+        Registers are given to warps of 32 threads, in units of 256, by each quarter of the multiprocessor; shared memory in
+        units of 128 bytes. NVIDIA's driver says the same of an H100 (``benchmarks/data/h100_concurrency.json``).
+        """
+        warps, registers, shared, _ = self.room_of(kernel)
+        fits = [self.blocks, self.threads // _WARP // warps, self.registers // registers if registers else 0]
+        if shared:
+            fits.append(self.shared_memory // shared)
+        return min(fits)
+
+    @property
+    def room(self) -> tuple[int, int, int, int]:
+        """What it has: warps, registers, bytes of shared memory, blocks."""
+        return self.threads // _WARP, self.registers, self.shared_memory, self.blocks
+
+    def room_of(self, kernel: KernelResources) -> tuple[int, int, int, int]:
+        """What a block takes of each, with what cannot be given to others; no registers where a warp has too many."""
+        warps = -(-kernel.threads // _WARP)
+        registers = max(1, -(-kernel.registers * _WARP // _REGISTER_UNIT)) * _REGISTER_UNIT
+        quarter = self.registers // _QUARTERS
+        fit = quarter // registers
+        taken = warps * (quarter // fit) if fit else 0
+        return warps, taken, self.reserved + -(-kernel.shared_memory // _SHARED_UNIT) * _SHARED_UNIT, 1
+
+
+_WARP, _QUARTERS, _REGISTER_UNIT, _SHARED_UNIT = 32, 4, 256, 128
+MULTIPROCESSORS = {
+    "sm_70": Multiprocessor(2048, 65536, 96 * 1024, 32, 0),
+    "sm_80": Multiprocessor(2048, 65536, 164 * 1024, 32),
+    "sm_86": Multiprocessor(1536, 65536, 100 * 1024, 16),
+    "sm_89": Multiprocessor(1536, 65536, 100 * 1024, 24),
+    "sm_90": Multiprocessor(2048, 65536, 228 * 1024, 32),
+}
+"""By compute capability: the CUDA C++ Programming Guide's table of technical specifications."""
+
+_COUNTS = {"V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132}
+"""Multiprocessors of products, by a part of their names (NVIDIA's data sheets)."""
+
+
+def multiprocessors_of(device: Device) -> tuple[Multiprocessor, int] | None:
+    """What one multiprocessor of a device has, and how many there are; None where the device is not known."""
+    count = next((n for name, n in _COUNTS.items() if name in device.model), 0)
+    processor = MULTIPROCESSORS.get(device.arch)
+    return (processor, count) if processor is not None and count else None

@@ -1,0 +1,270 @@
+"""Prefill and decode of a language model as one problem: parameters are loaded once, the cache stays where it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from ..errors import InputError
+from .costs import FORBIDDEN, Costs, concatenate_costs
+from .graph import Operator, OpGraph, Tensor
+from .merge import renamed_group, renamed_operators
+from .problem import Problem
+from .variants import Alternative, Variants
+
+PREFILL, DECODE = "prefill", "decode"
+
+
+def generation_problem(
+    prefill: Problem,
+    decode: Problem,
+    steps: int = 1,
+    carried: Mapping[str, str] | None = None,
+    prefill_devices: Collection[str] = (),
+    decode_devices: Collection[str] = (),
+) -> Problem:
+    """One problem of a prefill and of the steps of a decode that follow it.
+
+    Its models are ``prefill``, ``decode``, ``decode.2`` and so on: the end of the first is the time to the first token. A
+    parameter that both problems have, of one name, size, shape and type, is one tensor, loaded once into each device that
+    needs it. What is carried is an activation of the prefill, so that it lies where that left it, and is copied to other
+    devices. Each step reads what the steps before it added to the cache, too; its kernels take the time of
+    ``decode``'s, although the cache grows. The other inputs of a step, such as its token, come from an operator
+    ``next_token`` that reads the first output of the part before; choosing a token takes a nanosecond here.
+
+    Of variants those stay that have no parameters of their own: parts of parameters would not be those of the other parts.
+
+    Parameters
+    ----------
+    prefill, decode : Problem
+        On the same machine. The prefill returns logits and the cache. A step takes the cache as parameters or inputs, and
+        returns logits and, in the same order, what it adds to the cache, or the whole new cache.
+    steps : int
+        Tokens after the first.
+    carried : mapping of str to str, optional
+        Outputs of the prefill, by the host tensors of the decode in whose place they stand. By default each host tensor that
+        is no parameter of the prefill stands for the first output after the logits that has its shape and type and stands
+        for no other.
+    prefill_devices, decode_devices : collection of str
+        Names of the devices that may compute each of the two; none: all.
+
+    Raises
+    ------
+    InputError
+        Fewer than one step, two machines, an unknown device, nothing that is carried, or tensors that do not fit.
+    ProblemError
+        An operator can run on none of the devices.
+    """
+    if steps < 1:
+        raise InputError(f"steps is {steps}; 1 or more is allowed")
+    if prefill.topology != decode.topology:
+        raise InputError(
+            f"{prefill.graph.name!r} is for {prefill.topology.name!r} and {decode.graph.name!r} for "
+            f"{decode.topology.name!r}; prefill and decode have one topology"
+        )
+    pairs = _pairs(prefill.graph, decode.graph, carried, steps)
+    carries = {pair.tensor for pair in pairs}
+    inputs = [t for t in decode.graph.tensors if t.kind == "input" and t.name not in carries]
+    step = _kept_to(decode, decode_devices, carries, [tensor.name for tensor in inputs])
+    parts = _parts(_kept_to(prefill, prefill_devices), step, pairs, steps)
+    operators: list[Operator] = []
+    outputs: list[str] = []
+    costs: list[Costs] = []
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        graph = part.problem.graph
+        operators += part.operators(graph.operators)
+        costs.append(part.problem.costs)
+        if following is None or not inputs:
+            outputs += map(part.named, graph.outputs)
+        else:
+            outputs += map(part.named, graph.outputs[1:])
+            made = tuple(following.named(tensor.name) for tensor in inputs)
+            operators.append(Operator(f"{part.name}/next_token", "next_token", (part.named(graph.outputs[0]),), made))
+            costs.append(_token_costs(part.problem))
+    name = f"{prefill.graph.name}+{decode.graph.name}" + (f"x{steps}" if steps > 1 else "")
+    names = tuple(part.name for part in parts)
+    made_graph = OpGraph(name, tuple(operators), _tensors(parts), tuple(dict.fromkeys(outputs)), names)
+    return Problem(made_graph, prefill.topology, concatenate_costs(costs), _variants(parts))
+
+
+class _Pair(NamedTuple):
+    """A tensor of the cache.
+
+    ``output`` of the prefill stands in the place of ``tensor`` of the decode; a step's output ``added`` (empty: none) is
+    read beside it by the next step where the cache ``grows`` by it, else instead of it.
+    """
+
+    output: str
+    tensor: str
+    added: str
+    grows: bool
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The prefill or a step: its problem, its tensors that other parts have or make, and what readers of those read, too."""
+
+    name: str
+    problem: Problem
+    others: Mapping[str, str]
+    more: Mapping[str, Sequence[str]]
+
+    def named(self, tensor: str) -> str:
+        """A tensor's name in the whole graph."""
+        return self.others.get(tensor, f"{self.name}/{tensor}")
+
+    def operators(self, given: Sequence[Operator]) -> tuple[Operator, ...]:
+        """Operators as they are in the whole graph."""
+        renamed = renamed_operators(given, self.name, self.named)
+        if not any(self.more.values()):
+            return renamed
+        more = [dict.fromkeys(t for name in o.inputs for t in self.more.get(name, ())) for o in renamed]
+        return tuple(
+            msgspec.structs.replace(o, inputs=(*o.inputs, *added)) for o, added in zip(renamed, more, strict=True)
+        )
+
+
+def _parts(prefill: Problem, decode: Problem, pairs: Sequence[_Pair], steps: int) -> list[_Part]:
+    """The prefill and the steps, each with what it takes from those before."""
+    known = {t.name: t for t in prefill.graph.tensors if t.kind == "parameter"}
+    parts = [_Part(PREFILL, prefill, {name: name for name in known}, {})]
+    parameters = {
+        t.name: t.name if known.get(t.name) == t else f"{DECODE}/{t.name}"
+        for t in decode.graph.tensors
+        if t.kind == "parameter"
+    }
+    cache = {pair: [parts[0].named(pair.output)] for pair in pairs}
+    for k in range(1, steps + 1):
+        others = parameters | {pair.tensor: kept[0] for pair, kept in cache.items()}
+        more = {kept[0]: kept[1:] for kept in cache.values()}
+        parts.append(_Part(DECODE if k == 1 else f"{DECODE}.{k}", decode, others, more))
+        for pair, kept in cache.items():
+            if pair.added:
+                cache[pair] = [*(kept if pair.grows else ()), parts[-1].named(pair.added)]
+    return parts
+
+
+def _tensors(parts: Sequence[_Part]) -> tuple[Tensor, ...]:
+    """All tensors, each once; the inputs of a step are made by the part before it."""
+    found: dict[str, Tensor] = {}
+    for k, part in enumerate(parts):
+        for tensor in part.problem.graph.tensors:
+            new = msgspec.structs.replace(tensor, name=part.named(tensor.name))
+            if k and tensor.kind == "input":
+                new = msgspec.structs.replace(new, kind="activation")
+            found.setdefault(new.name, new)
+    return tuple(found.values())
+
+
+def _variants(parts: Sequence[_Part]) -> Variants | None:
+    """The groups of all parts whose alternatives have no parameters of their own."""
+    known = [(part, part.problem.variants) for part in parts if part.problem.variants is not None]
+    groups = []
+    for part, variants in known:
+        for group in variants.groups:
+            new = renamed_group(group, part.name, part.named)
+            replaced = tuple(
+                msgspec.structs.replace(alternative, operators=part.operators(old.operators))
+                for alternative, old in zip(new.alternatives, group.alternatives, strict=True)
+            )
+            groups.append(msgspec.structs.replace(new, alternatives=replaced))
+    return Variants(groups, concatenate_costs([variants.costs for _, variants in known])) if groups else None
+
+
+def _kept_to(
+    problem: Problem, devices: Collection[str], carried: Collection[str] = (), made: Collection[str] = ()
+) -> Problem:
+    """The cold problem on some of the devices, with those of its alternatives that have no parameters of their own.
+
+    Operators read host memory directly where they still read something there when what is ``carried`` and ``made`` comes
+    from the part before. Those that read the cache do not: how long that took is not known.
+    """
+    names = [device.name for device in problem.topology.devices]
+    if unknown := sorted(set(devices) - set(names)):
+        raise InputError(f"{problem.topology.name!r} has no device {unknown[0]!r}; there are {', '.join(names)}")
+    allowed = np.array([not devices or name in devices for name in names])
+    host = {tensor.name for tensor in problem.graph.tensors if tensor.kind != "activation"} - set(made)
+
+    def only(costs: Costs, operators: Iterable[Operator]) -> Costs:
+        read = [set(operator.inputs) for operator in operators]
+        direct = np.array([not each & set(carried) and bool(each & host) for each in read], dtype=bool)
+        return Costs(
+            np.where(allowed, costs.operator_ns, FORBIDDEN),
+            np.where(allowed & direct[:, None], costs.direct_ns, FORBIDDEN),
+            costs.source,
+        )
+
+    variants = None
+    if problem.variants is not None:
+        alternatives = [each for group in problem.variants.groups for each in group.alternatives]
+        operators = [(operator, _cuts_nothing(each)) for each in alternatives for operator in each.operators]
+        costs = only(problem.variants.costs, (operator for operator, _ in operators))
+        runs = (np.minimum(costs.operator_ns, costs.direct_ns) != FORBIDDEN).any(axis=1).tolist()
+        kept = [whole and possible for (_, whole), possible in zip(operators, runs, strict=True)]
+        variants = Variants(problem.variants.groups, costs).only(kept)
+    return Problem(problem.graph, problem.topology, only(problem.costs, problem.graph.operators), variants)
+
+
+def _cuts_nothing(alternative: Alternative) -> bool:
+    return all(tensor.kind == "activation" for tensor in alternative.tensors)
+
+
+def _token_costs(problem: Problem) -> Costs:
+    """Of choosing a token: a nanosecond, where the part may compute."""
+    possible = (problem.costs.operator_ns != FORBIDDEN).any(axis=0)
+    return Costs(np.where(possible, 1, FORBIDDEN)[None], source=problem.costs.source)
+
+
+def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None, steps: int) -> list[_Pair]:
+    """The tensors of the cache."""
+    outputs = list(prefill.outputs)
+    known = {tensor.name: tensor for tensor in prefill.tensors}
+    host = {tensor.name: tensor for tensor in decode.tensors if tensor.kind != "activation"}
+    given = _matching(prefill, decode) if carried is None else dict(carried)
+    if not given:
+        raise InputError(
+            f"no input or parameter of {decode.name!r} has shape and type of an output of {prefill.name!r} after its first, "
+            "so nothing would be carried from one to the other; give a prefill that returns the cache, a decode of as many "
+            "tokens in the cache, or the names of both (carried, --carry)"
+        )
+    pairs = []
+    sizes = {tensor.name: tensor.size for tensor in decode.tensors}
+    for tensor, output in given.items():
+        if tensor not in host or output not in outputs or known[output].kind != "activation":
+            raise InputError(
+                f"carried: {tensor!r} is to stand for {output!r}, but has to be an input or parameter of {decode.name!r}, "
+                f"and that an output that {prefill.name!r} computes"
+            )
+        if host[tensor].size != known[output].size:
+            raise InputError(
+                f"carried: {tensor!r} of {decode.name!r} has {host[tensor].size} bytes and {output!r} of {prefill.name!r} "
+                f"{known[output].size}; both are the same tensor"
+            )
+        added = next(iter(decode.outputs[outputs.index(output) :]), "")
+        if not added and steps > 1:
+            raise InputError(
+                f"{decode.name!r} returns {len(decode.outputs)} tensors, and none in the place of {output!r}, output "
+                f"{outputs.index(output)} of {prefill.name!r}: what a step adds to the cache is not known; plan one step"
+            )
+        pairs.append(_Pair(output, tensor, added, bool(added) and sizes[added] < host[tensor].size))
+    if len({pair.output for pair in pairs}) < len(pairs):
+        raise InputError("carried: one output of the prefill stands for two tensors of the decode; each stands for one")
+    return pairs
+
+
+def _matching(prefill: OpGraph, decode: OpGraph) -> dict[str, str]:
+    """Outputs of the prefill by the host tensors of the decode that have their shape and type."""
+    known = {tensor.name: tensor for tensor in prefill.tensors}
+    free = [known[name] for name in prefill.outputs[1:] if known[name].kind == "activation"]
+    found: dict[str, str] = {}
+    for tensor in decode.tensors:
+        if tensor.kind != "activation" and known.get(tensor.name) != tensor:
+            same = (t for t in free if (t.shape, t.dtype, t.size) == (tensor.shape, tensor.dtype, tensor.size))
+            if (output := next(same, None)) is not None:
+                found[tensor.name] = output.name
+                free.remove(output)
+    return found

@@ -1,0 +1,236 @@
+"""One GPU at the level of thread blocks: what launch order and streams do where kernels do not fill it (``docs/model.md``).
+
+The work is done in ``cpp/simulate/blocks.cc``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from .._library import function
+from ..errors import InputError
+from ..problem import MULTIPROCESSORS, Demand, Device, KernelResources, Multiprocessor, Problem, multiprocessors_of
+from .indexed import ScheduleIndex, Times
+from .residency import Resident, in_run
+from .resolve import resolved
+from .schedule import Schedule
+from .simulator import timeline
+from .timeline import Timeline
+
+PRODUCT_EFFICIENCY = 0.35
+"""Part of a GPU's arithmetic that compute-intensive kernels reach at best, so that they fill it from there on: fitted to
+half of the pairs of kernels that were measured on an H100 (``docs/results/concurrent_kernels.md``)."""
+_MOST_WAVES = 8
+"""Kernels of more waves are simulated as if so many blocks ran as one that there are this many waves."""
+
+
+@dataclass(frozen=True)
+class BlockKernel:
+    """A kernel as the simulator sees it.
+
+    Parameters
+    ----------
+    resources : KernelResources
+    alone_ns : int
+        From the start of its first block to the end of its last when nothing runs beside it.
+    arithmetic, bandwidth : float
+        Parts of the GPU's arithmetic and memory bandwidth that it uses then, from 0 to 1.
+    before : tuple of int
+        Kernels for which it waits, by their position.
+    overhead_ns, ready_ns : int
+        From the end of those to its first block at least, and the earliest time of that.
+    """
+
+    resources: KernelResources
+    alone_ns: int
+    arithmetic: float = 0.0
+    bandwidth: float = 0.0
+    before: tuple[int, ...] = field(default=())
+    overhead_ns: int = 0
+    ready_ns: int = 0
+
+
+def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count: int) -> list[tuple[int, int]]:
+    """When kernels that are launched in this order begin and end, in nanoseconds.
+
+    Kernels that are ready queue up. Blocks of the first go where there is room, and as long as it has blocks left no later
+    one starts any: GPUs do not preempt (Amert et al., RTSS 2017, which Opara cites; Opara's "GPU blocking"). Blocks on a
+    multiprocessor share its arithmetic, and all blocks the bandwidth, in proportion to their warps; a block that asks for
+    less than its share is not slowed, and none is faster than when its kernel runs alone.
+
+    Raises
+    ------
+    InputError
+        A block fits on no multiprocessor, or kernels wait for each other.
+    """
+    whole, parts = [], []
+    for kernel in kernels:
+        taken, resident = kernel.resources, processor.resident(kernel.resources)
+        if resident == 0:
+            raise InputError(f"a block of {taken} fits on no multiprocessor: {processor}")
+        places = resident * count
+        merged = -(-taken.blocks // (_MOST_WAVES * places))
+        blocks = -(-taken.blocks // merged)
+        side_by_side = min(blocks, places)
+        waves = -(-blocks // places)
+        on_one = -(-side_by_side // count)
+        # Averages over the kernel, as parts of what a block uses; no more than what its neighbours of the kernel leave.
+        busy = waves * side_by_side / blocks
+        arithmetic = min(kernel.arithmetic * busy * count / side_by_side, 1 / on_one)
+        bandwidth = min(kernel.bandwidth * busy / side_by_side, 1 / side_by_side)
+        whole.append((*processor.room_of(taken), blocks, kernel.ready_ns, kernel.overhead_ns))
+        parts.append((kernel.alone_ns / waves, arithmetic, bandwidth))
+    edges = [(p, k) for k, kernel in enumerate(kernels) for p in kernel.before]
+    times = np.zeros((len(kernels), 2), dtype=np.int64)
+    try:
+        function("tvm_sched.simulate_blocks")(
+            np.array(whole, dtype=np.int64).reshape(-1, 7),
+            np.array(parts, dtype=np.float64).reshape(-1, 3),
+            np.array(edges, dtype=np.int64).reshape(-1, 2),
+            np.array([count, *processor.room], dtype=np.int64),
+            times,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return [(begin, end) for begin, end in times.tolist()]
+
+
+def knows_blocks(problem: Problem, schedule: Schedule) -> bool:
+    """Whether `simulate_blocks` takes the schedule."""
+    try:
+        _gpu_of(problem, schedule)
+    except InputError:
+        return False
+    return True
+
+
+def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | None = None) -> Timeline:
+    """The timeline of a schedule on one GPU, by its blocks.
+
+    Alone, an operator takes what the problem's costs say; a launch's overhead takes no room on the GPU. Loads of parameters
+    and inputs follow each other on the bus, without waiting for anything.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of operators with demands (`Operator.demand`).
+    schedule : Schedule
+        On one GPU whose model is known (`multiprocessors_of`).
+    resident : float or collection of str, optional
+        As for `simulate`.
+
+    Raises
+    ------
+    InputError
+        The schedule is for other devices, or demands are missing.
+    ScheduleError
+        The schedule breaks one of rules 1 to 4.
+    """
+    problem, schedule = resolved(problem, schedule) if resident is None else in_run(problem, schedule, resident)
+    gpu = _gpu_of(problem, schedule)
+    index = ScheduleIndex.of(problem, schedule)
+    known = index.times  # says which rule is broken
+    loads, moves = _loads(problem, index, gpu.number)
+    kernels: list[BlockKernel] = []
+    first: dict[int, int] = {}  # kernels of an operator
+    last: dict[int, int] = {}
+    for place, (o, waits) in enumerate(zip(index.operator, _waits(problem, index), strict=True)):
+        ready = max((loads.get(t, 0) for t in problem.graph.index.inputs[o]), default=0)
+        before = tuple(last[p] for p in waits)
+        first[o] = len(kernels)
+        for kernel in _kernels(problem, o, gpu, index.direct[place]):
+            kernels.append(replace(kernel, before=before, ready_ns=ready))
+            before, ready = (len(kernels) - 1,), 0
+        last[o] = len(kernels) - 1
+    times = run_blocks(kernels, gpu.processor, gpu.multiprocessors)
+    starts = np.array([times[first[o]][0] for o in index.operator], dtype=np.int64)
+    ends = np.array([times[last[o]][1] for o in index.operator], dtype=np.int64)
+    latency = int(ends.max(initial=0))
+    begins, arrivals = np.array(moves, dtype=np.int64).reshape(-1, 2).T
+    return timeline(problem, schedule, Times(starts, ends, begins, arrivals, latency, known.peak_memory))
+
+
+class _Gpu(NamedTuple):
+    """The GPU on which all operators run."""
+
+    number: int
+    device: Device
+    processor: Multiprocessor
+    multiprocessors: int
+
+
+def _gpu_of(problem: Problem, schedule: Schedule) -> _Gpu:
+    used = sorted({placement.device for placement in schedule.placements})
+    devices = problem.topology.devices
+    number = next((d for d, device in enumerate(devices) if [device.name] == used), 0)
+    device = devices[number]
+    known = multiprocessors_of(device)
+    if used not in ([], [device.name]) or device.kind != "cuda" or known is None:
+        raise InputError(
+            f"blocks are simulated where all operators run on one GPU of a known model; here they run on {', '.join(used)} "
+            f"of {problem.topology.name!r}, and known are GPUs of the architectures {', '.join(MULTIPROCESSORS)}"
+        )
+    missing = [operator.name for operator in problem.graph.operators if not operator.demand]
+    if missing:
+        raise InputError(
+            f"operator {missing[0]!r} does not say what its kernels take of the GPU (demand); make the problem with --costs "
+            "occupancy, or for --backend cuda"
+        )
+    return _Gpu(number, device, *known)
+
+
+def _kernels(problem: Problem, o: int, gpu: _Gpu, direct: bool) -> list[BlockKernel]:
+    """The launches of an operator, which share its time equally."""
+    operator, size = problem.graph.operators[o], problem.graph.index.size
+    demand: Demand = operator.demand  # type: ignore[assignment]  # _gpu_of has looked
+    launches = demand.launches
+    whole = int((problem.costs.direct_ns if direct else problem.costs.operator_ns)[o, gpu.number])
+    overhead = min(round(gpu.device.launch_overhead * 1e9), whole - len(launches))
+    busy = max(whole - max(overhead, 0), 1)
+    moved = sum(size[t] for t in (*problem.graph.index.inputs[o], *problem.graph.index.outputs[o]))
+    peak = gpu.device.peak_flops["float32"] * (1.0 if demand.memory_bound else PRODUCT_EFFICIENCY)
+    arithmetic = min(1.0, operator.flops / peak / (busy / 1e9))
+    bandwidth = min(1.0, moved / gpu.device.memory_bandwidth / (busy / 1e9))
+    each = [busy * (k + 1) // len(launches) - busy * k // len(launches) for k in range(len(launches))]
+    return [
+        BlockKernel(launch, ns, arithmetic, bandwidth, overhead_ns=max(overhead, 0) if k == 0 else 0)
+        for k, (launch, ns) in enumerate(zip(launches, each, strict=True))
+    ]
+
+
+def _waits(problem: Problem, index: ScheduleIndex) -> list[list[int]]:
+    """Of each placement the operators for whose end it waits: producers, the one before on its stream, earlier stages."""
+    before = problem.graph.index.predecessors
+    on_stream: dict[int, int] = {}
+    here: list[int] = []  # of the stage that is open
+    earlier: list[int] = []
+    open_stage = 0
+    found = []
+    for o, stream, stage in zip(index.operator, index.stream, index.stage, strict=True):
+        if stage != open_stage or not stage:
+            earlier, here, open_stage = (here or earlier) if stage or open_stage else [], [], stage
+        waits = dict.fromkeys((*before[o], *earlier))
+        if stream in on_stream:
+            waits[on_stream[stream]] = None
+        found.append(list(waits))
+        on_stream[stream] = o
+        if stage:
+            here.append(o)
+    return found
+
+
+def _loads(problem: Problem, index: ScheduleIndex, number: int) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """When each host tensor is on the GPU, and when each transfer runs: one after another."""
+    arrived: dict[int, int] = {}
+    now, moves = 0, []
+    for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True):
+        begin = now
+        if kind == ScheduleIndex.LOAD:
+            now += problem.load_ns(item, number)
+            arrived[item] = now
+        moves.append((begin, now))
+    return arrived, moves

@@ -1,0 +1,109 @@
+"""Solve one submodel's program by CP-SAT: build it, start from a known assignment, read the answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from math import floor, inf
+from typing import Any
+
+from ortools.sat.python import cp_model
+
+from ....cores import cores
+from ...common.milp import GAP, Effort
+from ..program import Solved
+from ..submodel import Submodel, evaluate
+from ..symmetry import relabelled
+from . import constraints
+from .variables import Variables
+
+
+def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> Solved:
+    """As `tvm_sched.schedulers.sortinghat.program.solve`, by CP-SAT.
+
+    Objective and bound are of durations rounded down to nanoseconds.
+
+    Parameters
+    ----------
+    s : Submodel
+    start : list of int
+        An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
+    effort : Effort
+        Its solver and limit of nodes mean nothing here.
+    strengthened : bool
+        Without it the program has no orders on devices and no order of equal buses.
+    """
+    whole = in_nanoseconds(s)
+    start = relabelled(s, start) if strengthened else start
+    known, times = evaluate(s, start), evaluate(whole, start)
+    if known is None or times is None:
+        raise AssertionError("the start is no solution of the program")
+    model = cp_model.CpModel()
+    v = Variables.of(model, whole, times.total)
+    for constraint in constraints.ALL if strengthened else constraints.AS_PRINTED:
+        constraint(model, v)
+    v.hint(start, times)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = effort.time_limit
+    solver.parameters.num_workers = cores()
+    solver.parameters.random_seed = effort.seed
+    solver.parameters.catch_sigint_signal = False  # Ctrl-C is for Python, which ends the search
+    solver.parameters.relative_gap_limit = GAP
+    solver.parameters.cp_model_probing_level = 0  # takes seconds of a large submodel, which the search needs more
+    begin = time.monotonic()
+    status = _interruptible(solver, model)
+    seconds = time.monotonic() - begin
+    bound = floor(solver.best_objective_bound + whole.base)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Solved(None, None, bound, _STATUS.get(status, "failed"), seconds)
+    found = [next(j for j in v.places[node] if solver.boolean_value(v.within[node, j])) for node in s.nodes]
+    taken = evaluate(s, found)
+    better = taken is not None and taken.total < known.total
+    objective = round(solver.objective_value + whole.base)
+    return Solved(found if better else None, objective, bound, _STATUS[status], seconds)
+
+
+_STATUS = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "limit", cp_model.UNKNOWN: "no solution"}
+
+
+def in_nanoseconds(s: Submodel) -> Submodel:
+    """The submodel with all times rounded down to nanoseconds: no assignment takes longer, so that its bounds hold."""
+    return replace(
+        s,
+        kernel=_rounded(s.kernel),
+        direct=_rounded(s.direct),
+        load=_rounded(s.load),
+        copy=_rounded(s.copy),
+        transfers_end=_rounded(s.transfers_end),
+        device_end=_rounded(s.device_end),
+    )
+
+
+def _rounded(times: Any) -> Any:
+    """A time, or lists of times, or of such lists."""
+    if isinstance(times, list):
+        return [_rounded(each) for each in times]
+    return times if times == inf else float(floor(times))
+
+
+def _interruptible(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+    """Solve in a thread, so that Ctrl-C reaches Python at once, and ends the search."""
+    answer: Future[cp_model.CpSolverStatus] = Future()  # an interrupted `Thread.join` would take the thread for ended
+
+    def work() -> None:
+        try:
+            answer.set_result(solver.solve(model))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="solver cp-sat", daemon=True).start()
+    try:
+        while not wait([answer], timeout=0.1).done:
+            pass
+    except KeyboardInterrupt:
+        solver.stop_search()
+        wait([answer])  # a process must not end before its solver
+        raise
+    return answer.result()
