@@ -52,9 +52,24 @@ def described(dtype, batch, groups, heads, lengths, sizes, **more):
         "query": [0, groups * heads * queries * width, heads * queries * width, queries * width, width, 1],
         "key": [0, groups * keys * width, keys * width, 0, width, 1],
         "value": [0, groups * keys * out, keys * out, 0, out, 1],
-        "result": [0, queries * groups * heads * out, heads * out, out, groups * heads * out, 1],  # heads beside each other
+        "result": [
+            0,
+            queries * groups * heads * out,
+            heads * out,
+            out,
+            groups * heads * out,
+            1,
+        ],  # heads beside each other
     }
-    extents = {"batch": batch, "groups": groups, "heads": heads, "rows": queries, "keys": keys, "width": width, "out": out}
+    extents = {
+        "batch": batch,
+        "groups": groups,
+        "heads": heads,
+        "rows": queries,
+        "keys": keys,
+        "width": width,
+        "out": out,
+    }
     plain = {"mask_dtype": None, "mask": None, "scale": width**-0.5, "causal": False, "shift": 0, "safe": False}
     return {"dtype": dtype, "result_dtype": dtype, **extents, **strides, **plain, **more}
 
@@ -156,7 +171,16 @@ def test_orders_are_stable_and_put_not_a_number_where_torch_does(gpu, descending
     x = np.random.default_rng(0).integers(0, 40, (2, 300, 3)).astype("float16")
     x[0, 7, 1] = x[1, 30, 2] = np.nan
     shape = {"outer": 2, "length": 300, "inner": 3}
-    kernel = {"kind": "argsort", "dtype": "float16", "result_dtype": "int32", **shape, "kept": 20, "descending": descending}
-    expected = torch.sort(torch.from_numpy(x.astype("float32")), dim=1, descending=descending, stable=True).indices[:, :20]
+    kernel = {
+        "kind": "argsort",
+        "dtype": "float16",
+        "result_dtype": "int32",
+        **shape,
+        "kept": 20,
+        "descending": descending,
+    }
+    expected = torch.sort(torch.from_numpy(x.astype("float32")), dim=1, descending=descending, stable=True).indices[
+        :, :20
+    ]
     found = run(gpu, lines, kernel, x, np.empty((2, 20, 3), "int32"))
     np.testing.assert_array_equal(found, expected.numpy())

@@ -41,7 +41,9 @@ class _FewTerms(dlight.gpu.Fallback):
         sums = [info for info in infos or () if info.is_reduction()]
         if len(sums) != 1 or not all(isinstance(axis.dom, (int, tirx.IntImm)) for axis in sums[0].iters):
             return None
-        results, terms = (prod(int(a.dom) for a in sums[0].iters if (a.kind == "R") == reduced) for reduced in (False, True))
+        results, terms = (
+            prod(int(a.dom) for a in sums[0].iters if (a.kind == "R") == reduced) for reduced in (False, True)
+        )
         few = terms <= _FEW_TERMS and results >= _MANY_RESULTS
         return super().apply(func, target, _) if few else None
 

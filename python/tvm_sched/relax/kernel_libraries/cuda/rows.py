@@ -75,7 +75,7 @@ class RowClaimer(Rewriter):
         return Norm(name.removeprefix("nn."), call.args[0], tuple(call.args[1:]), epsilon, variable)
 
     def _written_out(self, variable: Any, call: Any) -> Norm | None:
-        """``x * rsqrt(mean(x * x) + epsilon)``, a cast, and the product with a weight, of which the last two may be absent."""
+        """``x * rsqrt(mean(x * x) + epsilon)``, then a cast and the product with a weight, which may be absent."""
         for value, factor in ((call.args[0], call.args[1]), (call.args[1], call.args[0])):
             epsilon = self._inverse_root(factor, self.resolve(value))
             if epsilon is not None:
@@ -83,11 +83,11 @@ class RowClaimer(Rewriter):
         else:
             return None
         source: Any = self.resolve(value)
-        cast = self.defined(source)
+        cast: Any = self.defined(source)
         if operation(cast) == "astype" and dtype_of(cast.args[0]) in _HALF:
             source = cast.args[0]
         width = (shape_of(call) or ())[-1]
-        end, weights = variable, ()
+        end, weights = variable, tuple[Any, ...]()
         while not weights and len(users := self.uses[end]) == 1 and users[0] is not None:
             user = self.definitions[users[0]]
             if operation(user) == "multiply" and (weight := self._weight(user, end, width)) is not None:
@@ -99,14 +99,14 @@ class RowClaimer(Rewriter):
 
     def _inverse_root(self, expr: Any, x: Any) -> float | None:
         """Epsilon of ``rsqrt(mean(x * x) + epsilon)`` along the last axis; None of anything else."""
-        root = self.defined(expr)
-        total = self.defined(root.args[0]) if operation(root) == "rsqrt" else None
-        mean = self.defined(total.args[0]) if operation(total) == "add" else None
+        root: Any = self.defined(expr)
+        total: Any = self.defined(root.args[0]) if operation(root) == "rsqrt" else None
+        mean: Any = self.defined(total.args[0]) if operation(total) == "add" else None
         epsilon = None if mean is None else self.number(total.args[1])
         if epsilon is None or operation(mean) != "mean" or not mean.attrs.keepdims or mean.attrs.axis is None:
             return None
         rank = len(shape_of(mean) or ())
-        square = self.defined(mean.args[0])
+        square: Any = self.defined(mean.args[0])
         squared = operation(square) == "multiply" and all(self.resolve(a).same_as(x) for a in square.args)
         return epsilon if squared and [int(a) % rank for a in mean.attrs.axis] == [rank - 1] else None
 
@@ -115,7 +115,9 @@ class RowClaimer(Rewriter):
         for mine, other in ((0, 1), (1, 0)):
             shape = shape_of(product.args[other])
             if self.resolve(product.args[mine]).same_as(value) and shape is not None and shape[-1:] == (width,):
-                return product.args[other] if prod(shape) == width and dtype_of(product.args[other]) in ELEMENTS else None
+                return (
+                    product.args[other] if prod(shape) == width and dtype_of(product.args[other]) in ELEMENTS else None
+                )
         return None
 
     def _takes(self, norm: Norm) -> bool:
