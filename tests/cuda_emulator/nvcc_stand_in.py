@@ -58,7 +58,16 @@ def _parse(arguments: list[str]) -> tuple[str, str, list[str]]:
             source = argument
         elif argument == "--keep-dir":
             next(rest)
-        elif argument not in ("--fatbin", "-fatbin", "-O3", "-std=c++17", "--keep", "--use_fast_math", "-lineinfo", "-w"):
+        elif argument not in (
+            "--fatbin",
+            "-fatbin",
+            "-O3",
+            "-std=c++17",
+            "--keep",
+            "--use_fast_math",
+            "-lineinfo",
+            "-w",
+        ):
             raise SourceError(f"the stand-in for nvcc does not know the option {argument!r}")
     if not (source and target and targets):
         raise SourceError("a source, -o and an architecture are expected")
