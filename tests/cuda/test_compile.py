@@ -11,6 +11,7 @@ import tvm_sched.relax.cuda.compile as cuda_compile
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.cuda import architectures, compile_cuda_kernels, find_nvcc, needed_architectures
+from tvm_sched.relax.cuda.nvcc import compile_source
 from tvm_sched.runtime import load
 
 try:
@@ -205,5 +206,7 @@ def test_the_binary_holds_that_code(monkeypatch, described):
     compile_cuda_kernels({"sums": row_sums()})
     with_ptx = len(described[0][1])
     monkeypatch.setattr("tvm_sched.relax.cuda.nvcc.ptx_architecture", lambda archs: None)
+    cuda_compile._images.clear()  # the code of the last models is kept, by their kernels and by their source
+    compile_source.cache_clear()
     compile_cuda_kernels({"sums": row_sums()})
     assert with_ptx > len(described[1][1])

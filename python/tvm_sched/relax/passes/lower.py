@@ -19,6 +19,7 @@ from ..tail import tail_operators
 from ..variants import offer_variants
 from . import comparisons, half
 from .fold_parameters import Names, fold_parameters
+from .scans import widen_scans
 from .simplify import simplify
 from .split_tail import split_tail
 
@@ -130,7 +131,7 @@ class LowerToKernels:
                     relax.backend.DispatchSortScan(),
                     transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
                 ]
-            )(mod)
+            )(widen_scans(mod))
         fused = tvm.transform.Sequential(
             [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
         )(legal)

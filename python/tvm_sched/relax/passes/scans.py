@@ -1,0 +1,68 @@
+"""Sorts and running sums of types that TVM's functions of the host do not know, by way of wider ones.
+
+TVM's sort on CPUs writes bfloat16 past the end of its memory and refuses integers of 8 and 16 bits; running sums of
+half-precision numbers are added up in that type.
+"""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .half import HALF
+
+_SORTED = {
+    "bfloat16": "float32",
+    "int8": "int32",
+    "uint8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
+    "bool": "int32",
+}
+_SORTS = ("relax.sort", "relax.argsort", "relax.topk")
+_SCANS = ("relax.cumsum", "relax.cumprod")
+
+
+def widen_scans(mod: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite all functions of a module."""
+    widener = _Widener(mod)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            widener.builder_.update_func(variable, widener.visit_expr(function))
+    return widener.builder_.get()
+
+
+def _kind(value: relax.Expr) -> str:
+    ty = value.ty
+    return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
+
+
+@mutator
+class _Widener(PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite one call."""
+        call = super().visit_call_(call)
+        name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        kind = _kind(call.args[0]) if name in _SORTS or name in _SCANS else ""
+        if name in _SORTS and kind in _SORTED:
+            return self._widened(call, kind, _SORTED[kind])
+        if name in _SCANS and kind in HALF and _kind(call) in ("", kind):
+            return self._widened(call, kind, "float32")
+        return call
+
+    def _widened(self, call: relax.Call, kind: str, wide: str) -> relax.Expr:
+        build = getattr(relax.op, call.op.name.removeprefix("relax."))
+        names = list(signature(build).parameters)[1:]
+        attributes = {name: getattr(call.attrs, name) for name in names}
+        if call.op.name in _SCANS:
+            attributes["dtype"] = wide
+        source = self.builder_.emit(relax.op.astype(call.args[0], wide))
+        found = self.builder_.emit(build(source, **attributes))
+        if not isinstance(found.ty, relax.TupleType):
+            return found if call.op.name == "relax.argsort" or _kind(found) != wide else relax.op.astype(found, kind)
+        values = self.builder_.emit(relax.TupleGetItem(found, 0))
+        places = self.builder_.emit(relax.TupleGetItem(found, 1))
+        return relax.Tuple([self.builder_.emit(relax.op.astype(values, kind)), places])
