@@ -41,7 +41,7 @@ def _kind(value: relax.Expr) -> str:
 
 
 @mutator
-class _Widener(PyExprMutator):  # type: ignore[misc]
+class _Widener(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite one call."""
         call = super().visit_call_(call)
