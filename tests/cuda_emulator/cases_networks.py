@@ -16,7 +16,7 @@ from tvm_sched.relax.autoload import register  # noqa: E402
 # The kernels that TVM generates alone, or those of our libraries first: cuBLASLt, cuDNN, kernels written in CUDA C++.
 LIBRARIES = {"tvm": "", "libraries": "cuda,nvidia"}
 ALWAYS = {
-    ("float32", "tvm"): ("mobilenet", "unet", "wavenet", "lstm"),
+    ("float32", "tvm"): ("mobilenet", "unet", "wavenet", "lstm", "shufflenet"),
     ("float32", "libraries"): ("inception", "shufflenet", "vit"),
     ("float16", "tvm"): ("gru",),
     ("float16", "libraries"): ("resnext", "llama", "vgg"),
@@ -24,9 +24,7 @@ ALWAYS = {
     ("bfloat16", "libraries"): ("densenet",),
 }
 """Each network once, and each element type with both kinds of kernels; the others are thorough."""
-FAULTY = {
-    ("shufflenet", "tvm"): "dlight's reduction reads values that other threads hold in local arrays (docs/faults.md)",
-}
+
 
 
 def _cases():
@@ -34,9 +32,6 @@ def _cases():
         for dtype in networks.TYPES:
             for library in LIBRARIES:
                 marks = [] if name in ALWAYS[dtype, library] else [pytest.mark.thorough]
-                reason = FAULTY.get((name, library))
-                if reason:
-                    marks.append(pytest.mark.xfail(strict=True, reason=reason))
                 yield pytest.param(name, dtype, library, marks=marks)
 
 

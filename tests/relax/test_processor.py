@@ -10,7 +10,7 @@ from tvm import relax
 
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, processor
-from tvm_sched.relax.emit import executor
+from tvm_sched.relax.emit import kernel_calls
 from tvm_sched.relax.kernels import compile_kernels
 from tvm_sched.relax.processor import LEVELS, compiling_for, features_of, host_target, runs_here, target_here
 from tvm_sched.runtime import load
@@ -87,7 +87,7 @@ def test_kernels_do_without_what_is_hidden_of_the_processor(monkeypatch):
 
 def test_a_processor_that_lacks_something_is_told(tmp_path, monkeypatch):
     needs = {"processor": {"name": "one-of-2040", "features": ["sse2040"]}}
-    monkeypatch.setattr(executor, "needs_of", lambda _: needs)
+    monkeypatch.setattr(kernel_calls, "needs_of", lambda _: needs)
     compiled = compile(_model(), "cpu1", "single")
     said = r"one-of-2040.*lacks sse2040.*--processor"
     with pytest.raises(RuntimeError, match=said):
@@ -137,7 +137,7 @@ def test_levels_that_this_processor_lacks_are_left_out(tmp_path, monkeypatch):
     few = {"name": "here", "features": [], "suffix": ""}
     more = {"name": "one-of-2040", "features": ["sse2040"], "suffix": "__2040"}
     needs = {"processor": {"name": "here", "features": [], "levels": [few, more]}}
-    monkeypatch.setattr(executor, "needs_of", lambda _: needs)
+    monkeypatch.setattr(kernel_calls, "needs_of", lambda _: needs)
     path = _portable(tmp_path)
     assert load(path).processor() == "here"
     monkeypatch.setenv("TVM_SCHED_PROCESSOR", "one-of-2040")

@@ -132,7 +132,7 @@ def test_the_relaxed_problem_has_names_of_its_own():
     assert lower_bound(same).ns == lower_bound(problem).ns
 
 
-@pytest.mark.parametrize("scheduler", ["anytime", "heft", "peft"])
+@pytest.mark.parametrize("scheduler", ["anytime", "heft", "peft", "sortinghat"])
 def test_schedulers_choose(scheduler):
     options = {"work": 0.1} if scheduler == "anytime" else {}
     schedule = solve(gated(), scheduler, options)
@@ -140,7 +140,7 @@ def test_schedulers_choose(scheduler):
     assert schedule.certificate.latency_ns == 115
 
 
-@pytest.mark.parametrize("scheduler", ["single", "sortinghat", "hios-lp", "pipelined"])
+@pytest.mark.parametrize("scheduler", ["single", "hios-lp", "pipelined"])
 def test_others_take_the_way_of_the_graph_and_have_the_bound_over_all(scheduler):
     schedule = solve(gated(), scheduler)
     assert not schedule.choice

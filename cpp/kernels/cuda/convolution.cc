@@ -1,4 +1,10 @@
 // Convolutions by cuDNN.
+#include <tvm/ffi/error.h>
+
+#include <array>
+#include <chrono>
+#include <optional>
+
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/library_kernel.h"
 #include "runtime/cuda/stream_ends.h"
@@ -6,6 +12,9 @@
 namespace tvm_sched::cuda_kernels {
 
 namespace {
+
+constexpr std::size_t kLargestWorkspace = 32 << 20;
+constexpr double kClearly = 0.9;  // of the time of another algorithm: what is taken for faster
 
 int DataType(const std::string& dtype) {
   return dtype == "float16" ? kCudnnHalf : dtype == "bfloat16" ? kCudnnBfloat16 : kCudnnFloat;
@@ -73,6 +82,15 @@ void* ActivationOf(Activation activation) {
   return made;
 }
 
+/// Of what an algorithm is chosen for.
+std::vector<int> KeyOf(const ConvolutionDescription& d) {
+  std::vector<int> key{DataType(d.dtype), d.tf32, d.groups, d.bias, static_cast<int>(d.activation)};
+  for (const auto* part : {&d.input, &d.weights, &d.output, &d.padding, &d.strides, &d.dilation}) {
+    key.insert(key.end(), part->begin(), part->end());
+  }
+  return key;
+}
+
 class Convolution final : public Prepared {
  public:
   Convolution(const ConvolutionDescription& d, const std::string& name)
@@ -85,53 +103,110 @@ class Convolution final : public Prepared {
         operation_(Operation(d)),
         activation_(d.bias ? ActivationOf(d.activation) : nullptr),
         only_gemm_(d.bias && d.activation == Activation::kNone),
-        is_product_(d.weights.at(2) == 1 && d.weights.at(3) == 1 && !d.tf32) {}
+        is_product_(d.weights.at(2) == 1 && d.weights.at(3) == 1 && !d.tf32),
+        key_(KeyOf(d)) {}
 
   void Run(const std::vector<void*>& data, Stream stream) override {
     void* handle = HandleOfStream(stream);
-    if (!ready_) Choose(handle);
-    const float one = 1, zero = 0;
-    const std::string what = "cuDNN failed in the kernel \"" + name_ + "\"";
-    if (!fused_) {
-      CheckStatus(
-          Cudnn().Convolution(handle, &one, input_, data[0], weights_, data[1], operation_,
-                              algorithm_, workspace_.get(), size_, &zero, output_, data.back()),
-          what);
-      return;
-    }
-    CheckStatus(Cudnn().ConvolutionBiasActivation(handle, &one, input_, data[0], weights_, data[1],
-                                                  operation_, algorithm_, workspace_.get(), size_,
-                                                  &zero, output_, data.back(), bias_, data[2],
-                                                  activation_, output_, data.back()),
-                what);
+    if (!ready_) Choose(handle, data, stream);
+    CheckStatus(Execute(handle, data), "cuDNN failed in the kernel \"" + name_ + "\"");
   }
 
  private:
-  void Choose(void* handle) {
-    algorithm_ = kImplicitPrecompGemm;
-    if (is_product_ && !only_gemm_) {
-      // cuDNN's choice for 1 x 1 copies tensors first: 3 times as long on an H100 in half
-      // precision.
-      algorithm_ = kImplicitGemm;
-    } else if (!only_gemm_) {
-      ConvolutionAlgorithm best{};
-      int found = 0;
-      CheckStatus(Cudnn().ConvolutionChoose(handle, input_, weights_, operation_, output_, 1,
-                                            &found, &best),
-                  "cuDNN has no algorithm for the kernel \"" + name_ + "\"");
-      if (found > 0 && best.status == 0) algorithm_ = best.algorithm;
+  int Execute(void* handle, const std::vector<void*>& data) const {
+    const float one = 1, zero = 0;
+    if (!fused_) {
+      return Cudnn().Convolution(handle, &one, input_, data[0], weights_, data[1], operation_,
+                                 algorithm_, workspace_.get(), size_, &zero, output_, data.back());
     }
-    CheckStatus(Cudnn().ConvolutionWorkspace(handle, input_, weights_, operation_, output_,
-                                             algorithm_, &size_),
-                "cuDNN has no workspace for the kernel \"" + name_ + "\"");
-    if (size_ > 0) workspace_ = AllocateWorkspace(size_, name_);
+    return Cudnn().ConvolutionBiasActivation(
+        handle, &one, input_, data[0], weights_, data[1], operation_, algorithm_, workspace_.get(),
+        size_, &zero, output_, data.back(), bias_, data[2], activation_, output_, data.back());
+  }
+
+  /// Whether this algorithm can be taken; it is from now on.
+  bool Take(void* handle, int algorithm) {
+    algorithm_ = algorithm;
+    const int status = Cudnn().ConvolutionWorkspace(handle, input_, weights_, operation_, output_,
+                                                    algorithm_, &size_);
+    if (status != 0 || size_ > kLargestWorkspace) return false;
+    workspace_ = size_ > 0 ? AllocateWorkspace(size_, name_) : nullptr;
+    return true;
+  }
+
+  /// Those that may be taken, the one that is by rule the best first; some of them twice.
+  std::vector<int> Algorithms(void* handle) const {
+    // All that it computes with a bias and no activation.
+    if (only_gemm_) return {kImplicitPrecompGemm};
+    std::array<ConvolutionAlgorithm, 8> known{};
+    int found = 0;
+    CheckStatus(Cudnn().ConvolutionChoose(handle, input_, weights_, operation_, output_,
+                                          static_cast<int>(known.size()), &found, known.data()),
+                "cuDNN has no algorithm for the kernel \"" + name_ + "\"");
+    // Of 1 x 1 it often chooses one that copies tensors first.
+    std::vector<int> result;
+    if (is_product_) result.push_back(kImplicitGemm);
+    for (int k = 0; k < found; ++k) {
+      if (known[k].status == 0) result.push_back(known[k].algorithm);
+    }
+    result.insert(result.end(), {kImplicitPrecompGemm, kImplicitGemm});
+    return result;
+  }
+
+  /// The first call tries all that there are on its data: cuDNN's own choice is by rules, and what
+  /// is best depends on the GPU. All calls in this process take the same, for their values to be
+  /// the same.
+  void Choose(void* handle, const std::vector<void*>& data, Stream stream) {
+    static std::mutex mutex;
+    static std::map<std::vector<int>, int> choices;
+    const std::lock_guard lock(mutex);
+    const auto known = choices.find(key_);
+    if (known != choices.end() && Take(handle, known->second)) {
+      ready_ = true;
+      return;
+    }
+    std::optional<int> best;
+    double least = 0;
+    const std::vector<int> algorithms = Algorithms(handle);
+    for (const int algorithm : algorithms) {
+      if (algorithm == best || !Take(handle, algorithm)) continue;
+      const double time = algorithms.size() == 1 ? 0 : TimeOf(handle, data, stream);
+      // Calls of small kernels take the time that the host needs, whatever the algorithm.
+      if (time < 0 || (best && time > kClearly * least)) continue;
+      best = algorithm;
+      least = time;
+    }
+    if (!best || !Take(handle, *best)) {
+      TVM_FFI_THROW(RuntimeError) << "cuDNN has no algorithm for the kernel \"" << name_ << "\"";
+    }
+    choices[key_] = *best;
     ready_ = true;
+  }
+
+  /// The least seconds of a few calls, negative where it is not computed so.
+  double TimeOf(void* handle, const std::vector<void*>& data, Stream stream) const {
+    constexpr int kRounds = 3, kCalls = 4;
+    double least = -1;
+    for (int round = 0; round < kRounds; ++round) {
+      if (Execute(handle, data) != 0) return -1;
+      runtime::cuda::Check(runtime::cuda::Driver().StreamSynchronize(stream), name_);
+      const auto begin = std::chrono::steady_clock::now();
+      for (int k = 0; k < kCalls; ++k) {
+        if (Execute(handle, data) != 0) return -1;
+      }
+      runtime::cuda::Check(runtime::cuda::Driver().StreamSynchronize(stream), name_);
+      const double time =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (round == 0 || time < least) least = time;
+    }
+    return least;
   }
 
   bool fused_, ready_ = false;
   std::string name_;
   void *input_, *weights_, *output_, *bias_, *operation_, *activation_;
   bool only_gemm_, is_product_;
+  std::vector<int> key_;
   int algorithm_ = 0;
   std::size_t size_ = 0;
   std::shared_ptr<std::byte> workspace_;

@@ -30,15 +30,19 @@ class _Matmul(dlight.gpu.Matmul):
         return super().apply(func, _WITHOUT_TENSOR_CORES, _)
 
 
-class _FewTerms(dlight.gpu.Fallback):
-    """A thread for each result where many results have few terms each: windows of pooling, grouped convolutions.
+class _Windows(dlight.gpu.Fallback):
+    """A thread for each result of windows (pooling, grouped convolutions), and where many results have few terms each.
 
-    dlight's rules for reductions give each result a block, most of whose threads have nothing to do.
+    dlight's rules for reductions give each result a block, most of whose threads have nothing to do; and where something
+    follows a grouped convolution, its threads read in each other's local memory, which is wrong.
     """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
-        infos = normalize_prim_func(s_tir.Schedule(func))
+        schedule = s_tir.Schedule(func)
+        infos = normalize_prim_func(schedule)
         sums = [info for info in infos or () if info.is_reduction()]
+        if any(_is_window(schedule.get(info.block_rv)) for info in sums):
+            return super().apply(func, target, _)
         if len(sums) != 1 or not all(isinstance(axis.dom, (int, tirx.IntImm)) for axis in sums[0].iters):
             return None
         results, terms = (
@@ -48,11 +52,23 @@ class _FewTerms(dlight.gpu.Fallback):
         return super().apply(func, target, _) if few else None
 
 
+def _is_window(block: s_tir.SBlock) -> bool:
+    """Whether an index of what a sum reads is made of a place in the result and of a term."""
+    summed = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
+    placed = {axis.var for axis in block.iter_vars} - summed
+    for read in block.reads:
+        for extent in read.region:
+            found = set(tirx.analysis.undefined_vars(tirx.Evaluate(extent.min), []))
+            if found & summed and found & placed:
+                return True
+    return False
+
+
 def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """Bind the loops of each kernel to blocks and threads."""
     rules: tuple[Any, ...] = (
         _Matmul(),
-        _FewTerms(),
+        _Windows(),
         dlight.gpu.GEMV(),
         dlight.gpu.Reduction(),
         dlight.gpu.GeneralReduction(),
