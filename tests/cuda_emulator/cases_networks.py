@@ -26,7 +26,6 @@ ALWAYS = {
 """Each network once, and each element type with both kinds of kernels; the others are thorough."""
 
 
-
 def _cases():
     for name in networks.NETWORKS:
         for dtype in networks.TYPES:

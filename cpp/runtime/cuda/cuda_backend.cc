@@ -62,8 +62,11 @@ CudaBackend::~CudaBackend() {
   // What a failed run left on the streams still uses events and staging memory.
   try {
     const cuda::ContextGuard guard;
+    // Streams wait for each other's events, so all have ended before the first one goes.
     for (const StreamOfQueue& stream : streams_) {
       Driver().StreamSynchronize(stream.handle.get());
+    }
+    for (const StreamOfQueue& stream : streams_) {
       devices_->Enter(stream.device);
       cuda::EndStream(stream.handle.get());
     }
