@@ -13,11 +13,6 @@ HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is no C++ compiler for the fake driver")
 
 
-HANGS = (
-    "after a failure that is made up, the fake driver waits for ever for an event when the module goes: docs/faults.md"
-)
-
-
 @pytest.mark.parametrize(
     ("case", "gpus", "peers"),
     [
@@ -61,7 +56,7 @@ def test_tensors_on_gpus(case, gpus, peers):
     ("case", "gpus", "peers"),
     [
         ("artifacts_are_healthy", 4, 1),
-        pytest.param("faults_are_told", 4, 1, marks=pytest.mark.skip(reason=HANGS)),
+        ("faults_are_told", 4, 1),
         ("machines_are_described", 3, 0),
     ],
 )
