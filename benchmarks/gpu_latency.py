@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _gpu import EAGER, GRAPH, Run, medians, torch_runs
 
-Run = Callable[[], Any]
-ROWS, WARM_UP = 4, 3
 WAYS: dict[str, dict[str, Any]] = {
     "ours": {"streams": "one"},
     "ours, streams by Opara": {"streams": "opara", "launch_order": "opara"},
@@ -79,40 +76,6 @@ def _spread(torch: Any, module: Any, values: Any) -> None:
         module.train()(values)
 
 
-def medians(runs: Mapping[str, Run], repeat: int) -> dict[str, float]:
-    """Median microseconds of each."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROWS):
-        for name, run in runs.items():
-            for turn in range(WARM_UP + repeat // ROWS):
-                begin = time.perf_counter()
-                run()
-                if turn >= WARM_UP:
-                    times[name].append(1e6 * (time.perf_counter() - begin))
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
-def torch_runs(torch: Any, module: Any, value: Any) -> dict[str, Run]:
-    """PyTorch step by step and, where it can be captured, as a CUDA graph."""
-    module, value = module.cuda(), value.cuda()
-
-    def eager() -> None:
-        module(value)
-        torch.cuda.synchronize()
-
-    for _ in range(3):
-        eager()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        module(value)
-
-    def replay() -> None:
-        graph.replay()
-        torch.cuda.synchronize()
-
-    return {"PyTorch": eager, "PyTorch, graph": replay}
-
-
 def our_runs(
     torch: Any, module: Any, value: Any, topology: str, folder: Path
 ) -> tuple[dict[str, Run], dict[str, Any], float]:
@@ -158,7 +121,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     print(f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, PyTorch {torch.__version__}; microseconds\n")
-    names = ["PyTorch", "PyTorch, graph", *WAYS]
+    names = [EAGER, GRAPH, *WAYS]
     print("| network | " + " | ".join(names) + " | kernels | error |\n|---|" + "---:|" * (len(names) + 2), flush=True)
     rows: dict[str, Any] = {}
     for network, make in networks(torch).items():

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from _gpu import Run, medians, torch_runs
 
 from tvm_sched import _library
 from tvm_sched.doctor.gpus import gpu_report
 from tvm_sched.problem import load_topology
 from tvm_sched.relax import compile
 from tvm_sched.runtime import load
-
-Run = Callable[[], Any]
 
 
 def networks(torch: Any) -> dict[str, tuple[Any, Any]]:
@@ -45,41 +41,6 @@ def networks(torch: Any) -> dict[str, tuple[Any, Any]]:
         "512 rows of 1024, 4 branches of 4096": (Branches(1024, 4096).eval(), torch.randn(512, 1024)),
         "8192 rows of 1024, 4 branches of 4096": (Branches(1024, 4096).eval(), torch.randn(8192, 1024)),
     }
-
-
-def medians(runs: Mapping[str, Run], repeat: int) -> dict[str, float]:
-    """Median microseconds of each."""
-    rows, warm_up = 4, 3
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rows):
-        for name, run in runs.items():
-            for turn in range(warm_up + repeat // rows):
-                begin = time.perf_counter()
-                run()
-                if turn >= warm_up:
-                    times[name].append(1e6 * (time.perf_counter() - begin))
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
-def torch_runs(torch: Any, module: Any, value: Any) -> dict[str, Run]:
-    """PyTorch step by step and as a CUDA graph, with its input on the GPU."""
-    module, value = module.cuda(), value.cuda()
-
-    def eager() -> None:
-        module(value)
-        torch.cuda.synchronize()
-
-    for _ in range(3):
-        eager()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        module(value)
-
-    def replay() -> None:
-        graph.replay()
-        torch.cuda.synchronize()
-
-    return {"PyTorch": eager, "PyTorch, CUDA graph": replay}
 
 
 def our_runs(artifact: str, value: Any, expected: Any) -> tuple[dict[str, Run], float]:

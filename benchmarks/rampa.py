@@ -21,6 +21,7 @@ import numpy as np
 from _common import Row, parser, report
 from rich.console import Console
 
+from tvm_sched.bench.kinds.cluster import STAGES
 from tvm_sched.cluster import (
     DEMANDS,
     ClusterState,
@@ -37,16 +38,6 @@ from tvm_sched.cluster import (
 )
 from tvm_sched.cluster.bound import bound_of_requests
 from tvm_sched.cluster.search import ClusterSearch
-
-STAGES = {
-    "service1": (2, 3),
-    "service2": (2, 4),
-    "service3": (1, 2),
-    "service4": (2, 4),
-    "service5": (6, 9),
-    "service6": (4, 5),
-}
-"""Least and most stages of the methods with fixed ones: Table IX."""
 
 REFERENCES = {
     ("rampa-base", "same"): 201,

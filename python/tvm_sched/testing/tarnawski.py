@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import FormatError, GraphError
 from ..files import UNREADABLE, read_bytes, why_unreadable
 from ..pipeline import PartitionProblem, StageTensor
+from ..schedulers.efficient_mip.workload import Edge
 
 
 class _Node(msgspec.Struct, rename="camel"):
@@ -20,16 +21,10 @@ class _Node(msgspec.Struct, rename="camel"):
     is_backward_node: bool | int = False
 
 
-class _Edge(msgspec.Struct, rename="camel"):
-    source_id: int
-    dest_id: int
-    cost: float
-
-
 class _Workload(msgspec.Struct):
     memory: float = msgspec.field(name="maxSizePerFPGA")
     nodes: list[_Node]
-    edges: list[_Edge]
+    edges: list[Edge]
 
 
 def read_throughput(path: str | os.PathLike[str]) -> PartitionProblem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...bench.tables import Summary
 from .base import Result
 
 
@@ -52,23 +53,8 @@ class Scored(Result, frozen=True):
     solutions: list[ScoredSolution]
 
 
-class MethodSummary(Result, frozen=True):
-    """A method on all instances of a kind, see `tvm_sched.bench.tables.Summary`."""
-
-    kind: str
-    method: str
-    instances: int
-    failed: int
-    over_best: float | None
-    over_bound: float | None
-    most_over_bound: float | None
-    wins: int
-    ties: int
-    seconds: float
-
-
 class Standing(Result, frozen=True):
     """``bench table``."""
 
-    methods: list[MethodSummary]
+    methods: list[Summary]
     left_out: list[str]

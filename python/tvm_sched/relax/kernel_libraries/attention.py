@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -40,7 +41,7 @@ class Found:
     result: View
 
 
-class AttentionClaimer(ViewRewriter):
+class AttentionClaimer(ViewRewriter, ABC):
     """Replaces attention by kernels; what computed it otherwise is left without users.
 
     A library's subclass says what it takes (`leads`, `takes`) and makes the kernel (`call`).
@@ -51,17 +52,17 @@ class AttentionClaimer(ViewRewriter):
         self.kernels = kernels
         self.found: dict[Any, Found] | None = None
 
+    @abstractmethod
     def leads(self, batch: int, heads: int) -> list[tuple[int, ...]]:
         """Extents into which batch and heads can be divided, the plainest first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def takes(self, found: Found) -> bool:
         """Whether the library has a kernel for it that is worth while."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, found: Found) -> Any:
         """The call of the kernel."""
-        raise NotImplementedError
 
     def find(self, variable: Any, value: Any) -> Found | None:
         """The attention that ends in a variable."""

@@ -21,7 +21,9 @@ class _Node(msgspec.Struct, rename="camel"):
     color_class: int | None = None
 
 
-class _Edge(msgspec.Struct, rename="camel"):
+class Edge(msgspec.Struct, rename="camel"):
+    """A tensor from one operator to another, and the time to copy it."""
+
     source_id: int
     dest_id: int
     cost: float
@@ -31,7 +33,7 @@ class _Workload(msgspec.Struct):
     accelerators: int = msgspec.field(name="maxFPGAs")
     memory: float = msgspec.field(name="maxSizePerFPGA")
     nodes: list[_Node]
-    edges: list[_Edge]
+    edges: list[Edge]
 
 
 def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
