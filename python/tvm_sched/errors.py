@@ -49,6 +49,10 @@ class InfeasibleError(TvmSchedError):
     """A scheduler found, or proved, that no schedule obeys the limits; the message says what is short."""
 
 
+class TooLargeError(TvmSchedError):
+    """A problem is too large for a method as it was asked for; the message says which option makes it smaller."""
+
+
 class SchedulerError(TvmSchedError):
     """A scheduler's answer breaks a rule, or is no schedule: a fault of the scheduler, not of what the user gave."""
 

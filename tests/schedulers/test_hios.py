@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from strategies import problems
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.errors import InfeasibleError, TooLargeError
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.starts import quick_methods
+from tvm_sched.schedulers.batch import solve_many
 from tvm_sched.testing.hios import LayeredGraph, random_layered
 
 MS = 10**6
@@ -161,14 +162,16 @@ def test_ios_is_optimal_among_stages_of_independent_operators(seed, operators):
 def test_ios_estimates_the_states_that_it_refuses(operators, log2):
     problem = hand_made([1] * operators, {}, devices=1, pairs={(1, 2): 2})  # any set of them is a state
     with pytest.raises(
-        InputError, match=rf"a block of {operators} operators has more than 1000 states, about 2\^{log2},"
+        TooLargeError, match=rf"a block of {operators} operators has more than 1000 states, about 2\^{log2},"
     ):
         solve(problem, "ios", {"states": 1000})
+    asked = [(problem, "ios", {"states": 1000}), (problem, "single", {})]
+    assert isinstance(solve_many(asked)[0], TooLargeError)  # and the others are solved
 
 
 def test_ios_refuses_what_would_take_hours():
     problem = random_layered(0).problem(1)
-    with pytest.raises(InputError, match=r"a block of \d+ operators has more than 200000 states, about 2\^\d+"):
+    with pytest.raises(TooLargeError, match=r"a block of \d+ operators has more than 200000 states, about 2\^\d+"):
         solve(problem, "ios")
     cut = solve(problem, "ios", {"block": 10, "groups": 2})
     assert simulate(problem, cut).latency_ns < simulate(problem, solve(problem, "sequential")).latency_ns

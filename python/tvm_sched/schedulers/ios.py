@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import InfeasibleError, InputError, require_at_least
+from ..errors import InfeasibleError, TooLargeError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
 from .common import native
@@ -47,7 +47,7 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
     ------
     InfeasibleError
         No device runs all operators, or the schedule holds too much memory, which IOS does not look at.
-    InputError
+    TooLargeError
         A block has more states than ``states``; the message says what to do.
     """
     total = problem.costs.operator_ns.astype(float).sum(axis=0)
@@ -60,7 +60,7 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
     limits = (options.groups, options.group_size, options.block, options.states)
     found = native.ios(problem, device, limits)
     if isinstance(found, native.TooManyStates):
-        raise InputError(
+        raise TooLargeError(
             f"a block of {found.operators} operators has more than {options.states} states, about 2^{found.log2_states}, or "
             "more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 is "
             "what HIOS compares with), or raise the option states"
