@@ -2,8 +2,8 @@
 
 For each network the uses of the cores that `choose_fastest` compares run in turns, all with the same kernels, on a quiet
 machine and beside a process that takes all of a core that it gets. The choice is made before, once, as by ``compile(model,
-"cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` each
-measurement waits for a line on standard input, so that lowering may go on while the machine is not quiet.
+"cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` all are lowered
+first, and each measurement waits for a line on standard input, so that it can begin when the machine is quiet.
 """
 
 from __future__ import annotations
@@ -242,18 +242,20 @@ def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--networks", nargs="*", default=[], help="of these names alone")
     arguments.add_argument("--resume", action="store_true", help="leave out what stands in the file of --json")
-    arguments.add_argument("--wait", action="store_true", help="measure when a line comes on standard input")
+    arguments.add_argument("--wait", action="store_true", help="lower all, then measure each when a line comes on standard input")
     given = arguments.parse_args()
     warnings.simplefilter("ignore")
     known: dict[str, Result] = {}
     if given.resume and given.json and given.json.exists():
         known = {row["network"]: Result(**row) for row in json.loads(given.json.read_text())}
     names = given.networks or list(NETWORKS)[: 3 if given.quick else None]
-    for name in (name for name in names if name not in known):
-        mod = lowered(NETWORKS[name][1]())
+    left = [name for name in names if name not in known]
+    ready = {name: lowered(NETWORKS[name][1]()) for name in left} if given.wait else {}
+    for name in left:
         if given.wait:
             print(f"{name} is ready", flush=True)
             input()
+        mod = ready.pop(name) if given.wait else lowered(NETWORKS[name][1]())
         known[name] = measure(name, mod)
         print(known[name], flush=True)
         if given.json:
