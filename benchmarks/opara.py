@@ -1,4 +1,4 @@
-"""Opara's evaluation by prediction: six models on one H100, what streams cost there counted and not, beside what was measured.
+"""Opara's evaluation by prediction: six models on one H100, with what streams cost there and without, beside measurements.
 
 Problems are of the kernels that a GPU runs, with what their launches take of it. Predictions are those of a GPU's blocks
 (`tvm_sched.schedule.blocks`), with parameters on the GPU. Measurements are the recorded ones of ``data/h100_opara.json``.
@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from _common import circumstances, parser
+from _gpu_graphs import gpu_graph
 from msgspec.structs import replace
 
+from tvm_sched.cost_model import occupancy
 from tvm_sched.problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Problem
 from tvm_sched.schedule import Schedule, ScheduleIndex
 from tvm_sched.schedule.blocks import simulate_blocks
@@ -29,34 +31,29 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 PAPER_BATCHES = "RTX 2080: 1.41 at batch 1, 1.09 at 32"
 
 
-def problem_of(program: Any, stream_overhead: float = STREAM_OVERHEAD, wait_overhead: float = WAIT_OVERHEAD) -> Problem:
+def problem_of(name: str, batch: int, graphs: Path | None) -> Problem:
     """The problem on one H100, as from the second run on."""
-    import tvm
+    from _opara_models import exported
     from opara_gpu import one_gpu
-
-    from tvm_sched.relax import load_model
-    from tvm_sched.relax.attributes import get_problem
-    from tvm_sched.relax.build import model_with_name
-    from tvm_sched.relax.graph import extract
-    from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
 
     topology = one_gpu("sm_90")
     (gpu,) = topology.devices
-    gpu = replace(gpu, launch_overhead=GRAPH_LAUNCH, stream_overhead=stream_overhead, wait_overhead=wait_overhead)
+    gpu = replace(gpu, launch_overhead=GRAPH_LAUNCH, stream_overhead=STREAM_OVERHEAD, wait_overhead=WAIT_OVERHEAD)
     topology = replace(topology, devices=(gpu,))
-    passes = [
-        LowerToKernels(device_kind="cuda", libraries=("nvidia",), gpus=["sm_90"], archs=["sm_90"]),
-        EstimateLatencies(topology, "occupancy"),
-    ]
-    mod = tvm.transform.Sequential(passes)(model_with_name(load_model(program)))
-    return get_problem(mod).with_resident(extract(mod).parameters)
+    kept = graphs / f"{name.replace(' ', '_')}-{batch}.json" if graphs else None
+    graph = gpu_graph(lambda: exported(name, batch), topology, kept)
+    return _warm(Problem(graph, topology, occupancy(graph, topology)))
+
+
+def _warm(problem: Problem) -> Problem:
+    return problem.with_resident([tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"])
 
 
 def free_streams(problem: Problem) -> Problem:
     """The same where streams cost nothing."""
     (gpu,) = problem.topology.devices
     topology = replace(problem.topology, devices=(replace(gpu, stream_overhead=0.0, wait_overhead=0.0),))
-    return Problem(problem.graph, topology, problem.costs)
+    return _warm(Problem(problem.graph, topology, problem.costs))
 
 
 def again(problem: Problem, schedule: Schedule) -> Schedule:
@@ -64,12 +61,10 @@ def again(problem: Problem, schedule: Schedule) -> Schedule:
     return schedule.replace(problem=problem.digest, certificate=None)
 
 
-def case_of(name: str, batch: int, allocation: bool) -> dict[str, Any]:
+def case_of(name: str, batch: int, graphs: Path | None) -> dict[str, Any]:
     """All figures of a model."""
-    from _opara_models import exported
-
-    problem = problem_of(exported(name, batch))
-    free = free_streams(problem).with_resident([t.name for t in problem.graph.tensors if t.kind == "parameter"])
+    problem = problem_of(name, batch, graphs)
+    free = free_streams(problem)
     base = solve(problem, "single")
     case: dict[str, Any] = {"model": name, "batch": batch, "operators": len(problem.graph.operators), "methods": {}}
     for method in (*ALLOCATORS, "best"):
@@ -84,13 +79,11 @@ def case_of(name: str, batch: int, allocation: bool) -> dict[str, Any]:
             "free_us": simulate_blocks(free, again(free, found)).latency_ns / 1e3,
             "peak_bytes": int(max(ScheduleIndex.of(problem, found).times.peak_memory)),
         }
-        if allocation and method != "best":
+        if batch == 1 and method != "best":
             row["ms"] = 1e3 * statistics.median(_seconds(problem, base, method) for _ in range(9))
         case["methods"][method] = row
-    orders = [
-        simulate_blocks(problem, allocate_streams(problem, order_launches(problem, base, order), "opara"))
-        for order in LAUNCH_ORDERS
-    ]
+    ordered = [allocate_streams(problem, order_launches(problem, base, order), "opara") for order in LAUNCH_ORDERS]
+    orders = [simulate_blocks(problem, schedule) for schedule in ordered]
     case["orders"] = max(t.latency_ns for t in orders) / min(t.latency_ns for t in orders)
     return case
 
@@ -108,10 +101,11 @@ def page(cases: list[dict[str, Any]]) -> str:
         "# Opara's evaluation, predicted",
         "",
         *circumstances(),
-        "Six models on one H100, kernels and library calls as lowered for it (sm_90), demands of their launches, predicted by a "
-        f"GPU's blocks. A kernel starts 0.78 us after another of its stream, a further stream costs {STREAM_OVERHEAD * 1e6:g} us of a run and a wait for another stream "
-        f'{WAIT_OVERHEAD * 1e6:g} us, as [measured on an H100](opara_h100.md); "free" is without these. No GPU ran for this page: '
-        "what is measured is of that page.",
+        "Models on one H100, kernels and library calls as lowered for it (sm_90), demands of their launches, predicted by "
+        f"a GPU's blocks. A kernel starts {GRAPH_LAUNCH * 1e6:g} us after another of its stream, a further stream costs "
+        f"{STREAM_OVERHEAD * 1e6:g} us of a run and a wait for another stream {WAIT_OVERHEAD * 1e6:g} us, as "
+        '[measured on an H100](opara_h100.md); "free" is without the last two. No GPU ran for this page: what is measured '
+        "is of that page.",
         "",
         "## Speed beside one stream: predicted, predicted with free streams, measured",
         "",
@@ -166,16 +160,18 @@ def page(cases: list[dict[str, Any]]) -> str:
 
 NOTES = """
 - *The paper's 4 streams of GoogLeNet* under Nimble are the most operators that can run at once: `fewest`, a matching on the
-  transitive closure, finds them. On the minimum equivalent graph, as Nimble's paper has it, the matching gives 28, as Opara's
-  algorithm does.
-- Ratios are predicted better than times: the H100's kernels take longer than the data sheet says, so that what streams cost weighs
-  more here than there, and "best" leaves streams out sooner than a measurement would.
-- A launch order costs less by prediction and by measurement than the paper's 29 %: these models' kernels seldom fill the GPU.
+  transitive closure, finds them. On the minimum equivalent graph, as Nimble's paper has it, the matching gives 28, as
+  Opara's algorithm does.
+- Ratios are of what a GPU does; measured ones are of runs as the caller sees them, with copies of inputs and outputs.
+- Not here: SM efficiency, which needs a GPU's counters, and ONNX Runtime on a GPU.
 """
 
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
+    arguments.add_argument(
+        "--graphs", type=Path, metavar="DIR", help="keep lowered graphs there, and take them from there"
+    )
     arguments.add_argument("--resume", action="store_true", help="leave out cases that stand in the file of --json")
     arguments.add_argument("--models", nargs="*", default=[], help="of these names alone")
     arguments.add_argument("--batches", nargs="*", type=int, default=list(BATCHES), help="of Inception-v3")
@@ -191,7 +187,7 @@ def main() -> None:
     for name, batch in wanted:
         if any((case["model"], case["batch"]) == (name, batch) for case in cases):
             continue
-        cases.append(case_of(name, batch, allocation=batch == 1))
+        cases.append(case_of(name, batch, given.graphs))
         print(json.dumps(cases[-1]), flush=True)
         if given.json:
             given.json.write_text(json.dumps(cases, indent=1) + "\n")
