@@ -134,8 +134,10 @@ class _Cut:
         realize = self.blocks.writer[result]
         block, store = realize.block, realize.block.body
         mine = [e for e in _loads(store.value) if e.source.same_as(result)]
-        adds = isinstance(store.value, tirx.Add) and len(mine) == 1 and any(
-            side.same_as(mine[0]) for side in (store.value.a, store.value.b)
+        adds = (
+            isinstance(store.value, tirx.Add)
+            and len(mine) == 1
+            and any(side.same_as(mine[0]) for side in (store.value.a, store.value.b))
         )
         zero = block.init is not None and isinstance(block.init.value, tirx.FloatImm) and block.init.value.value == 0
         if not adds or not zero or any(_uses(index, variable) for index in store.indices):
