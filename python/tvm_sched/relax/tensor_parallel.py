@@ -110,7 +110,8 @@ class _Search:
         self.mod, self.is_weights = mod, is_weights
         body = mod["main"].body
         self.bindings = [b for block in body.blocks for b in block.bindings] if isinstance(body, relax.SeqExpr) else []
-        self.place = {binding.var: k for k, binding in enumerate(self.bindings)}
+        self.variables = [binding.var for binding in self.bindings]
+        self.place = {variable: k for k, variable in enumerate(self.variables)}
         self.users: dict[Any, set[Any]] = {}
         for binding in self.bindings:
             for used in relax.analysis.free_vars(binding.value):
@@ -151,15 +152,16 @@ class _Search:
             if not any(used.same_as(operand) for operand in core.operands):
                 needed.setdefault(used, set()).add(None)
         inside, members = {last}, list[Member]()
-        for binding in reversed(self.bindings[: self.place[last]]):
-            axes = needed.get(binding.var, {None})
-            if None in axes or len(axes) > 1 or binding.var in taken or not self.users[binding.var] <= inside:
+        for place in reversed(range(self.place[last])):
+            variable = self.variables[place]
+            axes = needed.get(variable, {None})
+            if None in axes or len(axes) > 1 or variable in taken or not self.users[variable] <= inside:
                 continue
             (axis,) = axes
             assert axis is not None
-            member = self._member(binding, axis, count)
+            member = self._member(self.bindings[place], axis, count)
             if member is not None:
-                inside.add(binding.var)
+                inside.add(variable)
                 members.append(member)
                 _note(needed, member.arguments, member.cut.axes)
         return tuple(reversed(members))

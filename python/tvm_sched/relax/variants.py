@@ -87,6 +87,7 @@ class _Offers(Rewriter):
         self.products: dict[relax.Var, _Pieces] = {}
         self.regions: dict[relax.Var, Region] = {}
         self._pieces, self._unbound = pieces, unbound
+        self._given = frozenset(self.function.params)
         self._made: dict[Any, Any] = {}
         self._known: dict[Any, Product | Channels | None] = {}
         body = self.function.body
@@ -134,7 +135,7 @@ class _Offers(Rewriter):
         """Whether parts of an operand can be made: it is a parameter with a value, or nothing is to be compiled."""
         if isinstance(expr, tvm.ir.GenericConst):
             return True
-        return self._unbound and any(expr.same_as(v) for v in self.function.params)
+        return self._unbound and isinstance(expr, relax.Var) and expr in self._given
 
     def _in_parts(self, binding: relax.VarBinding) -> _Pieces | None:
         """A call of a heavy kernel with weights, alone or fused with what follows it, that can be cut."""
