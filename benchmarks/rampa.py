@@ -39,7 +39,7 @@ from tvm_sched.cluster.bound import bound_of_requests
 from tvm_sched.cluster.search import ClusterSearch
 
 MOST_REQUESTS = 2000
-FREE, FIXED = ("anytime", "rampa", "first-fit"), ("ncar", "pipeedge")
+FREE, FIXED = ("anytime", "rampa", "first-fit"), ("pipeedge", "ncar")
 BOUND, SCALE = "bound", "scale"
 DETAILED = ("rampa-base", "same")
 """The cell of Figures 9 and 10, where the placements of methods with fixed stages are kept, too."""
@@ -119,14 +119,17 @@ def measure(kept: Kept, cells: Sequence[tuple[str, str]], sequences: int, combin
     """Whatever is missing, sequence after sequence."""
     searches = {name: ClusterSearch(load_cluster(name)) for name, _ in cells}
     services = load_services()
-    for seed, (name, demand) in itertools.product(range(sequences), cells):
-        Console(stderr=True).print(f"{name}, {demand}, sequence {seed}")
+    fixed = [[(method, stages) for stages in combinations] for method in FIXED]
+    groups: list[list[tuple[str, dict[str, int]]]] = [[(method, {}) for method in FREE], *fixed]
+    for seed, runs, (name, demand) in itertools.product(range(sequences), groups, cells):
+        Console(stderr=True).print(
+            f"{name}, {demand}, sequence {seed}: {', '.join(dict.fromkeys(method for method, _ in runs))}"
+        )
         asked = requests_of(demand_of_services(demand, services), MOST_REQUESTS, seed)
         if (name, demand, seed, BOUND, ()) not in kept.found:
             bound = bound_of_requests(searches[name], services, asked)
             kept.add(Measured(name, demand, seed, BOUND, (), int(bound)))
-        runs = [(method, dict[str, int]()) for method in FREE]
-        for method, stages in runs + list(itertools.product(FIXED, combinations)):
+        for method, stages in runs:
             if (name, demand, seed, method, tuple(stages.values())) not in kept.found:
                 placed, *ms = _run(searches[name], services, asked, method, {"stages": stages} if stages else {})
                 detailed = (name, demand) == DETAILED or (demand == DETAILED[1] and not stages)
