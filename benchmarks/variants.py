@@ -2,7 +2,7 @@
 
 "one device" is the fastest single one; "fused" is `anytime` on the kernels as TVM fuses them, "apart" on those and on the
 same with their ends apart, "columns" on these and products in pieces too, "tensor" on all ways, also blocks in parts that
-are added at their end. Each has the same time limit. Bounds hold over all ways of their row's problem. Latencies are the
+are added at their end. Each has the same time limit, or the same work. Bounds hold over all ways of their row's problem. Latencies are the
 roofline's.
 """
 
@@ -48,8 +48,10 @@ def without_tensor(group: Group) -> Group:
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--time-limit", type=float, default=20.0, help="seconds for each search")
+    arguments.add_argument("--work", type=float, help="work for each search instead (seconds of an idle core)")
     arguments.add_argument("--state", default="", metavar="TEXT", help="what ran beside it, which the page says")
     options = arguments.parse_args()
+    limit = {"time_limit": options.time_limit} if options.work is None else {"work": options.work}
     rows = []
     for cell in QUICK if options.quick else CELLS:
         case, base = f"{cell[0]}, {cell[1]}x{cell[2]}, {cell[3]}", 0.0
@@ -57,7 +59,7 @@ def main() -> None:
             if not base:
                 base = solve(problem, "single").certificate.latency * 1e3
                 rows.append(Row(case, "one device", base, "ms", base, "one device"))
-            known = solve(problem, "anytime", {"time_limit": options.time_limit}).certificate
+            known = solve(problem, "anytime", limit).certificate
             rows.append(Row(case, name, known.latency * 1e3, "ms", base, "one device", f"gap {known.gap:.1%}"))
             print(rows[-1], flush=True)
     report("Schedules that see inside kernels", rows, options.json, options.markdown, predicted=True, notes=options.state)

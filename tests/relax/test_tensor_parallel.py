@@ -5,6 +5,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from parallel_models import CONFIG, decoder, forced, given, two_convolutions
 from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem, products
 from tvm_sched.relax.attributes import get_problem
@@ -12,47 +13,13 @@ from tvm_sched.relax.decoders import decoder_module
 from tvm_sched.relax.graph import extract_variants
 from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
 from tvm_sched.relax.pipelines import build_rest
-from tvm_sched.schedule import verify, with_choice
-from tvm_sched.schedulers import solve
-
-CONFIG = DecoderConfig(name="tiny", layers=1, hidden=32, heads=4, vocab=48, intermediate=64)
+from tvm_sched.schedule import verify
 
 
 @pytest.fixture(autouse=True)
 def small_weights(monkeypatch):
     """Weights of any size are worth cutting."""
     monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
-
-
-def decoder(config=CONFIG):
-    """A decoder with values for its parameters."""
-    mod = decoder_module(config, 2, 5)
-    rng = np.random.default_rng(0)
-    values = {
-        p: tvm.runtime.tensor((0.3 * rng.standard_normal([int(n) for n in p.ty.shape.values])).astype("float32"))
-        for p in mod["main"].params[1:]
-    }
-    return relax.transform.BindParams("main", values)(mod).without_attr("tvm_sched.parameters")
-
-
-def two_convolutions():
-    """A convolution, ReLU, and a second convolution, whose sum over channels can be cut with the first one's channels."""
-    rng = np.random.default_rng(0)
-    first, second = (rng.standard_normal((8, n, 3, 3)).astype("float32") for n in (4, 8))
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 4, 6, 6), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            made = builder.emit(relax.op.nn.relu(builder.emit(relax.op.nn.conv2d(x, relax.const(first), padding=1))))
-            result = builder.emit_output(relax.op.nn.conv2d(made, relax.const(second), padding=1, strides=2))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
-def forced(problem, way):
-    """A schedule in which each group that can be is computed so, on all devices in turn."""
-    choice = {group.name: way for group in problem.variants.groups if way in group.ways}
-    return with_choice(problem, solve(problem.resolve(choice), "heft"), choice)
 
 
 def groups_of(mod, pieces=(2, 4)):
@@ -113,13 +80,6 @@ def test_convolutions_on_emulated_gpus(way):
     problem = make_problem(two_convolutions(), "v100-server")
     made = compile(two_convolutions(), "v100-server", backend="emulated", schedule=forced(problem, way))
     np.testing.assert_allclose(made.run(x), expected, rtol=1e-4, atol=1e-4)
-
-
-def given(make):
-    rng = np.random.default_rng(1)
-    if make is decoder:
-        return rng.integers(0, CONFIG.vocab, (2, 5)).astype("int32")
-    return rng.standard_normal((1, 4, 6, 6)).astype("float32")
 
 
 @pytest.mark.parametrize(
