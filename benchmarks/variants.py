@@ -2,8 +2,8 @@
 
 "one device" is the fastest single one; "fused" is `anytime` on the kernels as TVM fuses them, "apart" on those and on the
 same with their ends apart, "columns" on these and products in pieces too, "tensor" on all ways, also blocks in parts that
-are added at their end. Each has the same time limit, or the same work. Bounds hold over all ways of their row's problem. Latencies are the
-roofline's.
+are added at their end. Each has the same time limit, or the same work. Bounds hold over all ways of their row's problem.
+Latencies are the roofline's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def main() -> None:
             known = solve(problem, "anytime", limit).certificate
             rows.append(Row(case, name, known.latency * 1e3, "ms", base, "one device", f"gap {known.gap:.1%}"))
             print(rows[-1], flush=True)
-    report("Schedules that see inside kernels", rows, options.json, options.markdown, predicted=True, notes=options.state)
+    report(
+        "Schedules that see inside kernels", rows, options.json, options.markdown, predicted=True, notes=options.state
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,12 @@ register()
 
 
 @pytest.mark.parametrize(
-    ("make", "way"), [(decoder, "tensor/4"), (two_convolutions, "tensor/2"), (two_convolutions, "channels/4")]
+    ("make", "way"),
+    [
+        pytest.param(decoder, "tensor/4", marks=pytest.mark.thorough),
+        (two_convolutions, "tensor/2"),
+        (two_convolutions, "channels/4"),
+    ],
 )
 def test_parts_on_gpus(make, way, monkeypatch):
     monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
