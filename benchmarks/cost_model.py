@@ -55,10 +55,10 @@ that start together. "All threads": from what each takes on both threads, where 
 threads, which a kernel on one does not do: that was nearly all of the error of 47 % that pairs once had here. "Half of the
 threads": from what it takes alone on one. "In runs of another profile": the same, measured in runs of the whole models at
 another time. "Contention of other pairs": fitted to every second pair, for the others. Target: 20 % in the median.
-What is left are slow pairs: 240 took 1.5 times as long beside each other and more, mostly 2.2 to 3 times. They are of networks
-that were measured one after another, whatever their kernels do (the slowdown is the same for 0.1 and for 39 GB/s, for 8 us and
-for 8 ms), so it is other processes on the two cores, as when such pairs are measured on a busy machine; no contention fits
-them. Pairs measured now have the load beside them and are measured again where it was high.""",
+What is left are slow pairs: 240 took 1.5 times as long beside each other and more, mostly 2.2 to 3 times. They are of
+networks that were measured one after another, whatever their kernels do (the slowdown is the same for 0.1 and for 39 GB/s,
+for 8 us and for 8 ms), so it is other processes on the two cores, as when such pairs are measured on a busy machine; no
+contention fits them. Pairs measured now have the load beside them and are measured again where it was high.""",
 }
 """What pages of results say above their tables, by part."""
 

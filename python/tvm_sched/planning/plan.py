@@ -39,7 +39,7 @@ def emit_plan(
     cores : mapping of str to (int, int), optional
         By operator, the part of the cores that compute it (`core_shares`); default: all of them.
     """
-    return _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {})).emit(name, backend)
+    return _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {}), backend).emit(name)
 
 
 def output_tensors(extraction: Calls) -> list[str]:
@@ -56,13 +56,14 @@ class _Emitter:
         functions: Mapping[str, str],
         values: set[str],
         cores: dict[str, tuple[int, int]],
+        backend: str,
     ) -> None:
-        self.cores = cores
+        self.cores, self.backend = cores, backend
         self.problem, self.extraction, self.functions = problem, extraction, functions
         self.tensors = problem.graph.tensors
         self.tensor_id = problem.graph.index.tensor_id
         self.calls = {call.operator: call for call in extraction.calls}
-        self.maker = StepMaker(problem, schedule)
+        self.maker = StepMaker(problem, schedule, barriers=backend == "emulated")
         unset = [p for p in extraction.parameters if p not in values]
         self.arguments = [*extraction.arguments, *unset]
         used = {tensor for call in extraction.calls for tensor in call.inputs} | set(extraction.graph.outputs)
@@ -74,7 +75,7 @@ class _Emitter:
         self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
         self.blocks: dict[BufferKey, Block] = {}
 
-    def emit(self, name: str, backend: str) -> dict[str, Any]:
+    def emit(self, name: str) -> dict[str, Any]:
         steps = self.maker.make()
         self._assign_buffers()
         steps = in_order([*steps, *self._results()])
@@ -89,7 +90,7 @@ class _Emitter:
             "format": "tvm_sched.plan",
             "version": 1,
             "name": name,
-            "backend": backend,
+            "backend": self.backend,
             "devices": [
                 {"name": d.name, "arena_bytes": size, "memory_bytes": d.memory}
                 for d, size in zip(self.problem.topology.devices, sizes, strict=True)

@@ -13,11 +13,14 @@ import numpy.typing as npt
 
 from ...cost_model.devices import DeviceProperties
 from ...cost_model.features import Workload
-from ...cost_model.profile import Pair
+from ...cost_model.profile import QUIET_LOAD, Pair
+from .other_load import OtherLoad
 from .single_kernels import SingleKernel
 
 _SLICE_MS = 2
 """How long the other kernel runs before it looks whether it may stop."""
+_ATTEMPTS = 3
+"""How often a pair is measured on a machine that other processes keep busy; the quietest counts."""
 
 
 def choose_pairs(
@@ -52,7 +55,7 @@ def measure_pairs(
     others: Mapping[str, SingleKernel],
     threads: int,
 ) -> list[Pair]:
-    """Measure kernels of the CPU beside each other.
+    """Measure kernels of the CPU beside each other, again where other processes used more than `QUIET_LOAD` cores.
 
     Parameters
     ----------
@@ -70,12 +73,19 @@ def measure_pairs(
         for name in (first, second):
             if name not in alone:
                 alone[name] = _seconds(kernels[name])
-        with running_beside(lambda second=second: _seconds(others[second], repeat=1)):  # type: ignore[misc]
-            a = _seconds(kernels[first])
-        with running_beside(lambda first=first: _seconds(kernels[first], repeat=1)):  # type: ignore[misc]
-            b = _seconds(others[second])
-        result.append(Pair(first, second, (alone[first], alone[second]), (a, b), threads))
+        attempts: list[Pair] = []
+        while len(attempts) < _ATTEMPTS and all(each.load > QUIET_LOAD for each in attempts):
+            load = OtherLoad()
+            beside = _beside(kernels[first], others[second]), _beside(others[second], kernels[first])
+            attempts.append(Pair(first, second, (alone[first], alone[second]), beside, threads, round(load.share(), 3)))
+        result.append(min(attempts, key=lambda pair: pair.load))
     return result
+
+
+def _beside(kernel: SingleKernel, other: SingleKernel) -> float:
+    """Seconds of a kernel while another one runs all the time."""
+    with running_beside(lambda: _seconds(other, repeat=1)):
+        return _seconds(kernel)
 
 
 def _seconds(kernel: SingleKernel, repeat: int = 7) -> float:
