@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -76,16 +78,37 @@ def measure_pairs(
         attempts: list[Pair] = []
         while len(attempts) < _ATTEMPTS and all(each.load > QUIET_LOAD for each in attempts):
             load = OtherLoad()
-            beside = _beside(kernels[first], others[second]), _beside(others[second], kernels[first])
+            beside = (
+                _beside(kernels[first], others[second], threads),
+                _beside(others[second], kernels[first], threads),
+            )
             attempts.append(Pair(first, second, (alone[first], alone[second]), beside, threads, round(load.share(), 3)))
         result.append(min(attempts, key=lambda pair: pair.load))
     return result
 
 
-def _beside(kernel: SingleKernel, other: SingleKernel) -> float:
-    """Seconds of a kernel while another one runs all the time."""
-    with running_beside(lambda: _seconds(other, repeat=1)):
-        return _seconds(kernel)
+def _beside(kernel: SingleKernel, other: SingleKernel, threads: int) -> float:
+    """Seconds of a kernel while another one runs all the time, each on cores of its own.
+
+    Where nobody says so, one pair in ten has both of its threads on one core for a while, which takes each twice the time
+    and more. Kernels of several threads run where the system puts these.
+    """
+    with running_beside(lambda: _seconds(other, repeat=1), partial(_take_cores, 1, threads)):
+        before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        _take_cores(0, threads)
+        try:
+            return _seconds(kernel)
+        finally:
+            if before is not None:
+                os.sched_setaffinity(0, before)
+
+
+def _take_cores(half: int, threads: int) -> None:
+    """Keep this thread on the first or the second half of the cores."""
+    if threads == 1 and hasattr(os, "sched_setaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+        middle = len(allowed) // 2
+        os.sched_setaffinity(0, set(allowed[middle:] if half else allowed[:middle]) or set(allowed))
 
 
 def _seconds(kernel: SingleKernel, repeat: int = 7) -> float:
@@ -93,8 +116,10 @@ def _seconds(kernel: SingleKernel, repeat: int = 7) -> float:
 
 
 @contextmanager
-def running_beside(work: Callable[[], Any]) -> Iterator[None]:
+def running_beside(work: Callable[[], Any], prepare: Callable[[], Any] | None = None) -> Iterator[None]:
     """While the block runs, another thread does ``work`` again and again; it has begun once already when the block starts.
+
+    That thread calls ``prepare`` first.
 
     ``work`` leaves Python's lock to others while it computes, as calls of kernels and large copies do.
     """
@@ -102,6 +127,8 @@ def running_beside(work: Callable[[], Any]) -> Iterator[None]:
 
     def repeat() -> None:
         try:
+            if prepare is not None:
+                prepare()
             while not stop.is_set():
                 work()
                 begun.set()
