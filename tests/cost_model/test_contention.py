@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
+from tvm_sched.cost_model.uncertainty import sample_latencies
 from tvm_sched.problem import Device, KernelResources, Problem, Topology, load_topology
 from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched.schedule.bounds import lower_bound
@@ -62,6 +63,18 @@ def test_schedulers_put_small_convolutions_side_by_side_and_large_ones_not(sched
         assert lower_bound(problem).ns <= simulate(problem, schedule).latency_ns
     assert stages[32]
     assert not stages[256]
+
+
+def test_how_sure_a_stage_is():
+    problem = problem_of(256)
+    names = [operator.name for operator in problem.graph.operators]
+    stage = Schedule(problem.digest, tuple(Placement(o, "gpu0", stream=n, stage=1) for n, o in enumerate(names)))
+    said, drawn = simulate(problem, stage).latency_ns, sample_latencies(problem, stage, 400)
+    low, high = np.quantile(drawn, (0.05, 0.95)) / said
+    assert low == pytest.approx(H100.interval[0], abs=0.06)
+    assert high == pytest.approx(H100.interval[1], abs=0.06)
+    one = Schedule(problem.digest, tuple(Placement(o, "gpu0") for o in names))
+    assert set(sample_latencies(problem, one, 5).tolist()) == {simulate(problem, one).latency_ns}
 
 
 def test_small_blocks_crowd_beside_a_kernel_that_fills_the_device():
