@@ -132,8 +132,9 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
   problem.outputs = RowsOf("outputs", array("output_offsets"), array("outputs"), tensor_count);
   problem.tensors = TensorsOf(array("tensors"), problem.outputs);
   const std::span<int64_t> device = Elements("devices", array("devices"));
-  for (size_t i = 0; i + 1 < device.size(); i += 2) {
-    problem.devices.push_back({Bytes{device[i]}, device[i + 1] != 0});
+  for (size_t i = 0; i + 3 < device.size(); i += 4) {
+    problem.devices.push_back({Bytes{device[i]}, device[i + 1] != 0, Nanoseconds{device[i + 2]},
+                               Nanoseconds{device[i + 3]}});
   }
   const size_t o = problem.operators(), d = problem.devices.size();
   TVM_FFI_CHECK(problem.outputs.size() == o, ValueError)

@@ -218,7 +218,12 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "output_offsets": output_offsets,
         "outputs": outputs,
         "tensors": _array([(size, t in stays, problem.is_resident(t)) for t, size in enumerate(index.size)]),
-        "devices": _array([(device.memory, device.shares_host_memory) for device in problem.topology.devices]),
+        "devices": _array(
+            [
+                (d.memory, d.shares_host_memory, round(d.stream_overhead * 1e9), round(d.wait_overhead * 1e9))
+                for d in problem.topology.devices
+            ]
+        ),
         "operator_ns": _array(problem.costs.operator_ns),
         "direct_ns": _array(problem.costs.direct_ns),
         "host_read_ns": _array(problem.host_reads_ns),
