@@ -74,30 +74,30 @@ def measure_pairs(
             continue
         for name in (first, second):
             if name not in alone:
-                alone[name] = _seconds(kernels[name])
+                alone[name] = measure_kernel(kernels[name])
         attempts: list[Pair] = []
         while len(attempts) < _ATTEMPTS and all(each.load > QUIET_LOAD for each in attempts):
             load = OtherLoad()
             beside = (
-                _beside(kernels[first], others[second], threads),
-                _beside(others[second], kernels[first], threads),
+                measure_beside(kernels[first], others[second], threads),
+                measure_beside(others[second], kernels[first], threads),
             )
             attempts.append(Pair(first, second, (alone[first], alone[second]), beside, threads, round(load.share(), 3)))
         result.append(min(attempts, key=lambda pair: pair.load))
     return result
 
 
-def _beside(kernel: SingleKernel, other: SingleKernel, threads: int) -> float:
+def measure_beside(kernel: SingleKernel, other: SingleKernel, threads: int) -> float:
     """Seconds of a kernel while another one runs all the time, each on cores of its own.
 
     Where nobody says so, one pair in ten has both of its threads on one core for a while, which takes each twice the time
     and more. Kernels of several threads run where the system puts these.
     """
-    with running_beside(lambda: _seconds(other, repeat=1), partial(_take_cores, 1, threads)):
+    with running_beside(lambda: measure_kernel(other, repeat=1), partial(_take_cores, 1, threads)):
         before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         _take_cores(0, threads)
         try:
-            return _seconds(kernel)
+            return measure_kernel(kernel)
         finally:
             if before is not None:
                 os.sched_setaffinity(0, before)
@@ -111,7 +111,8 @@ def _take_cores(half: int, threads: int) -> None:
         os.sched_setaffinity(0, set(allowed[middle:] if half else allowed[:middle]) or set(allowed))
 
 
-def _seconds(kernel: SingleKernel, repeat: int = 7) -> float:
+def measure_kernel(kernel: SingleKernel, repeat: int = 7) -> float:
+    """Seconds of a kernel, called again and again."""
     return kernel.seconds(repeat, number=1, min_repeat_ms=_SLICE_MS)
 
 
