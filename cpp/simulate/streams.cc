@@ -25,7 +25,14 @@ class SharedDevice {
     Advance(now);
     events_.push_back(event);
     operators_.push_back(op);
-    rest_.push_back(static_cast<double>(work.count));
+    work_.push_back(static_cast<double>(work.count));
+    start_.push_back(now);
+    rest_.push_back(0);
+    // What starts now shares the device with all that runs now; what started earlier has its place.
+    for (size_t i = 0; i < rest_.size(); ++i) {
+      if (start_[i] == now)
+        rest_[i] = work_[i] * problem_.concurrency.Crowding(device_, operators_[i], operators_);
+    }
     slowdown_ = problem_.concurrency.Slowdown(device_, operators_);
   }
 
@@ -48,10 +55,14 @@ class SharedDevice {
       }
       events_[kept] = events_[i];
       operators_[kept] = operators_[i];
+      work_[kept] = work_[i];
+      start_[kept] = start_[i];
       rest_[kept++] = rest_[i];
     }
     events_.resize(kept);
     operators_.resize(kept);
+    work_.resize(kept);
+    start_.resize(kept);
     rest_.resize(kept);
     slowdown_ = problem_.concurrency.Slowdown(device_, operators_);
     return ended;
@@ -70,7 +81,8 @@ class SharedDevice {
   double slowdown_ = 1;
   std::vector<EventId> events_;
   std::vector<OperatorId> operators_;
-  std::vector<double> rest_;
+  std::vector<Nanoseconds> start_;
+  std::vector<double> work_, rest_;
 };
 
 class Walk {

@@ -333,6 +333,10 @@ class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):
     serial_share: float = 0.0
     pairs: list[tuple[int, int, int, int]] = []
     threads: list[int] = []
+    excess: list[float] = []
+    crowding: list[list[float]] = []
+    factor: float = 1.0
+    interval: tuple[float, float] = (1.0, 1.0)
 
 
 class _UncertaintyBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -40,7 +40,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory : int
         Bytes that operators and parameters may take.
     peak_flops : dict of str to float
-        Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed.
+        Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed, and
+        ``"tf32"`` (products with ``precision="tf32"``) is half of ``"bfloat16"`` where it is not listed.
     memory_bandwidth : float
         Bytes a second of the device's own memory.
     launch_overhead : float

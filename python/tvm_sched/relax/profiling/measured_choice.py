@@ -15,7 +15,7 @@ import tvm
 
 from ...blob_cache import choice_cache
 from ...cores import cores
-from ...cost_model.profile import this_machine
+from ...cost_model.profile import QUIET_LOAD, this_machine
 from ...errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
@@ -29,7 +29,7 @@ from ..emit.runnable import link_calls, make_runnable
 from ..graph import extract
 from .calibration import kernel_keys
 from .comparison import MARGIN, compare
-from .other_load import QUIET_LOAD, OtherLoad
+from .other_load import OtherLoad
 
 SECONDS = 1.0
 """How long two schedules are compared where nothing else is said."""
