@@ -138,7 +138,7 @@ def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str
 
 
 def _said(nvcc: str, archs: Sequence[str], text: str) -> str:
-    """nvcc's first error on one line, and what to do."""
+    """Nvcc's first error on one line, and what to do."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it says nothing")
     return (
