@@ -25,7 +25,7 @@ PRODUCT_EFFICIENCY = 0.35
 """Part of a GPU's arithmetic that compute-intensive kernels reach at best, so that they fill it from there on: fitted to
 half of the pairs of kernels that were measured on an H100 (``docs/results/concurrent_kernels.md``)."""
 _MOST_WAVES = 8
-"""Kernels of more waves are simulated as if so many blocks ran as one that there are this many waves."""
+"""Kernels of more waves are simulated with blocks merged until there are this many waves."""
 
 
 @dataclass(frozen=True)
