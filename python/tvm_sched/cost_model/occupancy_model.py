@@ -70,7 +70,7 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
         With ``source="occupancy"``.
     """
     base = roofline(graph, topology)
-    launches = _launches(graph, kernels)
+    launches = launches_of(graph, kernels)
     taken = np.ones(base.operator_ns.shape)
     for d, device in enumerate(topology.devices):
         if device.kind == "cuda":
@@ -79,8 +79,10 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
     return Costs(base.operator_ns, base.direct_ns, NAME, Concurrency(used))
 
 
-def _launches(graph: OpGraph, kernels: Mapping[str, KernelResources] | None) -> list[tuple[KernelResources, ...]]:
-    """Of each operator."""
+def launches_of(
+    graph: OpGraph, kernels: Mapping[str, KernelResources] | None = None
+) -> list[tuple[KernelResources, ...]]:
+    """What the kernels of each operator take: as given, as its demand says, or an estimate."""
     if kernels is None:
         guess = estimated_resources(graph)
         return [

@@ -178,7 +178,12 @@ def compile(
         # To run in this process, objects are linked together with the values that are embedded: fast for few of these.
         compiler = static_kernels if not embed or _bytes(mods) <= EMBED_LIMIT else compile_kernels
         executor = make_executor(
-            mods, backend=chosen.backend, embed=embed, run_options=chosen.run_options, compiler=compiler
+            mods,
+            backend=chosen.backend,
+            embed=embed,
+            run_options=chosen.run_options,
+            compiler=compiler,
+            states=chosen.states,
         )
         mod = attach_executor(mods[0], [executor.module], executor.main)
         executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)

@@ -165,7 +165,7 @@ def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
     """The passes that put a schedule or a pipeline into an executable."""
     if options.objective == "throughput":
         return [EmitPipeline(options.backend)]
-    return [EmitExecutor(options.backend, run_options=options.run_options)]
+    return [EmitExecutor(options.backend, run_options=options.run_options, states=options.states)]
 
 
 def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:

@@ -57,6 +57,7 @@ def lower(
     backend: str,
     values: Sequence[str],
     cores: Shares | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[tvm.runtime.Module]]:
     """The plan of a schedule, and the modules of kernel libraries that it calls.
 
@@ -74,12 +75,22 @@ def lower(
         Parameters whose values the artifact or its file of parameters holds.
     cores : mapping of str to (int, int), optional
         Share of the machine's cores of each function; default: by the schedule.
+    states : mapping of str to str, optional
+        As `emit_plan` takes it.
     """
     shares = core_shares(problem, schedule)
     if cores:
         shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
     libraries = make_modules(mod, functions, function_cores(calls.calls, shares))
     plan = emit_plan(
-        problem, schedule, calls, name=name, backend=backend, functions=functions, values=tuple(values), cores=shares
+        problem,
+        schedule,
+        calls,
+        name=name,
+        backend=backend,
+        functions=functions,
+        values=tuple(values),
+        cores=shares,
+        states=states,
     )
     return {**plan, **threads_in_artifact()}, libraries
