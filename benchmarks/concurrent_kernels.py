@@ -110,7 +110,7 @@ def pairs_table(data: dict[str, Any]) -> list[str]:
         f"| one after another | {figures(after, beside)} |",
         f"| the longer alone | {figures(longer, beside)} |",
         "",
-        f"Concurrent runs take {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
+        f"Together it takes {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
         f"{np.median(beside / after):.2f} in the median. Of {slow.sum()} pairs that are slower by half, blocks say so "
         f"(by 15 %) of {(slow & (blocks > 1.15 * after)).sum()}, contention of "
         f"{(slow & (contended > 1.15 * after)).sum()}; "
