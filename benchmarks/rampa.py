@@ -91,6 +91,7 @@ class Kept:
                 path.write_bytes(whole + b"\n" if whole else b"")
 
     def add(self, measured: Measured) -> None:
+        """Keep one."""
         self.found[measured.key] = measured
         if self.path is not None:
             with self.path.open("ab") as file:
