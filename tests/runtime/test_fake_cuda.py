@@ -55,6 +55,19 @@ def test_tensors_on_gpus(case, gpus, peers):
 @pytest.mark.parametrize(
     ("case", "gpus", "peers"),
     [
+        ("states_pass_from_run_to_run", 4, 1),
+        ("states_pass_from_run_to_run", 4, 0),
+        ("a_failed_run_leaves_states_as_they_were", 4, 1),
+        ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
+    ],
+)
+def test_states(case, gpus, peers):
+    fake_driver.run_case(HERE / "fake_cuda_states.py", case, gpus, peers)
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "peers"),
+    [
         ("artifacts_are_healthy", 4, 1),
         ("faults_are_told", 4, 1),
         ("machines_are_described", 3, 0),

@@ -92,8 +92,8 @@ Variants = Annotated[
     bool,
     typer.Option(
         "--variants/--no-variants",
-        help="Offer the scheduler several ways to compute fused kernels, such as with their ends apart. Schedulers that do "
-        "not choose take the fused kernels.",
+        help="Offer the scheduler several ways to compute operators: fused kernels with their ends apart, products and "
+        "convolutions in pieces, blocks tensor-parallel. Schedulers that do not choose take the fused kernels.",
     ),
 ]
 Graph = Annotated[

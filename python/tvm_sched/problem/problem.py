@@ -17,10 +17,10 @@ from ..files import convert, decode_document, encode_document, read_bytes, write
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import Operator, OpGraph, Tensor
-from .topology import HOST, Route, Topology
+from .topology import HOST, STREAM_FIELDS, Route, Topology
 from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 5
+FORMAT, VERSION = "tvm_sched.problem", 6
 
 MOST_WARM = 16
 """Sets of resident parameters of which a problem remembers the warm problem."""
@@ -287,6 +287,10 @@ class Problem:
             "topology": msgspec.to_builtins(self.topology),
             "costs": self.costs.to_builtins(),
         }
+        for device in body["topology"]["devices"]:
+            for field in STREAM_FIELDS:
+                if not device[field]:
+                    del device[field]
         newer = self.costs.uncertainty or any(operator.read_bytes for operator in self.graph.operators)
         if self.variants is not None:
             body["variants"] = self.variants.to_builtins()
@@ -295,6 +299,8 @@ class Problem:
         # Older programs read what they understand.
         version = 4 if self.graph.models else 3 if self.variants else 2 if newer else 1
         if any(operator.demand for operator in (*self.graph.operators, *self._own_operators)):
+            version = 5
+        if any(device.stream_overhead or device.wait_overhead for device in self.topology.devices):
             version = VERSION
         return encode_document(body, FORMAT, version)
 
@@ -327,6 +333,10 @@ class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):
     serial_share: float = 0.0
     pairs: list[tuple[int, int, int, int]] = []
     threads: list[int] = []
+    excess: list[float] = []
+    crowding: list[list[float]] = []
+    factor: float = 1.0
+    interval: tuple[float, float] = (1.0, 1.0)
 
 
 class _UncertaintyBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -111,7 +111,9 @@ def knows_blocks(problem: Problem, schedule: Schedule) -> bool:
 def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | None = None) -> Timeline:
     """The timeline of a schedule on one GPU, by its blocks.
 
-    Alone, an operator takes what the problem's costs say; a launch's overhead takes no room on the GPU. Loads of parameters
+    Alone, an operator takes what the problem's costs say; a launch's overhead takes no room on the GPU. No kernel starts
+    before the device's ``stream_overhead`` for each stream but one; one that waits for a kernel of another stream starts
+    its ``wait_overhead`` later. Loads of parameters
     and inputs follow each other on the bus, without waiting for anything.
 
     Parameters
@@ -135,16 +137,22 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | N
     index = ScheduleIndex.of(problem, schedule)
     known = index.times  # says which rule is broken
     loads, moves = _loads(problem, index, gpu.number)
+    stream = dict(zip(index.operator, index.stream, strict=True))
+    begin = round(gpu.device.stream_overhead * 1e9) * (len(set(stream.values())) - 1)
+    wait = round(gpu.device.wait_overhead * 1e9)
     kernels: list[BlockKernel] = []
     first: dict[int, int] = {}  # kernels of an operator
     last: dict[int, int] = {}
     for place, (o, waits) in enumerate(zip(index.operator, _waits(problem, index), strict=True)):
         ready = max((loads.get(t, 0) for t in problem.graph.index.inputs[o]), default=0)
+        ready = max(ready, begin)
+        later = wait if any(stream[p] != stream[o] for p in waits) else 0
         before = tuple(last[p] for p in waits)
         first[o] = len(kernels)
         for kernel in _kernels(problem, o, gpu, index.direct[place]):
-            kernels.append(replace(kernel, before=before, ready_ns=ready))
-            before, ready = (len(kernels) - 1,), 0
+            overhead = kernel.overhead_ns + later
+            kernels.append(replace(kernel, before=before, ready_ns=ready, overhead_ns=overhead))
+            before, ready, later = (len(kernels) - 1,), 0, 0
         last[o] = len(kernels) - 1
     times = run_blocks(kernels, gpu.processor, gpu.multiprocessors)
     starts = np.array([times[first[o]][0] for o in index.operator], dtype=np.int64)
