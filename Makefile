@@ -62,11 +62,12 @@ test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python 
 test-thorough: export TVM_SCHED_THOROUGH := 1
 test-thorough: test ## Run all tests, and the larger networks and further cases that the others leave out
 
-# The C++ library is built once more, with counters; the Python tests run over that one.
+# The C++ library is built once more, with counters that threads share; the Python tests run over that one.
 COUNTED := build/coverage
 coverage: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage-tools ## Say which lines the tests run, of Python and of C++
 	@mkdir -p $(COUNTED)
-	cmake -S . -B $(COUNTED) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=--coverage -DTVM_SCHED_BUILD_TESTS=ON \
+	cmake -S . -B $(COUNTED) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" \
+	  -DCMAKE_CXX_FLAGS="--coverage -fprofile-update=atomic" -DTVM_SCHED_BUILD_TESTS=ON \
 	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(COUNTED))/lib -DPython_EXECUTABLE=$(abspath $(PY)) >$(COUNTED)/configure.log \
 	  || { cat $(COUNTED)/configure.log; exit 1; }
 	cmake --build $(COUNTED)
@@ -82,6 +83,7 @@ test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and 
 
 test-emulated-gpu: export TVM_SCHED_THOROUGH := 1
 test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more schedules on emulated GPUs (CUDA_EMULATOR_SANITIZE=address)
+	@$(PY) tests/cuda_emulator/run.py -- true  # says what is missing where GPUs cannot be emulated
 	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests

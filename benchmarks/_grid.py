@@ -13,10 +13,10 @@ import numpy as np
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InfeasibleError, TvmSchedError
 from tvm_sched.planning import ShapesOnly, emit_plan
-from tvm_sched.problem import Problem, load_topology
+from tvm_sched.problem import Problem, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import Schedule, simulate
+from tvm_sched.schedule import Schedule, resolved, simulate
 from tvm_sched.schedulers import REFERENCES, get, names, solve
 
 WARM = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -32,6 +32,8 @@ class Method(msgspec.Struct, frozen=True):
         Only on these; empty: on all.
     limit : {"", "anytime", "paper", "third"}
         Which time limits it gets: `anytime`'s, those of the papers' methods, or a third of these.
+    variants : bool
+        Whether it may compute groups of operators in other ways than as fused kernels.
     """
 
     label: str
@@ -39,6 +41,7 @@ class Method(msgspec.Struct, frozen=True):
     options: dict[str, Any] = {}
     servers: tuple[str, ...] = ()
     limit: str = ""
+    variants: bool = False
 
     def why_not(self) -> str:
         """Why it cannot be run here; empty where it can."""
@@ -65,7 +68,8 @@ class Case(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """Names the case in the file of finished cells; other options are another case."""
         options = msgspec.json.encode(self.method.options, order="sorted").decode()
-        return f"{self.server} {self.model} {self.shape} {self.method.scheduler} {options}"
+        ways = " variants" if self.method.variants else ""
+        return f"{self.server} {self.model} {self.shape} {self.method.scheduler}{ways} {options}"
 
 
 class Cell(msgspec.Struct):
@@ -124,12 +128,14 @@ class Cells:
         return self.done.get(case.key())
 
 
-def make_problem(model: str, batch: int, tokens: int, server: str) -> Problem:
+def make_problem(model: str, batch: int, tokens: int, server: str, variants: bool = False) -> Problem:
     """The problem of a preset's graph on a machine; a second is what the graph takes."""
-    from tvm_sched.relax.decoders import decoder_graph
+    from tvm_sched.relax.decoders import decoder_variants
+    from tvm_sched.relax.variants import pieces_for
 
-    graph, topology = decoder_graph(PRESETS[model], batch, tokens), load_topology(server)
-    return Problem(graph, topology, costs(graph, topology))
+    topology = load_topology(server)
+    graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology) if variants else ())
+    return problem_of(graph, groups if variants else (), topology, costs)
 
 
 def predict(case: Case, problem: Problem, spans: bool, progress: Any = None) -> Cell:
@@ -165,6 +171,7 @@ def emulate(problem: Problem, schedule: Schedule) -> tuple[float, float]:
     divided out. To make the output tensors and to hand them over is no part of it, as it is none of a latency
     (``docs/model.md``).
     """
+    problem, schedule = resolved(problem, schedule)
     calls = ShapesOnly(problem.graph)
     plan = emit_plan(
         problem, schedule, calls, name="p", backend="emulated", functions={}, values=tuple(calls.parameters)

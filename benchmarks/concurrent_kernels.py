@@ -1,8 +1,8 @@
-"""The block-level simulator beside pairs and sets of kernels that an H100 ran side by side (``data/h100_concurrency.json``).
+"""The block-level simulator beside pairs and sets of kernels that an H100 ran concurrently (``data/h100_concurrency.json``).
 
-One number is fitted, on every second pair: the part of the GPU's arithmetic that products of libraries reach at best. What
-is reported is of the other pairs, and of sets of four to eight kernels, of which none was fitted. ``one after another`` is
-what was measured so; ``the longer alone`` would be free sharing.
+Fitted on every second pair are the part of the GPU's arithmetic that products of libraries reach at best, and the
+contention of the cost model ``contention``. What is reported is of the other pairs, and of sets of four to eight kernels,
+of which none was fitted. ``one after another`` is what was measured so; ``the longer alone`` would be free sharing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.problem import MULTIPROCESSORS, KernelResources
-from tvm_sched.schedule.blocks import BlockKernel, run_blocks
+from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
+from tvm_sched.cost_model.occupancy_model import occupancy_share
+from tvm_sched.problem import MULTIPROCESSORS, Device, KernelResources
+from tvm_sched.schedule.blocks import PRODUCT_EFFICIENCY, BlockKernel, run_blocks
 
 DATA = Path(__file__).parent / "data/h100_concurrency.json"
 PEAK, BANDWIDTH, CACHE_BANDWIDTH = 67e12, 3.35e12, 5.5e12
@@ -25,6 +27,7 @@ PEAK, BANDWIDTH, CACHE_BANDWIDTH = 67e12, 3.35e12, 5.5e12
 CACHE = 40 * 10**6
 GAP_NS = 1800
 """Between kernels that follow each other in a graph: of a kernel alone what is not between its first and last block."""
+GPU = Device("gpu0", 80 << 30, BANDWIDTH, {"float32": PEAK}, model="H100", arch="sm_90")
 EFFICIENCIES = (1.0, 0.7, 0.5, 0.35, 0.25)
 
 
@@ -49,6 +52,31 @@ def predicted_pairs(data: dict[str, Any], pairs: Sequence[Sequence[Any]], effici
     return np.array([makespan_us([kernels[second], kernels[first]]) for first, second, *_ in pairs])
 
 
+class PairsOfKernels(NamedTuple):
+    """What the cost model ``contention`` looks at: microseconds alone, parts of the resources, crowding; by pair."""
+
+    alone: npt.NDArray[np.float64]
+    used: npt.NDArray[np.float64]
+    crowded: npt.NDArray[np.float64]
+
+
+def features(data: dict[str, Any], pairs: Sequence[Sequence[Any]]) -> PairsOfKernels:
+    rows = data["kernels"]["rows"]
+    kernels = [kernel_of(row, PRODUCT_EFFICIENCY) for row in rows]
+    used = [(occupancy_share(GPU, k.resources), k.arithmetic, k.bandwidth) for k in kernels]
+    crowding = [crowded(GPU, k.resources, k.arithmetic) for k in kernels]
+    chosen = np.array([pair[:2] for pair in pairs])
+    return PairsOfKernels(
+        np.array([row[7] for row in rows])[chosen], np.array(used)[chosen], np.array(crowding)[chosen]
+    )
+
+
+def fitted_contention(data: dict[str, Any]) -> Contention:
+    """From every second pair."""
+    pairs = data["pairs"]["rows"][::2]
+    return fit_contention(*features(data, pairs), np.array([pair[3] for pair in pairs]))
+
+
 def figures(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> str:
     error = np.abs(predicted / measured - 1)
     return f"{np.median(error):.1%} | {np.mean(error):.1%} | {np.mean(error > 0.2):.1%}"
@@ -67,6 +95,9 @@ def pairs_table(data: dict[str, Any]) -> list[str]:
     alone = [row[7] for row in data["kernels"]["rows"]]
     longer = np.array([max(alone[first], alone[second]) for first, second, *_ in left])
     blocks = predicted_pairs(data, left, efficiency)
+    shared = features(data, left)
+    contended = H100.pairs(*shared)
+    parts = Contention(0.0, 0.0, 0.0).pairs(*shared)
     slow, fast = beside > 1.5 * after, beside < 0.7 * after
     return [
         f"Fitted on {len(fitted)} pairs: products reach {efficiency:g} of the peak at best. Of the other {len(left)}:",
@@ -74,19 +105,46 @@ def pairs_table(data: dict[str, Any]) -> list[str]:
         "| prediction | median error | mean error | more than 20 % wrong |",
         "| --- | ---: | ---: | ---: |",
         f"| blocks | {figures(blocks, beside)} |",
+        f"| parts of the device with contention | {figures(contended, beside)} |",
+        f"| parts of the device alone | {figures(parts, beside)} |",
         f"| one after another | {figures(after, beside)} |",
         f"| the longer alone | {figures(longer, beside)} |",
         "",
-        f"Side by side takes {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
+        f"Together it takes {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
         f"{np.median(beside / after):.2f} in the median. Of {slow.sum()} pairs that are slower by half, blocks say so "
-        "(by 15 %) of "
-        f"{(slow & (blocks > 1.15 * after)).sum()}; of {fast.sum()} that are faster by 30 %, "
-        "(by 15 %) of "
-        f"{(fast & (blocks < 0.85 * after)).sum()}; and of {(beside < 1.1 * after).sum()} that are hardly slower, they say "
-        "by "
-        "mistake of "
-        f"{((beside < 1.1 * after) & (blocks > 1.3 * after)).sum()} that they are by 30 %.",
+        f"(by 15 %) of {(slow & (blocks > 1.15 * after)).sum()}, contention of "
+        f"{(slow & (contended > 1.15 * after)).sum()}; "
+        f"of {fast.sum()} that are faster by 30 %, (by 15 %) {(fast & (blocks < 0.85 * after)).sum()} and "
+        f"{(fast & (contended < 0.85 * after)).sum()}; and of {(beside < 1.1 * after).sum()} that are hardly slower, they "
+        f"say by mistake of {((beside < 1.1 * after) & (blocks > 1.3 * after)).sum()} and "
+        f"{((beside < 1.1 * after) & (contended > 1.3 * after)).sum()} that they are by 30 %.",
+        "",
+        *contention_lines(shared, contended, beside),
     ]
+
+
+def contention_lines(
+    shared: PairsOfKernels, contended: npt.NDArray[np.float64], beside: npt.NDArray[np.float64]
+) -> list[str]:
+    inside = (beside >= H100.interval[0] * contended) & (beside <= H100.interval[1] * contended)
+    lines = [
+        f"Contention is a serial share of {H100.serial_share}, an excess of {H100.excess} for each resource and "
+        f"{H100.crowding} of what crowding costs; its interval of 90 % ({H100.interval[0]} to {H100.interval[1]} times what "
+        f"it says) holds {np.mean(inside):.0%} of the pairs that were not fitted.",
+        "",
+        "| of the places for blocks both take | pairs | over the sum of both without gaps: 10 % | median | 90 % |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    net = (beside - GAP_NS / 1e3) / (shared.alone - GAP_NS / 1e3).sum(axis=1)
+    least, most = shared.used[:, :, 0].min(axis=1), shared.used[:, :, 0].max(axis=1)
+    for said, some in (
+        ("less than 30 %", most < 0.3),
+        ("30 to 90 %", (least >= 0.3) & (most < 0.9)),
+        ("more", least >= 0.9),
+    ):
+        low, middle, high = np.quantile(net[some], (0.1, 0.5, 0.9))
+        lines.append(f"| {said} | {some.sum()} | {low:.2f} | {middle:.2f} | {high:.2f} |")
+    return lines
 
 
 def orders_table(data: dict[str, Any], efficiency: float) -> list[str]:

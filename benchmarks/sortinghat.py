@@ -2,7 +2,9 @@
 
 GPT2-large, GPT2-xl, OpenLLaMA-3B and OpenLLaMA-7B, made from their configurations, in float32, at the paper's four input
 shapes on its servers; each case is predicted by the simulator and run by the executor with emulated devices. A full run
-takes hours: with ``--resume FILE`` finished cells are kept there, and a run that was interrupted goes on where it was.
+takes a day and more: with ``--resume FILE`` finished cells are kept there, and a run that was interrupted goes on where it
+was. The papers' methods have ``--submodel-time-limit`` on 16 of the 64 cells, which come first, and
+``--other-submodel-time-limit`` on the others (`thorough`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from rich.console import Console
 
 from tvm_sched.problem.decoder_config import PRESETS
 
+MODELS = ("gpt2-large", "gpt2-xl", "openllama-3b", "openllama-7b")
 SERVERS = ("v100-server", "v100-hetero", "a6000-server", "p4d")
 SHAPES = ("1x32", "1x1024", "4x128", "32x64")
 ABLATED = ("v100-server", "v100-hetero")
@@ -30,7 +33,7 @@ METHODS = (
     Method("EfficientMIP", "efficient-mip", {"q": 6}, limit="paper"),
     Method("DeepPlan", "deepplan"),
     Method("SortingHat", "sortinghat", {"q": 6, "dominators": 1}, limit="paper"),
-    Method("anytime", "anytime", limit="anytime"),
+    Method("anytime", "anytime", limit="anytime", variants=True),
     Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "paper"),
     Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "paper"),
     Method("SortingHat, a third of the time", "sortinghat", {"q": 6, "dominators": 1}, SEARCHED, "third"),
@@ -71,15 +74,16 @@ def shapes(text: str) -> tuple[str, ...]:
 
 def arguments() -> argparse.Namespace:
     result = parser(__doc__ or "", models=False)
-    result.add_argument("--models", type=words(tuple(PRESETS)), default=tuple(PRESETS), metavar="A,B")
+    result.add_argument("--models", type=words(tuple(PRESETS)), default=MODELS, metavar="A,B")
     result.add_argument("--topologies", type=words(SERVERS, open_end=True), default=SERVERS, metavar="A,B")
     result.add_argument("--shapes", type=shapes, default=SHAPES, metavar="BxT,BxT")
     schedulers = tuple(dict.fromkeys(method.scheduler for method in METHODS))
     result.add_argument("--schedulers", type=words(schedulers), default=schedulers, metavar="A,B")
     result.add_argument("--time-limit", type=float, default=60.0, help="seconds for `anytime`, a case")
     result.add_argument(
-        "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods"
+        "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods, on 16 cells"
     )
+    result.add_argument("--other-submodel-time-limit", type=float, default=3.0, help="the same on the other cells")
     result.add_argument(
         "--total-time-limit", type=float, default=3600.0, help="seconds a case in all, the papers' methods"
     )
@@ -93,13 +97,24 @@ def arguments() -> argparse.Namespace:
     result.add_argument(
         "--shared", action="store_true", help="other work runs on the machine meanwhile: the page says so"
     )
+    result.add_argument("--only-page", action="store_true", help="compute nothing: the page of what --resume has")
     result.add_argument("--no-ablation", action="store_true", help="leave out what only Figures 12 and 13 need")
     return result.parse_args()
 
 
-def with_limits(method: Method, options: argparse.Namespace) -> Method:
+def thorough(model: str, shape: str, server: str) -> bool:
+    """Whether the papers' methods have their long limit: in each fourth cell of the grid, in a Latin square.
+
+    So each pair of a model, a shape and a server is in one such cell. Names that are not of the grid count as the first.
+    """
+    axes = ((model, MODELS), (shape, SHAPES), (server, SERVERS))
+    return sum(axis.index(name) for name, axis in axes if name in axis) % 4 == 0
+
+
+def with_limits(method: Method, options: argparse.Namespace, long: bool) -> Method:
     part = 1 / 3 if method.limit == "third" else 1.0
-    paper = {"time_limit": options.submodel_time_limit * part, "total_time_limit": options.total_time_limit * part}
+    each = options.submodel_time_limit if long else options.other_submodel_time_limit
+    paper = {"time_limit": each * part, "total_time_limit": options.total_time_limit * part}
     limits = {"": {}, "anytime": {"time_limit": options.time_limit}}.get(method.limit, paper)
     return msgspec.structs.replace(method, options={**method.options, **limits})
 
@@ -114,7 +129,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
         if why_not:
             screen.print(f"left out: {method.label}: {why_not}")
         else:
-            chosen.append(with_limits(method, options))
+            chosen.append(method)
     return chosen
 
 
@@ -124,20 +139,17 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
         for shape in options.shapes:
             batch, tokens = map(int, shape.split("x"))
             for server in options.topologies:
+                long = thorough(model, shape, server)
                 for method in chosen:
                     if not method.servers or server in method.servers:
-                        yield Case(server, model, batch, tokens, method)
+                        yield Case(server, model, batch, tokens, with_limits(method, options, long))
 
 
 def quick(options: argparse.Namespace) -> None:
     """Two models, two shapes, short limits; what was asked for in words stays."""
-    defaults = {
-        "models": tuple(PRESETS), "shapes": SHAPES, "time_limit": 60.0, "work": 30.0,
-        "total_time_limit": 3600.0,
-    }  # fmt: skip
+    defaults = {"models": MODELS, "shapes": SHAPES, "time_limit": 60.0, "total_time_limit": 3600.0}
     short = {
-        "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 20.0,
-        "work": 10.0, "total_time_limit": 20.0,
+        "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 20.0, "total_time_limit": 20.0
     }  # fmt: skip
     for name, value in short.items():
         if getattr(options, name) == defaults[name]:
@@ -148,26 +160,33 @@ def unfinished(cell: Cell | None, measured: bool) -> bool:
     return cell is None or (measured and cell.schedule is not None and cell.wall is None)
 
 
+def run(plan: list[Case], cells: Cells, measured: bool) -> None:
+    """Compute what is not finished, cells with the long limit first."""
+    problem, made_for = None, None
+    for n, case in enumerate(sorted(plan, key=lambda case: not thorough(case.model, case.shape, case.server))):
+        cell = cells.get(case)
+        if not unfinished(cell, measured):
+            continue
+        name = f"{case.model} {case.shape} on {case.server}"
+        screen.print(f"{n + 1} of {len(plan)}: {name}, {case.method.label}")
+        if (name, case.method.variants) != made_for:
+            problem = make_problem(case.model, case.batch, case.tokens, case.server, case.method.variants)
+            made_for = name, case.method.variants
+        assert problem is not None
+        if cell is None:
+            cell = predict(case, problem, (case.model, case.shape) == PICTURED)
+            cells.add(case, cell)
+        if measured:
+            cells.add(case, measure(problem, cell))
+
+
 def main() -> None:
     options = arguments()
     if options.quick:
         quick(options)
     cells, plan = Cells(options.resume), list(cases(options))
-    problem, made_for = None, None
-    for n, case in enumerate(plan):
-        cell = cells.get(case)
-        if not unfinished(cell, not options.no_measure):
-            continue
-        name = f"{case.model} {case.shape} on {case.server}"
-        screen.print(f"{n + 1} of {len(plan)}: {name}, {case.method.label}")
-        if name != made_for:
-            problem, made_for = make_problem(case.model, case.batch, case.tokens, case.server), name
-        assert problem is not None
-        if cell is None:
-            cell = predict(case, problem, (case.model, case.shape) == PICTURED)
-            cells.add(case, cell)
-        if not options.no_measure:
-            cells.add(case, measure(problem, cell))
+    if not options.only_page:
+        run(plan, cells, not options.no_measure)
     write_page(plan, cells, options.markdown, options.json, screen, options.shared)
 
 

@@ -45,13 +45,15 @@ class Colony {
       if (CheapestGpus(stages) >= best.cost) break;
       gpu_pheromone_.assign(cluster_.pools.size(), settings_.initial);
       link_pheromone_.assign(cluster_.links.size(), settings_.initial);
+      Ant current;  // the best of this many stages
       for (size_t g = 0; g < settings_.generations; ++g) {
         interrupt();
-        const bool together = g == 1 && best.cost == kFar;
-        Ant first = Generation(stages, best.cost, together);
-        Evaporate(first);
-        if (first.cost < best.cost) best = std::move(first);
+        const double limit = std::min(best.cost, current.cost);
+        Ant first = Generation(stages, limit, g == 1 && limit == kFar);
+        if (first.cost < current.cost) current = std::move(first);
+        Evaporate(current);
       }
+      if (current.cost < best.cost) best = std::move(current);
     }
     if (best.cost == kFar) return std::nullopt;
     return std::move(best.embedding);
@@ -212,6 +214,7 @@ class Colony {
     return last;
   }
 
+  /*! \brief Pheromones after a generation: rho tau, and phi / cost on the current best (Table II). */
   void Evaporate(const Ant& best) {
     for (double& pheromone : gpu_pheromone_) pheromone *= settings_.decrease;
     for (double& pheromone : link_pheromone_) pheromone *= settings_.decrease;

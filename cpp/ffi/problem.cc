@@ -59,24 +59,35 @@ std::vector<simulate::Tensor> TensorsOf(const ffi::TensorView& tensors,
   return result;
 }
 
+std::span<const double> Numbers(const char* name, const ffi::TensorView& array, size_t divisor) {
+  const DLDataType dtype = array.dtype();
+  const auto count = static_cast<size_t>(array.numel());
+  TVM_FFI_CHECK(dtype.code == kDLFloat && dtype.bits == 64 && array.IsContiguous() &&
+                    count % std::max<size_t>(divisor, 1) == 0,
+                ValueError)
+      << name << " holds 64-bit numbers, a multiple of " << divisor << " of them";
+  return {reinterpret_cast<const double*>(static_cast<const char*>(array.data_ptr()) +
+                                          array.byte_offset()),
+          count};
+}
+
 /*! \brief Numbers by operator, device and resource; rows of device, operator, operator,
  * nanoseconds.
  */
+template <typename Array>
 simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double serial_share,
-                                    const ffi::TensorView& utilisation,
-                                    const ffi::TensorView& pairs, const ffi::TensorView& threads) {
+                                    double factor, const Array& array) {
   const size_t rows = problem.operators() * problem.devices.size();
-  const auto numbers = static_cast<size_t>(utilisation.numel());
-  if (rows == 0 || numbers == 0) return {};
-  const DLDataType dtype = utilisation.dtype();
-  TVM_FFI_CHECK(dtype.code == kDLFloat && dtype.bits == 64 && utilisation.IsContiguous() &&
-                    numbers % rows == 0,
-                ValueError)
-      << "utilisation holds 64-bit numbers by operator, device and resource";
-  const auto* data = reinterpret_cast<const double*>(
-      static_cast<const char*>(utilisation.data_ptr()) + utilisation.byte_offset());
-  simulate::Concurrency result(serial_share, problem.devices.size(), numbers / rows,
-                               {data, data + numbers});
+  const std::span<const double> used = Numbers("utilisation", array("utilisation"), rows);
+  if (rows == 0 || used.empty()) return {};
+  const size_t resources = used.size() / rows;
+  simulate::Concurrency result(serial_share, problem.devices.size(), resources,
+                               {used.begin(), used.end()});
+  const std::span<const double> excess = Numbers("excess", array("excess"), resources);
+  const std::span<const double> crowding = Numbers("crowding", array("crowding"), rows);
+  result.SetContention({excess.begin(), excess.end()}, {crowding.begin(), crowding.end()},
+                       factor);
+  const ffi::TensorView threads = array("threads"), pairs = array("pairs");
   const std::span<int64_t> on_devices = Elements("threads", threads);
   if (!on_devices.empty()) {
     Elements("threads", threads, problem.devices.size());
@@ -121,8 +132,9 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
   problem.outputs = RowsOf("outputs", array("output_offsets"), array("outputs"), tensor_count);
   problem.tensors = TensorsOf(array("tensors"), problem.outputs);
   const std::span<int64_t> device = Elements("devices", array("devices"));
-  for (size_t i = 0; i + 1 < device.size(); i += 2) {
-    problem.devices.push_back({Bytes{device[i]}, device[i + 1] != 0});
+  for (size_t i = 0; i + 3 < device.size(); i += 4) {
+    problem.devices.push_back({Bytes{device[i]}, device[i + 1] != 0, Nanoseconds{device[i + 2]},
+                               Nanoseconds{device[i + 3]}});
   }
   const size_t o = problem.operators(), d = problem.devices.size();
   TVM_FFI_CHECK(problem.outputs.size() == o, ValueError)
@@ -149,8 +161,7 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
   AddResidentRoute(&problem);
-  problem.concurrency = ConcurrencyOf(problem, at("serial_share").cast<double>(),
-                                      array("utilisation"), array("pairs"), array("threads"));
+  problem.concurrency = ConcurrencyOf(problem, at("serial_share").cast<double>(), at("factor").cast<double>(), array);
   return problem;
 }
 

@@ -84,7 +84,8 @@ ProblemObj::Found ProblemObj::Ios(int64_t device, TensorView limits,
                   ProgressOf(progress));
   given[0] = answer.operators;
   given[1] = answer.states;
-  given[2] = answer.estimate > 0 ? std::llround(std::log2(answer.estimate)) : 0;
+  given[2] = answer.estimate > 0 ? std::llround(std::log2(answer.estimate)) : answer.profiled;
+  given[3] = answer.profile_time.count;
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
   for (const search::GroupedStage& stage : answer.stages) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <queue>
 
 #include "runtime/executor_run.h"
 
@@ -87,7 +88,7 @@ int Executor::CountWorkers(const Backend& backend) const {
   return std::min(queues, std::max(backend.Workers(), static_cast<int>(plan_->devices.size())));
 }
 
-void Executor::EnsureThreads(int count) {
+void Executor::EnsureThreads(int count, int workers) {
   if (threads_ && !threads_->Alive()) static_cast<void>(threads_.release());
   if (!threads_ || threads_->count() < count) {
     threads_ = nullptr;
@@ -95,16 +96,20 @@ void Executor::EnsureThreads(int count) {
   }
   // Spinning pays only while every thread has a core to itself; otherwise it takes the core from
   // the thread that is waited for.
-  spins_ = plan_->cores >= count ? 1000 : 0;
+  spins_ = plan_->cores >= workers ? 1000 : 0;
 }
 
 RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSettings& settings) {
   const int workers = CountWorkers(backend);
-  // One thread's work is the caller's: nobody has to be woken. The watchdog needs another thread,
-  // and a backend without cores of its own may change the thread that it runs on.
-  const bool alone = workers <= 1 && backend.Workers() > 0 && settings.watchdog.count() == 0;
-  if (!alone) EnsureThreads(workers);
   ActiveRun run(backend, bindings, settings);
+  // The caller is one of the workers: nobody has to be woken for its part, and it goes on alone
+  // where other processes leave no core to the others. The watchdog needs a thread that is free,
+  // and a backend without cores of its own may change the thread that it runs on. Streams are
+  // awaited.
+  const bool joins =
+      backend.Workers() > 0 && settings.watchdog.count() == 0 && (workers <= 1 || !run.streams);
+  const int others = joins ? workers - 1 : workers;
+  if (!joins || others > 0) EnsureThreads(others, workers);
   Reset();
   if (run.streams && run.context.timed) run.streams->ReadClocks();
   run.context.began = Clock::now();
@@ -118,12 +123,10 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
     };
   }
   const auto work = [&] {
-    if (alone) return WorkAlone(run);
-    threads_->Run(
-        [&](int thread) {
-          if (thread < workers) Work(run, busy_queues_[thread]);
-        },
-        poll, [&] { run.context.stopped.store(true); });
+    if (joins) return WorkOnCaller(run, others);
+    const QueueThreads::Job job = [&](int thread) { Work(run, busy_queues_[thread]); };
+    threads_->Begin(workers, job);
+    threads_->Await(poll, [&] { run.context.stopped.store(true); });
   };
   if (run.streams) {
     // Also when the issue of steps was given up: what was issued still uses the run's memory.
@@ -139,7 +142,7 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
   } else {
     work();
   }
-  if (run.failure) throw StepError(run.failed_step, run.failure, alone);
+  if (run.failure) throw StepError(run.failed_step, run.failure, run.failed_on_caller);
   return Record(run);
 }
 
@@ -199,6 +202,35 @@ void Executor::ReadTimes(const ActiveRun& run) {
   }
 }
 
+/// Steps in the order in which a graph's nodes are made: of those that wait for nothing that is
+/// left, always the last of the plan. A graph starts of branches that are ready together the one
+/// first whose nodes were made last (docs/results/concurrent_kernels.md), so that it starts them
+/// in the plan's order. Queues keep theirs.
+std::vector<int> Executor::CaptureOrder() const {
+  const std::size_t count = plan_->steps.size();
+  std::vector<int> waits(count), order;
+  std::vector<std::vector<int>> after(count);
+  for (const std::vector<Item>& items : items_) {
+    for (std::size_t k = 0; k < items.size(); ++k) {
+      if (k > 0) after[items[k - 1].step].push_back(items[k].step);
+      for (const Wait& wait : items[k].waits) after[wait.step].push_back(items[k].step);
+      waits[items[k].step] = static_cast<int>(items[k].waits.size()) + (k > 0);
+    }
+  }
+  std::priority_queue<int> free;  // the last first
+  for (std::size_t step = 0; step < count; ++step) {
+    if (waits[step] == 0) free.push(static_cast<int>(step));
+  }
+  while (!free.empty()) {
+    order.push_back(free.top());
+    free.pop();
+    for (int next : after[order.back()]) {
+      if (--waits[next] == 0) free.push(next);
+    }
+  }
+  return order;
+}
+
 std::function<void()> Executor::Capture(Backend& backend, const Bindings& bindings,
                                         const std::vector<bool>& skipped) {
   RunSettings settings;
@@ -209,7 +241,8 @@ std::function<void()> Executor::Capture(Backend& backend, const Bindings& bindin
   int step = 0;
   try {
     std::vector<std::size_t> position(items_.size());
-    for (; step < static_cast<int>(plan_->steps.size()); ++step) {
+    for (int next : CaptureOrder()) {
+      step = next;
       const int queue = plan_->steps[step].queue;
       const Item& item = items_[queue][position[queue]++];
       if (!run.Skips(step)) Issue(run, item, {{}, item.duration, step});

@@ -1,9 +1,11 @@
 // Runs a plan: each queue's steps in their order, one at a time, each step after the steps it
-// waits for. There are as many threads as queues, or as many as the backend has work for.
+// waits for. There are as many threads as queues, or as many as the backend has work for; on CPUs the
+// caller is one of them.
 #ifndef TVM_SCHED_RUNTIME_EXECUTOR_H_
 #define TVM_SCHED_RUNTIME_EXECUTOR_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -130,15 +132,16 @@ class Executor {
 
   /// How many threads work for a run on a backend.
   int CountWorkers(const Backend& backend) const;
-  void EnsureThreads(int count);
+  void EnsureThreads(int count, int workers);
   void Reset();
   // One thread's work in a run; see executor.cc for how threads share the queues.
   void Work(ActiveRun& run, int home);
-  void WorkAlone(ActiveRun& run);
+  void WorkOnCaller(ActiveRun& run, int others);
   bool Take(int queue);
   void Drain(ActiveRun& run, int queue);
   void RunItem(ActiveRun& run, Queue& queue, const Item& item);
   Interval Issue(ActiveRun& run, const Item& item, const Timing& timing) const;
+  std::vector<int> CaptureOrder() const;
   static void Begin(ActiveRun& run);
   void AwaitStreams(ActiveRun& run, Watchdog& watchdog);
   void ReadTimes(const ActiveRun& run);
@@ -147,7 +150,9 @@ class Executor {
   int FindReady(const ActiveRun& run, int from, bool* more) const;
   void WakeOne();
   void WakeAll();
-  void Idle(const ActiveRun& run);
+  void WakeCaller();
+  void Idle(ActiveRun& run);
+  void AwaitCall(ActiveRun& run, std::uint32_t seen);
 
   RunRecord Record(const ActiveRun& run) const;
   std::uint32_t EndedOf(int queue, const ActiveRun& run) const;
@@ -162,6 +167,9 @@ class Executor {
   alignas(128) std::atomic<int> idle_{0};             // threads that found nothing to do
   std::atomic<int> sleepers_{0};                      // those of them that no longer spin
   alignas(128) std::atomic<std::uint32_t> calls_{0};  // changes when somebody idle shall look
+  std::atomic<bool> caller_sleeps_{false};
+  std::mutex caller_mutex_;  // with the condition, for the caller's sleep, which has a limit
+  std::condition_variable caller_called_;
   // Of each step of a timed run; kept, so that a run allocates nothing.
   std::vector<Interval> intervals_;
   std::vector<Nanoseconds> ready_;

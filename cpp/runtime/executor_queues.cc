@@ -51,9 +51,12 @@ void Executor::Work(ActiveRun& run, int home) {
   }
 }
 
-void Executor::WorkAlone(ActiveRun& run) {
+void Executor::WorkOnCaller(ActiveRun& run, int others) {
   run.poll_at = Clock::now() + ActiveRun::kPollEvery;
+  const QueueThreads::Job job = [&](int thread) { Work(run, busy_queues_[thread + 1]); };
+  if (others > 0) threads_->Begin(others, job);
   if (!busy_queues_.empty()) Work(run, busy_queues_.front());
+  if (others > 0) threads_->Finish();
   if (run.interrupt) std::rethrow_exception(run.interrupt);
 }
 
@@ -95,7 +98,7 @@ void Executor::RunItem(ActiveRun& run, Queue& queue, const Item& item) {
   }
   // A stopped run still announces its steps, so that no thread waits for one that won't come.
   if (run.context.stopped.load(std::memory_order_acquire)) return;
-  run.PollIfDue();
+  if (run.OnCaller()) run.PollIfDue();
   Timing timing{queue.free_at, item.duration, item.step};
   if (run.context.timed && !run.streams) {
     for (const Wait& wait : item.waits) {
@@ -161,24 +164,52 @@ void Executor::WakeOne() {
   calls_.fetch_add(1);
   // One that still spins sees the change by itself.
   if (sleepers_.load() >= idle) calls_.notify_one();
+  WakeCaller();
+}
+
+void Executor::WakeCaller() {
+  if (!caller_sleeps_.load()) return;
+  {
+    std::lock_guard lock(caller_mutex_);
+  }  // it waits, or has not yet looked at calls_
+  caller_called_.notify_one();
 }
 
 void Executor::WakeAll() {
   calls_.fetch_add(1);
   calls_.notify_all();
+  WakeCaller();
 }
 
-void Executor::Idle(const ActiveRun& run) {
+void Executor::Idle(ActiveRun& run) {
   idle_.fetch_add(1);
   const std::uint32_t seen = calls_.load();
   bool more = false;
   if (unfinished_.load() > 0 && FindReady(run, busy_queues_.front(), &more) < 0) {
     for (int spin = 0; spin < spins_ && calls_.load() == seen; ++spin) Pause();
     sleepers_.fetch_add(1);
-    calls_.wait(seen);
+    if (run.OnCaller()) {
+      AwaitCall(run, seen);
+    } else {
+      calls_.wait(seen);
+    }
     sleepers_.fetch_sub(1);
   }
   idle_.fetch_sub(1);
+}
+
+/// The caller's sleep, in which it polls.
+void Executor::AwaitCall(ActiveRun& run, std::uint32_t seen) {
+  std::unique_lock lock(caller_mutex_);
+  caller_sleeps_.store(true);
+  while (calls_.load() == seen) {
+    if (caller_called_.wait_for(lock, ActiveRun::kPollEvery) == std::cv_status::timeout) {
+      lock.unlock();
+      run.PollIfDue();
+      lock.lock();
+    }
+  }
+  caller_sleeps_.store(false);
 }
 
 Interval Executor::Execute(ActiveRun& run, const Item& item, const Timing& timing) const {

@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "runtime/executor.h"
@@ -24,11 +25,13 @@ struct Executor::ActiveRun {
   const Bindings& bindings;
   const RunSettings& settings;
   Streams* streams;
+  const std::thread::id caller = std::this_thread::get_id();
   bool replayed = false;  // all steps at once, from a captured graph
   RunContext context;
   std::mutex mutex;
   int failed_step = -1;
   std::exception_ptr failure;
+  bool failed_on_caller = false;
 
   /// Where the caller works itself: when it polls next, and what that threw.
   std::optional<Clock::time_point> poll_at;
@@ -45,6 +48,8 @@ struct Executor::ActiveRun {
     }
   }
 
+  bool OnCaller() const { return std::this_thread::get_id() == caller && poll_at.has_value(); }
+
   bool Skips(int step) const { return !settings.skipped.empty() && settings.skipped[step]; }
 
   void Fail(int step, std::exception_ptr cause) {
@@ -52,6 +57,7 @@ struct Executor::ActiveRun {
       std::lock_guard lock(mutex);
       if (!failure) {
         failed_step = step;
+        failed_on_caller = std::this_thread::get_id() == caller;
         failure = std::move(cause);
       }
     }

@@ -41,7 +41,10 @@ std::vector<WantedGpu> ReadNeeded(const JsonCursor& needs) {
   if (!list) return devices;
   for (const JsonCursor& item : list->Items()) {
     const auto arena = item.OptionalField("arena_bytes");
-    devices.push_back({item.Field("name").String(), "", {arena ? arena->NonNegative() : 0}});
+    const auto extra = item.OptionalField("extra_bytes");
+    const std::int64_t bytes =
+        (arena ? arena->NonNegative() : 0) + (extra ? extra->NonNegative() : 0);
+    devices.push_back({item.Field("name").String(), "", {bytes}});
   }
   return devices;
 }

@@ -4,6 +4,7 @@
 
 #include <dlpack/dlpack.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@
 namespace tvm_sched::runtime {
 
 enum class BackendKind { kCpu, kEmulated, kCuda };
-enum class SourceKind { kArena, kArgument, kParameter, kOutput };
+enum class SourceKind { kArena, kArgument, kParameter, kOutput, kState, kNextState };
 enum class StepKind { kKernel, kCopy, kHostRead };
 enum class Calling { kDps, kPacked };
 
@@ -32,12 +33,23 @@ struct TensorSpec {
 struct Device {
   std::string name;
   Bytes arena;
+  Bytes extra{};  // beside the arena: states, and workspaces of libraries
+  /// That libraries may take on each stream of its kernels; without a value, as much as is usual.
+  std::optional<Bytes> workspace{};
 };
 
-/// Where a buffer's memory is: in a device's arena, or tensor `index` of one of three lists.
+/// A tensor that a run leaves for the next one, in a device's memory. It has two places: a run
+/// reads one (kState) and writes the other (kNextState), and they change places when it has ended
+/// well.
+struct State {
+  TensorSpec spec;
+  int device = 0;
+};
+
+/// Where a buffer's memory is: in a device's arena, or tensor `index` of one of the lists.
 struct Source {
   SourceKind kind = SourceKind::kArena;
-  int index = 0;  // of the device, argument, parameter or output
+  int index = 0;  // of the device, argument, parameter, output or state
   Bytes offset;   // in the arena
 };
 
@@ -74,6 +86,7 @@ struct Plan {
   std::vector<TensorSpec> parameters;
   std::vector<Buffer> buffers;
   std::vector<TensorSpec> outputs;
+  std::vector<State> states;
   std::vector<Step> steps;
 
   /// The steps of each queue in their order.

@@ -10,9 +10,7 @@ namespace tvm_sched::runtime {
 namespace {
 
 constexpr const char* kFormat = "tvm_sched.plan";
-constexpr int kVersion = 1;
-// Keeps a product of extents, and of the bits of an element, far from the end of 64 bits.
-constexpr std::int64_t kLargestTensor = std::int64_t{1} << 50;
+constexpr int kVersion = 2;  // 1: without states
 
 void CheckFormat(const JsonCursor& plan) {
   const JsonCursor format = plan.Field("format");
@@ -24,20 +22,6 @@ void CheckFormat(const JsonCursor& plan) {
   }
 }
 
-std::vector<std::int64_t> ReadShape(const JsonCursor& cursor) {
-  std::vector<std::int64_t> shape;
-  std::int64_t elements = 1;
-  for (const JsonCursor& item : cursor.Items()) {
-    const std::int64_t extent = item.Int(0, kLargestTensor);
-    if (extent != 0 && elements > kLargestTensor / extent) {
-      cursor.Fail("the tensor has more than 2^50 elements");
-    }
-    elements *= extent;
-    shape.push_back(extent);
-  }
-  return shape;
-}
-
 void RejectTwice(std::set<std::string>& seen, const JsonCursor& name, const std::string& what) {
   if (!seen.insert(name.String()).second) {
     name.Fail("the name \"" + name.String() + "\" is there twice; names of " + what +
@@ -45,20 +29,34 @@ void RejectTwice(std::set<std::string>& seen, const JsonCursor& name, const std:
   }
 }
 
+/// Neither the arena alone nor what is beside it may be more than the device has.
+void CheckMemory(const JsonCursor& item, const Device& device) {
+  const auto memory = item.OptionalField("memory_bytes");
+  if (!memory) return;
+  const Bytes limit{memory->NonNegative()};
+  if (device.arena <= limit && device.extra.count <= limit.count - device.arena.count) return;
+  const std::string beside =
+      device.extra.count == 0
+          ? ""
+          : " and " + std::to_string(device.extra.count) + " for states and libraries";
+  memory->Fail("device \"" + device.name + "\" has " + std::to_string(limit.count) +
+               " bytes, but the plan needs " + std::to_string(device.arena.count) + beside +
+               " there; use more devices, devices with more memory, or smaller inputs");
+}
+
 std::vector<Device> ReadDevices(const JsonCursor& cursor) {
   std::vector<Device> devices;
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
-    item.AllowFields({"name", "arena_bytes", "memory_bytes"});
+    item.AllowFields({"name", "arena_bytes", "extra_bytes", "workspace_bytes", "memory_bytes"});
     devices.push_back({item.Field("name").Name(), {item.Field("arena_bytes").NonNegative()}});
-    const Device& device = devices.back();
-    if (auto memory = item.OptionalField("memory_bytes"); memory) {
-      if (memory->NonNegative() < device.arena.count) {
-        memory->Fail("device \"" + device.name + "\" has " + std::to_string(memory->NonNegative()) +
-                     " bytes, but the plan needs " + std::to_string(device.arena.count) +
-                     " there; use more devices, devices with more memory, or smaller inputs");
-      }
+    Device& device = devices.back();
+    if (auto extra = item.OptionalField("extra_bytes"); extra)
+      device.extra = {extra->NonNegative()};
+    if (auto space = item.OptionalField("workspace_bytes"); space) {
+      device.workspace = Bytes{space->NonNegative()};
     }
+    CheckMemory(item, device);
     RejectTwice(seen, item.Field("name"), "devices");
   }
   return devices;
@@ -129,11 +127,31 @@ Source ReadListSource(const JsonCursor& cursor, SourceKind kind, const std::stri
   return {kind, index, {}};
 }
 
+std::vector<State> ReadStates(const JsonCursor& cursor, const Plan& plan) {
+  std::vector<State> states;
+  std::set<std::string> seen;
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"name", "shape", "dtype", "device"});
+    item.Field("name").Name();
+    states.push_back(
+        {ReadTensorSpec(item), item.Field("device").Index(plan.devices.size(), "devices")});
+    RejectTwice(seen, item.Field("name"), "states");
+  }
+  return states;
+}
+
+std::vector<TensorSpec> SpecsOf(const std::vector<State>& states) {
+  std::vector<TensorSpec> specs;
+  for (const State& state : states) specs.push_back(state.spec);
+  return specs;
+}
+
 Buffer ReadBuffer(const JsonCursor& cursor, const Plan& plan) {
   cursor.AllowFields({"name", "shape", "dtype", "source"});
   Buffer buffer{ReadTensorSpec(cursor), {}};
   const JsonCursor source = cursor.Field("source");
-  switch (source.Field("kind").Word({"arena", "argument", "parameter", "output"})) {
+  switch (source.Field("kind").Word(
+      {"arena", "argument", "parameter", "output", "state", "next_state"})) {
     case 0:
       buffer.source = ReadArenaSource(source, plan, buffer.spec);
       break;
@@ -145,9 +163,17 @@ Buffer ReadBuffer(const JsonCursor& cursor, const Plan& plan) {
       buffer.source = ReadListSource(source, SourceKind::kParameter, "parameters", plan.parameters,
                                      buffer.spec);
       break;
-    default:
+    case 3:
       buffer.source =
           ReadListSource(source, SourceKind::kOutput, "outputs", plan.outputs, buffer.spec);
+      break;
+    case 4:
+      buffer.source =
+          ReadListSource(source, SourceKind::kState, "states", SpecsOf(plan.states), buffer.spec);
+      break;
+    default:
+      buffer.source = ReadListSource(source, SourceKind::kNextState, "states", SpecsOf(plan.states),
+                                     buffer.spec);
   }
   return buffer;
 }
@@ -175,9 +201,11 @@ void CheckTransfer(const JsonCursor& cursor, const Plan& plan, const Step& step)
 void CheckOutputsAreWritable(const JsonCursor& cursor, const Plan& plan, const Step& step) {
   for (std::size_t i = 0; i < step.outputs.size(); ++i) {
     const SourceKind kind = plan.buffers[step.outputs[i]].source.kind;
-    if (kind == SourceKind::kArgument || kind == SourceKind::kParameter) {
+    if (kind == SourceKind::kArgument || kind == SourceKind::kParameter ||
+        kind == SourceKind::kState) {
       cursor.Field("outputs").Items()[i].Unexpected(
-          "a buffer in an arena or an output: a step must not write arguments and parameters");
+          "a buffer in an arena, an output or a next state: a step must not write arguments, "
+          "parameters and states");
     }
   }
 }
@@ -217,16 +245,19 @@ Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
   return step;
 }
 
-/// Every output is written by exactly one step, or a run would return what nobody computed.
-void CheckOutputs(const JsonCursor& cursor, const Plan& plan) {
-  std::vector<int> writers(plan.outputs.size(), -1);
+/// Every output, and every next state, is written by exactly one step, or a run would return or
+/// leave what nobody computed.
+void CheckWritten(const JsonCursor& cursor, const Plan& plan, SourceKind kind) {
+  const bool outputs = kind == SourceKind::kOutput;
+  const char* list = outputs ? "outputs" : "states";
+  std::vector<int> writers(outputs ? plan.outputs.size() : plan.states.size(), -1);
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     for (int buffer : plan.steps[i].outputs) {
       const Source& source = plan.buffers[buffer].source;
-      if (source.kind != SourceKind::kOutput) continue;
+      if (source.kind != kind) continue;
       int& writer = writers[source.index];
       if (writer >= 0) {
-        cursor.Field("outputs").Items()[source.index].Fail(
+        cursor.Field(list).Items()[source.index].Fail(
             "is written by " + plan.DescribeStep(writer) + " and by " +
             plan.DescribeStep(static_cast<int>(i)) + "; exactly one step must write it");
       }
@@ -235,7 +266,7 @@ void CheckOutputs(const JsonCursor& cursor, const Plan& plan) {
   }
   for (std::size_t k = 0; k < writers.size(); ++k) {
     if (writers[k] < 0) {
-      cursor.Field("outputs").Items()[k].Fail("no step writes it; exactly one step must");
+      cursor.Field(list).Items()[k].Fail("no step writes it; exactly one step must");
     }
   }
 }
@@ -257,7 +288,7 @@ void CheckDurations(const JsonCursor& cursor, const Plan& plan) {
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
-                      "parameters", "buffers", "outputs", "steps", "threads"});
+                      "parameters", "buffers", "outputs", "states", "steps", "threads"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
   plan.backend =
@@ -268,13 +299,15 @@ Plan ReadPlan(const JsonCursor& cursor) {
   plan.arguments = ReadTensors(cursor.Field("arguments"), "");
   plan.parameters = ReadTensors(cursor.Field("parameters"), "parameters");
   plan.outputs = ReadTensors(cursor.Field("outputs"), "");
+  if (auto states = cursor.OptionalField("states")) plan.states = ReadStates(*states, plan);
   for (const JsonCursor& item : cursor.Field("buffers").Items()) {
     plan.buffers.push_back(ReadBuffer(item, plan));
   }
   for (const JsonCursor& item : cursor.Field("steps").Items()) {
     plan.steps.push_back(ReadStep(item, plan));
   }
-  CheckOutputs(cursor, plan);
+  CheckWritten(cursor, plan, SourceKind::kOutput);
+  CheckWritten(cursor, plan, SourceKind::kNextState);
   CheckDurations(cursor, plan);
   return plan;
 }
@@ -287,21 +320,16 @@ bool SameArguments(const Plan& a, const Plan& b) {
   return true;
 }
 
-/// Whether tensors can have elements of a type: numbers of the widths that there are, no vectors.
-bool IsStorable(DLDataType dtype) {
-  if (dtype.lanes != 1 || dtype.bits == 0 || dtype.bits > 128) return false;
-  switch (dtype.code) {
-    case kDLInt:
-    case kDLUInt:
-      return (dtype.bits & (dtype.bits - 1)) == 0 && dtype.bits <= 64;
-    case kDLFloat:
-      return dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64;
-    case kDLBfloat:
-      return dtype.bits == 16;
-    case kDLOpaqueHandle:
-      return false;
-    default:  // bool, complex numbers and the floats below 16 bits, whose names fix their widths
-      return true;
+/// What two plans know by one name is of one type.
+void CheckSameTypes(const JsonCursor& cursor, const std::string& what, const Plan& plan,
+                    const std::vector<TensorSpec>& tensors, const Plan& other,
+                    const std::vector<TensorSpec>& others) {
+  for (const TensorSpec& a : tensors) {
+    for (const TensorSpec& b : others) {
+      if (a.name != b.name || a.SameType(b)) continue;
+      cursor.Fail(what + " \"" + a.name + "\" is " + b.ToString() + " in plan \"" + other.name +
+                  "\" and " + a.ToString() + " in plan \"" + plan.name + "\"");
+    }
   }
 }
 
@@ -316,39 +344,15 @@ void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
         cursor.Fail("plans \"" + plans[j].name + "\" and \"" + plans[i].name +
                     "\" take arguments of the same shapes and dtypes, so none could be chosen");
       }
-      for (const TensorSpec& a : plans[i].parameters) {
-        for (const TensorSpec& b : plans[j].parameters) {
-          if (a.name != b.name || a.SameType(b)) continue;
-          cursor.Fail("parameter \"" + a.name + "\" is " + b.ToString() + " in plan \"" +
-                      plans[j].name + "\" and " + a.ToString() + " in plan \"" + plans[i].name +
-                      "\"");
-        }
-      }
+      CheckSameTypes(cursor, "parameter", plans[i], plans[i].parameters, plans[j],
+                     plans[j].parameters);
+      CheckSameTypes(cursor, "state", plans[i], SpecsOf(plans[i].states), plans[j],
+                     SpecsOf(plans[j].states));
     }
   }
 }
 
 }  // namespace
-
-DLDataType ReadDtype(const JsonCursor& cursor) {
-  const std::string name = cursor.String();
-  try {
-    const DLDataType dtype = tvm::ffi::StringToDLDataType(name);
-    // The parser takes "float0" and "float" for float32: only the names that we write are allowed.
-    if (IsStorable(dtype) && DtypeName(dtype) == name) return dtype;
-  } catch (const tvm::ffi::Error&) {
-    // Falls through to the message with the place in the document.
-  }
-  cursor.Unexpected("a data type such as \"float32\", \"int64\", \"bool\", \"bfloat16\"");
-}
-
-TensorSpec ReadTensorSpec(const JsonCursor& cursor) {
-  TensorSpec spec;
-  if (auto name = cursor.OptionalField("name"); name) spec.name = name->String();
-  spec.shape = ReadShape(cursor.Field("shape"));
-  spec.dtype = ReadDtype(cursor.Field("dtype"));
-  return spec;
-}
 
 std::vector<Plan> ReadPlans(const std::string& json) {
   const JsonCursor document = JsonCursor::Parse(json, "$");

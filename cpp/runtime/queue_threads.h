@@ -26,25 +26,34 @@ class QueueThreads {
 
   int count() const { return static_cast<int>(threads_.size()); }
 
-  /// Run job(0) ... job(count - 1), each on its own thread, and wait for all. The job must not
-  /// throw. While waiting, `poll` is called every few milliseconds; when it throws, `give_up` is
-  /// called once, the threads are awaited, and the exception goes on to the caller.
-  void Run(const Job& job, const std::function<void()>& poll, const std::function<void()>& give_up);
+  /// Let job(0) ... job(count - 1) begin, each on its own thread. A job returns when the whole work
+  /// is done, whoever did it, and must not throw. It has to exist until `Finish` or `Await`
+  /// returns.
+  void Begin(int count, const Job& job);
+  /// The work is done: nobody begins any more, and those who have are awaited. So a thread that did
+  /// not get a core in time, since other processes have them all, is not waited for.
+  void Finish();
+  /// Wait until one job returns, then `Finish`. While waiting, `poll` is called every few
+  /// milliseconds; when it throws, `give_up` is called once, the threads are awaited, and the
+  /// exception goes on to the caller.
+  void Await(const std::function<void()>& poll, const std::function<void()>& give_up);
 
   /// Whether the threads exist in this process: a fork copies none of them into the child.
   bool Alive() const;
 
  private:
   void Loop(int thread);
-  void WaitForAll(const std::function<void()>& poll, const std::function<void()>& give_up);
 
-  // Even a run that is given up leaves no thread behind, so one generation is at work at a time.
+  // A run leaves no thread behind that has begun its job, so one generation is at work at a time.
   std::atomic<std::uint32_t> generation_{0};
-  bool closing_ = false;  // written before a new generation, read after it
-  const Job* job_ = nullptr;
   std::mutex mutex_;
   std::condition_variable finished_;
-  int running_ = 0;  // guarded by mutex_
+  // Guarded by mutex_:
+  bool closing_ = false;
+  bool open_ = false;  // threads may still begin the job
+  const Job* job_ = nullptr;
+  int wanted_ = 0;  // of the threads, the first so many
+  int running_ = 0;
   pid_t owner_;
   std::vector<std::thread> threads_;
 };

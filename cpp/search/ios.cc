@@ -119,6 +119,15 @@ class Block {
     return std::ssize(seen);
   }
 
+  /*! \brief Counts the stages whose time was asked for. */
+  void AddProfiled(IosAnswer* answer) const {
+    for (const auto& [stage, time] : time_) {
+      if (time < 0) continue;
+      ++answer->profiled;
+      answer->profile_time = answer->profile_time + simulate::Nanoseconds{time};
+    }
+  }
+
   std::vector<GroupedStage> Solve(const Progress& progress, int64_t states) {
     total_ = states;
     progress_ = &progress;
@@ -246,6 +255,7 @@ IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concu
   for (size_t b = 0; b < blocks.size(); ++b) {
     for (GroupedStage& stage : blocks[b].Solve(progress, states[b]))
       answer.stages.push_back(std::move(stage));
+    blocks[b].AddProfiled(&answer);
   }
   return answer;
 }

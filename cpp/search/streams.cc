@@ -47,9 +47,10 @@ void AllocateWaves(const TaskGraph& graph, Launches* launches) {
   }
 }
 
-/*! \brief Edges within devices that no longer path replaces. */
-std::vector<std::vector<int32_t>> TransitiveReduction(const TaskGraph& graph,
-                                                      const Launches& launches) {
+/*! \brief Of each operator the later ones of its device that follow it: those that no longer path
+ * leads to, or `all` that any path does. */
+std::vector<std::vector<int32_t>> Followers(const TaskGraph& graph, const Launches& launches,
+                                            bool all) {
   const size_t count = graph.size(), words = (count + 63) / 64;
   std::vector<int32_t> place(count);
   for (size_t i = 0; i < count; ++i) place[launches.order[i]] = static_cast<int32_t>(i);
@@ -65,10 +66,16 @@ std::vector<std::vector<int32_t>> TransitiveReduction(const TaskGraph& graph,
     for (int32_t from : before) {  // what is an ancestor of a later one is no edge of its own
       if (mine[from / 64] >> (from % 64) & 1) continue;
       const OperatorId p = launches.order[from];
-      if (launches.device[p] == launches.device[o]) successors[p].push_back(o);
+      if (!all && launches.device[p] == launches.device[o]) successors[p].push_back(o);
       mine[from / 64] |= uint64_t{1} << (from % 64);
       const uint64_t* theirs = ancestors.data() + from * words;
       for (size_t w = 0; w <= static_cast<size_t>(from) / 64; ++w) mine[w] |= theirs[w];
+    }
+    if (!all) continue;
+    for (size_t from = 0; from < i; ++from) {
+      const OperatorId p = launches.order[from];
+      if ((mine[from / 64] >> (from % 64) & 1) && launches.device[p] == launches.device[o])
+        successors[p].push_back(o);
     }
   }
   return successors;
@@ -138,8 +145,10 @@ class Matching {
   std::vector<int32_t> next_, previous_, layer_;
 };
 
-void AllocateNimble(const TaskGraph& graph, Launches* launches) {
-  const auto successors = TransitiveReduction(graph, *launches);
+/*! \brief Chains of operators, as few as there can be, each of which follows the one before:
+ * directly, or by `all` paths. */
+void AllocateChains(const TaskGraph& graph, bool all, Launches* launches) {
+  const auto successors = Followers(graph, *launches, all);
   const Matching matching(successors);
   Counter streams(graph.devices());
   for (OperatorId o : launches->order) {
@@ -229,9 +238,11 @@ void AllocateStreams(const TaskGraph& graph, Allocation method, Launches* launch
     case Allocation::kOpara:
       return AllocateOpara(graph, launches);
     case Allocation::kNimble:
-      return AllocateNimble(graph, launches);
+      return AllocateChains(graph, /*all=*/false, launches);
     case Allocation::kWavefront:
       return AllocateWaves(graph, launches);
+    case Allocation::kFewest:
+      return AllocateChains(graph, /*all=*/true, launches);
   }
 }
 

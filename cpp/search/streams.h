@@ -17,7 +17,7 @@ struct Launches {
   std::vector<int32_t> stream;
 };
 
-enum class Allocation : int32_t { kOne = 0, kOpara = 1, kNimble = 2, kWavefront = 3 };
+enum class Allocation : int32_t { kOne = 0, kOpara = 1, kNimble = 2, kWavefront = 3, kFewest = 4 };
 
 /*!
  * \brief Gives each operator a stream of its device, numbered from 0 on each; the order stays.
@@ -26,10 +26,13 @@ enum class Allocation : int32_t { kOne = 0, kOpara = 1, kNimble = 2, kWavefront 
  * - kOpara: the stream of the first predecessor that no other operator follows yet, else a new one
  *   (Chen et al., "Opara", Algorithm 1). O(operators + edges).
  * - kNimble: chains of a largest matching of operators with successors in the transitive reduction,
- *   which are as few as there can be while no two independent operators share a stream (Kwon et
- *   al., "Nimble", NeurIPS 2020). O(edges x operators / 64 + edges x sqrt(operators)).
+ *   so that no two independent operators share a stream (Kwon et al., "Nimble", NeurIPS 2020).
+ *   O(edges x operators / 64 + edges x sqrt(operators)).
  * - kWavefront: operators of one depth on streams of their own (Ma et al., "Rammer", OSDI 2020:
  *   breadth-first waves). O(operators + edges).
+ * - kFewest: the same chains of a largest matching with all that follow an operator, so that they
+ *   are as few as there can be while no two independent operators share a stream (Dilworth): as
+ *   many as operators can run at once. O(operators^2.5).
  */
 void AllocateStreams(const TaskGraph& graph, Allocation method, Launches* launches);
 

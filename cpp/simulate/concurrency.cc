@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -17,9 +18,9 @@ Nanoseconds RoundUp(double value) {
   return Nanoseconds{static_cast<int64_t>(std::ceil(value - kSlack))};
 }
 
-/*! \brief Mean of the measured pairs' ratios among operators; 1 where none was measured. */
+/*! \brief Mean of the measured pairs' ratios among operators; none where none was measured. */
 template <typename Ratio>
-double MeanRatio(size_t count, Ratio ratio) {
+std::optional<double> MeanRatio(size_t count, Ratio ratio) {
   double sum = 0;
   int measured = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -31,7 +32,32 @@ double MeanRatio(size_t count, Ratio ratio) {
       }
     }
   }
-  return measured == 0 ? 1 : sum / measured;
+  if (measured == 0) return std::nullopt;
+  return sum / measured;
+}
+
+/*! \brief Streams that start at once and go each through its members at the pace of `times`: calls
+ * `phase(time, running)` for each time in which the same members run. */
+template <typename Phase>
+void ForPhases(std::span<const Member> members, const std::vector<double>& times, Phase phase) {
+  std::map<int32_t, std::vector<size_t>> streams;  // what is left of each, the next one last
+  for (size_t i = members.size(); i-- > 0;) streams[members[i].stream].push_back(i);
+  std::vector<double> rest = times;
+  std::vector<size_t> running;
+  while (!streams.empty()) {
+    running.clear();
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [number, queue] : streams) {
+      running.push_back(queue.back());
+      least = std::min(least, rest[queue.back()]);
+    }
+    phase(least, running);
+    for (auto entry = streams.begin(); entry != streams.end();) {
+      auto& queue = entry->second;
+      if ((rest[queue.back()] -= least) <= 0) queue.pop_back();
+      entry = queue.empty() ? streams.erase(entry) : std::next(entry);
+    }
+  }
 }
 
 }  // namespace
@@ -42,6 +68,13 @@ Concurrency::Concurrency(double serial_share, size_t devices, size_t resources,
       devices_(devices),
       resources_(resources),
       utilisation_(std::move(utilisation)) {}
+
+void Concurrency::SetContention(std::vector<double> excess, std::vector<double> crowding,
+                                double factor) {
+  excess_ = std::move(excess);
+  crowding_ = std::move(crowding);
+  factor_ = factor;
+}
 
 void Concurrency::AddPair(int32_t device, Member first, Member second, Nanoseconds together) {
   const Member members[] = {first, second};
@@ -125,10 +158,12 @@ Nanoseconds Concurrency::StageTime(int32_t device, std::span<const Member> membe
   Nanoseconds longest;
   for (const Member& m : members) longest = std::max(longest, stream[m.stream] += m.alone);
   if (stream.size() == 1) return longest;
-  const double ratio = MeanRatio(members.size(), [&](size_t i, size_t k) {
+  const std::optional<double> measured = MeanRatio(members.size(), [&](size_t i, size_t k) {
     return PairRatio(device, members[i].op, members[k].op);
   });
-  double time = ratio * Formula(device, members);
+  const double formula = Formula(device, members);
+  double time =
+      measured ? *measured * formula : factor_ * (formula + StageContention(device, members));
   // Where operators of one stream follow each other, the formula can promise what no sharing of the
   // device can keep, and what the lower bounds exclude: small operators first, large ones after.
   if (stream.size() < members.size() && !has_threads(device))
@@ -138,52 +173,91 @@ Nanoseconds Concurrency::StageTime(int32_t device, std::span<const Member> membe
 
 /*! \brief Time until all streams have ended that share the device from a common start. */
 double Concurrency::OverlapTime(int32_t device, std::span<const Member> members) const {
-  std::map<int32_t, std::vector<const Member*>> streams;
-  for (auto member = members.rbegin(); member != members.rend(); ++member)
-    streams[member->stream].push_back(&*member);
-  std::map<int32_t, double> rest;
-  for (const auto& [number, queue] : streams)
-    rest[number] = static_cast<double>(queue.back()->alone.count);
+  std::vector<double> times;
+  for (const Member& m : members) times.push_back(static_cast<double>(m.alone.count));
   double now = 0;
-  std::vector<int32_t> running;
-  while (!rest.empty()) {
-    running.clear();
-    double least = std::numeric_limits<double>::infinity();
-    for (const auto& [number, left] : rest) {
-      running.push_back(streams[number].back()->op);
-      least = std::min(least, left);
-    }
-    now += least * Slowdown(device, running);
-    for (auto entry = rest.begin(); entry != rest.end();) {
-      auto& [number, left] = *entry;
-      left -= least;
-      auto& queue = streams[number];
-      if (left > 0) {
-        ++entry;
-      } else if (queue.pop_back(); queue.empty()) {
-        entry = rest.erase(entry);
-      } else {
-        left = static_cast<double>(queue.back()->alone.count);
-        ++entry;
-      }
-    }
-  }
+  std::vector<int32_t> ops;
+  ForPhases(members, times, [&](double time, const std::vector<size_t>& running) {
+    ops.clear();
+    for (size_t i : running) ops.push_back(members[i].op);
+    now += time * Slowdown(device, ops);
+  });
   return now;
+}
+
+/*! \brief What a stage takes longer because its streams get in each other's way. */
+double Concurrency::StageContention(int32_t device, std::span<const Member> members) const {
+  if (excess_.empty() && crowding_.empty()) return 0;
+  // On a device with threads each stream has cores of its own: only what lies behind them is shared.
+  std::vector<int32_t> threads;
+  if (has_threads(device)) threads = ThreadsOf(device, members);
+  std::vector<double> times;
+  for (size_t i = 0; i < members.size(); ++i) {
+    times.push_back(threads.empty() ? static_cast<double>(members[i].alone.count)
+                                    : TimeOn(threads[i], device, members[i]));
+  }
+  double sum = 0;
+  std::vector<double> used(resources_);
+  ForPhases(members, times, [&](double time, const std::vector<size_t>& running) {
+    std::ranges::fill(used, 0);
+    for (size_t i : running) {
+      const double pace = static_cast<double>(members[i].alone.count) / times[i];
+      for (size_t r = threads.empty() ? 0 : 1; r < resources_; ++r)
+        used[r] += pace * Utilisation(members[i].op, device, r);
+    }
+    sum += time * Excess(used);
+  });
+  if (crowding_.empty() || !threads.empty()) return sum;
+  std::map<int32_t, double> largest;  // of each stream: what its largest operator takes
+  double all = 0;
+  for (const Member& m : members) {
+    double& most = largest[m.stream];
+    most = std::max(most, Utilisation(m.op, device, 0));
+  }
+  for (const auto& [number, most] : largest) all += most;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const double others = all - largest[members[i].stream];
+    sum += times[i] * CrowdingBeside(device, members[i].op, others);
+  }
+  return sum;
+}
+
+double Concurrency::Excess(std::span<const double> used) const {
+  double sum = 0;
+  for (size_t r = 0; r < excess_.size(); ++r) sum += excess_[r] * std::max(0.0, used[r] - 1);
+  return sum;
+}
+
+/*! \brief Blocks of an operator that starts while others have a part of the device crowd on what
+ * they leave. */
+double Concurrency::CrowdingBeside(int32_t device, int32_t op, double others) const {
+  const double part = std::min(1.0, others);
+  return crowding_.empty() ? 0 : crowding_[op * devices_ + device] * part * part;
+}
+
+double Concurrency::Crowding(int32_t device, int32_t op, std::span<const int32_t> running) const {
+  if (crowding_.empty() || running.size() < 2) return 1;
+  double others = -Utilisation(op, device, 0);
+  for (int32_t other : running) {
+    others += Utilisation(other, device, 0);
+    if (PairRatio(device, op, other) > 0) return 1;
+  }
+  return 1 + CrowdingBeside(device, op, others);
 }
 
 double Concurrency::Slowdown(int32_t device, std::span<const int32_t> running) const {
   if (running.size() < 2) return 1;
-  double most = 1;
+  std::vector<double> used(resources_);
   for (size_t r = 0; r < resources_; ++r) {
-    double used = 0;
-    for (int32_t op : running) used += Utilisation(op, device, r);
-    most = std::max(most, used);
+    for (int32_t op : running) used[r] += Utilisation(op, device, r);
   }
-  const double ratio = MeanRatio(running.size(), [&](size_t i, size_t k) {
+  const double most = std::max(1.0, std::ranges::max(used));
+  const std::optional<double> measured = MeanRatio(running.size(), [&](size_t i, size_t k) {
     return PairRatio(device, running[i], running[k]);
   });
   const auto count = static_cast<double>(running.size());
-  return std::max(1.0, ratio * (serial_share_ * count + (1 - serial_share_) * most));
+  const double formula = serial_share_ * count + (1 - serial_share_) * most;
+  return std::max(1.0, measured ? *measured * formula : factor_ * (formula + Excess(used)));
 }
 
 }  // namespace tvm_sched::simulate

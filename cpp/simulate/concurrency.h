@@ -32,6 +32,15 @@ class Concurrency {
   Concurrency(double serial_share, size_t devices, size_t resources,
               std::vector<double> utilisation);
 
+  /*!
+   * \brief What sharing costs beyond the parts that operators use, and how far off it all is.
+   * \param excess By resource: seconds added for a second in which it is asked for once more than
+   * it has. \param crowding By operator and device: by which part of its time an operator gets
+   * longer that starts while others fill the device; empty: none. \param factor Of what sets take
+   * that were not measured.
+   */
+  void SetContention(std::vector<double> excess, std::vector<double> crowding, double factor);
+
   /*! \brief Devices whose cores are given to streams: by device the number of threads, or 0. */
   void SetThreads(std::vector<int32_t> threads) { threads_ = std::move(threads); }
 
@@ -54,6 +63,10 @@ class Concurrency {
    * than alone; at least 1. */
   double Slowdown(int32_t device, std::span<const int32_t> running) const;
 
+  /*! \brief How many times as much work an operator has that starts while the others run; at least
+   * 1. `running` has it, too. */
+  double Crowding(int32_t device, int32_t op, std::span<const int32_t> running) const;
+
  private:
   double Utilisation(int32_t op, int32_t device, size_t resource) const {
     return utilisation_[(op * devices_ + device) * resources_ + resource];
@@ -63,10 +76,14 @@ class Concurrency {
   double LongestOnThreads(int32_t device, std::span<const Member> members) const;
   double PairRatio(int32_t device, int32_t a, int32_t b) const;
   double OverlapTime(int32_t device, std::span<const Member> members) const;
+  double StageContention(int32_t device, std::span<const Member> members) const;
+  double Excess(std::span<const double> used) const;
+  double CrowdingBeside(int32_t device, int32_t op, double others) const;
 
-  double serial_share_ = 0;
+  double serial_share_ = 0, factor_ = 1;
   size_t devices_ = 0, resources_ = 0;
   std::vector<double> utilisation_;
+  std::vector<double> excess_, crowding_;
   std::vector<int32_t> threads_;
   /*! \brief Measured over predicted, by device and operators in ascending order. */
   std::map<std::tuple<int32_t, int32_t, int32_t>, double> ratio_;

@@ -67,6 +67,9 @@ struct Tensor {
 struct Device {
   Bytes memory;
   bool shares_host_memory = false;
+  /*! \brief Where streams overlap: what each stream but one adds before the first operator, and
+   * what an operator takes more that waits for one of another stream. */
+  Nanoseconds stream_time, wait_time;
 };
 
 struct Problem {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <queue>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,14 @@ class SharedDevice {
     Advance(now);
     events_.push_back(event);
     operators_.push_back(op);
-    rest_.push_back(static_cast<double>(work.count));
+    work_.push_back(static_cast<double>(work.count));
+    start_.push_back(now);
+    rest_.push_back(0);
+    // What starts now shares the device with all that runs now; what started earlier has its place.
+    for (size_t i = 0; i < rest_.size(); ++i) {
+      if (start_[i] == now)
+        rest_[i] = work_[i] * problem_.concurrency.Crowding(device_, operators_[i], operators_);
+    }
     slowdown_ = problem_.concurrency.Slowdown(device_, operators_);
   }
 
@@ -47,10 +55,14 @@ class SharedDevice {
       }
       events_[kept] = events_[i];
       operators_[kept] = operators_[i];
+      work_[kept] = work_[i];
+      start_[kept] = start_[i];
       rest_[kept++] = rest_[i];
     }
     events_.resize(kept);
     operators_.resize(kept);
+    work_.resize(kept);
+    start_.resize(kept);
     rest_.resize(kept);
     slowdown_ = problem_.concurrency.Slowdown(device_, operators_);
     return ended;
@@ -69,7 +81,8 @@ class SharedDevice {
   double slowdown_ = 1;
   std::vector<EventId> events_;
   std::vector<OperatorId> operators_;
-  std::vector<double> rest_;
+  std::vector<Nanoseconds> start_;
+  std::vector<double> work_, rest_;
 };
 
 class Walk {
@@ -85,6 +98,7 @@ class Walk {
     for (size_t d = 0; d < problem.devices.size(); ++d)
       devices_.emplace_back(problem, static_cast<DeviceId>(d));
     FindSuccessors();
+    CountStreams();
   }
 
   Times Run() {
@@ -94,7 +108,7 @@ class Walk {
       if (IsNode(static_cast<EventId>(event)) && waits_[event] == 0)
         free.push_back(static_cast<EventId>(event));
     }
-    for (EventId event : free) Start(event, now);
+    for (EventId event : free) Begin(event, now);
     while ((now = NextMoment()) != kNever) {
       std::vector<EventId> ended;
       while (!ends_.empty() && ends_.top().first == now) {
@@ -107,6 +121,11 @@ class Walk {
       }
       for (EventId event : ended) times_.end[event] = now;
       for (EventId event : ended) Release(event, now);
+      while (!delayed_.empty() && delayed_.top().first == now) {
+        const EventId event = delayed_.top().second;
+        delayed_.pop();
+        Start(event, now);
+      }
     }
     for (size_t p = 0; p < schedule_.placements.size(); ++p)
       times_.latency = std::max(times_.latency, times_.end[p]);
@@ -127,15 +146,55 @@ class Walk {
     }
   }
 
+  /*! \brief Until when a device makes its streams ready, and whose operators wait for another
+   * stream. */
+  void CountStreams() {
+    const auto placements = static_cast<EventId>(schedule_.placements.size());
+    std::vector<std::set<int32_t>> streams(problem_.devices.size());
+    for (const Placement& placement : schedule_.placements)
+      streams[placement.device].insert(placement.stream);
+    for (size_t d = 0; d < streams.size(); ++d) {
+      const auto further = static_cast<int64_t>(streams[d].size()) - 1;
+      ready_.push_back(
+          Nanoseconds{arrivals_.overlaps[d] ? further * problem_.devices[d].stream_time.count : 0});
+    }
+    crosses_.resize(placements);
+    for (EventId event = 0; event < placements; ++event) {
+      const Placement& mine = schedule_.placements[event];
+      if (!arrivals_.overlaps[mine.device]) continue;
+      for (EventId before : precedence_.Before(event)) {
+        if (before >= placements) continue;
+        const Placement& other = schedule_.placements[before];
+        if (other.device == mine.device && other.stream != mine.stream) crosses_[event] = true;
+      }
+    }
+  }
+
   Nanoseconds NextMoment() const {
     Nanoseconds next = ends_.empty() ? kNever : ends_.top().first;
+    if (!delayed_.empty()) next = std::min(next, delayed_.top().first);
     for (const SharedDevice& device : devices_) next = std::min(next, device.NextEnd());
     return next;
   }
 
   void Release(EventId event, Nanoseconds now) {
     for (EventId next : successors_[event]) {
-      if (--waits_[next] == 0) Start(next, now);
+      if (--waits_[next] == 0) Begin(next, now);
+    }
+  }
+
+  /*! \brief Starts what waits for nothing any more, after what its stream takes. */
+  void Begin(EventId event, Nanoseconds now) {
+    const auto placements = static_cast<EventId>(crosses_.size());
+    const bool operates = event < placements;
+    const DeviceId device = operates ? schedule_.placements[event].device
+                                     : schedule_.transfers[event - placements].device;
+    Nanoseconds at = std::max(now, ready_[device]);
+    if (operates && crosses_[event]) at = at + problem_.devices[device].wait_time;
+    if (at > now) {
+      delayed_.push({at, event});
+    } else {
+      Start(event, now);
     }
   }
 
@@ -192,7 +251,9 @@ class Walk {
   std::vector<std::vector<EventId>> successors_;
   std::vector<int32_t> waits_;
   std::vector<SharedDevice> devices_;
-  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> ends_;
+  std::vector<Nanoseconds> ready_;
+  std::vector<bool> crosses_;
+  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> ends_, delayed_;
 };
 
 }  // namespace

@@ -1,15 +1,10 @@
 """An independent check that a schedule's latency is true and that no schedule is faster than its lower bound.
 
-It reads the three files itself and shares no code with the package ``tvm_sched``. Read in this order:
-
-1. `document`: the problem: operators, tensors, devices, routes, times.
-2. `replay`: the schedule by the rules of ``docs/model.md``, in integers, and its latency.
-3. `derivation`: the evidence, a list of lemmas ``from the end of operator f to the end of operator l at least n ns pass``,
-   each checked with the help of those before it; the last one is about the whole run, which is the bound.
-4. `placement`: the one lemma that needs a search.
-
-Everything that is compared is an integer. Durations of transfers are the only place of floating point: the model defines
-them as a rounded-up result in double precision (`document.Route`).
+It reads the three files itself and shares no code with the package ``tvm_sched``. Read in this order: `document`, the
+problem; `replay`, the schedule by the rules of ``docs/model.md``; `derivation`, the evidence, a list of lemmas ``from the
+end of f to the end of l at least n ns pass``, each checked with the help of those before it; `placement`, the one lemma
+that needs a search. All that is compared are integers; only durations of transfers are rounded, as the model defines.
+Pipelines and clusters have checkers of their own in the folders `pipelines` and `clusters`.
 """
 
 from .document import Refused

@@ -1,7 +1,7 @@
 """The command ``python -m tvm_sched_check problem.json schedule.json evidence.json``.
 
-Status 0: the latency is true and the certificate's bound proved; 1: a lower bound is proved, or there is no certificate;
-2: a file is wrong.
+Status 0: the latency is true and the certificate's bound proved; 1: less is proved, or there is no certificate; 2: a file
+is wrong.
 """
 
 import sys

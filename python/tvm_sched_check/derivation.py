@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from math import inf
+from typing import Any
 
 from .document import HOST, Problem, Refused, count
 from .placement import Placements
 
-NEVER = 1 << 60
+Times = dict[int, int]
+Side = tuple[Times, Times, int]
+"""Least times before operators, or after them: on any device, and on one that runs no seed; the number of seeds."""
 
 
 def bound_of(problem: Problem, lemmas: list[dict[str, Any]]) -> int:
@@ -22,7 +25,7 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]]) -> int:
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
         proved = known.proved(lemma["rule"], first, last, lemma)
-        if count(lemma["ns"]) > proved:
+        if not count(lemma["ns"]) <= proved:
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
         known.to[last].append((first, lemma["ns"]))
         known.of[first].append((last, lemma["ns"]))
@@ -31,24 +34,13 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]]) -> int:
     return int(lemmas[-1]["ns"])
 
 
-Times = Mapping[int, int]
-
-
-class Side(NamedTuple):
-    """Least times before operators, or after them: on any device, and on one that runs no seed; the number of seeds."""
-
-    anywhere: Times
-    elsewhere: Times
-    seeds: int
-
-
 class Derivation:
-    """What is proved so far, and the rules by which more is."""
+    """What is proved so far, and the rules by which more is. Times are integers, or infinite for what never happens."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.devices = problem, range(len(problem.devices))
         p = problem
-        self.best = [[min(p.times(o, d), default=NEVER) for d in self.devices] for o in range(len(p.operator_names))]
+        self.best: list[list[Any]] = [[min(p.times(o, d), default=inf) for d in self.devices] for o in range(len(p.o))]
         self.shortest = [min(row) for row in self.best]
         self.to: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
         self.of: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
@@ -59,7 +51,7 @@ class Derivation:
         self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
         self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
         routes = {route for (a, _), route in p.routes.items() if a != HOST}
-        self.copy = [min((route.ns(size) for route in routes), default=NEVER) for size in p.size]
+        self.copy: list[Any] = [min((route.ns(size) for route in routes), default=inf) for size in p.size]
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
         """Nanoseconds that a rule proves; the methods below say why."""
@@ -74,19 +66,20 @@ class Derivation:
             return max((end[o] + after[o] for o in between), default=0)
         if rule == "placement" and first is not None and last is not None:
             return self.placements.least(first, between, operators, lemma["ns"])
-        if rule == "turns":
-            return self.turns(sorted(self.shortest[o] for o in operators), start, after, operators)
+        if rule == "turns":  # of more than k operators for each device some device runs k + 1, one after another
+            several = sorted(self.shortest[o] for o in operators)[: (len(operators) - 1) // len(self.devices) + 1]
+            return min(start[o] for o in operators) + sum(several) + min(after[o] for o in operators)
         if rule == "work" and lemma["by"] in (("start", "end", "ramp") if first is last is None else ("start", "end")):
             weights, by_end = multipliers(lemma["multipliers"], len(self.devices)), lemma["by"] == "end"
             early = {o: end[o] - self.shortest[o] for o in operators} if by_end else start
-            sides = Side(early, early, 0), Side(after, after, 0)
+            sides = (early, early, 0), (after, after, 0)
             if lemma["by"] == "ramp":
                 p = self.problem
                 sides = self.ramp(p.order, p.before, start, end), self.ramp(p.order[::-1], p.after, after, passed)
             return self.work(operators, sides, weights, by_end)
         raise Refused(f"there is no rule {rule!r} between these ends")
 
-    def reach(self, at: int | None, forward: bool) -> tuple[dict[int, int], dict[int, int]]:
+    def reach(self, at: int | None, forward: bool) -> tuple[Times, Times]:
         """Least times from the end of ``at``, or the run's start, to start and end of the operators behind it.
 
         Backwards: from the end of an operator to that of ``at``, or of the run; and from its start.
@@ -100,8 +93,7 @@ class Derivation:
                 continue
             start[o] = max((end[b] for b in reached), default=0)
             if at is None and len(reached) > 1:
-                seen = [(start[b], self.shortest[b], end[b] + self.between(b, o)) for b in reached]
-                start[o] = max(start[o], together_or_apart(seen))
+                start[o] = max(start[o], self.together_or_apart(o, reached, start, end))
             if forward:
                 end[o] = 0 if o == at else start[o] + self.shortest[o]
                 if at is None:
@@ -114,12 +106,30 @@ class Derivation:
 
     def _arriving(self, o: int, ready: int) -> tuple[int, int]:
         """Least end and start of an operator that is ready: its host tensors are loaded, read directly or in place."""
-        p, at_once, loaded = self.problem, NEVER, NEVER
-        for d in self.devices:
-            loaded = min(loaded, NEVER if p.shares[d] else p.normal[o][d] or NEVER)
-            at_once = min(at_once, p.normal[o][d] or NEVER if p.shares[d] else p.direct[o][d] or NEVER)
-        arrival = 0 if self.bypass else max((min(self.load[t], default=NEVER) for t in p.host_inputs[o]), default=0)
-        return min(ready + at_once, max(ready, arrival) + loaded), ready if at_once < NEVER else max(ready, arrival)
+        p = self.problem
+        loaded = min((ns for d in self.devices if not p.shares[d] and (ns := p.normal[o][d])), default=inf)
+        at_once = min((ns for d in self.devices if (ns := (p.normal if p.shares[d] else p.direct)[o][d])), default=inf)
+        arrival: Any = 0 if self.bypass else max((min(self.load[t], default=inf) for t in p.host_inputs[o]), default=0)
+        end: Any = min(ready + at_once, max(ready, arrival) + loaded)
+        return end, ready if at_once < inf else max(ready, arrival)
+
+    def together_or_apart(self, o: int, neighbours: list[int], head: Times, passed: Times) -> int:
+        """Least time at which an operator can go on for the sake of its neighbours on one side.
+
+        Those on its own device run there one after another, each after its head; for another one it waits until what has
+        ``passed`` and the copy between. If some neighbour is on the device, those that would be waited for longer may as
+        well be: so only as many sets as neighbours count.
+        """
+        apart = {b: passed[b] + self.between(b, o) for b in neighbours}
+        ranked = sorted(neighbours, key=apart.__getitem__, reverse=True)
+        best = apart[ranked[0]]
+        for size in range(1, len(ranked) + 1):
+            total = longest = 0
+            for b in sorted(ranked[:size], key=head.__getitem__, reverse=True):
+                total += self.shortest[b]
+                longest = max(longest, head[b] + total)
+            best = min(best, max(longest, apart[ranked[size]] if size < len(ranked) else 0))
+        return best
 
     def between(self, a: int, b: int) -> int:
         """Least time of the copies between two neighbours, in either direction, where these are on different devices."""
@@ -132,12 +142,13 @@ class Derivation:
 
         There a copy lies on each way to the seeds: each neighbour runs on the same device, or has ``passed`` before a copy.
         """
-        elsewhere = dict[int, int]()
+        elsewhere = dict[int, Any]()
         for o in order:
-            seen = [(elsewhere[b], self.shortest[b], passed[b] + self.between(b, o)) for b in beside[o]]
-            ways = [min(head + work, apart) for head, work, apart in seen]
-            elsewhere[o] = max(reached[o], together_or_apart(seen), *ways) if seen else NEVER
-        return Side(reached, elsewhere, sum(not each for each in beside))
+            ways = [min(elsewhere[b] + self.shortest[b], passed[b] + self.between(b, o)) for b in beside[o]]
+            elsewhere[o] = inf
+            if ways:
+                elsewhere[o] = max(reached[o], self.together_or_apart(o, beside[o], elsewhere, passed), *ways)
+        return reached, elsewhere, sum(not each for each in beside)
 
     def work(self, operators: set[int], sides: tuple[Side, Side], weights: list[int], by_end: bool) -> int:
         """A device that runs some of the operators has time for them from the first's start to the last's tail.
@@ -149,22 +160,17 @@ class Derivation:
         """
         total, most = 0, 0
         for o in operators:
-            on = [d for d in self.devices if self.best[o][d] < NEVER]
+            on = [d for d in self.devices if self.best[o][d] < inf]
             total += min(weights[d] * (self.shortest[o] if by_end else self.best[o][d]) for d in on)
-        for side in sides:
-            counted = [min(side.anywhere[o] for o in operators)] * min(side.seeds, len(weights))
-            counted += sorted(ns for o in operators if (ns := side.elsewhere[o]) < NEVER)[: len(weights) - len(counted)]
+        for anywhere, elsewhere, seeds in sides:
+            counted = [min(anywhere[o] for o in operators)] * min(seeds, len(weights))
+            counted += sorted(ns for o in operators if (ns := elsewhere[o]) < inf)[: len(weights) - len(counted)]
             counted += [counted[-1]] * (len(weights) - len(counted))
             total += sum(weight * ns for weight, ns in zip(sorted(weights, reverse=True), counted, strict=True))
             most += counted[-1]
         if total < sum(weights) * most:
             raise Refused("a lemma of rule 'work' counts more for devices that may be idle than it proves")
         return -(-total // sum(weights))
-
-    def turns(self, shortest: list[int], start: Times, after: Times, operators: set[int]) -> int:
-        """Of more than k operators for each device some device runs k + 1, one after another."""
-        rounds = (len(shortest) - 1) // len(self.devices) + 1
-        return min(start[o] for o in operators) + sum(shortest[:rounds]) + min(after[o] for o in operators)
 
     def bus(self, last: int | None, least: int, weights: Mapping[str, int]) -> int:
         """Host tensors whose readers must be followed by at least ``least`` cross the buses before that.
@@ -195,25 +201,8 @@ class Derivation:
         return -(-total // sum(of.values())) + lowest
 
 
-def multipliers(weights: Any, count: int) -> list[int]:
+def multipliers(weights: Any, number: int) -> list[int]:
     """Integers from 0, not all 0: only their ratios matter."""
-    if len(weights) != count or not all(type(w) is int and w >= 0 for w in weights) or not sum(weights):
-        raise Refused(f"multipliers are {weights!r}; {count} integers from 0 are allowed, not all 0")
+    if len(weights) != number or sum(map(count, weights)) == 0:
+        raise Refused(f"multipliers are {weights!r}; {number} integers from 0 are allowed, not all 0")
     return list(weights)
-
-
-def together_or_apart(neighbours: list[tuple[int, int, int]]) -> int:
-    """Least time at which an operator can go on for the sake of its neighbours on one side: (head, work, apart) of each.
-
-    Those on its own device run there one after another, each after its head; for another one it waits until ``apart``. If
-    some neighbour is on the device, those with a later ``apart`` may as well be: so only as many sets as neighbours count.
-    """
-    ranked = sorted(neighbours, key=lambda n: -n[2])
-    best = ranked[0][2]
-    for size in range(1, len(ranked) + 1):
-        total = longest = 0
-        for head, work, _ in sorted(ranked[:size], key=lambda n: -n[0]):
-            total += work
-            longest = max(longest, head + total)
-        best = min(best, max(longest, ranked[size][2] if size < len(ranked) else 0))
-    return best

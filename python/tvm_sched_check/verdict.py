@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from .derivation import bound_of
 from .document import Problem, Refused, count, read
-from .replay import replay
+from .replay import Replay
 
 
 class Verdict(NamedTuple):
-    """Nanoseconds: replayed, proved, and the lower bound of the certificate; the choice, if the proof is of one alone.
+    """Nanoseconds: replayed, proved, and the bound that the certificate claims, if there is one.
 
-    Without a certificate there is no ``certified_ns``.
+    With a choice among variants, the proof is of this one alone.
     """
 
     latency_ns: int
@@ -31,9 +31,9 @@ class Verdict(NamedTuple):
         """What is found, in words."""
         gap = 1 - self.proved_ns / self.latency_ns if self.latency_ns else 0.0
         of = "" if self.choice is None else " for the ways chosen, not for every choice"
-        certified = self.certified_ns is not None
-        claim = f"certificate claims the bound {self.certified_ns} ns" if certified else "schedule has no certificate"
-        proof = f"the {claim}, the evidence proves {self.proved_ns} ns{of}"
+        claim = f"certificate claims the bound {self.certified_ns} ns"
+        proof = f"the {claim if self.certified_ns is not None else 'schedule has no certificate'}, "
+        proof += f"the evidence proves {self.proved_ns} ns{of}"
         return [f"latency {self.latency_ns} ns, replayed", proof, f"gap proved: {gap:.2%}"]
 
 
@@ -46,23 +46,21 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
         for name, made_for in (("schedule", schedule["problem"]), ("evidence", evidence["problem"])):
             if made_for != digest:
                 raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}")
-        certificate = schedule.get("certificate") or {}
+        certificate, choice = schedule.get("certificate") or {}, schedule.get("choice") or {}
         if certificate.get("requests"):
             raise Refused("the schedule is for warm runs (certificate.requests); this checker covers cold ones only")
-        choice = schedule.get("choice") or {}
-        problem = Problem(document, choice)
-        latency, bound = replay(problem, schedule), bound_of(problem, evidence["lemmas"])
-        claimed = count(certificate["latency_ns"]) if certificate else latency
-        certified = count(certificate["lower_bound_ns"]) if certificate else None
-        of = None if "variants" not in document else choice
+        of = choice if "variants" in document else None
         if evidence.get("choice") != of:
             raise Refused("the evidence is of another choice among the variants than the schedule")
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        problem = Problem(document, choice)
+        latency = Replay(problem, schedule["placements"], schedule["transfers"]).latency
+        bound = bound_of(problem, evidence["lemmas"])
+        claimed = count(certificate["latency_ns"]) if certificate else latency
+        certified = count(certificate["lower_bound_ns"]) if certificate else None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if claimed != latency or (certified or 0) > latency:
-        raise Refused(
-            f"the certificate says {claimed} ns, at least {certified}; the schedule takes {latency} ns, replayed"
-        )
+        raise Refused(f"the certificate says {claimed} ns, at least {certified}; replayed, it takes {latency} ns")
     if bound > latency:
         raise Refused(f"the evidence proves {bound} ns, but the schedule takes {latency} ns: please report this")
     return Verdict(latency, bound, certified, of)

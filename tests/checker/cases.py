@@ -66,3 +66,8 @@ def bus_problem(copies=(100, 50), direct=None):
         ("y",),
     )
     return Problem(graph, topology, Costs(np.full((2, 2), 10), direct))
+
+
+def placed(ns):
+    """A lemma on the branches of `fan`."""
+    return {"rule": "placement", "first": "source", "last": "join", "operators": ["a", "b", "join"], "ns": ns}

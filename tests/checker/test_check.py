@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.cases import bus_problem, certified, fan, files_of
+from checker.cases import bus_problem, certified, fan, files_of, placed
 from strategies import SEEDS, problems, scheduled_problems
 from tvm_sched.problem import Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.problem.merge import merge_problems
@@ -109,10 +109,6 @@ def test_a_changed_lemma_is_refused(folder, what):
                 files.check(folder)
             rules.add(lemma["rule"])
     assert len(rules) >= 2
-
-
-def placed(ns):
-    return {"rule": "placement", "first": "source", "last": "join", "operators": ["a", "b", "join"], "ns": ns}
 
 
 @pytest.mark.parametrize(("copy_ns", "least"), [(10, 210), (110, 300)])

@@ -11,14 +11,13 @@ from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_schedule
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem, Refused
-from tvm_sched_check.replay import _Run
+from tvm_sched_check.replay import Replay
 
 
 def ends_of(checked, schedule):
     """When each operator ends, None being the start of the run (0) as ``first``, its end as ``last``."""
     document = json.loads(schedule.to_json())
-    run = _Run(checked, document["placements"], document["transfers"])
-    run.take_times()
+    run = Replay(checked, document["placements"], document["transfers"])
     ends = {o: run.end[p] for p, (o, _, _) in enumerate(run.placements)}
     return ends, max(ends.values(), default=0)
 

@@ -3,8 +3,9 @@
 import pytest
 
 from tvm_sched.cost_model import costs
+from tvm_sched.cost_model.contention import Contention
 from tvm_sched.cost_model.devices import properties
-from tvm_sched.cost_model.interference import fit_serial_share, pairs_of_one_device, predict_pairs, seconds_in_run
+from tvm_sched.cost_model.interference import fit_pairs, pair_arrays, pairs_of_one_device, seconds_in_run
 from tvm_sched.cost_model.profile import Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import InputError
@@ -38,18 +39,37 @@ def test_a_pair_is_scaled_to_what_its_kernels_take_in_the_run():
 
 
 def test_the_rule_of_the_model_by_hand():
-    # Compiled kernels use one of two threads: together they take the longer, 8 us; serially 12 us.
-    pair = Pair(TWICE, SUM, (4e-6, 8e-6), (4e-6, 8e-6), 1)
-    for share, seconds in ((0.0, 8e-6), (0.5, 10e-6), (1.0, 12e-6)):
-        assert predict_pairs([pair], ROWS, CPU.devices[0], 2, share) == pytest.approx([seconds])
-    assert predict_pairs([pair], ROWS, CPU.devices[0], 1, 0.0) == pytest.approx([12e-6]), "a single thread is full"
+    # On half of the threads, which is what a stage gives them, they take 4 and 7 us by themselves: together the longer.
+    pair = Pair(TWICE, SUM, (4e-6, 7e-6), (4e-6, 8e-6), 1)
+    seconds, used, crowded, together = pair_arrays([pair], ROWS, CPU.devices[0], 2)
+    assert seconds.tolist() == [[4e-6, 7e-6]]
+    assert (used[:, :, :2] == 0).all(), "each has cores of its own"
+    assert together == pytest.approx([4e-6 + 0.5 * 7e-6])
+    for share, expected in ((0.0, 7e-6), (0.5, 9e-6), (1.0, 11e-6)):
+        assert Contention(share, 0.0, 0.0).pairs(seconds, used, crowded) == pytest.approx([expected])
+    whole = pair_arrays([pair], ROWS, CPU.devices[0], 2, half=False)
+    assert whole.seconds.tolist() == [[4e-6, 8e-6]]
 
 
-@pytest.mark.parametrize(("slowdown", "share"), [(1.0, 0.0), (1.25, 0.25), (1.5, 0.5), (2.5, 1.0)])
+@pytest.mark.parametrize(("slowdown", "share"), [(1.0, 0.0), (1.25, 0.25), (1.5, 0.5), (2.0, 1.0)])
 def test_the_serial_share_that_pairs_ask_for(slowdown, share):
     # Two of 8 us on two threads: 8 us if nothing is serial, 16 us if all is.
     pair = Pair(SUM, SUM, (8e-6, 8e-6), (slowdown * 8e-6,) * 2, 1)
-    assert fit_serial_share([pair], ROWS, CPU.devices[0], 2) == pytest.approx(share)
+    found = fit_pairs([pair], ROWS, CPU.devices[0], 2)
+    assert found.serial_share == pytest.approx(share)
+    assert fit_pairs([pair], {}, CPU.devices[0], 2) == Contention(0.0, 0.0, 0.0)
+
+
+def test_what_pairs_lose_beyond_the_devices_bandwidth():
+    # Copies at the full bandwidth: two take 16 us by their parts, and 24 were measured: 8 us lost for 8 us of one too many.
+    size = 10**6
+    copy = f"copy|0|a float32[{size // 8}]|float32[{size // 8}]"
+    seconds = size / CPU.devices[0].memory_bandwidth
+    rows = {copy: Measurement(copy, "m", seconds)}
+    half, full = Pair(copy, copy, (2 * seconds,) * 2, (2 * seconds,) * 2, 1), (1.12 * 2 * seconds,) * 2
+    assert fit_pairs([half], rows, CPU.devices[0], 2) == Contention(0.0, 0.0, 0.0)
+    found = fit_pairs([Pair(copy, copy, (seconds,) * 2, full, 1)], rows, CPU.devices[0], 2)
+    assert (found.serial_share, found.excess) == (0.0, pytest.approx(0.24)), "2.24 times as long as one"
 
 
 def test_costs_of_a_profile_know_concurrency(tmp_path):
@@ -58,7 +78,8 @@ def test_costs_of_a_profile_know_concurrency(tmp_path):
     graph = graph_of([TWICE, SUM, TWICE])
     found = costs(graph, CPU, str(tmp_path / "p.json")).concurrency
     assert found.pairs == ((0, 0, 1, 10_000), (0, 1, 2, 10_000)), "both calls of the first kernel, with the second"
-    assert found.utilisation[:, 0, 0].tolist() == [0.5] * 3
+    assert found.utilisation[:, 0, 0].tolist() == [0.5] * 3, "no faster on two threads than on one"
+    assert found.threads == (2,)
     assert found.serial_share == pytest.approx(0.5), "10 us are half way from 8 to 12"
 
 

@@ -64,7 +64,7 @@ def set_at(data, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (["version"], 6, ["version 6", "newer", "up to 5", "upgrade"]),
+        (["version"], 7, ["version 7", "newer", "up to 6", "upgrade"]),
         (["version"], True, ["$.version", "True"]),
         (["version"], None, ["$.version"]),
         (["format"], "other", ["$.format", "'other'", "'tvm_sched.problem'"]),

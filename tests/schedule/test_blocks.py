@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -169,6 +170,15 @@ def test_the_best_order_is_found_by_blocks():
 def test_overheads_of_streams_overlap():
     problem = branches(SMALL, SMALL, overhead=4e-7)
     assert simulate_blocks(problem, on_streams(problem, [0, 1])).latency_ns == 1000
+
+
+def test_streams_and_waits_cost_what_the_device_says():
+    problem = branches(SMALL, SMALL, SMALL)
+    (gpu,) = problem.topology.devices
+    gpu = msgspec.structs.replace(gpu, stream_overhead=3e-7, wait_overhead=5e-8)
+    costly = Problem(problem.graph, Topology("one", (gpu,)), problem.costs)
+    assert simulate_blocks(costly, on_streams(costly, [0, 1, 2])).latency_ns == 1600
+    assert simulate(costly, on_streams(costly, [0, 1, 2])).latency_ns == 1600
 
 
 def test_stages_wait_for_each_other():

@@ -17,7 +17,7 @@ from tvm_sched.streams import core_shares
 from tvm_sched.testing import random_concurrency, random_schedule, random_stages, random_streams
 
 
-def side_by_side(times, utilisation=0.6, serial_share=0.5, pairs=(), edges=(), devices=1, threads=()):
+def side_by_side(times, utilisation=0.6, serial_share=0.5, pairs=(), edges=(), devices=1, threads=(), **contention):
     """Operators a, b, ... on equal devices; each edge "ab" is a tensor of 10 bytes, copies take 10 ns."""
     names = "abcdefgh"[: len(times)]
     reads = {n: [e for e in edges if e[1] == n] for n in names}
@@ -29,7 +29,7 @@ def side_by_side(times, utilisation=0.6, serial_share=0.5, pairs=(), edges=(), d
     )
     base = problem(g, places, [[t] * devices for t in times])
     used = np.broadcast_to(np.array(utilisation, dtype=float).reshape(-1, 1, 1), (len(times), devices, 1))
-    together = Concurrency(used, serial_share, pairs, threads)
+    together = Concurrency(used, serial_share, pairs, threads, **contention)
     return Problem(base.graph, base.topology, Costs(base.costs.operator_ns, concurrency=together))
 
 
@@ -149,6 +149,12 @@ def test_direct_host_access_is_for_no_stage():
         (lambda: Concurrency([[0.5]]), "shape"),
         (lambda: Concurrency([[[0.0]]]), r"utilisation\[0\]\[0\]\[0\] is 0.0"),
         (lambda: Concurrency([[[0.5]]], serial_share=2), "serial_share is 2"),
+        (lambda: Concurrency([[[0.5]]], excess=[-1]), "excess is"),
+        (lambda: Concurrency([[[0.5]]], excess=[1, 1]), "for each of 1 resources"),
+        (lambda: Concurrency([[[0.5]]], crowding=[[float("nan")]]), "crowding has nan"),
+        (lambda: Concurrency([[[0.5]]], crowding=[[1, 2]]), "crowding has shape"),
+        (lambda: Concurrency([[[0.5]]], factor=0), "factor is 0"),
+        (lambda: Concurrency([[[0.5]]], interval=(1.1, 1.2)), "interval is"),
         (lambda: Costs([[1], [1]], concurrency=Concurrency([[[0.5]]])), "utilisation is for"),
         (lambda: Costs([[1], [1]], concurrency=Concurrency([[[0.5]]] * 2, 0, [(0, 1, 1, 5)])), "pairs has"),
         (lambda: Costs([[1], [2**63 - 1]], concurrency=Concurrency([[[0.5]]] * 2, 0, [(0, 0, 1, 5)])), "pairs has"),
@@ -198,8 +204,65 @@ def test_threads_that_make_no_sense_are_refused(threads, text):
         side_by_side([100], 0.2, threads=threads)
 
 
+def test_what_streams_ask_for_beyond_the_device_comes_on_top():
+    # Together they ask for 1.8 of the device: 1.8 + 0.5 * 0.8 = 2.2 times slower, so b is done at 110 and a at 160. One by
+    # one they take 150. The stage: 0.9 * 150, and 0.4 for the 50 in which both run.
+    p = side_by_side([100, 50], 0.9, serial_share=0, excess=[0.5])
+    assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 160), (0, 110)]
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 155)] * 2
+    assert lower_bound(p).ns <= 150, "one after another there is no contention"
+
+
+def test_small_operators_do_not_contend():
+    p = side_by_side([100, 50], 0.5, serial_share=0, excess=[9])
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 100)] * 2
+
+
+def test_blocks_that_start_beside_a_full_device_crowd():
+    # b fills the device: a has three times its work, 300. Both are 1.5 times slower until b is done at 75; a has 250 left.
+    crowding = [[2], [0]]
+    p = side_by_side([100, 50], [0.5, 1], serial_share=0, crowding=crowding)
+    assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 325), (0, 75)]
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 300)] * 2
+    # Beside c, which has half of the device, a has 150; it has its places when b starts at 20, and keeps them.
+    p = side_by_side([100, 50, 20], [0.5, 1, 0.5], serial_share=0, crowding=[*crowding, [0]])
+    assert spans(p, place(p, "c d0 1 0", "a d0 0 0", "b d0 1 0"))[1:] == [(0, 175), (20, 95)]
+
+
+def test_a_measured_pair_holds_its_contention():
+    p = side_by_side([100, 100], pairs=[(0, 0, 1, 140)], excess=[1], crowding=[[5], [5]], factor=3)
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 140)] * 2
+    assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 140)] * 2
+
+
+def test_streams_on_threads_of_their_own_contend_for_what_lies_behind_the_cores():
+    # Two threads, each operator 100 on one and 50 on both. The second resource: 80 % of it in 50, so 40 % in 100 each: no
+    # excess. With 100 % it is half each: 1.0 together. Three streams would be more.
+    used = [[[1.0, 0.8]], [[1.0, 0.8]]]
+    base = side_by_side([50, 50], 1.0)
+    for part, latency in ((0.8, 100), (1.0, 100)):
+        together = Concurrency(np.array(used) * [1, part / 0.8], 0, threads=[2], excess=[7, 1])
+        p = Problem(base.graph, base.topology, Costs(base.costs.operator_ns, concurrency=together))
+        assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, latency)] * 2
+    together = Concurrency(
+        [[[0.5, 1.0]], [[0.5, 1.0]]], 0, threads=[2], excess=[7, 1]
+    )  # they do not scale: 50 on one, too
+    p = Problem(base.graph, base.topology, Costs(base.costs.operator_ns, concurrency=together))
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 150)] * 2, "twice the bandwidth: 100, and 50 more lost"
+
+
+def test_the_factor_is_of_sets_and_no_faster_than_the_longest():
+    p = side_by_side([100, 50], factor=0.5)
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 100)] * 2, "half of 125"
+    assert spans(p, place(p, "a d0 0 0", "b d0 0 0")) == [(0, 100), (100, 150)]
+    assert lower_bound(p).ns <= 100
+    p = side_by_side([100, 50], factor=2)
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 250)] * 2
+
+
 def test_a_problem_file_keeps_what_is_known():
-    p = side_by_side([100, 50], pairs=[(0, 0, 1, 140)], threads=[2])
+    contention = {"excess": [0.1], "crowding": [[1], [2]], "factor": 1.1, "interval": (0.8, 1.3)}
+    p = side_by_side([100, 50], pairs=[(0, 0, 1, 140)], threads=[2], **contention)
     again = Problem.from_json(p.to_json())
     assert again.costs == p.costs
     assert again.digest == p.digest

@@ -87,6 +87,23 @@ def groups():
     return {group["name"].removeprefix("tvm_sched/") for group in found if group["state"] != "REMOVED"}
 
 
+@pytest.mark.parametrize("call", ["placement_group", "place"])
+def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monkeypatch, call):
+    """The signal arrives while Ray, or our own function, hands the group over: nothing is assigned yet."""
+    from tvm_sched.serving import placement
+
+    made = getattr(placement, call)
+
+    def interrupted(*arguments, **options):
+        made(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(placement, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        serving.deploy(deployment("cut", artifact), seconds=PATIENCE)
+    eventually(lambda: "cut" not in groups())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

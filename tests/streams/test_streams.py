@@ -1,5 +1,6 @@
 """Stream allocation and launch orders: small graphs by hand, and what holds for all."""
 
+from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -18,7 +19,9 @@ from tvm_sched.streams import (
     ALLOCATORS,
     LAUNCH_ORDERS,
     allocate_streams,
+    choose_streams,
     count_synchronizations,
+    limit_streams,
     order_launches,
 )
 
@@ -84,6 +87,15 @@ def test_nimble_matches_where_greed_would_not():
     assert len(set(streams(p, "nimble"))) == 2
 
 
+MODULES = dag(["ab", "ac", "bd", "cd", "de", "df", "eg", "fg"])
+"""Two modules of two branches each."""
+
+
+def test_fewest_goes_on_with_any_operator_that_follows():
+    assert len(set(streams(MODULES, "nimble"))) == len(set(streams(MODULES, "opara"))) == 3
+    assert len(set(streams(MODULES, "fewest"))) == 2
+
+
 @pytest.mark.parametrize(
     ("method", "expected"),
     [("depth-first", "adcbef"), ("breadth-first", "abcdef"), ("critical-path", "abcdef"), ("opara", "adbcef")],
@@ -107,6 +119,50 @@ def test_best_is_never_slower_than_one_stream_and_takes_streams_that_help():
         together = Concurrency(np.full((6, 1, 1), used))
         q = Problem(p.graph, p.topology, Costs(p.costs.operator_ns, concurrency=together))
         assert simulate(q, allocate_streams(q, in_order(q), "best")).latency_ns == latency
+
+
+def costly(p, stream_overhead, wait_overhead=0.0, used=0.3):
+    """The problem with operators that overlap, on a device whose streams cost something."""
+    (d,) = p.topology.devices
+    d = msgspec.structs.replace(d, stream_overhead=stream_overhead, wait_overhead=wait_overhead)
+    together = Concurrency(np.full((len(p.graph.operators), 1, 1), used))
+    return Problem(
+        p.graph, msgspec.structs.replace(p.topology, devices=(d,)), Costs(p.costs.operator_ns, concurrency=together)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stream", "wait", "method", "latency"),
+    [
+        (0, 0, "nimble", 500),  # a, b and c, d, e and f, g
+        (30e-9, 0, "nimble", 560),  # two streams more
+        (30e-9, 0, "fewest", 530),  # one
+        (30e-9, 0, "one", 700),
+        (0, 7e-9, "fewest", 528),  # c, d, f and g wait for the other stream
+    ],
+)
+def test_streams_and_waits_cost_what_the_device_says(stream, wait, method, latency):
+    p = costly(MODULES, stream, wait)
+    assert simulate(p, allocate_streams(p, in_order(p), method)).latency_ns == latency
+
+
+def test_the_best_streams_are_few_where_they_cost_something_and_one_where_they_gain_nothing():
+    for overhead, count, latency in ((30e-9, 2, 530), (250e-9, 1, 700)):
+        p = costly(MODULES, overhead)
+        for choose in (partial(allocate_streams, method="best"), choose_streams):
+            found = choose(p, in_order(p))
+            assert len({placement.stream for placement in found.placements}) == count
+            assert simulate(p, found).latency_ns == latency
+
+
+def test_streams_that_cost_something_are_joined():
+    # a feeds eight others, of which a half of the device takes two: with eight streams more is paid than gained.
+    p = costly(dag([f"a{n}" for n in "bcdefghi"]), 60e-9, used=0.25)
+    found = choose_streams(p, in_order(p))
+    assert len({placement.stream for placement in found.placements}) == 4
+    assert simulate(p, found).latency_ns == 100 + 2 * 100 + 3 * 60
+    with pytest.raises(InputError, match="most is 0"):
+        limit_streams(p, found, 0)
 
 
 def test_what_is_refused():
@@ -140,12 +196,13 @@ def test_streams_and_orders_keep_schedules_feasible(case):
             assert count_synchronizations(p, u) == reduced(p, u)
 
 
+@pytest.mark.parametrize(("method", "edges"), [("nimble", nx.transitive_reduction), ("fewest", nx.transitive_closure)])
 @settings(max_examples=examples(80), deadline=None)
-@given(scheduled_problems(max_operators=16, max_devices=1, min_operators=1))
-def test_nimble_has_the_fewest_streams_without_independent_operators_on_one(case):
+@given(case=scheduled_problems(max_operators=16, max_devices=1, min_operators=1))
+def test_chains_are_as_few_as_a_largest_matching_leaves(method, edges, case):
     p, s = case
     s = order_launches(p, s, "breadth-first")
-    found = allocate_streams(p, s, "nimble")
+    found = allocate_streams(p, s, method)
     g = dependences(p)
     reach = {o: nx.descendants(g, o) for o in g}
     rows = {}
@@ -155,7 +212,7 @@ def test_nimble_has_the_fewest_streams_without_independent_operators_on_one(case
         assert all(b in reach[a] for a, b in pairwise(row))
     matching = nx.Graph()
     matching.add_nodes_from((("from", o) for o in g), bipartite=0)
-    matching.add_edges_from((("from", a), ("to", b)) for a, b in nx.transitive_reduction(g).edges)
+    matching.add_edges_from((("from", a), ("to", b)) for a, b in edges(g).edges)
     size = len(nx.bipartite.hopcroft_karp_matching(matching, [("from", o) for o in g])) // 2
     assert len(rows) == len(g) - size
 

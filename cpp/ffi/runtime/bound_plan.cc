@@ -155,9 +155,16 @@ void BoundPlan::AttachElsewhere(ParameterStore& parameters) {
 }
 
 void BoundPlan::Attach(const std::vector<Tensor>& arguments, const std::vector<Tensor>& outputs,
-                       const Places& places) {
+                       const StateStore& states, const Places& places) {
   for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Source& source = plan_->buffers[i].source;
+    if (source.kind == SourceKind::kState || source.kind == SourceKind::kNextState) {
+      bindings_.buffers[i] = states.At(*plan_, source);
+      if (!devices_) {
+        tensors_[i] = ViewTensor(plan_->buffers[i].spec, nullptr, bindings_.buffers[i]);
+      }
+      continue;
+    }
     if (source.kind != SourceKind::kArgument && source.kind != SourceKind::kOutput) continue;
     if (devices_) {
       bindings_.buffers[i] = given_->At(source, places);

@@ -16,6 +16,7 @@
 
 #include "ffi/runtime/given_memory.h"
 #include "ffi/runtime/parameters.h"
+#include "ffi/runtime/states.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
@@ -41,9 +42,11 @@ class BoundPlan {
 
   /// Put the parameters' values in their places.
   void AttachParameters(ParameterStore& parameters);
-  /// Put one run's tensors in their places; on GPUs those of `places`, which `given` fills.
+  /// Put one run's tensors in their places; on GPUs those of `places`, which `given` fills. States
+  /// lie where they were placed for this plan.
   void Attach(const std::vector<tvm::ffi::Tensor>& arguments,
-              const std::vector<tvm::ffi::Tensor>& outputs, const Places& places = {});
+              const std::vector<tvm::ffi::Tensor>& outputs, const StateStore& states,
+              const Places& places = {});
   /// Let go of what Attach brought.
   void Detach();
 

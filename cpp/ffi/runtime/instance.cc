@@ -51,6 +51,12 @@ class Attachment {
 
 }  // namespace
 
+Instance::~Instance() {
+  // What a failed run left on the streams is waited for.
+  const WithoutPythonsLock unlocked;
+  for (Runnable& runnable : runnables_) runnable.cuda.reset();
+}
+
 void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
                        ParameterStore& parameters, const BoundPlan::Lookup& lookup) {
   const std::shared_ptr<const Plan>& plan = plans_[request.plan];
@@ -68,6 +74,7 @@ void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
         elsewhere_.empty() ? std::vector<bool>{} : elsewhere_[request.plan]);
   }
   runnable.bound->AttachParameters(parameters);
+  states_.Place(*plan, devices_);
   if (!on_gpus) return;
   if (!runnable.cuda) runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
   runnable.cuda->TakeTurns(request.options.in_turn ? turns_ : nullptr);
@@ -76,7 +83,8 @@ void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
 void Instance::OpenDevices(const Plan& plan, const RunOptions& options,
                            const Elsewhere& elsewhere) {
   if (devices_ && options.devices == opened_ && elsewhere == elsewhere_) return;
-  captured_.reset();
+  states_.Withdraw();
+  captured_.clear();
   warm_.reset();
   for (Runnable& runnable : runnables_) {
     runnable.cuda.reset();
@@ -112,11 +120,12 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
     MakeReady(&request.arguments);
     BoundPlan& bound = *runnables_[request.plan].bound;
     Attachment attachment(bound);
-    bound.Attach(request.arguments, *outputs);
+    bound.Attach(request.arguments, *outputs, states_);
     CpuBackend backend(plan);
     RunRecord real = Execute(request, backend, bound.bindings(), last.skipped);
     if (!emulated) last.record = std::move(real);
   }
+  if (values) states_.Advance(*plan);
   warm_ = std::move(warm);
   return last;
 }
@@ -131,7 +140,7 @@ RunRecord Instance::RunOnGpus(Request& request, const std::vector<bool>& skipped
   const Places places = given.Place(request.arguments);
   *outputs = given.Allocate(places);
   Attachment attachment(bound);
-  bound.Attach(request.arguments, *outputs, places);
+  bound.Attach(request.arguments, *outputs, states_, places);
   given.Fill(request.arguments, places);
   runnable.cuda->Serve(given.Exchanges(request.arguments, *outputs, places));
   // The run before was of the same kind, so that kernels are loaded and parameters in their places.
@@ -144,17 +153,34 @@ RunRecord Instance::RunOnGpus(Request& request, const std::vector<bool>& skipped
 
 RunRecord Instance::RunGraph(const Request& request, const std::vector<bool>& skipped,
                              const Warm& warm, const Places& places) {
-  Runnable& runnable = runnables_[request.plan];
-  if (!captured_ || captured_->of != warm || captured_->places != places) {
-    captured_.reset();
-    try {
-      captured_ = {warm, places,
-                   runnable.executor->Capture(*runnable.cuda, runnable.bound->bindings(), skipped)};
-    } catch (const StepError& error) {
-      RethrowStepError(*plans_[request.plan], error);
-    }
+  const Runnable& runnable = runnables_[request.plan];
+  const Captured& captured = CapturedLike(request, skipped, warm, places);
+  return runnable.executor->Replay(*runnable.cuda, captured.launch, Settings(request, skipped));
+}
+
+const Instance::Captured& Instance::CapturedLike(const Request& request,
+                                                 const std::vector<bool>& skipped, const Warm& warm,
+                                                 const Places& places) {
+  const Plan& plan = *plans_[request.plan];
+  const Runnable& runnable = runnables_[request.plan];
+  std::vector<std::byte*> states;
+  for (std::size_t k = 0; k < plan.states.size(); ++k) {
+    states.push_back(states_.At(plan, {SourceKind::kState, static_cast<int>(k), {}}));
   }
-  return runnable.executor->Replay(*runnable.cuda, captured_->launch, Settings(request, skipped));
+  std::erase_if(captured_,
+                [&](const Captured& one) { return one.of != warm || one.places != places; });
+  for (const Captured& one : captured_) {
+    if (one.states == states) return one;
+  }
+  if (captured_.size() == 2) captured_.clear();  // the states were placed anew
+  try {
+    captured_.push_back(
+        {warm, places, std::move(states),
+         runnable.executor->Capture(*runnable.cuda, runnable.bound->bindings(), skipped)});
+  } catch (const StepError& error) {
+    RethrowStepError(plan, error);
+  }
+  return captured_.back();
 }
 
 const BoundPlan::Arenas& Instance::Arenas() {

@@ -13,6 +13,7 @@
 
 #include "ffi/runtime/bound_plan.h"
 #include "ffi/runtime/parameters.h"
+#include "ffi/runtime/states.h"
 #include "ffi/runtime/timeline.h"
 #include "runtime/cuda/cuda_backend.h"
 #include "runtime/executor.h"
@@ -33,9 +34,14 @@ struct Request {
 
 class Instance {
  public:
-  /// `turns` is that of all instances that share GPUs.
-  Instance(const PlanList& plans, std::shared_ptr<cuda::Turns> turns)
-      : plans_(plans), turns_(std::move(turns)), runnables_(plans.size()) {}
+  /// `turns` is that of all instances that share GPUs; `states` those of the module, which has one
+  /// instance where there are any.
+  Instance(const PlanList& plans, std::shared_ptr<cuda::Turns> turns, StateStore& states)
+      : plans_(plans), states_(states), turns_(std::move(turns)), runnables_(plans.size()) {}
+
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
 
   /// By plan and buffer: parameters that lie on GPUs once for all instances, see BoundPlan.
   using Elsewhere = std::vector<std::vector<bool>>;
@@ -66,6 +72,7 @@ class Instance {
   struct Captured {
     Warm of;
     Places places;
+    std::vector<std::byte*> states;  // where those lay that the run read
     std::function<void()> launch;
   };
 
@@ -75,6 +82,9 @@ class Instance {
   void OpenDevices(const Plan& plan, const RunOptions& options, const Elsewhere& elsewhere);
   RunRecord RunOnGpus(Request& request, const std::vector<bool>& skipped, const Warm& warm,
                       bool repeated, std::vector<tvm::ffi::Tensor>* outputs);
+  /// The graph of such runs, which is captured where there is none yet.
+  const Captured& CapturedLike(const Request& request, const std::vector<bool>& skipped,
+                               const Warm& warm, const Places& places);
   RunRecord RunGraph(const Request& request, const std::vector<bool>& skipped, const Warm& warm,
                      const Places& places);
   static RunSettings Settings(const Request& request, const std::vector<bool>& skipped);
@@ -82,6 +92,7 @@ class Instance {
                     const std::vector<bool>& skipped);
 
   const PlanList& plans_;
+  StateStore& states_;
   std::shared_ptr<cuda::Turns> turns_;
   // One arena a device, large enough for every plan: an instance's runs follow each other.
   BoundPlan::Arenas arenas_;
@@ -90,7 +101,7 @@ class Instance {
   std::shared_ptr<const cuda::Devices> devices_;  // of plans for GPUs
   std::vector<int> opened_;                       // the option that named them
   Elsewhere elsewhere_;
-  std::optional<Captured> captured_;
+  std::vector<Captured> captured_;  // two where states change places from run to run, else one
 };
 
 }  // namespace tvm_sched::runtime

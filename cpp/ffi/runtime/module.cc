@@ -28,11 +28,6 @@ namespace {
 /// Before the name of a plan: the function that runs that plan, whichever others there are.
 constexpr std::string_view kMainOfPlan = "tvm_sched.main:";
 
-void ExpectArguments(const ffi::PackedArgs& args, int count, const char* signature) {
-  if (args.size() == count) return;
-  TVM_FFI_THROW(TypeError) << signature << " takes " << count << " arguments, got " << args.size();
-}
-
 std::vector<Tensor> TensorArguments(const ffi::PackedArgs& args) {
   std::vector<Tensor> tensors;
   for (int i = 0; i < args.size(); ++i) {
@@ -83,6 +78,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
   skipped_.resize(plans_.size());
   prepared_.resize(plans_.size());
   parameters_ = std::make_unique<ParameterStore>(plans_, embedded);
+  states_ = StateStore(plans_);
   if (!metadata_json_.empty()) {
     const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
     if (auto run = about.OptionalField("run"); run) SetOptions(ReadOptions(*run, options_));
@@ -112,8 +108,9 @@ void ScheduledModule::CheckProcessor() const {
 }
 
 ffi::Bytes ScheduledModule::SaveToBytes() const {
-  return TranslateErrors(
-      [&] { return Serialize({plans_json_, metadata_json_, parameters_->embedded()}); });
+  return TranslateErrors([&] {
+    return Serialize({plans_json_, metadata_json_, parameters_->embedded()});
+  });
 }
 
 const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods() {
@@ -132,6 +129,8 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"processor", &ScheduledModule::Processor},
       {"plans", &ScheduledModule::Plans},
       {"parameters", &ScheduledModule::Parameters},
+      {"get_state", &ScheduledModule::GetState},
+      {"set_state", &ScheduledModule::SetState},
   };
   return methods;
 }
@@ -154,13 +153,18 @@ ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& nam
       [self, method = found->second](ffi::PackedArgs args, ffi::Any* result) {
         TranslateErrors([&] {
           self->LeaveParentBehind();
-          if (method == &ScheduledModule::Main || method == &ScheduledModule::RunTimes) {
+          if (OutsideTheLock(method)) {
             return (self.get()->*method)(args, result);
           }
           std::unique_lock lock(self->gate_->mutex);
           (self.get()->*method)(args, result);
         });
       });
+}
+
+bool ScheduledModule::OutsideTheLock(Method method) {
+  return method == &ScheduledModule::Main || method == &ScheduledModule::RunTimes ||
+         method == &ScheduledModule::GetState || method == &ScheduledModule::SetState;
 }
 
 std::optional<int> ScheduledModule::PlanOfFunction(std::string_view name) const {
@@ -200,6 +204,12 @@ class ScheduledModule::Lease {
   ScheduledModule& module_;
   int index_;
 };
+
+ffi::Any ScheduledModule::AloneWithStates(const std::function<ffi::Any()>& work) {
+  const Lease lease(*this);
+  const std::lock_guard lock(gate_->mutex);
+  return work();
+}
 
 void ScheduledModule::Main(ffi::PackedArgs args, ffi::Any* result) {
   std::vector<Tensor> arguments = TensorArguments(args);
@@ -284,7 +294,7 @@ int ScheduledModule::Acquire() {
       return static_cast<int>(i);
     }
     if (instances_.size() < allowed) {
-      instances_.push_back(std::make_unique<Instance>(plans_, turns_));
+      instances_.push_back(std::make_unique<Instance>(plans_, turns_, states_));
       busy_.push_back(true);
       return static_cast<int>(instances_.size()) - 1;
     }
@@ -324,116 +334,6 @@ std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name
     }
   }
   return ffi::Function::GetGlobal(name);
-}
-
-void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 1, "load_parameters(path)");
-  *result = parameters_->Load(args[0].cast<ffi::String>());
-  AnnounceParameters();
-}
-
-void ScheduledModule::SetParameter(ffi::PackedArgs args, ffi::Any*) {
-  ExpectArguments(args, 2, "set_parameter(name, tensor)");
-  parameters_->Set(args[0].cast<ffi::String>(), args[1].cast<Tensor>());
-  AnnounceParameters();
-}
-
-void ScheduledModule::AnnounceParameters() const {
-  for (const ffi::Any& import : imports()) {
-    auto module = import.cast<ffi::Module>();
-    if (auto function = module->GetFunction("tvm_sched.parameters_changed")) (*function)();
-  }
-}
-
-void ScheduledModule::Prepare(ffi::PackedArgs args, ffi::Any*) {
-  ExpectArguments(args, 0, "prepare()");
-  CheckProcessor();
-  for (std::size_t plan = 0; plan < plans_.size(); ++plan) PrepareKernels(plan);
-}
-
-void ScheduledModule::PrepareKernels(std::size_t plan) {
-  const bool known = prepared_[plan] == parameters_->version();
-  if (known || plans_[plan]->backend != BackendKind::kCpu) return;
-  if (!parameters_->Complete(*plans_[plan])) return;
-  const ParameterInputs inputs = ParametersOfKernels(*plans_[plan], *parameters_);
-  for (const ffi::Any& import : imports()) {
-    auto module = import.cast<ffi::Module>();
-    if (auto function = module->GetFunction("tvm_sched.prepare")) (*function)(inputs);
-  }
-  prepared_[plan] = parameters_->version();
-}
-
-void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {
-  ExpectArguments(args, 1, "configure(options_json)");
-  SetOptions(ReadOptions(JsonCursor::Parse(args[0].cast<ffi::String>(), "options"), options_));
-}
-
-void ScheduledModule::SetOptions(RunOptions options) {
-  if (const auto* names = std::get_if<std::vector<std::string>>(&options.resident)) {
-    for (const std::string& name : *names) {
-      if (!parameters_->Has(name)) {
-        TVM_FFI_THROW(ValueError) << "options.resident: there is no parameter \"" << name << "\"";
-      }
-    }
-  }
-  const bool emulated = std::any_of(plans_.begin(), plans_.end(), [](const auto& plan) {
-    return plan->backend == BackendKind::kEmulated;
-  });
-  if (options.times_only && !emulated) {
-    TVM_FFI_THROW(ValueError) << "options.times_only is set, which is for emulated devices; these "
-                                 "are real, and take their times by computing";
-  }
-  if (options.graph && options.in_turn) {
-    TVM_FFI_THROW(ValueError)
-        << "options.graph and options.in_turn are set: a captured graph waits "
-           "for no other run, so that one of them is allowed";
-  }
-  std::vector<std::vector<bool>> skipped;
-  Instance::Elsewhere elsewhere;
-  for (const auto& plan : plans_) {
-    skipped.push_back(StepsSkippedWhenWarm(*plan, options.resident));
-    if (options.in_turn) elsewhere.push_back(BroughtBy(*plan, skipped.back()));
-  }
-  elsewhere_ = std::move(elsewhere);
-  options_ = std::move(options);
-  skipped_ = std::move(skipped);
-}
-
-void ScheduledModule::Timeline(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 0, "timeline()");
-  if (!last_run_ || !last_run_->traced) {
-    TVM_FFI_THROW(RuntimeError) << "no run was traced: call configure('{\"trace\": true}'), then "
-                                   "main, then timeline()";
-  }
-  *result = WriteTimeline(*last_run_);
-}
-
-void ScheduledModule::Latency(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 0, "latency()");
-  if (!last_run_) {
-    TVM_FFI_THROW(RuntimeError) << "nothing has run, or the last run failed: call main first";
-  }
-  *result = static_cast<std::int64_t>(last_run_->record.latency.count());
-}
-
-void ScheduledModule::Info(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 0, "info()");
-  *result = ffi::String(metadata_json_);
-}
-
-void ScheduledModule::Processor(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 0, "processor()");
-  *result = ffi::String(level_.name);
-}
-
-void ScheduledModule::Plans(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 0, "plans()");
-  *result = ffi::String(plans_json_);
-}
-
-void ScheduledModule::Parameters(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 0, "parameters()");
-  *result = ffi::String(parameters_->Describe());
 }
 
 }  // namespace tvm_sched::runtime

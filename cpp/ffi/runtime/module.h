@@ -6,6 +6,7 @@
 #include <tvm/ffi/extra/module.h>
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 
 #include "ffi/runtime/instance.h"
 #include "ffi/runtime/parameters.h"
+#include "ffi/runtime/states.h"
 #include "ffi/runtime/timeline.h"
 #include "runtime/processor.h"
 
@@ -42,8 +44,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
  private:
   using Method = void (ScheduledModule::*)(tvm::ffi::PackedArgs, tvm::ffi::Any*);
 
-  // The functions of the module. Each runs under the lock, but for main and run_times, whose runs
-  // are outside it.
+  // The functions of the module. Each runs under the lock, but for runs and what has to wait for
+  // their end.
   void Main(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void RunTimes(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void PlanOf(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -58,6 +60,9 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void Processor(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Plans(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Parameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void GetState(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void SetState(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  static bool OutsideTheLock(Method method);
   static const std::map<std::string, Method>& Methods();
 
   /// The lock, and what waits for an instance to be free.
@@ -66,6 +71,9 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
     std::condition_variable freed;
   };
   class Lease;
+
+  /// Do `work` while no run is under way, and return what it does.
+  tvm::ffi::Any AloneWithStates(const std::function<tvm::ffi::Any()>& work);
 
   /// Throws ffi::Error (RuntimeError) where this processor cannot run the kernels.
   void CheckProcessor() const;
@@ -97,6 +105,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   Level level_;          // whose kernels run
   PlanList plans_;
   std::unique_ptr<ParameterStore> parameters_;
+  StateStore states_;
   std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels
   RunOptions options_;
   std::optional<std::vector<int>> default_gpus_;

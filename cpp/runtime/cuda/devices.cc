@@ -114,15 +114,19 @@ std::shared_ptr<std::byte> Devices::AllocateOnGpu(int gpu, Bytes size) const {
 std::shared_ptr<std::byte> Devices::AllocateCopy(int device, const std::byte* pinned,
                                                  Bytes size) const {
   std::shared_ptr<std::byte> memory = Allocate(device, size);
-  const StreamHandle stream = MakeStream(0);
-  if (size.count > 0) {
-    Check(Driver().CopyAsync(reinterpret_cast<DevicePointer>(memory.get()),
-                             reinterpret_cast<DevicePointer>(pinned),
-                             static_cast<std::size_t>(size.count), stream.get()),
-          "the copy was refused");
-  }
-  Check(Driver().StreamSynchronize(stream.get()), "the copy failed");
+  CopyAndWait(Gpu(device), memory.get(), pinned, size);
   return memory;
+}
+
+void Devices::CopyAndWait(int gpu, std::byte* to, const std::byte* from, Bytes size) const {
+  if (size.count == 0) return;
+  EnterGpu(gpu);
+  const StreamHandle stream = MakeStream(0);
+  Check(
+      Driver().CopyAsync(reinterpret_cast<DevicePointer>(to), reinterpret_cast<DevicePointer>(from),
+                         static_cast<std::size_t>(size.count), stream.get()),
+      "the copy was refused");
+  Check(Driver().StreamSynchronize(stream.get()), "the copy failed");
 }
 
 std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size) const {

@@ -40,6 +40,8 @@ class Devices {
   std::shared_ptr<std::byte> AllocateOnGpu(int gpu, Bytes size) const;
   /// The same, filled from pinned memory.
   std::shared_ptr<std::byte> AllocateCopy(int device, const std::byte* pinned, Bytes size) const;
+  /// Copy between a GPU and pinned memory, and wait until that has ended.
+  void CopyAndWait(int gpu, std::byte* to, const std::byte* from, Bytes size) const;
   /// Pinned memory of the host that every device can read.
   std::shared_ptr<std::byte> AllocateHost(Bytes size) const;
 

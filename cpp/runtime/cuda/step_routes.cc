@@ -9,7 +9,15 @@ namespace {
 
 int DeviceOf(const Plan& plan, int buffer) {
   const Source& source = plan.buffers[buffer].source;
-  return source.kind == SourceKind::kArena ? source.index : kHostMemory;
+  switch (source.kind) {
+    case SourceKind::kArena:
+      return source.index;
+    case SourceKind::kState:
+    case SourceKind::kNextState:
+      return plan.states[source.index].device;
+    default:
+      return kHostMemory;
+  }
 }
 
 int DeviceOfKernel(const Plan& plan, int index) {

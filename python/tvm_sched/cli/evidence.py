@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,10 +10,12 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
+from ..files import read_bytes
 from .inputs import ProblemFile, ScheduleFile, check_directory, load_schedule
 from .output import FAILURE, Output
 
 if TYPE_CHECKING:
+    from ..pipeline import PipelinePlan
     from ..problem import Problem
     from ..schedule import Schedule
 
@@ -42,6 +45,19 @@ def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path
     out.wrote(path, "evidence")
     of = "" if problem.variants is None else " for the ways chosen (the certificate's holds for every choice)"
     out.say(f"the certificate claims {found.certified.ns} ns, this evidence proves {found.proved_ns} ns{of}")
+
+
+def store_pipeline_evidence(out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path) -> None:
+    """The same of a pipeline's bound, for at most so many stages on all devices; ``"auto"``: one for each."""
+    from ..pipeline.evidence import evidence
+
+    count = stages if isinstance(stages, int) else len(problem.topology.devices)
+    found = evidence(problem, plan, count)
+    found.save(path)
+    out.wrote(path, "evidence")
+    out.say(
+        f"the certificate claims {found.certified_ns} ns ({found.certified_by}), this evidence proves {found.ns} ns"
+    )
 
 
 def check_folder(folder: Path | None) -> None:
@@ -90,21 +106,25 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
 def check(
     out: Output,
     problem_file: ProblemFile,
-    schedule_file: ScheduleFile,
-    evidence_file: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `schedule --evidence`.")],
+    schedule_file: Annotated[
+        Path, typer.Argument(metavar="SCHEDULE|PLAN", help="What `schedule` or `pipeline` wrote.")
+    ],
+    evidence_file: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `--evidence`.")],
 ) -> None:
-    """Verify a schedule and its lower bound by an implementation that shares nothing with the one that made them.
+    """Verify a schedule, or a plan of a pipeline, and its lower bound by an implementation that shares nothing with ours.
 
-    Status 0: the latency is true and the certificate's bound is proved;
+    Status 0: the latency, or the cost of the dearest stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
-    2: a file is wrong. Alone: python -m tvm_sched_check.
+    2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines.
     """
-    from tvm_sched_check import Refused
-    from tvm_sched_check import check as verified
+    import tvm_sched_check.pipelines
 
+    verified: Callable[..., tvm_sched_check.Verdict | tvm_sched_check.pipelines.Verdict] = tvm_sched_check.check
+    if b"tvm_sched.pipeline_evidence" in read_bytes(evidence_file)[:200]:
+        verified = tvm_sched_check.pipelines.check
     try:
         found = verified(problem_file, schedule_file, evidence_file)
-    except Refused as error:
+    except tvm_sched_check.Refused as error:
         raise InputError(str(error)) from None
     out.show(*(escape(line) for line in found.lines))
     out.result(found._asdict())

@@ -60,6 +60,17 @@ Threads = Annotated[
 JSON, HTML, LIBRARY = (".json",), (".html", ".htm"), (".so",)
 
 
+def _states(texts: list[str] | None) -> dict[str, int] | None:
+    """What ``--state`` says."""
+    found: dict[str, int] = {}
+    for text in texts or ():
+        name, _, position = text.rpartition("=")
+        if not name or not position.isdecimal() or name in found:
+            raise InputError(f"--state {text}: expected an input, each once, and a result's position: --state keys=1")
+        found[name] = int(position)
+    return found or None
+
+
 def compile_model(
     out: Output,
     model: Model,
@@ -98,6 +109,15 @@ def compile_model(
     graph: Graph = None,
     resident: ResidentParameters = None,
     instances: Instances = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="INPUT=RESULT",
+            help="An input that the artifact keeps from run to run on the device that computes it, as a cache of keys, and the "
+            "position of the result, from 0, that is its next value. Zero at first; neither given nor returned. Repeatable.",
+        ),
+    ] = None,
     threads: Threads = None,
     processor: Annotated[
         str,
@@ -145,7 +165,7 @@ def compile_model(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
         launch_order=launch_order, variants=variants, graph=graph, resident=resident_of(resident), instances=instances,
-        processor=processor, precision=precision, threads=threads,
+        processor=processor, precision=precision, threads=threads, states=_states(state),
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
+from .evidence import EvidenceFile, store_pipeline_evidence
 from .inputs import (
     ModelsOrProblems,
     OptionalCosts,
@@ -65,6 +66,7 @@ def pipeline(
         typer.Option("--throughput-floor", metavar="BATCHES/S", help="Least latency with this throughput at least."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the plan.")] = None,
+    evidence: EvidenceFile = None,
     artifact: Annotated[
         Path | None,
         typer.Option(
@@ -86,11 +88,19 @@ def pipeline(
         given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--constant": constant,
                  "--costs": costs,
                  "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
-                 "--artifact": artifact, "--report": report, "--trace": trace}  # fmt: skip
+                 "--artifact": artifact, "--evidence": evidence, "--report": report, "--trace": trace}  # fmt: skip
         with workers_of(ray):
             partition_graph(out, sources, stages, partitioner, options, given)
         return
-    check_outputs({"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}, sources)
+    check_outputs(
+        {
+            "--output": (output, JSON),
+            "--evidence": (evidence, JSON),
+            "--report": (report, HTML),
+            "--trace": (trace, JSON),
+        },
+        sources,
+    )
     if artifact:
         _check_artifact(artifact, sources)
     count = _stages(stages)
@@ -106,6 +116,8 @@ def pipeline(
     if output:
         plan.save(output)
         out.wrote(output, "plan")
+    if evidence:
+        store_pipeline_evidence(out, made, plan, count, evidence)
     if artifact:
         _compile(out, sources[0], made, plan, ModelOptions(input_shape, shape, constant), costs, artifact)
     run = simulate(made, plan)
@@ -120,7 +132,13 @@ def pipeline(
         write_trace(trace, [run.timeline])
         out.wrote(trace, "trace")
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
-    out.result(_about(plan, run.steady_ns, {"plan": output, "artifact": artifact, "report": report, "trace": trace}))
+    out.result(
+        _about(
+            plan,
+            run.steady_ns,
+            {"plan": output, "evidence": evidence, "artifact": artifact, "report": report, "trace": trace},
+        )
+    )
 
 
 def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:

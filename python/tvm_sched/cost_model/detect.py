@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..errors import InputError
-from ..problem import Bus, Device, Link, Switch, Topology, load_topology
+from ..problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Switch, Topology, load_topology
 from ..progress import Progress
 from .copies import Bandwidths, gpu_count, import_cupy, measure_bandwidths
 from .devices import known_gpu
@@ -158,7 +158,8 @@ def _device(gpu: Gpu, name: str, bus: str) -> Device:
         )
     memory = gpu.memory or 1 << 30
     arch = f"sm_{gpu.capability.replace('.', '')}" if gpu.capability else ""
-    return Device(name, memory, bandwidth, rates, "cuda", _LAUNCH, bus, gpu.name, arch)
+    streams = STREAM_OVERHEAD, WAIT_OVERHEAD
+    return Device(name, memory, bandwidth, rates, "cuda", _LAUNCH, bus, gpu.name, arch, *streams)
 
 
 def _links(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Link]:

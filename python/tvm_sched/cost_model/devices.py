@@ -42,7 +42,18 @@ class DeviceProperties:
         half = self.rates.get("bfloat16", self.rates.get("float16"))
         if half is not None and dtype in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
             return half
-        return self.rates["float32"]
+        return rate_of(self.rates, dtype)
+
+
+def rate_of(rates: Mapping[str, float], dtype: str) -> float:
+    """Operations a second in which a kernel multiplies numbers of a type; ``"float32"`` serves for those not listed.
+
+    ``"tf32"`` is float32 with operands rounded for tensor cores: where it is not listed, half the rate of bfloat16, as in
+    NVIDIA's data sheets from Ampere on. GPUs without bfloat16 have no TF32 either.
+    """
+    if dtype == "tf32" and dtype not in rates and "bfloat16" in rates:
+        return rates["bfloat16"] / 2
+    return rates.get(dtype, rates["float32"])
 
 
 def _gpu(

@@ -1,19 +1,31 @@
-"""How long operators take together on a device that was measured: the rule of ``docs/model.md``, refined by pairs."""
+"""How long operators take together on a device that was measured: the rule of ``docs/model.md``, fitted to pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from ..problem import Concurrency, Device, OpGraph, Topology
+from .contention import Contention, crowded, fit_contention, median_error, squared_error
 from .occupancy_model import occupancy_share, utilisation
-from .profile import Measurement, Pair, Profile
+from .profile import QUIET_LOAD, Measurement, Pair, Profile
 from .signature import graph_of, signatures
 
-_SHARES = np.linspace(0, 1, 41)
-Pairs = list[tuple[int, int, int]]
+_FEWEST_PAIRS = 8
+Array = npt.NDArray[np.float64]
+
+
+class PairArrays(NamedTuple):
+    """What `Contention.pairs` takes, and what was measured; the last in seconds, shape (pairs,)."""
+
+    seconds: Array
+    used: Array
+    crowded: Array
+    together: Array
 
 
 def concurrency_of(
@@ -21,8 +33,9 @@ def concurrency_of(
 ) -> Concurrency | None:
     """What the profile's pairs say of parallel operators; None where it has none of two streams of one device.
 
-    All pairs together give the serial share, the one with which the rule comes nearest to them in the median; those whose
-    kernels the graph has are kept, so that their times are the measured ones.
+    All pairs together give serial share and contention; those whose kernels the graph has are kept, so that their times are
+    the measured ones. On a CPU with several threads, a device gives these to the streams of a stage, as it did to the
+    pairs.
 
     Parameters
     ----------
@@ -35,9 +48,13 @@ def concurrency_of(
         return None
     rows = {row.signature: row for row in profile.kernels}
     names = signatures(graph)
-    taken = np.ones(operator_ns.shape)
+    half = _half_times(pairs)
+    taken, crowding = np.ones(operator_ns.shape), np.zeros(operator_ns.shape)
+    fitted = fit_pairs(pairs, rows, topology.devices[devices[0]], profile.threads)
     for d in devices:
-        taken[:, d] = [_occupancy(topology.devices[d], rows.get(name), profile.threads, name) for name in names]
+        for o, name in enumerate(names):
+            taken[o, d] = _occupancy(topology.devices[d], rows.get(name), profile.threads, name, half)
+            crowding[o, d] = fitted.crowding * _crowded(topology.devices[d], rows.get(name), graph.operators[o].flops)
     used = utilisation(graph, topology, operator_ns, taken)
     where: dict[str, list[int]] = {}
     for o, name in enumerate(names):
@@ -50,8 +67,12 @@ def concurrency_of(
                     if a != b:
                         longest = max(operator_ns[a, d], operator_ns[b, d])
                         kept[d, min(a, b), max(a, b)] = max(round(seconds_in_run(pair, rows) * 1e9), int(longest))
-    serial = fit_serial_share(pairs, rows, topology.devices[devices[0]], profile.threads)
-    return Concurrency(used, serial, [(*key, ns) for key, ns in kept.items()])
+    several = profile.threads if profile.threads > 1 else 0
+    return Concurrency(
+        used, fitted.serial_share, [(*key, ns) for key, ns in kept.items()],
+        [several if d in devices else 0 for d in range(len(topology.devices))] if several else (),
+        excess=(fitted.excess,) * used.shape[2], crowding=crowding, interval=fitted.interval,
+    )  # fmt: skip
 
 
 def pairs_of_one_device(profile: Profile) -> list[Pair]:
@@ -67,41 +88,86 @@ def seconds_in_run(pair: Pair, rows: Mapping[str, Measurement]) -> float:
     return pair.together * scale
 
 
-def fit_serial_share(pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: Device, threads: int) -> float:
-    """The serial share of ``docs/model.md`` with the least median error on pairs; 0 where their kernels are not known."""
+def fit_pairs(pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: Device, threads: int) -> Contention:
+    """Serial share and contention that fit measured pairs; none where their kernels are not known.
+
+    Pairs on a CPU count by the median of their errors, since other processes slow some of them down by any factor; pairs
+    on a GPU by the mean square, since there large errors are what contention is. Pairs that were measured beside other
+    processes count only where there are few others.
+    """
     known = [pair for pair in pairs if pair.first in rows and pair.second in rows]
+    quiet = [pair for pair in known if pair.load <= QUIET_LOAD]
+    known = quiet if len(quiet) >= _FEWEST_PAIRS else known
     if not known:
-        return 0.0
-    measured = np.array([seconds_in_run(pair, rows) for pair in known])
-    predicted = np.stack([predict_pairs(known, rows, device, threads, share) for share in _SHARES])
-    errors = np.median(np.abs(np.log(predicted / measured)), axis=1)
-    return float(_SHARES[int(np.argmin(errors))])
+        return Contention(0.0, 0.0, 0.0)
+    arrays = pair_arrays(known, rows, device, threads)
+    return fit_contention(*arrays, error=squared_error if device.kind == "cuda" else median_error)
 
 
-def predict_pairs(
-    pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: Device, threads: int, share: float
-) -> npt.NDArray[np.float64]:
-    """Seconds of pairs by the rule t(S) of ``docs/model.md``, from what each kernel takes and uses alone."""
+def fit_profile(profile: Profile) -> Contention | None:
+    """What the pairs of a CPU device's profile say; None where it has none of two streams."""
+    pairs, said = pairs_of_one_device(profile), profile.device
+    if not pairs or said.kind != "cpu":
+        return None
+    device = Device(said.name, 1, said.bandwidth, dict(said.rates), kind="cpu")
+    return fit_pairs(pairs, {row.signature: row for row in profile.kernels}, device, profile.threads)
+
+
+def pair_arrays(
+    pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: Device, threads: int, half: bool = True
+) -> PairArrays:
+    """Times and parts of the device of each kernel of some pairs.
+
+    On a CPU each kernel has half of the threads: it takes what it takes on these by itself, and of the cores it has its
+    own. ``half=False`` takes what the kernels take with all threads, which says little of short ones: most of that is
+    waking threads.
+    """
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
-    graph, topology = graph_of(names), Topology("one", (_alone(device),))
-    ns = np.array([[max(round(rows[name].seconds * 1e9), 1)] for name in names], dtype=np.int64)
-    taken = np.array([[_occupancy(device, rows[name], threads, name)] for name in names])
-    used = utilisation(graph, topology, ns, taken)[:, 0]
     position = {name: n for n, name in enumerate(names)}
     chosen = np.array([(position[pair.first], position[pair.second]) for pair in pairs])
-    seconds = ns[chosen, 0] / 1e9
-    needed = (seconds[:, :, None] * used[chosen]).sum(axis=1).max(axis=1)
-    return np.asarray(share * seconds.sum(axis=1) + (1 - share) * np.maximum(needed, seconds.max(axis=1)))
+    alone = np.array([rows[name].seconds for name in names])
+    own_cores = half and threads > 0
+    if own_cores:
+        times = _half_times(pairs)
+        alone = np.array([times[name] for name in names])
+    graph, topology = graph_of(names), Topology("one", (replace(device, bus=""),))
+    ns = np.maximum(np.rint(alone * 1e9), 1).astype(np.int64)[:, None]
+    taken = np.array([[_occupancy(device, rows[name], threads, name, {})] for name in names])
+    used = utilisation(graph, topology, ns, taken)[:, 0]
+    if own_cores:
+        used[:, :2] = 0
+    crowding = np.array([_crowded(device, rows[name], o.flops) for name, o in zip(names, graph.operators, strict=True)])
+    together = np.array([pair.together if own_cores else seconds_in_run(pair, rows) for pair in pairs])
+    return PairArrays(alone[chosen], used[chosen], crowding[chosen], together)
 
 
-def _alone(device: Device) -> Device:
-    from msgspec.structs import replace
+def _half_times(pairs: Sequence[Pair]) -> dict[str, float]:
+    """Seconds that kernels take by themselves with as many threads as each has in a pair: the median."""
+    found: dict[str, list[float]] = {}
+    for pair in pairs:
+        for name, seconds in zip((pair.first, pair.second), pair.alone, strict=True):
+            found.setdefault(name, []).append(seconds)
+    return {name: float(np.median(seconds)) for name, seconds in found.items()}
 
-    return replace(device, bus="")
 
+def _occupancy(device: Device, row: Measurement | None, threads: int, name: str, half: Mapping[str, float]) -> float:
+    """Part of a device that a kernel takes: of a GPU's places for blocks, of a CPU's threads.
 
-def _occupancy(device: Device, row: Measurement | None, threads: int, name: str) -> float:
-    """Part of a device that a kernel takes: of a GPU's places for blocks, of a CPU's threads; compiled kernels use one."""
+    Of a CPU it is what Amdahl's law through the times on half of the threads and on all of them says; of kernels without
+    both, a library's take all threads, and compiled ones use one.
+    """
     if device.kind == "cuda":
         return max((occupancy_share(device, launch) for launch in row.launches), default=1.0) if row else 1.0
-    return 1.0 if "." in name.partition("|")[0] else 1 / max(threads, 1)
+    least = 1 / max(threads, 1)
+    if row and row.seconds and name in half and threads > 1:
+        whole = row.warm or row.seconds
+        parallel = (half[name] - whole) / (2 / threads - least)
+        return min(max((whole + parallel * (1 - least)) / (threads * whole), least), 1.0)
+    return 1.0 if "." in name.partition("|")[0] else least
+
+
+def _crowded(device: Device, row: Measurement | None, flops: int) -> float:
+    if device.kind != "cuda" or row is None or not row.seconds:
+        return 0.0
+    arithmetic = min(1.0, flops / device.peak_flops["float32"] / row.seconds)
+    return max((crowded(device, launch, arithmetic) for launch in row.launches), default=0.0)

@@ -12,6 +12,8 @@ from ..problem import FORBIDDEN, Concurrency, Costs, Device, KernelResources, Op
 from .roofline_model import roofline
 
 NAME = "occupancy"
+BY_LAUNCHES = (NAME, "contention")
+"""Cost models that look at what kernels take of a GPU."""
 _LEAST = 1e-6
 """Least part of a resource that an operator is said to use."""
 
@@ -70,7 +72,7 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
         With ``source="occupancy"``.
     """
     base = roofline(graph, topology)
-    launches = _launches(graph, kernels)
+    launches = launches_of(graph, kernels)
     taken = np.ones(base.operator_ns.shape)
     for d, device in enumerate(topology.devices):
         if device.kind == "cuda":
@@ -79,8 +81,10 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
     return Costs(base.operator_ns, base.direct_ns, NAME, Concurrency(used))
 
 
-def _launches(graph: OpGraph, kernels: Mapping[str, KernelResources] | None) -> list[tuple[KernelResources, ...]]:
-    """Of each operator."""
+def launches_of(
+    graph: OpGraph, kernels: Mapping[str, KernelResources] | None = None
+) -> list[tuple[KernelResources, ...]]:
+    """What the kernels of each operator take: as given, as its demand says, or an estimate."""
     if kernels is None:
         guess = estimated_resources(graph)
         return [

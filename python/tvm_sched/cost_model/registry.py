@@ -21,6 +21,7 @@ COST_MODELS: Registry[CostModel] = Registry(
     {
         "roofline": "tvm_sched.cost_model.roofline_model:roofline",
         "occupancy": "tvm_sched.cost_model.occupancy_model:occupancy",
+        "contention": "tvm_sched.cost_model.contention:contention",
         "learned": "tvm_sched.cost_model.predicted:learned",
         "measured": "tvm_sched.cost_model.predicted:measured",
         "calibrated": "tvm_sched.cost_model.calibrated_model:calibrated",

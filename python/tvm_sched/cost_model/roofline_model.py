@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology
+from .devices import rate_of
 
 _CLIP = 2.0**62
 """Nanoseconds that still fit into 64 bits; a `Problem` refuses far less."""
@@ -75,7 +76,7 @@ def _dtypes(graph: OpGraph) -> tuple[npt.NDArray[np.int64], list[str]]:
 
 
 def _peak(device: Device, dtypes: list[str]) -> npt.NDArray[np.float64]:
-    return np.array([device.peak_flops.get(dtype, device.peak_flops["float32"]) for dtype in dtypes])
+    return np.array([rate_of(device.peak_flops, dtype) for dtype in dtypes])
 
 
 def _up(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

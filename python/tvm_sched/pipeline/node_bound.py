@@ -21,13 +21,18 @@ def node_bound(problem: PartitionProblem, stop: Callable[[], bool] = lambda: Fal
     work of a node, the other half of Lemma 3.3 of Archer et al. (ICML 2024). Nodes are tried in the order of what they
     cost alone, and those that cost less than the bound found so far cannot raise it. Overflow is not counted.
     """
+    return dearest_node(problem, stop)[0]
+
+
+def dearest_node(problem: PartitionProblem, stop: Callable[[], bool] = lambda: False) -> tuple[float, int]:
+    """`node_bound`, and the node that gives it."""
     alone = _costs_alone(problem)
-    best = 0.0
+    best = 0.0, 0
     network = _Network(problem)
     for v in np.argsort(-alone, kind="stable"):
-        if alone[v] <= best or stop():
+        if alone[v] <= best[0] or stop():
             break
-        best = max(best, network.least_cost(int(v)))
+        best = max(best, (network.least_cost(int(v)), int(v)))
     return best
 
 

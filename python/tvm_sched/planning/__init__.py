@@ -2,6 +2,7 @@
 
 from .calls import Calls, KernelCall, ShapesOnly
 from .plan import emit_plan, output_tensors
+from .states import check_states
 from .steps import StepMaker
 
-__all__ = ["Calls", "KernelCall", "ShapesOnly", "StepMaker", "emit_plan", "output_tensors"]
+__all__ = ["Calls", "KernelCall", "ShapesOnly", "StepMaker", "check_states", "emit_plan", "output_tensors"]

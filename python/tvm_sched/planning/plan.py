@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..problem import HOST, Problem
 from ..schedule import Schedule, moved_parameters
 from .arena import Block, Order, lay_out
 from .calls import Calls, KernelCall
+from .states import States
 from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
+
+WORKSPACE = 32 << 20
+"""Most bytes of a library's workspace on a stream."""
+_UNIT = 1 << 16  # of which workspaces are multiples
 
 
 def emit_plan(
@@ -22,6 +27,8 @@ def emit_plan(
     functions: Mapping[str, str],
     values: Sequence[str],
     cores: Mapping[str, tuple[int, int]] | None = None,
+    states: Mapping[str, str] | None = None,
+    workspaces: Collection[str] = (),
 ) -> dict[str, Any]:
     """Lower a schedule to a plan, see ``docs/formats/plan.md``.
 
@@ -38,13 +45,22 @@ def emit_plan(
         Parameters whose values the artifact or its file of parameters holds; the others are arguments of each call.
     cores : mapping of str to (int, int), optional
         By operator, the part of the cores that compute it (`core_shares`); default: all of them.
+    states : mapping of str to str, optional
+        Inputs that the plan keeps from run to run, each with the tensor that takes its place (`check_states`).
+    workspaces : collection of str
+        Operators that a library computes which takes a workspace on each stream: up to `WORKSPACE` bytes, and no more than
+        the device has left.
     """
-    return _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {})).emit(name, backend)
+    kept = dict(states or {})
+    emitter = _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {}), kept, backend)
+    emitter.workspaces = frozenset(workspaces)
+    return emitter.emit(name)
 
 
-def output_tensors(extraction: Calls) -> list[str]:
-    """Tensors that a run has to return, each once: results that are not just inputs handed back."""
-    return [tensor for tensor in extraction.graph.outputs if tensor not in extraction.arguments]
+def output_tensors(extraction: Calls, states: Mapping[str, str] | None = None) -> list[str]:
+    """Tensors that a run has to return, each once: results that are not just inputs handed back, nor kept as ``states``."""
+    kept = (states or {}).values()
+    return [tensor for tensor in extraction.graph.outputs if tensor not in extraction.arguments and tensor not in kept]
 
 
 class _Emitter:
@@ -56,28 +72,33 @@ class _Emitter:
         functions: Mapping[str, str],
         values: set[str],
         cores: dict[str, tuple[int, int]],
+        states: dict[str, str],
+        backend: str,
     ) -> None:
-        self.cores = cores
+        self.cores, self.kept, self.backend = cores, states, backend
+        self.workspaces: frozenset[str] = frozenset()
         self.problem, self.extraction, self.functions = problem, extraction, functions
         self.tensors = problem.graph.tensors
         self.tensor_id = problem.graph.index.tensor_id
         self.calls = {call.operator: call for call in extraction.calls}
-        self.maker = StepMaker(problem, schedule)
+        self.maker = StepMaker(problem, schedule, barriers=backend == "emulated")
         unset = [p for p in extraction.parameters if p not in values]
-        self.arguments = [*extraction.arguments, *unset]
+        self.arguments = [*(name for name in extraction.arguments if name not in states), *unset]
         used = {tensor for call in extraction.calls for tensor in call.inputs} | set(extraction.graph.outputs)
         moved = {name: k for k, name in enumerate(moved_parameters(problem, schedule))}
         self.parameters = [p for p in extraction.parameters if p in values and p in used]
         self.parameters.sort(key=lambda p: moved.get(p, len(moved)))
-        self.outputs = [t for t in output_tensors(extraction) if t not in unset]
-        self.output_keys: dict[BufferKey, int] = {}
+        self.outputs = [t for t in output_tensors(extraction, states) if t not in unset]
+        self.sources: dict[BufferKey, dict[str, Any]] = {}  # of buffers that lie in no arena
         self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
         self.blocks: dict[BufferKey, Block] = {}
 
-    def emit(self, name: str, backend: str) -> dict[str, Any]:
+    def emit(self, name: str) -> dict[str, Any]:
         steps = self.maker.make()
+        self.states = States(self.maker, self.kept)
+        self.sources |= self.states.sources()
         self._assign_buffers()
-        steps = in_order([*steps, *self._results()])
+        steps = in_order([*self.states.place(steps, self.maker.kernels), *self._results()])
         sizes = self._lay_out(steps)
         queues = list(dict.fromkeys([*(d.name for d in self.problem.topology.devices), *(s.queue for s in steps)]))
         queue_id = {queue: q for q, queue in enumerate(queues)}
@@ -87,17 +108,15 @@ class _Emitter:
         ]  # registers buffers
         return {
             "format": "tvm_sched.plan",
-            "version": 1,
+            "version": 2 if self.kept else 1,
             "name": name,
-            "backend": backend,
-            "devices": [
-                {"name": d.name, "arena_bytes": size, "memory_bytes": d.memory}
-                for d, size in zip(self.problem.topology.devices, sizes, strict=True)
-            ],
+            "backend": self.backend,
+            "devices": [self._device(k, size) for k, size in enumerate(sizes)],
             "queues": self._queues(queues),
             "arguments": [self._spec(t) for t in self.arguments],
             "parameters": [self._spec(t) for t in self.parameters],
             "outputs": [self._spec(t) for t in self.outputs],
+            **({"states": self._states()} if self.kept else {}),
             "buffers": [
                 {**self._spec(self.tensors[key.tensor].name), "source": self._source(key)} for key in self.keys
             ],
@@ -113,13 +132,33 @@ class _Emitter:
         found = self.tensors[self.tensor_id[tensor]]
         return {"name": found.name, "shape": list(found.shape), "dtype": found.dtype}
 
+    def _device(self, device: int, arena: int) -> dict[str, Any]:
+        """A device with what lies there beside the arena: states, and the workspace of each stream that takes one."""
+        found = self.problem.topology.devices[device]
+        extra = self.states.bytes_on(device)
+        streams = {s.queue for s in self.maker.kernels if s.device == device and s.name in self.workspaces}
+        about: dict[str, Any] = {"name": found.name, "arena_bytes": arena}
+        if streams:
+            room = max(found.memory - arena - extra, 0) // len(streams)
+            about["workspace_bytes"] = min(WORKSPACE, room // _UNIT * _UNIT)
+            extra += len(streams) * about["workspace_bytes"]
+        if extra:
+            about["extra_bytes"] = extra
+        return {**about, "memory_bytes": found.memory}
+
+    def _states(self) -> list[dict[str, Any]]:
+        return [{**self._spec(self.tensors[state].name), "device": home} for state, home in self.states.home.items()]
+
+    def _location(self, tensor: int, device: int, direct: bool) -> BufferKey:
+        return self.states.location(tensor, device) or self.maker.location(tensor, device, direct)
+
     def _assign_buffers(self) -> None:
         """Inputs and outputs of each kernel, in the order of its call."""
         at = self.maker.at
         for position, step in enumerate(self.maker.kernels):
             call = self.calls[step.name]
             device, direct = at.device[position], at.direct[position]
-            step.inputs = [self.maker.location(self.tensor_id[t], device, direct) for t in call.inputs]
+            step.inputs = [self._location(self.tensor_id[t], device, direct) for t in call.inputs]
             step.outputs = [BufferKey(self.tensor_id[t], device) for t in call.outputs]
 
     def _results(self) -> list[Step]:
@@ -130,13 +169,13 @@ class _Emitter:
             t = self.tensor_id[tensor]
             key = home.get(t, BufferKey(t, HOST))
             if key.device != HOST and self.problem.reads_host_in_place(key.device):
-                self.output_keys[key] = k
+                self.sources[key] = {"kind": "output", "index": k}
                 continue
             writer = self.maker.arrival.get(key)
             end = 0 if writer is None else writer.end_ns
             step = Step("copy", tensor, RESULTS, end, end, 0, size=self.tensors[t].size)
             result = BufferKey(t, HOST - 1 - k)
-            self.output_keys[result] = k
+            self.sources[result] = {"kind": "output", "index": k}
             step.inputs, step.outputs = [key], [result]
             step.waits = [] if writer is None else [writer]
             copies.append(step)
@@ -147,7 +186,7 @@ class _Emitter:
         index = self.problem.graph.index
         for step in steps:
             for key in step.outputs:
-                if key.device >= 0 and key not in self.output_keys:
+                if key.device >= 0 and key not in self.sources:
                     pinned = self.tensors[key.tensor].kind == "parameter" and not step.evict
                     self.blocks[key] = Block(index.size[key.tensor], step, pinned=pinned)
             for key in step.inputs:
@@ -163,14 +202,14 @@ class _Emitter:
             queues[step.device].add(step.queue)
         order = Order(steps) if any(len(names) > 1 for names in queues) else None
         return [
-            lay_out(by_device[d], device.memory, warm, order if len(queues[d]) > 1 else None)
+            lay_out(by_device[d], device.memory - self.states.bytes_on(d), warm, order if len(queues[d]) > 1 else None)
             for d, device in enumerate(devices)
         ]
 
     def _source(self, key: BufferKey) -> dict[str, Any]:
         tensor = self.tensors[key.tensor].name
-        if key in self.output_keys:
-            return {"kind": "output", "index": self.output_keys[key]}
+        if key in self.sources:
+            return self.sources[key]
         if key.device >= 0:
             return {"kind": "arena", "device": key.device, "offset": self.blocks[key].offset}
         if tensor in self.parameters:

@@ -18,8 +18,10 @@ class Concurrency:
 
         t(S) = serial_share * sum(t) + (1 - serial_share) * max(max over r of sum(t * u[r]), max(t))
 
-    together; operators of one stream count as one. With ``serial_share=0.5`` and one resource that is the formula of HIOS's
-    simulation; with ``serial_share=0`` and the resources occupancy and bandwidth it is a roofline of several kernels.
+    together; operators of one stream count as one. Where contention is known, what the streams ask for beyond what the
+    device has, and blocks that crowd on what others leave, come on top. With ``serial_share=0.5`` and one resource that is
+    the formula of HIOS's simulation; with ``serial_share=0`` and the resources occupancy and bandwidth it is a roofline of
+    several kernels.
 
     Parameters
     ----------
@@ -34,6 +36,15 @@ class Concurrency:
         For each device, how many threads it gives to the streams of a stage (``docs/model.md``); 0: it shares its
         resources among all that runs. Empty: all do. With ``T`` threads an operator's part of the first resource, the
         cores, is its time on one thread over ``T`` times its time on all of them: from ``1 / T`` up.
+    excess : iterable of float
+        For each resource, the seconds that are lost in a second in which operators ask for once more of it than there is; 0
+        or more. Empty: none.
+    crowding : array of float, shape (operators, devices)
+        By which part of its time an operator gets longer that starts while others fill the device; 0 or more. Empty: none.
+    factor : float
+        Of the times of sets that have no measured pair, above 0; no set gets faster than its longest operator by it.
+    interval : (float, float)
+        Between these times what is said lie 90 % of measurements of pairs; around 1.
 
     Raises
     ------
@@ -41,7 +52,7 @@ class Concurrency:
         A number out of range; a pair of an operator with itself, or twice.
     """
 
-    __slots__ = ("pairs", "serial_share", "threads", "utilisation")
+    __slots__ = ("crowding", "excess", "factor", "interval", "pairs", "serial_share", "threads", "utilisation")
 
     def __init__(
         self,
@@ -49,11 +60,20 @@ class Concurrency:
         serial_share: float = 0.0,
         pairs: Iterable[tuple[int, int, int, int]] = (),
         threads: Iterable[int] = (),
+        *,
+        excess: Iterable[float] = (),
+        crowding: npt.ArrayLike = (),
+        factor: float = 1.0,
+        interval: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         self.utilisation = np.array(utilisation, dtype=np.float64)
         self.serial_share = float(serial_share)
         self.pairs = tuple((int(d), int(min(a, b)), int(max(a, b)), int(ns)) for d, a, b, ns in pairs)
         self.threads = tuple(int(count) for count in threads)
+        self.excess = tuple(float(part) for part in excess)
+        self.crowding = np.array(crowding, dtype=np.float64)
+        self.factor = float(factor)
+        self.interval = (float(interval[0]), float(interval[1]))
         if self.utilisation.ndim != 3 or 0 in self.utilisation.shape[2:]:
             raise CostsError(
                 f"utilisation has shape {self.utilisation.shape}; a number for each operator, device and resource is needed"
@@ -65,7 +85,27 @@ class Concurrency:
             )
         if not 0 <= self.serial_share <= 1:
             raise CostsError(f"serial_share is {serial_share}; a part from 0 to 1 is allowed")
+        self._check_contention()
         self.utilisation.setflags(write=False)
+        self.crowding.setflags(write=False)
+
+    def _check_contention(self) -> None:
+        resources = self.utilisation.shape[2]
+        if len(self.excess) not in (0, resources) or not all(0 <= part < np.inf for part in self.excess):
+            raise CostsError(
+                f"excess is {self.excess}; a number from 0 is needed for each of {resources} resources, or none"
+            )
+        if self.crowding.size and self.crowding.shape != self.utilisation.shape[:2]:
+            raise CostsError(
+                f"crowding has shape {self.crowding.shape}; a number for each of {self.utilisation.shape[:2]} operators and "
+                "devices is needed, or none"
+            )
+        if not ((self.crowding >= 0) & (self.crowding < np.inf)).all():
+            raise CostsError(f"crowding has {self.crowding.min()}; numbers from 0 are allowed")
+        if not 0 < self.factor < np.inf:
+            raise CostsError(f"factor is {self.factor}; a number above 0 is allowed")
+        if not 0 < self.interval[0] <= 1 <= self.interval[1] < np.inf:
+            raise CostsError(f"interval is {self.interval}; a number up to 1 and one from 1 are allowed, above 0")
 
     def check(self, runs: npt.NDArray[np.bool_]) -> None:
         """Raise `CostsError` where this is not for the operators and devices of ``runs``, or a pair cannot run there."""
@@ -103,7 +143,18 @@ class Concurrency:
         """That of some operators, in the order given; pairs with others are left out."""
         place = {o: k for k, o in enumerate(operators)}
         pairs = [(d, place[a], place[b], ns) for d, a, b, ns in self.pairs if a in place and b in place]
-        return Concurrency(self.utilisation[list(operators)], self.serial_share, pairs, self.threads)
+        crowding = self.crowding[list(operators)] if self.crowding.size else ()
+        return Concurrency(
+            self.utilisation[list(operators)], self.serial_share, pairs, self.threads,
+            excess=self.excess, crowding=crowding, factor=self.factor, interval=self.interval,
+        )  # fmt: skip
+
+    def times(self, factor: float) -> Concurrency:
+        """The same with sets that were not measured ``factor`` times as long."""
+        return Concurrency(
+            self.utilisation, self.serial_share, self.pairs, self.threads,
+            excess=self.excess, crowding=self.crowding, factor=self.factor * factor, interval=self.interval,
+        )  # fmt: skip
 
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""
@@ -112,13 +163,13 @@ class Concurrency:
             "serial_share": self.serial_share,
             "pairs": [list(pair) for pair in self.pairs],
             **({"threads": list(self.threads)} if self.threads else {}),
+            **({"excess": list(self.excess)} if self.excess else {}),
+            **({"crowding": self.crowding.tolist()} if self.crowding.size else {}),
+            **({"factor": self.factor} if self.factor != 1 else {}),
+            **({"interval": list(self.interval)} if self.interval != (1.0, 1.0) else {}),
         }
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Concurrency)
-            and np.array_equal(self.utilisation, other.utilisation)
-            and (self.serial_share, self.pairs, self.threads) == (other.serial_share, other.pairs, other.threads)
-        )
+        return isinstance(other, Concurrency) and self.to_builtins() == other.to_builtins()
 
     __hash__ = None  # type: ignore[assignment]

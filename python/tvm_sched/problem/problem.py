@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +17,10 @@ from ..files import convert, decode_document, encode_document, read_bytes, write
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import Operator, OpGraph, Tensor
-from .topology import HOST, Route, Topology
+from .topology import HOST, STREAM_FIELDS, Route, Topology
 from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 5
+FORMAT, VERSION = "tvm_sched.problem", 6
 
 MOST_WARM = 16
 """Sets of resident parameters of which a problem remembers the warm problem."""
@@ -287,6 +287,10 @@ class Problem:
             "topology": msgspec.to_builtins(self.topology),
             "costs": self.costs.to_builtins(),
         }
+        for device in body["topology"]["devices"]:
+            for field in STREAM_FIELDS:
+                if not device[field]:
+                    del device[field]
         newer = self.costs.uncertainty or any(operator.read_bytes for operator in self.graph.operators)
         if self.variants is not None:
             body["variants"] = self.variants.to_builtins()
@@ -295,6 +299,8 @@ class Problem:
         # Older programs read what they understand.
         version = 4 if self.graph.models else 3 if self.variants else 2 if newer else 1
         if any(operator.demand for operator in (*self.graph.operators, *self._own_operators)):
+            version = 5
+        if any(device.stream_overhead or device.wait_overhead for device in self.topology.devices):
             version = VERSION
         return encode_document(body, FORMAT, version)
 
@@ -327,6 +333,10 @@ class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):
     serial_share: float = 0.0
     pairs: list[tuple[int, int, int, int]] = []
     threads: list[int] = []
+    excess: list[float] = []
+    crowding: list[list[float]] = []
+    factor: float = 1.0
+    interval: tuple[float, float] = (1.0, 1.0)
 
 
 class _UncertaintyBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -378,28 +388,3 @@ def _matrix(rows: list[list[int | None]]) -> Any:
     if any(value is not None and value > FORBIDDEN for row in rows for value in row):
         raise ProblemError(f"a latency in the costs is above {FORBIDDEN} ns, the most that 64 bits hold")
     return np.array([[FORBIDDEN if value is None else value for value in row] for row in rows], dtype=np.int64)
-
-
-def problem_of(
-    graph: OpGraph, groups: Sequence[Group], topology: Topology, cost_model: Callable[[OpGraph, Topology], Costs]
-) -> Problem:
-    """The problem of a graph and its groups, with latencies by a cost model.
-
-    Groups are left out where the costs know operators together, and alternatives with an operator that can run on no device
-    or fits into none.
-
-    Raises
-    ------
-    ProblemError
-        As `Problem`, for any other reason.
-    """
-    if not groups:
-        return Problem(graph, topology, cost_model(graph, topology))
-    every = all_ways(graph, groups)
-    both = cost_model(every, topology)
-    costs, variants = Variants.split(groups, len(graph.operators), both)
-    if costs.concurrency is not None:
-        return Problem(graph, topology, costs)
-    together = Problem._unchecked(every, topology, both)
-    fits = [together._fits(o) for o in range(len(graph.operators), len(every.operators))]
-    return Problem(graph, topology, costs, variants.only(fits))

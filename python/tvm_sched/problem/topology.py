@@ -16,8 +16,14 @@ HOST = -1
 """Index that stands for host memory where a device's index is expected."""
 
 
+STREAM_OVERHEAD, WAIT_OVERHEAD = 1.6e-6, 0.18e-6
+"""Seconds, of a `Device`, as measured on an H100 with CUDA graphs (driver 580, CUDA 13.0): a further stream took 1.4 to
+1.9 us of GoogLeNet's, BERT's and DeepFM's runs (``docs/results/opara_h100.md``); a kernel started 0.96 us after one of
+another stream, 0.78 us after one of its own (``docs/results/concurrent_kernels.md``)."""
 KINDS = ("cuda", "cpu")
 """Kinds of devices."""
+STREAM_FIELDS = ("stream_overhead", "wait_overhead")
+"""What streams of a device cost, by the names of the fields."""
 MOST_MEMORY = (1 << 63) - 1
 """Largest memory of a device, in bytes."""
 
@@ -34,11 +40,17 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory : int
         Bytes that operators and parameters may take.
     peak_flops : dict of str to float
-        Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed.
+        Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed, and
+        ``"tf32"`` (products with ``precision="tf32"``) is half of ``"bfloat16"`` where it is not listed.
     memory_bandwidth : float
         Bytes a second of the device's own memory.
     launch_overhead : float
         Seconds that each kernel takes besides its work.
+    stream_overhead : float
+        Seconds that each stream but the first adds to a run in which streams of the device overlap.
+    wait_overhead : float
+        Seconds that a kernel takes more there which waits for one of another stream. Presets and detected GPUs have
+        `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; 0, as in papers: streams are free.
     bus : str
         Name of the PCIe bus that joins it to host memory. Empty: its memory is host memory, so that inputs and
         parameters need no loading (CPU devices).
@@ -55,6 +67,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bus: str = ""
     model: str = ""
     arch: str = ""
+    stream_overhead: float = 0.0
+    wait_overhead: float = 0.0
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
@@ -65,7 +79,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.kind not in KINDS:
             raise TopologyError(f"{where}: kind is {self.kind!r}; allowed are {' and '.join(map(repr, KINDS))}")
         _positive(where, "memory_bandwidth", self.memory_bandwidth)
-        _not_negative(where, "launch_overhead", self.launch_overhead)
+        for field in ("launch_overhead", *STREAM_FIELDS):
+            _not_negative(where, field, getattr(self, field))
         if "float32" not in self.peak_flops:
             raise TopologyError(f"{where}: peak_flops lists {sorted(self.peak_flops)}; 'float32' must be among them")
         for dtype, rate in self.peak_flops.items():

@@ -16,7 +16,7 @@ from ..presets import neither_preset_nor_file, preset_files
 from ..toml_files import Table, format_toml, parse_toml
 from .cpu import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
 from .quantity import format_quantity, parse_quantity
-from .topology import Bus, Device, Link, Switch, Topology
+from .topology import STREAM_FIELDS, Bus, Device, Link, Switch, Topology
 
 FORMAT, VERSION = "tvm_sched.topology", 1
 _PRESETS = preset_files(Path(__file__).parent / "presets")
@@ -36,6 +36,8 @@ class _Devices(msgspec.Struct, forbid_unknown_fields=True):
     names: list[str] = []
     kind: str = "cuda"
     launch_overhead: Quantity = 0.0
+    stream_overhead: Quantity = 0.0
+    wait_overhead: Quantity = 0.0
     bus: Names = ""
     model: str = ""
     arch: str = ""
@@ -189,6 +191,8 @@ class _Reader:
                 peak_flops=peak,
                 kind=group.kind,
                 launch_overhead=self.number(group.launch_overhead, "time", f"{place}.launch_overhead", 0),
+                stream_overhead=self.number(group.stream_overhead, "time", f"{place}.stream_overhead", 0),
+                wait_overhead=self.number(group.wait_overhead, "time", f"{place}.wait_overhead", 0),
                 bus=bus,
                 model=group.model,
                 arch=group.arch,
@@ -268,7 +272,7 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
 
 
 _KINDS = {"memory": "bytes", "memory_bandwidth": "bandwidth", "bandwidth": "bandwidth", "latency": "time"}
-_KINDS["launch_overhead"] = "time"
+_KINDS |= dict.fromkeys(("launch_overhead", *STREAM_FIELDS), "time")
 
 
 def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:

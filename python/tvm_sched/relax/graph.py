@@ -22,7 +22,7 @@ from .importers.model import number_of_inputs
 from .kernel_libraries import kernel_flops
 from .processor import BFLOAT16
 from .read_bytes import count_read_bytes
-from .ways import Member, WayCollector, as_choice, members
+from .ways import Choice, Member, WayCollector, as_choice, members, own_bindings
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,8 @@ class _Extractor:
     members: dict[relax.Var, Member] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     member: Member | None = None  # of the binding at which this is
+    owned: dict[relax.Var, Choice] = field(default_factory=dict)
+    owner: Choice | None = None  # of the binding at which this is, where only the graph's way of a choice needs it
     ways: WayCollector = field(default_factory=WayCollector)
 
     def run(self) -> Extraction:
@@ -145,9 +147,9 @@ class _Extractor:
         if not isinstance(body, relax.SeqExpr):
             body = relax.SeqExpr([], body)
         bindings = [binding for block in body.blocks for binding in block.bindings]
-        self.members = members(bindings, body.body)
+        self.members, self.owned = members(bindings, body.body), own_bindings(bindings, body.body)
         for binding in bindings:
-            self.member = self.members.get(binding.var)
+            self.member, self.owner = self.members.get(binding.var), self.owned.get(binding.var)
             self.values[binding.var] = self._bind(binding)
         result = self._value(body.body, "the result of main")
         flat = tuple(dict.fromkeys(flatten(result)))
@@ -251,6 +253,8 @@ class _Extractor:
         else:
             self.operators.append(operator)
             self.calls.append(call)
+            if self.owner is not None:
+                self.ways.add_of_graph(self.owner, name)
         return result
 
     def _part(self, call: relax.Call, where: str) -> str:

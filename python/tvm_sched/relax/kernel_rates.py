@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..cost_model.occupancy_model import BY_LAUNCHES
 from ..problem import Costs, OpGraph, Topology
 from .passes.half import HALF
+from .processor import TF32, precision
 
 CostModel = Callable[[OpGraph, Topology], Costs]
-BY_RATE = ("roofline", "occupancy", "learned")
+_PRODUCTS = ("nvidia.matmul", "nvidia.conv2d")
+BY_RATE = ("roofline", *BY_LAUNCHES, "learned")
 """Cost models that take a device's rate for the type of an operator's result."""
 
 
@@ -22,7 +25,8 @@ def of_kernels(cost_model: CostModel) -> CostModel:
 def computing_types(graph: OpGraph) -> OpGraph:
     """The same graph, its results of the types in which the kernels multiply; their bytes stay.
 
-    TVM's kernels for half precision multiply in float32; a library's multiply what they read.
+    TVM's kernels for half precision multiply in float32; a library's multiply what they read, and NVIDIA's round float32 to
+    TF32 where that is asked for.
     """
     kinds = {tensor.name: tensor.dtype for tensor in graph.tensors}
     changed: dict[str, str] = {}
@@ -30,7 +34,9 @@ def computing_types(graph: OpGraph) -> OpGraph:
         library = "." in operator.kind
         read = kinds[operator.inputs[0]] if operator.inputs else ""
         for name in operator.outputs:
-            if library and read in HALF:
+            if read == "float32" and operator.kind.startswith(_PRODUCTS) and precision() == TF32:
+                changed[name] = TF32
+            elif library and read in HALF:
                 changed[name] = read
             elif not library and kinds[name] in HALF:
                 changed[name] = "float32"

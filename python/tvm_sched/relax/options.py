@@ -24,7 +24,7 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "parameters": ("auto", "embed", "external"),
     "precision": ("float32", "bfloat16", "tf32"),
 }
-_OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances")
+_OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances", "states")
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
 
 
@@ -51,7 +51,7 @@ class CompileOptions:
     measure : bool, optional
         Run the schedule and others for the same cores on this machine and keep the fastest, which may be for another
         number of logical devices. Default: only for the topology ``"cpu"``; `measuring` says what follows.
-    streams : {"one", "opara", "nimble", "wavefront", "best"}, optional
+    streams : {"one", "opara", "nimble", "wavefront", "fewest", "best"}, optional
         How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default and ``"best"``: what is
         best by prediction, the scheduler's streams among it, where the costs say how long operators take together. Where
         schedules are measured, ``"best"`` measures the streams of each method, too, and a method that is named is taken
@@ -82,6 +82,11 @@ class CompileOptions:
     instances : int, optional
         How many runs may proceed at once. This, ``graph`` and ``resident`` are what the artifact starts with;
         `tvm_sched.runtime.ScheduledModule.configure` changes them.
+    states : mapping of str to int
+        Inputs that are kept from run to run in the memory of the device that computes them, such as a cache of keys and
+        values, each with the position of the result (counted from 0, nested ones one after the other) that is its value in
+        the next run. They are neither given nor returned, and are zero at first; see
+        `tvm_sched.runtime.ScheduledModule.set_state`.
     stages : int or "auto"
         Most stages of a pipeline; ``"auto"``: one for each device.
     devices : sequence of str, optional
@@ -113,6 +118,7 @@ class CompileOptions:
     graph: bool | None = None
     resident: float | Sequence[str] | None = None
     instances: int | None = None
+    states: Mapping[str, int] = field(default_factory=dict)
     stages: int | Literal["auto"] = "auto"
     devices: Sequence[str] | None = None
     latency_ceiling: float | None = None
@@ -147,6 +153,12 @@ class CompileOptions:
                 raise InputError(f"{name} is {value!r}; true and false are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
             raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
+        if not isinstance(self.states, Mapping) or not all(
+            isinstance(name, str) and _is_whole(position) for name, position in self.states.items()
+        ):
+            raise InputError(f"states is {self.states!r}; names of inputs with positions of results are allowed: {{'k': 1}}")
+        if self.states and (self.instances or 1) > 1:
+            raise InputError(f"instances is {self.instances!r}; with states, 1 is allowed: each run goes on from the last")
         part = isinstance(self.resident, (int, float))
         if isinstance(self.resident, (bool, str)) or (part and not 0 <= self.resident <= 1):  # type: ignore[operator]
             raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")

@@ -1,14 +1,18 @@
-"""Matrix products of which each piece makes some of the columns: their kernels, and those that join the pieces again."""
+"""Products and convolutions of which each piece makes some of the columns or channels; kernels that join pieces again."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, te
+
+from .slicing import slice_result
 
 LEAST_WEIGHTS = 1 << 20
 """Bytes of the second operand from which on a product is worth splitting."""
@@ -33,6 +37,16 @@ class Product:
     transposed: bool
     first: relax.TensorType
     weights: relax.TensorType
+    name: ClassVar[str] = "columns"
+
+    @property
+    def result_axis(self) -> int:
+        """Axis of the result along which its columns lie."""
+        return max(len(self.first.shape.values) - 1, 0)
+
+    def allows(self, count: int) -> bool:
+        """Whether there can be so many pieces."""
+        return self.columns >= count
 
     @property
     def axis(self) -> int:
@@ -45,7 +59,7 @@ class Product:
         return int(self.weights.shape.values[self.axis])
 
     def pieces(self, count: int) -> list[tuple[int, int]]:
-        """The columns, from and up to, of each of so many pieces.
+        """The columns, from and up to, of each of ``count`` pieces.
 
         Where they cannot be divided evenly, as the 50257 tokens of GPT-2, all pieces but the last begin at a multiple of
         `ALIGNED` columns if they have enough of them.
@@ -56,7 +70,7 @@ class Product:
         return [(k * self.columns // count, (k + 1) * self.columns // count) for k in range(count)]
 
     def kernel(self, columns: int | None = None) -> tvm.tirx.PrimFunc:
-        """The kernel of so many of the columns; of all, where none are given."""
+        """The kernel of this number of columns; of all, where none is given."""
         shape = [int(extent) for extent in self.weights.shape.values]
         shape[self.axis] = columns or shape[self.axis]
         weights = relax.TensorType(shape, str(self.weights.dtype.dtype))
@@ -76,7 +90,7 @@ def as_product(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Ex
     if not _is_static(first.ty) or not _is_static(weights.ty) or len(weights.ty.shape.values) != 2:
         return None
     shape = [int(extent) for extent in weights.ty.shape.values]
-    if shape[0] * shape[1] * tvm.DataType(str(weights.ty.dtype.dtype)).bits // 8 < LEAST_WEIGHTS:
+    if _bytes(weights.ty) < LEAST_WEIGHTS:
         return None
     depth = int(first.ty.shape.values[-1])
     for transposed in (True, False):
@@ -87,9 +101,71 @@ def as_product(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Ex
     return None
 
 
-def concatenation(parts: Sequence[relax.TensorType]) -> tvm.tirx.PrimFunc:
-    """The kernel that puts pieces beside each other, along their last axis."""
-    return _kernel(list(parts), lambda builder, *pieces: relax.op.concat(list(pieces), axis=-1))
+@dataclass(frozen=True)
+class Channels:
+    """A kernel of an activation and weights, other than a product, in equal pieces of its result along an axis.
+
+    Attributes
+    ----------
+    function : tvm.tirx.PrimFunc
+    axis, result_axis : int
+        Axes of the weights and of the result along which the pieces lie.
+    columns : int
+        Size of the result along that axis.
+    """
+
+    function: tvm.tirx.PrimFunc
+    axis: int
+    result_axis: int
+    columns: int
+    name: ClassVar[str] = "channels"
+
+    def allows(self, count: int) -> bool:
+        """Whether there can be so many pieces."""
+        return self.columns % count == 0
+
+    def pieces(self, count: int) -> list[tuple[int, int]]:
+        """The channels, from and up to, of each of so many pieces."""
+        width = self.columns // count
+        return [(k * width, (k + 1) * width) for k in range(count)]
+
+    def kernel(self, columns: int) -> tvm.tirx.PrimFunc:
+        """The kernel of so many of the channels."""
+        found = slice_result(self.function, self.result_axis, self.columns // columns)
+        assert found is not None  # as for two pieces
+        return found.kernel
+
+
+def as_channels(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Expr) -> Channels | None:
+    """The axis along which a kernel's result needs parts of the weights alone: a convolution's output channels.
+
+    None where no axis is one, or no pieces are worth while.
+    """
+    if not _is_static(first.ty) or not _is_static(weights.ty) or _bytes(weights.ty) < LEAST_WEIGHTS:
+        return None
+    for axis, extent in enumerate(function.params[-1].shape):
+        cut = slice_result(function, axis, 2)
+        if cut is not None and cut.axes[0] is None and cut.axes[1] is not None:
+            return Channels(function, cut.axes[1], axis, int(extent))
+    return None
+
+
+def concatenation(parts: Sequence[relax.TensorType], axis: int = -1) -> tvm.tirx.PrimFunc:
+    """The kernel that puts pieces beside each other along an axis."""
+    return _kernel(list(parts), lambda builder, *pieces: relax.op.concat(list(pieces), axis=axis))
+
+
+def part_of(whole: relax.TensorType, axis: int, begin: int, end: int) -> tvm.tirx.PrimFunc:
+    """The kernel that takes the part of a tensor from ``begin`` up to ``end`` along an axis."""
+    return _kernel([whole], lambda builder, a: relax.op.strided_slice(a, [axis], [begin], [end]))
+
+
+def addition(parts: Sequence[relax.TensorType]) -> tvm.tirx.PrimFunc:
+    """The kernel that adds tensors of one type, in order."""
+    shape = list(parts[0].shape.values)
+    given = [te.placeholder(shape, str(part.dtype.dtype), f"a{k}") for k, part in enumerate(parts)]
+    result = te.compute(shape, lambda *i: functools.reduce(operator.add, (a(*i) for a in given)), "add")
+    return te.create_prim_func([*given, result]).without_attr("global_symbol").with_attr("op_pattern", 0)
 
 
 def _kernel(types: Sequence[relax.TensorType], compute: Any) -> tvm.tirx.PrimFunc:
@@ -108,6 +184,11 @@ def _kernel(types: Sequence[relax.TensorType], compute: Any) -> tvm.tirx.PrimFun
     lowered = tvm.transform.Sequential(passes)(builder.get())
     (function,) = (f for _, f in lowered.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
     return function
+
+
+def _bytes(ty: relax.TensorType) -> int:
+    elements = functools.reduce(operator.mul, (int(extent) for extent in ty.shape.values), 1)
+    return elements * tvm.DataType(str(ty.dtype.dtype)).bits // 8
 
 
 def _is_static(ty: Any) -> bool:

@@ -17,15 +17,14 @@ import tvm_ffi
 from tvm import relax
 
 from ..problem import Topology
+from .fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, typed
 from .kernel_libraries.rewrite import Rewriter
-from .products import Product, as_product, concatenation
+from .products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
+from .slicing import Slice
+from .tensor_parallel import Region, find_regions
 from .ways import CALL
 
-WHOLE, FUSED, APART, COLUMNS = "whole", "fused", "apart", "columns"
-
-_HEAVY = 4
-"""TVM's pattern of kernels to which elementwise ones are fused: products, convolutions, reductions with a loop of their
-own."""
+WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
 
 
 def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool = False) -> tvm.IRModule:
@@ -36,8 +35,12 @@ def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool 
     feed-forward network, the sum of two convolutions), fusing makes the heavy operation wait for it. Apart, the *head*
     is all of the kernel that does not need that activation, and the *tail* the rest.
 
-    *Columns.* A product with a matrix of weights is computed in pieces, each of which makes some of the columns and
-    needs only those of the weights; a last kernel puts them together and does what was fused to the product.
+    *Columns, channels.* A product with a matrix of weights is computed in pieces, each of which makes some of the columns
+    and needs only those of the weights; a last kernel puts them together and does what was fused to the product. So are a
+    convolution's output channels.
+
+    *Tensor.* A product or convolution with weights is computed in parts of its sum, which a last kernel adds, and what is
+    before it in the same parts, as far as each needs only its own (`find_regions`).
 
     Parameters
     ----------
@@ -68,13 +71,10 @@ class _Split:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A product with its operands in ``main``, what was fused to it, and the variable that stands for the product there."""
+    """A heavy kernel with weights, how it is cut, and into how many pieces it may be."""
 
-    product: Product
-    first: relax.Expr
-    weights: relax.Expr
-    epilogue: tuple[relax.VarBinding, ...]
-    joint: relax.Var
+    cut: Product | Channels
+    core: Core
     counts: tuple[int, ...]
 
 
@@ -85,9 +85,11 @@ class _Offers(Rewriter):
         super().__init__(mod.clone())  # functions join it
         self.splits: dict[relax.Var, _Split] = {}
         self.products: dict[relax.Var, _Pieces] = {}
+        self.regions: dict[relax.Var, Region] = {}
         self._pieces, self._unbound = pieces, unbound
+        self._given = frozenset(self.function.params)
         self._made: dict[Any, Any] = {}
-        self._known: dict[Any, Product | None] = {}
+        self._known: dict[Any, Product | Channels | None] = {}
         body = self.function.body
         if not isinstance(body, relax.SeqExpr):
             return
@@ -98,101 +100,178 @@ class _Offers(Rewriter):
             needed = _union(before.get(variable, 0) for variable in used)
             if (split := self._split(binding.value, before, heavy)) is not None:
                 self.splits[binding.var] = split
-            if pieces and (found := self._product(binding)) is not None:
+            if pieces and (found := self._in_parts(binding)) is not None:
                 self.products[binding.var] = found
             before[binding.var] = needed | 1 << position
             heavy |= self._is_heavy(binding.value) << position
+        roots = {variable: each.core for variable, each in self.products.items()}
+        self.regions = find_regions(self.mod, roots, pieces, self._is_weights)
 
     def _is_heavy(self, value: Any) -> bool:
         """Whether a call is of a heavy kernel, alone, fused, or of a kernel library."""
         if not isinstance(value, relax.Call):
             return False
         if isinstance(value.op, tvm.ir.GlobalVar):
-            return _heavy_binding(self.mod, self.mod[value.op]) is not None
+            return heavy_binding(self.mod, self.mod[value.op]) is not None
         name = value.op.name if isinstance(value.op, tvm.ir.Op) else ""
-        return name == "relax.call_dps_packed" or (name == "relax.call_tir" and _pattern(self.mod, value) == _HEAVY)
+        return name == "relax.call_dps_packed" or (name == "relax.call_tir" and pattern(self.mod, value) == HEAVY)
 
     def _split(self, value: Any, before: dict[Any, int], heavy: int) -> _Split | None:
         """How to compute a fused call in two, where that lets its head begin earlier."""
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
             return None
         function = self.mod[value.op]
-        found = _heavy_binding(self.mod, function)
+        found = heavy_binding(self.mod, function)
         if found is None or not isinstance(value.ty, relax.TensorType):
             return None
-        needs = _needs(function)
-        core = needs[found.var]
+        needed = needs(function)
+        core = needed[found.var]
         given = dict(zip(function.params, value.args, strict=True))
         early = _union(before.get(given[p], 0) for p in core if p in given)
         late = {p for p, a in given.items() if p not in core and before.get(a, 0) & ~early & heavy}
-        return _cut(function, needs, late, found.var) if late else None
+        return _cut(function, needed, late, found.var) if late else None
 
-    def _product(self, binding: relax.VarBinding) -> _Pieces | None:
-        """A call of a product with weights, alone or fused with what follows it."""
-        value, joint, epilogue, given = binding.value, binding.var, [], {}
-        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
-            function = self.mod[value.op]
-            found = _heavy_binding(self.mod, function)
-            if found is None or not isinstance(binding.var.ty, relax.TensorType):
-                return None
-            given = dict(zip(function.params, value.args, strict=True))
-            epilogue = [b for b in _kernel_calls(function) or [] if not b.var.same_as(found.var)]
-            value, joint = found.value, found.var
-        name = value.op.name if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) else ""
-        if name != "relax.call_tir" or len(value.args) != 2 or len(value.args[1].fields) != 2:
-            return None
-        first, weights = (given.get(a, a) if isinstance(a, relax.Var) else a for a in value.args[1].fields)
-        constant = isinstance(weights, tvm.ir.GenericConst)
-        placeholder = self._unbound and any(weights.same_as(v) for v in self.function.params)
-        if not (constant or placeholder) or not isinstance(first, relax.Var):
-            return None
-        product = self._as_product(value.args[0], first, weights)
-        counts = tuple(n for n in self._pieces if product and product.columns >= n)
-        return _Pieces(product, first, weights, tuple(epilogue), joint, counts) if product and counts else None
+    def _is_weights(self, expr: Any) -> bool:
+        """Whether parts of an operand can be made: it is a parameter with a value, or nothing is to be compiled."""
+        if isinstance(expr, tvm.ir.GenericConst):
+            return True
+        return self._unbound and isinstance(expr, relax.Var) and expr in self._given
 
-    def _as_product(self, kernel: tvm.ir.GlobalVar, first: relax.Expr, weights: relax.Expr) -> Product | None:
-        if kernel not in self._known:
-            self._known[kernel] = as_product(self.mod[kernel], first, weights)
-        return self._known[kernel]
+    def _in_parts(self, binding: relax.VarBinding) -> _Pieces | None:
+        """A call of a heavy kernel with weights, alone or fused with what follows it, that can be cut."""
+        core = core_of(self.mod, binding)
+        if core is None or len(core.operands) != 2:
+            return None
+        first, weights = core.operands
+        if not self._is_weights(weights) or not isinstance(first, relax.Var):
+            return None
+        if core.kernel not in self._known:
+            kernel = self.mod[core.kernel]
+            self._known[core.kernel] = as_product(kernel, first, weights) or as_channels(kernel, first, weights)
+        cut = self._known[core.kernel]
+        counts = tuple(n for n in self._pieces if cut and cut.allows(n))
+        return _Pieces(cut, core, counts) if cut and counts else None
 
     def visit(self, variable: Any, value: Any) -> Any:
-        """A call, its alternatives, and the choice between them."""
-        split, pieces = self.splits.get(variable), self.products.get(variable)
-        if split is None and pieces is None:
+        """A call, its alternatives, and the choice between them; of a region all calls at once, at its last one."""
+        region = self.regions.get(variable)
+        inner = any(variable in each.inside for each in self.regions.values())
+        if region is None and (inner or (variable not in self.splits and variable not in self.products)):
             return super().visit(variable, value)
         fused = self.emit(self.rebuild(value))
         ways = {FUSED if isinstance(value.op, tvm.ir.GlobalVar) else WHOLE: fused}
-        if split is not None:
-            given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
-            given[split.joint] = self._call(split.head, split.joint, given)
-            ways[APART] = self._call(split.tail, split.tail[-1].var, given)
-        if pieces is not None:
-            ways |= {f"{COLUMNS}/{count}": self._in_pieces(pieces, count, value) for count in pieces.counts}
+        members = region.variables if region else (variable,)
+        if any(each in self.splits for each in members):
+            ways[APART] = self._anew(members, APART, 0)
+        for cut, counts in self._cuts(members).items():
+            ways |= {f"{cut}/{count}": self._anew(members, cut, count) for count in counts}
+        if region is not None:
+            ways |= {f"{TENSOR}/{count}": self._tensor_parallel(region, count, value) for count in region.counts}
         names = [tvm.ir.StringImm(name) for name in ways]
         return self.emit(relax.op.call_pure_packed(CALL, *ways.values(), *names, ty_args=fused.ty))
 
+    def _cuts(self, members: Sequence[relax.Var]) -> dict[str, list[int]]:
+        """By kind of cut the numbers of pieces into which some of the calls can be cut."""
+        found: dict[str, set[int]] = {}
+        for each in members:
+            if each in self.products:
+                found.setdefault(self.products[each].cut.name, set()).update(self.products[each].counts)
+        return {name: sorted(counts) for name, counts in found.items()}
+
+    def _anew(self, members: Sequence[relax.Var], way: str, count: int) -> Any:
+        """The result of some calls that follow each other, each computed in a way where it can be."""
+        before = {each: self.values[each] for each in members if each in self.values}
+        for each in members:
+            self.values[each] = self._computed(each, self.definitions[each], way, count)
+        result = self.values.pop(members[-1])
+        self.values.update(before)
+        return result
+
+    def _computed(self, variable: relax.Var, value: Any, way: str, count: int) -> Any:
+        """A call in a way; as in the graph where it has no such way."""
+        split, pieces = self.splits.get(variable), self.products.get(variable)
+        if way == APART and split is not None:
+            given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
+            given[split.joint] = self._call(split.head, split.joint, given)
+            return self._call(split.tail, split.tail[-1].var, given)
+        if pieces is not None and pieces.cut.name == way and count in pieces.counts:
+            return self._in_pieces(pieces, count, value)
+        return self.emit(self.rebuild(value))
+
     def _in_pieces(self, pieces: _Pieces, count: int, value: relax.Call) -> Any:
-        """The product in pieces, put together, and what was fused to it."""
-        product = pieces.product
-        name = "NT_matmul" if product.transposed else "matmul"
-        shape = [int(extent) for extent in pieces.joint.ty.shape.values]
-        first, weights = self.value(pieces.first), self.value(pieces.weights)
+        """A kernel in pieces, put together, and what was fused to it."""
+        cut, core = pieces.cut, pieces.core
+        name = str(core.kernel.name_hint)
+        shape = [int(extent) for extent in core.joint.ty.shape.values]
+        first, weights = (self.value(operand) for operand in core.operands)
         made, parts = [], []
-        for begin, end in product.pieces(count):
+        for begin, end in cut.pieces(count):
             width = end - begin
-            kernel = self._kernel(name, partial(product.kernel, width), (str(product), width))
-            parts.append(relax.TensorType([*shape[:-1], width], str(pieces.joint.ty.dtype.dtype)))
-            cut = relax.op.strided_slice(weights, [product.axis], [begin], [end])
-            made.append(self.emit(relax.call_tir(kernel, [first, self.emit(cut)], parts[-1])))
-        join = self._kernel("concatenate", lambda: concatenation(parts), str(parts))
-        together = relax.call_tir(join, made, pieces.joint.ty)
-        if not pieces.epilogue:
-            return self.emit(together)
+            kernel = self._kernel(name, partial(cut.kernel, width), (core.kernel, width))
+            shape[cut.result_axis] = width
+            parts.append(relax.TensorType(list(shape), str(core.joint.ty.dtype.dtype)))
+            part = self.emit(relax.op.strided_slice(weights, [cut.axis], [begin], [end]))
+            made.append(self.emit(relax.call_tir(kernel, [first, part], parts[-1])))
+        join = self._kernel("concatenate", lambda: concatenation(parts, cut.result_axis), ("concatenate", str(parts)))
+        return self._together(join, made, core, value)
+
+    def _tensor_parallel(self, region: Region, count: int, value: relax.Call) -> Any:
+        """A region in parts, each with its part of all weights, whose results are added at the end."""
+        core, root = region.core, region.roots[count]
+        made = []
+        for k in range(count):
+            env: dict[relax.Var, Any] = {}
+            for member in region.members[count]:
+                env[member.variable] = self._piece(
+                    member.kernel, member.cut, member.arguments, member.type, env, k, count
+                )
+            made.append(self._piece(core.kernel, root, core.operands, core.joint.ty, env, k, count))
+        types = [core.joint.ty] * count
+        return self._together(self._kernel("add", lambda: addition(types), ("add", str(types))), made, core, value)
+
+    def _piece(
+        self,
+        kernel: tvm.ir.GlobalVar,
+        cut: Slice,
+        arguments: Sequence[Any],
+        ty: Any,
+        env: dict[relax.Var, Any],
+        k: int,
+        count: int,
+    ) -> Any:
+        """The ``k``-th part of a kernel, of its parts of the arguments."""
+        variable = self._kernel(str(kernel.name_hint), lambda: cut.kernel, (kernel, str(ty), count))
+        given = [
+            env[argument] if isinstance(argument, relax.Var) and argument in env else self._part(argument, axis, k, count)
+            for argument, axis in zip(arguments, cut.axes, strict=True)
+        ]  # fmt: skip
+        return self.emit(relax.call_tir(variable, given, ty))
+
+    def _part(self, argument: Any, axis: int | None, k: int, count: int) -> Any:
+        """The ``k``-th part of an operand: of weights, or of an activation, which a kernel cuts off."""
+        whole = self.value(argument)
+        if axis is None:
+            return whole
+        width = int(argument.ty.shape.values[axis]) // count
+        begin, end = k * width, (k + 1) * width
+        if self._is_weights(argument):
+            return self.emit(relax.op.strided_slice(whole, [axis], [begin], [end]))
+        kernel = self._kernel(
+            "strided_slice", lambda: part_of(argument.ty, axis, begin, end), (str(argument.ty), axis, k, count)
+        )
+        shape = [int(extent) for extent in argument.ty.shape.values]
+        shape[axis] = width
+        return self.emit(relax.call_tir(kernel, [whole], relax.TensorType(shape, str(argument.ty.dtype.dtype))))
+
+    def _together(self, join: tvm.ir.GlobalVar, made: Sequence[Any], core: Core, value: relax.Call) -> Any:
+        """What a kernel makes of all pieces, and what was fused to the heavy kernel that they are pieces of."""
+        if not core.epilogue:
+            return self.emit(relax.call_tir(join, made, core.joint.ty))
         given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
-        inner = [relax.Var(f"piece{k}", part) for k, part in enumerate(parts)]
-        joined = relax.VarBinding(pieces.joint, _typed(relax.call_tir(join, inner, pieces.joint.ty), pieces.joint.ty))
+        inner = [relax.Var(f"piece{k}", piece.ty) for k, piece in enumerate(made)]
+        joined = relax.VarBinding(core.joint, typed(relax.call_tir(join, inner, core.joint.ty), core.joint.ty))
         given |= dict(zip(inner, made, strict=True))
-        return self._call([joined, *pieces.epilogue], pieces.epilogue[-1].var, given)
+        return self._call([joined, *core.epilogue], core.epilogue[-1].var, given)
 
     def _kernel(self, name: str, make: Callable[[], tvm.tirx.PrimFunc], key: Any) -> tvm.ir.GlobalVar:
         """A kernel of the module, which is made once."""
@@ -219,7 +298,7 @@ class _Offers(Rewriter):
         made = {binding.var for binding in bindings}
         used = dict.fromkeys(v for b in bindings for v in relax.analysis.free_vars(b.value) if v not in made)
         params = [v for v in used if v in given]
-        function = _function(bindings, result, params)
+        function = fuse(bindings, result, params)
         key = tvm_ffi.structural_hash(function, map_free_vars=True)
         if key not in self._made:
             kernels = [str(b.value.args[0].name_hint) for b in bindings]
@@ -227,23 +306,9 @@ class _Offers(Rewriter):
         return self.emit(relax.Call(self._made[key], [given[v] for v in params]))
 
 
-def _typed(call: relax.Call, ty: Any) -> relax.Call:
-    relax.expr._update_type(call, ty)
-    return call
-
-
-def _function(bindings: Sequence[relax.VarBinding], result: relax.Var, params: Sequence[relax.Var]) -> relax.Function:
-    """A function that ``FuseTIR`` makes one kernel of."""
-    block = relax.DataflowBlock(list(bindings))
-    new = relax.Var("gv", result.ty)
-    body = relax.SeqExpr([relax.DataflowBlock([*block.bindings, relax.VarBinding(new, result)])], new)
-    function = relax.Function(list(params), body, result.ty, is_pure=True).with_attr("Primitive", True)
-    return relax.utils.copy_with_new_vars(function)
-
-
 def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], heavy: Any) -> _Split | None:
     """The head, as much as needs nothing late, and the tail; None where more than one tensor goes between the two."""
-    bindings = _kernel_calls(function)
+    bindings = kernel_calls(function)
     if bindings is None:
         return None
     early = [b for b in bindings if not needs[b.var] & late and (b.var.same_as(heavy) or heavy in needs[b.var])]
@@ -253,43 +318,6 @@ def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], h
     tail = [b for b in bindings if b.var not in inside]
     taken = {v for b in tail for v in relax.analysis.free_vars(b.value) if v in inside}
     return _Split(tuple(head), tuple(tail), joint) if tail and taken == {joint} else None
-
-
-def _kernel_calls(function: relax.Function) -> list[relax.VarBinding] | None:
-    """The bindings of a fused function, all of them calls of PrimFuncs that make one tensor; None where others are there."""
-    found = [binding for block in function.body.blocks for binding in block.bindings]
-    if found and isinstance(found[-1].value, relax.Var):  # the output's other name
-        found = found[:-1]
-    for binding in found:
-        value = binding.value
-        call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
-        if not call or not isinstance(binding.var.ty, relax.TensorType):
-            return None
-    return found
-
-
-def _needs(function: relax.Function) -> dict[Any, set[Any]]:
-    """For each variable of a fused function all arguments and variables that it needs."""
-    needs: dict[Any, set[Any]] = {p: set() for p in function.params}
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            used = [v for v in relax.analysis.free_vars(binding.value) if v in needs]
-            needs[binding.var] = set(used).union(*(needs[v] for v in used))
-    return needs
-
-
-def _heavy_binding(mod: tvm.IRModule, function: Any) -> relax.VarBinding | None:
-    """The one binding of a fused function that calls a heavy kernel."""
-    if not isinstance(function, relax.Function) or not function.attrs or "Primitive" not in function.attrs:
-        return None
-    calls = _kernel_calls(function) or []
-    found = [binding for binding in calls if _pattern(mod, binding.value) == _HEAVY]
-    return found[0] if len(found) == 1 else None
-
-
-def _pattern(mod: tvm.IRModule, call: relax.Call) -> int:
-    attributes = mod[call.args[0]].attrs
-    return int(attributes["op_pattern"]) if attributes and "op_pattern" in attributes else -1
 
 
 def _union(sets: Iterable[int]) -> int:

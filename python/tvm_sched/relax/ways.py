@@ -38,9 +38,14 @@ class WayCollector:
     """The operators, calls and tensors of alternatives, as they are found."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    _of_graph: dict[relax.Var, list[str]] = field(default_factory=dict)
     _choices: dict[str, Choice] = field(default_factory=dict)
     _found: dict[tuple[str, int], list[tuple[Operator, KernelCall]]] = field(default_factory=dict)
     _own: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
+
+    def add_of_graph(self, choice: Choice, operator: str) -> None:
+        """An operator of the graph that only the graph's way of a choice has."""
+        self._of_graph.setdefault(choice.results[0], []).append(operator)
 
     def add(self, group: str, member: Member, operator: Operator, call: KernelCall) -> None:
         """An operator of a way of a group."""
@@ -62,7 +67,7 @@ class WayCollector:
                 operators = tuple(operator for operator, _ in found)
                 alternatives.append(Alternative(label, operators, tuple(self._own.get((name, way), ()))))
                 calls += [call for _, call in found]
-            groups.append(Group(name, (name,), tuple(alternatives), choice.names[0]))
+            groups.append(Group(name, tuple(self._of_graph[choice.results[0]]), tuple(alternatives), choice.names[0]))
         return tuple(groups), tuple(calls)
 
 
@@ -88,6 +93,27 @@ def members(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax
         for way, last in enumerate(choice.results[1:], 1):
             for variable in _needed([last], definitions, graph | found.keys()):
                 found[variable] = Member(choice, way, variable.same_as(last))
+    return found
+
+
+def own_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax.Var, Choice]:
+    """The bindings that only the graph's way of a choice needs, by the variable that they bind."""
+    choices = {c.results[0]: (binding.var, c) for binding in bindings if (c := as_choice(binding.value)) is not None}
+    users: dict[relax.Var, list[relax.Var | None]] = {}
+    for binding in bindings:
+        for used in relax.analysis.free_vars(binding.value):
+            users.setdefault(used, []).append(binding.var)
+    for used in relax.analysis.free_vars(result):
+        users.setdefault(used, []).append(None)
+    found: dict[relax.Var, Choice] = {}
+    for binding in reversed(bindings):
+        after = users.get(binding.var, [])
+        if binding.var in choices and all(user is not None and user.same_as(choices[binding.var][0]) for user in after):
+            found[binding.var] = choices[binding.var][1]
+            continue
+        owners = {id(found[user]) if user is not None and user in found else None for user in after}
+        if len(owners) == 1 and None not in owners and as_choice(binding.value) is None:
+            found[binding.var] = next(found[user] for user in after if user is not None)
     return found
 
 

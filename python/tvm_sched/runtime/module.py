@@ -223,6 +223,37 @@ class ScheduledModule:
         except ValueError as error:
             raise InputError(str(error)) from None
 
+    def states(self) -> list[dict[str, Any]]:
+        """Return ``name, shape, dtype`` of each state: what a run leaves for the next one (`CompileOptions.states`)."""
+        known = {state["name"]: state for plan in self.plans() for state in plan.get("states", ())}
+        return [{key: state[key] for key in ("name", "shape", "dtype")} for state in known.values()]
+
+    def get_state(self, name: str) -> Any:
+        """Return what the last run that ended well has left, as an array in the CPU's memory; zeros before the first run.
+
+        Raises
+        ------
+        InputError
+            If there is no such state.
+        """
+        try:
+            return to_numpy(self._module["get_state"](name))
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Give a state the value from which the next run goes on.
+
+        Raises
+        ------
+        InputError
+            If there is no such state or it is of another type.
+        """
+        try:
+            self._module["set_state"](name, to_tensor(value))
+        except ValueError as error:
+            raise InputError(str(error)) from None
+
     def prepare(self) -> None:
         """Lay out parameters as kernels want them, now rather than in the first run.
 

@@ -218,7 +218,12 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "output_offsets": output_offsets,
         "outputs": outputs,
         "tensors": _array([(size, t in stays, problem.is_resident(t)) for t, size in enumerate(index.size)]),
-        "devices": _array([(device.memory, device.shares_host_memory) for device in problem.topology.devices]),
+        "devices": _array(
+            [
+                (d.memory, d.shares_host_memory, round(d.stream_overhead * 1e9), round(d.wait_overhead * 1e9))
+                for d in problem.topology.devices
+            ]
+        ),
         "operator_ns": _array(problem.costs.operator_ns),
         "direct_ns": _array(problem.costs.direct_ns),
         "host_read_ns": _array(problem.host_reads_ns),
@@ -266,17 +271,23 @@ def _routes(problem: Problem) -> dict[str, Array]:
 
 
 def _concurrency(problem: Problem) -> dict[str, Any]:
-    """Serial share, utilisation by operator, device and resource, measured pairs, threads of devices.
+    """Serial share, utilisation by operator, device and resource, measured pairs, threads of devices, contention.
 
     There is no resource where nothing is known.
     """
     concurrency = problem.costs.concurrency
     if concurrency is None:
         none = np.empty(0, dtype=np.int64)
-        return {"serial_share": 0.0, "utilisation": np.empty(0), "pairs": none.reshape(0, 4), "threads": none}
+        return {
+            "serial_share": 0.0, "utilisation": np.empty(0), "pairs": none.reshape(0, 4), "threads": none,
+            "excess": np.empty(0), "crowding": np.empty(0), "factor": 1.0,
+        }  # fmt: skip
     return {
         "serial_share": concurrency.serial_share,
         "utilisation": np.array(concurrency.utilisation, order="C"),
         "pairs": np.array(concurrency.pairs, dtype=np.int64).reshape(-1, 4),
         "threads": _array(concurrency.threads),
+        "excess": np.array(concurrency.excess, dtype=np.float64),
+        "crowding": np.array(concurrency.crowding, order="C"),
+        "factor": concurrency.factor,
     }

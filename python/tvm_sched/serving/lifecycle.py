@@ -67,8 +67,9 @@ def deploy(
     stages = range(len(manifest.stages))
     total = len(stages) + 3
     report("reserving devices", 0, total)
-    group = placement.place(deployment, seconds)
+    group = None
     try:
+        group = placement.place(deployment, seconds)
         store = _start_store(deployment, manifest)
         workers = [_start_stage(deployment, manifest, s, group) for s in stages]
         ingress = _start_ingress(deployment, manifest)
@@ -80,8 +81,10 @@ def deploy(
             _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
         report("starting the ingress", total - 1, total)
         return _started(ingress, f"the ingress of deployment {deployment.name!r}", end)
-    except BaseException:
-        undeploy(deployment.name)
+    except BaseException as error:
+        # Ctrl-C may come between the reservation and its assignment.
+        if group is not None or isinstance(error, KeyboardInterrupt):
+            _withdraw(deployment.name, 30.0)
         raise
 
 
@@ -101,17 +104,9 @@ def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> li
         Ray did not let go of all in time.
     """
     connect(address)
-    found = parts(name)
-    for part in sorted(found):  # the ingress comes first: no new requests
-        _kill(part)
-    removed = placement.remove(name)
-    if not found and not removed:
+    found, reserved = _withdraw(name, seconds)
+    if not found and not reserved:
         raise unknown(name)
-    end = time.monotonic() + seconds
-    while left := parts(name):
-        if time.monotonic() > end:
-            raise ServingError(f"deployment {name!r}: after {seconds:g} s Ray still lists {', '.join(left)}; try again")
-        time.sleep(_PAUSE_SECONDS)
     return found
 
 
@@ -160,6 +155,20 @@ def _actors() -> list[str]:
     return [
         found["name"] for found in ray.util.list_named_actors(all_namespaces=True) if found["namespace"] == NAMESPACE
     ]
+
+
+def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
+    """End a deployment's actors and give back its reservation; what actors there were, and whether anything was reserved."""
+    found = parts(name)
+    for part in sorted(found):  # the ingress comes first: no new requests
+        _kill(part)
+    reserved = placement.remove(name)
+    end = time.monotonic() + seconds
+    while left := parts(name):
+        if time.monotonic() > end:
+            raise ServingError(f"deployment {name!r}: after {seconds:g} s Ray still lists {', '.join(left)}; try again")
+        time.sleep(_PAUSE_SECONDS)
+    return found, reserved
 
 
 def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: PlacementGroup) -> Any:

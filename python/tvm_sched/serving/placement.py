@@ -40,14 +40,15 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
     _check("the cluster has", needed, ray.cluster_resources())
     bundles = [dict(stage.resources) for stage in deployment.stages]
     labels = [dict(stage.labels) for stage in deployment.stages]
-    group = placement_group(
-        bundles,
-        deployment.strategy,
-        group_name(deployment.name),
-        lifetime="detached",
-        bundle_label_selector=labels if any(labels) else None,
-    )
+    group = None
     try:
+        group = placement_group(
+            bundles,
+            deployment.strategy,
+            group_name(deployment.name),
+            lifetime="detached",
+            bundle_label_selector=labels if any(labels) else None,
+        )
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if group.wait(min(left, _SLICE_SECONDS)):
@@ -57,8 +58,12 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
             f"deployment {deployment.name!r}: no place for its stages with strategy {deployment.strategy} in {seconds:g} s; "
             f"they need {_told(needed)}, of which {_told(free)} is free on the cluster as a whole{_labels(deployment)}"
         )
+    except KeyboardInterrupt:  # Ray may have the group while Python has not yet been told of it
+        remove(deployment.name)
+        raise
     except BaseException:
-        remove_placement_group(group)
+        if group is not None:
+            remove_placement_group(group)
         raise
 
 

@@ -11,7 +11,7 @@ from ..problem import Problem
 from ..schedule import Schedule, ScheduleIndex, priced
 from ..schedule._compiled import compiled
 
-ALLOCATORS = ("one", "opara", "nimble", "wavefront")
+ALLOCATORS = ("one", "opara", "nimble", "wavefront", "fewest")
 """Names of the allocators, in the order of ``Allocation`` in C++."""
 
 
@@ -25,8 +25,10 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         Without stages, its launch order topological.
     method : str
         ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that nothing follows yet (Opara,
-        Algorithm 1). ``"nimble"``: the fewest streams that keep independent operators apart, by a largest matching on the
-        minimum equivalent graph (Nimble, Section 4.2). ``"wavefront"``: operators of one depth apart (Rammer).
+        Algorithm 1). ``"nimble"``: chains of a largest matching on the minimum equivalent graph, which keep independent
+        operators apart (Nimble, Section 4.2). ``"wavefront"``: operators of one depth apart (Rammer). ``"fewest"``: as
+        ``"nimble"``, by a largest matching on the transitive closure, so that there are as few streams as can keep
+        independent operators apart (Dilworth): a stream goes on with any operator that follows its last one.
         ``"best"``: the one of these with the least simulated latency; of equal ones the one with the fewest
         synchronisations. One stream is among them, so it is never slower than that.
 
@@ -47,6 +49,24 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     placements = tuple(
         msgspec.structs.replace(placement, stream=stream)
         for placement, stream in zip(schedule.placements, launches[2].tolist(), strict=True)
+    )
+    return priced_anew(problem, schedule.replace(placements=placements))
+
+
+def limit_streams(problem: Problem, schedule: Schedule, most: int) -> Schedule:
+    """The schedule with at most ``most`` streams on each device: stream ``k`` goes to ``k % most``.
+
+    Operators of one stream run in the order of the schedule, so that any streams may be joined.
+
+    Raises
+    ------
+    InputError
+        ``most`` is below 1.
+    """
+    if most < 1:
+        raise InputError(f"most is {most}; a device has at least 1 stream")
+    placements = tuple(
+        msgspec.structs.replace(placement, stream=placement.stream % most) for placement in schedule.placements
     )
     return priced_anew(problem, schedule.replace(placements=placements))
 

@@ -20,7 +20,11 @@ def random_concurrency(problem: Problem, seed: int) -> Problem:
     for d, count in enumerate(threads):
         if count:
             used[:, d, 0] = used[:, d, 0].clip(1 / count)
-    together = Concurrency(used, random.choice([0, 0.3, 1]), threads=threads)
+    share, contended = random.choice([0, 0.3, 1]), random.random() < 0.5
+    excess = [random.uniform(0, 1) for _ in range(shape[2])] if contended else []
+    crowding = [[random.uniform(0, 4) for _ in range(shape[1])] for _ in range(shape[0])] if contended else []
+    factor = random.choice([0.7, 1.0, 1.3]) if contended else 1.0
+    together = Concurrency(used, share, threads=threads, excess=excess, crowding=crowding, factor=factor)
     costs = Costs(problem.costs.operator_ns, problem.costs.direct_ns, problem.costs.source, together)
     return Problem(problem.graph, problem.topology, costs)
 

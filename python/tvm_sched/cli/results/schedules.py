@@ -181,12 +181,15 @@ class Explained(Result, frozen=True):
 
 
 class Checked(Result, frozen=True):
-    """``check``: what was replayed and proved, and what the certificate says."""
+    """``check``: what was replayed and proved, and what the certificate says; of pipelines the dearest stage's cost."""
 
-    latency_ns: int
     proved_ns: int
-    certified_ns: int
-    choice: dict[str, str] | None
+    certified_ns: int | None
+    latency_ns: int | None = None
+    choice: dict[str, str] | None = None
+    cost_ns: int | None = None
+    stages: int | None = None
+    devices: list[str] | None = None
 
 
 class Compared(Result, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import output_tensors
+from ...planning import check_states, output_tensors
 from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
@@ -41,6 +41,22 @@ class Variant:
     extraction: Extraction
     problem: Problem
     schedule: Schedule
+    states: Mapping[str, str]
+
+    @property
+    def arguments(self) -> list[str]:
+        """Inputs that a caller gives."""
+        return [name for name in self.extraction.arguments if name not in self.states]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Tensors that a run computes for its caller."""
+        return output_tensors(self.extraction, self.states)
+
+    @property
+    def result(self) -> Any:
+        """What ``main`` returns, as names of tensors in nested tuples; states are left out."""
+        return _without(self.extraction.result, set(self.states.values()))
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,7 @@ def make_executor(
     target: tvm.target.Target | None = None,
     run_options: Mapping[str, Any] | None = None,
     compiler: Compiler = compile_kernels,
+    states: Mapping[str, int] | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -90,11 +107,15 @@ def make_executor(
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
     compiler : callable
         Makes the CPU's kernels, as `compile_for` takes it.
+    states : mapping of str to int, optional
+        Inputs that the executor keeps from run to run, each with the position of the result that takes its place.
     """
     library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
     if len(mods) > 1:
         refuse_tail(mods, "an artifact for several input shapes")
-    variants = [_variant(mod, k, len(mods)) for k, mod in enumerate(mods)]
+    if states:
+        refuse_tail(mods, "a model with states")
+    variants = [_variant(mod, k, len(mods), states or {}) for k, mod in enumerate(mods)]
     backend = backend or default_backend(variants[0].problem)
     if backend != "cpu":
         refuse_tail(mods, f"the backend {backend!r}")
@@ -120,6 +141,7 @@ def make_executor(
             name=variant.name,
             backend=backend,
             values=tuple(values),
+            states=variant.states,
         )
         libraries += called
         _rename_parameters(plan, values, parameters)
@@ -134,7 +156,7 @@ def make_executor(
     return Executor(module, main, {} if embed else parameters, plans)
 
 
-def _variant(mod: tvm.IRModule, position: int, count: int) -> Variant:
+def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, int]) -> Variant:
     extraction = extract(mod)
     problem, schedule = get_problem(mod), get_schedule(mod)
     if problem.graph.without_demands() != extraction.graph:
@@ -144,7 +166,19 @@ def _variant(mod: tvm.IRModule, position: int, count: int) -> Variant:
             f"{len(extraction.graph.operators)} operators); run EstimateLatencies and Place again"
         )
     name = extraction.graph.name if count == 1 else f"{extraction.graph.name}#{position}"
-    return Variant(name, mod, extraction, problem, schedule)
+    kept = check_states(extraction.graph, list(extraction.arguments), list(_leaves(extraction.result)), states)
+    return Variant(name, mod, extraction, problem, schedule, kept)
+
+
+def _leaves(result: Any) -> Iterator[str]:
+    for part in result if isinstance(result, tuple) else (result,):
+        yield from _leaves(part) if isinstance(part, tuple) else (part,)
+
+
+def _without(result: Any, names: set[str]) -> Any:
+    if not isinstance(result, tuple):
+        return result
+    return tuple(_without(part, names) for part in result if isinstance(part, tuple) or part not in names)
 
 
 def _check_alike(variants: Sequence[Variant]) -> None:
@@ -260,10 +294,7 @@ def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
     """Where each leaf of the model's result is found: the position of an output or of an argument of the plan."""
     places = {spec["name"]: {kind: k} for kind in ("argument", "output") for k, spec in enumerate(plan[f"{kind}s"])}
 
-    def leaves(value: Any) -> list[dict[str, int]]:
-        return [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [places[value]]
-
-    return leaves(variant.extraction.result)
+    return [places[name] for name in _leaves(variant.result)]
 
 
 def _machine(
@@ -283,15 +314,18 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     first = variants[0]
     old = first.mod["main"]
     held = set(first.mod.attrs[PARAMETERS]) if PARAMETERS in first.mod.attrs else set()
+    held |= {first.extraction.arguments[name][0].name for name in first.states}
     kept = [k for k, variable in enumerate(old.params) if variable.name not in held]
     types = [_common_type([v.mod["main"].params[k].ty for v in variants]) for k in kept]
     params = [relax.Var(old.params[k].name, ty) for k, ty in zip(kept, types, strict=True)]
     new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
     unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
     arguments = {
-        name: (new[variable], way) for name, (variable, way) in {**first.extraction.arguments, **unset}.items()
+        name: (new[variable], way)
+        for name, (variable, way) in {**first.extraction.arguments, **unset}.items()
+        if name not in first.states
     }
-    outputs = [tensor for tensor in output_tensors(first.extraction) if tensor not in unset]
+    outputs = [tensor for tensor in first.outputs if tensor not in unset]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         values = {name: element(builder, variable, way) for name, (variable, way) in arguments.items()}
@@ -299,7 +333,7 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
             types = [_output_type(variants, k) for k in range(len(outputs))]
             results = emit_call(builder, ENTRY, [values[name] for name in arguments], types)
             values.update(zip(outputs, results, strict=True))
-        result = rebuild(first.extraction.result, values)
+        result = rebuild(first.result, values)
         if TAIL in first.mod.attrs:
             tail = first.mod.attrs[TAIL]
             result = builder.emit(relax.Call(tail.get_global_var(TAIL_ENTRY), list(result.fields)))
@@ -337,7 +371,7 @@ def _output_type(variants: Sequence[Variant], k: int) -> Any:
     tensors = []
     for variant in variants:
         graph = variant.problem.graph
-        tensors.append(graph.tensors[graph.index.tensor_id[output_tensors(variant.extraction)[k]]])
+        tensors.append(graph.tensors[graph.index.tensor_id[variant.outputs[k]]])
     shapes, first = {tensor.shape for tensor in tensors}, tensors[0]
     if len(shapes) == 1:
         return relax.TensorType(first.shape, first.dtype)

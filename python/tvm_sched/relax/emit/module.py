@@ -13,7 +13,8 @@ from ...planning import Calls, emit_plan
 from ...problem import Problem
 from ...schedule import Schedule
 from ...streams import core_shares
-from ..kernel_libraries import make_modules
+from ..kernel_libraries import KERNELS, kernel_document, make_modules
+from ..kernel_libraries.nvidia.library import LIBRARY as NVIDIA
 from ..processor import threads_in_artifact
 from .kernel_calls import function_cores
 
@@ -57,6 +58,7 @@ def lower(
     backend: str,
     values: Sequence[str],
     cores: Shares | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[tvm.runtime.Module]]:
     """The plan of a schedule, and the modules of kernel libraries that it calls.
 
@@ -74,12 +76,30 @@ def lower(
         Parameters whose values the artifact or its file of parameters holds.
     cores : mapping of str to (int, int), optional
         Share of the machine's cores of each function; default: by the schedule.
+    states : mapping of str to str, optional
+        As `emit_plan` takes it.
     """
     shares = core_shares(problem, schedule)
     if cores:
         shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
     libraries = make_modules(mod, functions, function_cores(calls.calls, shares))
     plan = emit_plan(
-        problem, schedule, calls, name=name, backend=backend, functions=functions, values=tuple(values), cores=shares
+        problem,
+        schedule,
+        calls,
+        name=name,
+        backend=backend,
+        functions=functions,
+        values=tuple(values),
+        cores=shares,
+        states=states,
+        workspaces=_with_workspaces(mod, calls) if backend == "cuda" else (),
     )
     return {**plan, **threads_in_artifact()}, libraries
+
+
+def _with_workspaces(mod: tvm.IRModule, calls: Calls) -> list[str]:
+    """Operators that cuBLASLt and cuDNN compute."""
+    known = mod.attrs[KERNELS] if mod.attrs and KERNELS in mod.attrs else {}
+    found = (call for call in calls.calls if call.function in known)
+    return [call.operator for call in found if kernel_document(mod, call.function)[0] == NVIDIA.name]

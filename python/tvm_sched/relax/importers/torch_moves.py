@@ -27,9 +27,12 @@ def select(call: Call) -> relax.Expr:
     x, axis = call.tensor("self"), call["dim"]
     axis %= len(x.ty.shape)
     size, at = x.ty.shape[axis], call["index"]
-    if not isinstance(at, int) or not hasattr(size, "value"):
+    if not isinstance(at, int):
         return call.upstream()
-    at %= int(size)
+    if hasattr(size, "value"):
+        at %= int(size)
+    elif at < 0:
+        at = size + at  # a size that is a symbol: upstream would read before the beginning
     return call.emit(relax.op.squeeze(call.emit(relax.op.strided_slice(x, [axis], [at], [at + 1])), [axis]))
 
 

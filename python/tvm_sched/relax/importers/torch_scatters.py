@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import tvm_ffi
 from tvm import relax
 
 from .torch_operators import constant
@@ -36,14 +37,15 @@ def scatter(call: Call) -> relax.Expr:
         x = call.emit(relax.op.reshape(x, (1,)))
     if not index.ty.shape:
         index = call.emit(relax.op.reshape(index, (1,)))
-    sizes = [int(size) for size in index.ty.shape]
+    sizes = list(index.ty.shape)  # which may be symbols
     if "value" in call.arguments:
         values = call.emit(relax.op.full(sizes, call.cast(call["value"], call.dtype), call.dtype))
     else:
         values = call.tensor("src", call.dtype)
         if not values.ty.shape:
             values = call.emit(relax.op.reshape(values, (1,)))
-        if [int(size) for size in values.ty.shape] != sizes:
+        if not tvm_ffi.structural_equal(list(values.ty.shape), sizes):
+            sizes = [int(size) for size in sizes]
             values = call.emit(relax.op.strided_slice(values, list(range(len(sizes))), [0] * len(sizes), sizes))
     if name == "scatter_reduce.two":
         made = _reduced(call, x, index, values)

@@ -31,6 +31,9 @@ class EmitExecutor:
     run_options : mapping, optional
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
 
+    states : mapping of str to int, optional
+        Inputs that the executor keeps from run to run, as `CompileOptions` has them.
+
     Raises
     ------
     tvm_sched.errors.ScheduleError
@@ -42,15 +45,19 @@ class EmitExecutor:
         backend: str | None = None,
         target: tvm.target.Target | None = None,
         run_options: Mapping[str, Any] | None = None,
+        states: Mapping[str, int] | None = None,
     ) -> None:
         self.backend = backend
         self.target = target
         self.run_options = dict(run_options or {})
+        self.states = dict(states or {})
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         verify(get_problem(mod), get_schedule(mod))
-        executor = make_executor([mod], backend=self.backend, target=self.target, run_options=self.run_options)
+        executor = make_executor(
+            [mod], backend=self.backend, target=self.target, run_options=self.run_options, states=self.states
+        )
         return attach_executor(mod, [executor.module], executor.main)
 
 

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,8 +15,8 @@ import tvm
 
 from ...blob_cache import choice_cache
 from ...cores import cores
-from ...cost_model.profile import this_machine
-from ...errors import InfeasibleError, InputError, TvmSchedError
+from ...cost_model.profile import QUIET_LOAD, this_machine
+from ...errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
 from ...runtime import ScheduledModule
@@ -29,22 +28,35 @@ from ..attributes import get_problem, get_schedule
 from ..emit.runnable import link_calls, make_runnable
 from ..graph import extract
 from .calibration import kernel_keys
-from .other_load import QUIET_LOAD, OtherLoad
+from .comparison import MARGIN, compare
+from .other_load import OtherLoad
 
-MARGIN = 0.02
-"""A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""
 SECONDS = 1.0
 """How long two schedules are compared where nothing else is said."""
-_WARM_UP, _LEAST_RUNS, _TURNS = 3, 4, 2
+_WARM_UP, _LEAST_RUNS = 3, 4
+_LEAST_RUNS_OF_A_TURN = 2
 _BLOCKS = (0, 12, 8)
 """Sizes of the blocks that IOS is tried with, until one has few enough states; 0: as the graph has them."""
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
+    """A use of the cores.
+
+    Parameters
+    ----------
+    name : str
+    problem : Problem
+        Of this machine's cores, with measured latencies.
+    schedule : Schedule
+    spares_cores : bool
+        Whether it leaves cores idle, so that another process costs it less than it costs others.
+    """
+
     name: str
     problem: Problem
     schedule: Schedule
+    spares_cores: bool = False
 
 
 def choose_fastest(
@@ -68,8 +80,10 @@ def choose_fastest(
     What was chosen on a quiet machine is kept on disk, by the graph and its kernels' content; the same kernels in the same
     graph are not measured again.
 
-    The first is held, and gives its place to another that is faster by more than `MARGIN` in turns with it. So the answer
-    is slower than one stream with all cores by no more than that and the noise of the machine.
+    The first is held, and gives its place to another that is faster in turns with it (`compare`). So the answer is slower
+    than one stream with all cores by no more than the noise of the machine, and than the best of them by no more than that
+    and `MARGIN`. Where other processes do not let the machine alone, only what is far faster takes the place of one stream,
+    and never one core the place of all.
 
     Parameters
     ----------
@@ -105,7 +119,7 @@ def choose_fastest(
     if known is not None:
         return _restore(known, problem)
     load = OtherLoad()
-    choice = _Choice(mod, problem.topology, seconds, progress or (lambda *_: None))
+    choice = Choice(mod, problem.topology, seconds, progress or (lambda *_: None))
     chosen = choice.run(problem, schedule, streams, launch_order)
     if load.share() <= QUIET_LOAD:
         choice_cache().keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
@@ -129,36 +143,60 @@ def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, asked: tuple[A
     return hashlib.sha256("\n".join(map(str, said)).encode()).hexdigest()
 
 
-class _Choice:
-    def __init__(self, mod: tvm.IRModule, topology: Topology, seconds: float, progress: Progress) -> None:
+class Choice:
+    """The work of `choose_fastest`, for a module that is lowered for CPUs.
+
+    Attributes
+    ----------
+    tried : list of Candidate
+        What was compared, from `run` on.
+    """
+
+    def __init__(
+        self, mod: tvm.IRModule, topology: Topology, seconds: float = SECONDS, progress: Progress = lambda *_: None
+    ) -> None:
         self.mod, self.seconds, self.progress = mod, seconds, progress
         self.calls = extract(mod)
         self.kernels = link_calls(mod, self.calls, topology)
         self.rows: list[dict[str, Any]] = []
+        self.tried: list[Candidate] = []
 
     def run(
-        self, problem: Problem, given: Schedule, streams: str | None, launch_order: str | None
+        self, problem: Problem, given: Schedule, streams: str | None = None, launch_order: str | None = None
     ) -> tuple[Problem, Schedule]:
+        """What `choose_fastest` returns, without what was kept on disk."""
         best = first = self._one_stream(problem)
-        candidates: list[_Candidate] = []
+        candidates: list[Candidate] = []
         if streams not in (None, BEST):
             best = _with_streams(first, str(streams), launch_order)
         else:
             candidates += self._candidates(first, problem, given)
             candidates += _allocated(first, launch_order) if streams == BEST and cores() > 1 else []
+        self.tried = [first, *candidates]
+        held = Runner(self.module(best)) if candidates else None
         for position, candidate in enumerate(candidates):
             self.progress(f"measuring {candidate.name}", position, len(candidates))
-            held, found = compare(partial(self._turn, best), partial(self._turn, candidate), self.seconds)
+            assert held is not None
+            next_one = Runner(self.module(candidate))
+            found = compare(held, next_one, self.seconds)
             if not self.rows:
-                self.rows.append({"schedule": first.name, "seconds": held})
-            self.rows.append({"schedule": candidate.name, "seconds": found, "beside": best.name, "its_seconds": held})
-            if found < held * (1 - MARGIN):
-                best = candidate
+                self.rows.append({"schedule": first.name, "seconds": found.first})
+            self.rows.append(
+                {
+                    "schedule": candidate.name,
+                    "seconds": found.second,
+                    "beside": best.name,
+                    "its_seconds": found.first,
+                    "quiet": found.quiet,
+                }
+            )
+            if found.faster and (found.quiet or not candidate.spares_cores):
+                best, held = candidate, next_one
         notes = {"chosen": best.name, "cores": cores(), "margin": MARGIN, "measured": self.rows}
         schedule = best.schedule.replace(notes={**best.schedule.notes, "measured": notes})
         return best.problem, schedule
 
-    def _one_stream(self, problem: Problem) -> _Candidate:
+    def _one_stream(self, problem: Problem) -> Candidate:
         """One device with all cores, with the times of its kernels on one thread and on all of them."""
         count, topology = cores(), cpu_topology(1)
         planned = Problem(problem.graph, topology, Costs(problem.costs.operator_ns.min(axis=1, keepdims=True)))
@@ -172,7 +210,7 @@ class _Choice:
         self.one_thread = np.ceil(one).astype(np.int64)
         costs = Costs(np.ceil(whole).astype(np.int64).reshape(-1, 1), source="measured", concurrency=together)
         measured = Problem(problem.graph, topology, costs)
-        return _Candidate("one stream", measured, solve(measured, "single"))
+        return Candidate("one stream", measured, solve(measured, "single"))
 
     def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
         """Nanoseconds of each operator, the median of several runs."""
@@ -186,53 +224,52 @@ class _Choice:
                 if (row["event"] or {}).get("kind") == "kernel":
                     times[row["event"]["name"]].append(row["end_ns"] - row["start_ns"])
 
-        _run(module, self.seconds / 2, collect)
+        Runner(module)(self.seconds / 2, _LEAST_RUNS, collect)
         return np.array([max(statistics.median(times[operator.name]), 1.0) for operator in problem.graph.operators])
 
-    def _candidates(self, first: _Candidate, problem: Problem, given: Schedule) -> Iterator[_Candidate]:
+    def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
         if cores() > 1:
             yield from self._parallel_streams(first)
             yield from self._logical_devices(first)
         if len(problem.topology.devices) > 1 or any(placement.stage for placement in given.placements):
-            yield _Candidate(f"{given.scheduler} on {problem.topology.name}", problem, given)
+            yield Candidate(f"{given.scheduler} on {problem.topology.name}", problem, given)
 
-    def _parallel_streams(self, first: _Candidate) -> Iterator[_Candidate]:
+    def _parallel_streams(self, first: Candidate) -> Iterator[Candidate]:
         for block in _BLOCKS:
             try:
                 schedule = solve(first.problem, "ios", {"block": block, "groups": max(4, cores()), "states": 20_000})
-            except (InputError, InfeasibleError):
+            except (InputError, InfeasibleError, TooLargeError):
                 continue
             if any(placement.stage for placement in schedule.placements):
-                yield _Candidate("in parallel", first.problem, schedule)
+                yield Candidate("in parallel", first.problem, schedule)
             return
 
-    def _logical_devices(self, first: _Candidate) -> Iterator[_Candidate]:
+    def _logical_devices(self, first: Candidate) -> Iterator[Candidate]:
         topology = cpu_topology(cores())
         costs = Costs(np.repeat(self.one_thread.reshape(-1, 1), cores(), axis=1), source="measured")
         problem = Problem(first.problem.graph, topology, costs)
         for name, scheduler in (("one of N devices", "single"), ("logical devices", "heft")):
             try:
-                yield _Candidate(name, problem, solve(problem, scheduler))
+                yield Candidate(name, problem, solve(problem, scheduler), spares_cores=scheduler == "single")
             except TvmSchedError:  # a share of the memory may be too little
                 continue
 
-    def _turn(self, candidate: _Candidate, seconds: float) -> list[float]:
-        """Seconds of each run of a module that is made for this turn alone."""
-        module = make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
-        return _run(module, seconds)
+    def module(self, candidate: Candidate) -> ScheduledModule:
+        """What runs a candidate."""
+        return make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
 
 
-def _with_streams(first: _Candidate, method: str, launch_order: str | None) -> _Candidate:
+def _with_streams(first: Candidate, method: str, launch_order: str | None) -> Candidate:
     """One device whose streams run at once, each operator on the cores that are free."""
     costs, together = first.problem.costs, first.problem.costs.concurrency
     assert together is not None
     shared = Costs(costs.operator_ns, source=costs.source, concurrency=Concurrency(together.utilisation))
     problem = Problem(first.problem.graph, first.problem.topology, shared)
     schedule = choose_streams(problem, solve(problem, "single"), method)
-    return _Candidate(f"streams of {method}", problem, choose_launch_order(problem, schedule, launch_order))
+    return Candidate(f"streams of {method}", problem, choose_launch_order(problem, schedule, launch_order))
 
 
-def _allocated(first: _Candidate, launch_order: str | None) -> Iterator[_Candidate]:
+def _allocated(first: Candidate, launch_order: str | None) -> Iterator[Candidate]:
     """The streams of each allocator that are not those of one before it."""
     seen: list[list[int]] = []
     for method in ALLOCATORS:
@@ -243,35 +280,26 @@ def _allocated(first: _Candidate, launch_order: str | None) -> Iterator[_Candida
             yield candidate
 
 
-def _run(module: ScheduledModule, seconds: float, after: Callable[[], None] = lambda: None) -> list[float]:
-    """Run a module for some time; return the seconds of each run."""
-    rng = np.random.default_rng(0)
-    times: list[float] = []
-    arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
-    for _ in range(_WARM_UP):
-        module.run(*arguments)
-    end = time.perf_counter() + seconds
-    while len(times) < _LEAST_RUNS or time.perf_counter() < end:
-        begin = time.perf_counter()
-        module.run(*arguments)
-        times.append(time.perf_counter() - begin)
-        after()
-    return times
+class Runner:
+    """Runs of a module, always with the same arguments."""
 
+    def __init__(self, module: ScheduledModule) -> None:
+        self.module = module
+        rng = np.random.default_rng(0)
+        self.arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
+        for _ in range(_WARM_UP):
+            module.run(*self.arguments)
 
-def compare(
-    first: Callable[[float], list[float]], second: Callable[[float], list[float]], seconds: float
-) -> tuple[float, float]:
-    """Median seconds of two schedules that take turns, so that a change of the machine's speed meets both.
-
-    Parameters
-    ----------
-    first, second : callable
-        Called with the seconds of a turn, returns the seconds of each run. In a turn a schedule follows itself, as in use:
-        run by run in turns, each would find the caches full of the other's parameters.
-    """
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(_TURNS):
-        for turn, found in zip((first, second), times, strict=True):
-            found += turn(seconds / (2 * _TURNS))
-    return statistics.median(times[0]), statistics.median(times[1])
+    def __call__(
+        self, seconds: float, least: int = _LEAST_RUNS_OF_A_TURN, after: Callable[[], None] = lambda: None
+    ) -> list[float]:
+        """Run for some time, after a run that does not count; return the seconds of each run."""
+        times: list[float] = []
+        self.module.run(*self.arguments)
+        end = time.perf_counter() + seconds
+        while len(times) < least or time.perf_counter() < end:
+            begin = time.perf_counter()
+            self.module.run(*self.arguments)
+            times.append(time.perf_counter() - begin)
+            after()
+        return times

@@ -52,7 +52,8 @@ class Relaxation:
         """(operators, devices) for each resource: for how long at least an operator occupies a device, alone or with others.
 
         Operators that run together occupy it for no less than the sum of theirs, since a set takes at least
-        ``serial_share * sum(t) + (1 - serial_share) * sum(t * u)``, times the least ratio that was measured of a pair.
+        ``serial_share * sum(t) + (1 - serial_share) * sum(t * u)``, times the least ratio that was measured of a pair or the
+        factor of those that were not. Contention only adds to that.
         """
         concurrency = self.problem.costs.concurrency
         if concurrency is None:
@@ -71,7 +72,7 @@ class Relaxation:
         concurrency = self.problem.costs.concurrency
         assert concurrency is not None
         serial, used, alone = concurrency.serial_share, concurrency.utilisation, self.problem.costs.operator_ns
-        ratio = 1.0
+        ratio = min(1.0, concurrency.factor)
         for d, a, b, ns in concurrency.pairs:
             times = np.array([alone[a, d], alone[b, d]], dtype=np.float64)
             longest = max(times.max(), (times[:, None] * used[[a, b], d]).sum(axis=0).max())

@@ -2,8 +2,10 @@
 
 Notes
 -----
-Of each group the ways have one of two forms here: one operator, or *heads*, which read nothing that the group makes, and a
-*tail*, which reads them and makes all that others read. Let ``n`` be the most heads of any way. The group becomes ``n``
+Of each group the ways have one of three forms here: one operator; *heads*, which read nothing that the group makes, and a
+*tail*, which reads them and makes all that others read; or *any* in which one operator, the tail, makes all that others read.
+Of the last form the heads are the operators with a host tensor of their own, those first that read what others make, then
+the larger ones; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any way. The group becomes ``n``
 heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
 ``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Take any schedule of any choice, and
 let each operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule
@@ -12,7 +14,10 @@ of the relaxed problem, and it ends no later, because
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
 - *inputs*: a head or tail reads only activations that all operators read to which it belongs;
 - *activations*: the copies of what heads make take no longer, over each route, than that of the one tensor in whose
-  place they stand; within one operator there are none. Where that cannot be, the tail reads the first head only;
+  place they stand; within one operator there are none. Where that cannot be, the tail reads the first head only. Where a
+  way has the third form, what it reads of it has no bytes: all that the first head makes gets to the tail, over as many
+  devices as it likes, by copies that take a latency at least. Where the first head is the tail, it reads so what an
+  operator of a nanosecond makes, which reads one activation that some operator other than heads and tail reads in each way;
 - *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the
   operator to which it belongs has for itself alone: all those parts together occupy each bus no longer than that
   tensor, and no longer than a direct read of it. With one head it also reads host tensors that others read too, if all
@@ -27,7 +32,7 @@ how host tensors get from device to device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -103,8 +108,17 @@ class _Operator:
 
 @dataclass(frozen=True)
 class _Way:
+    """The heads and the tail of a way; of the third form also what others than these read."""
+
     heads: tuple[_Operator, ...]
     tail: _Operator
+    any_form: bool = False
+    reads: frozenset[str] = frozenset()
+
+    @property
+    def tail_is_head(self) -> bool:
+        """Whether the tail is one of the heads."""
+        return self.any_form and any(head.gives < 0 for head in self.heads)
 
 
 class _Maker:
@@ -169,19 +183,19 @@ class _Maker:
     def _way(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
     ) -> _Way | None:
-        """The heads and the tail of a way; None where it has another form."""
+        """The heads and the tail of a way; None where several operators make what others read."""
         tails = [k for k, operator in enumerate(operators) if set(needed) & set(operator.outputs)]
         if len(operators) > 1 and len(tails) != 1:
             return None
         tail = tails[0] if tails else 0
         tensors = {tensor.name: tensor for tensor in (*self.graph.tensors, *own)}
         made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
+        names = {tensor.name for tensor in own}
+        described = [self._operator(operators, k, rows[k], tensors, names, tail) for k in range(len(operators))]
         for k, operator in enumerate(operators):
             inner = [name for name in operator.inputs if name in made]
             if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
-                return None
-        names = {tensor.name for tensor in own}
-        described = [self._operator(operators, k, rows[k], tensors, names, tail) for k in range(len(operators))]
+                return _of_any_form([described[j] for j in _up_to(operators, tail)])
         return _Way(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
 
     def _operator(
@@ -214,6 +228,7 @@ class _Maker:
     def _joined(self, group: Group, ways: Sequence[_Way], needed: Sequence[str]) -> _Part | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
         count = max(len(way.heads) for way in ways)
+        any_form = any(way.any_form for way in ways)
         places = [
             [way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)
         ]
@@ -228,9 +243,10 @@ class _Maker:
             hosts, tensors = self._hosts(f"{name}/head{i}/host", row, share, direct, count)
             if not hosts:
                 normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
-            joined = all(size >= 0 for size in sizes)
+            joined = not any_form and all(size >= 0 for size in sizes)
             head = self._new(f"{name}/head{i}")
-            made = Tensor(head, sizes[i] if joined else min((p.gives for p in row if p.gives >= 0), default=0))
+            least = 0 if any_form else min((p.gives for p in row if p.gives >= 0), default=0)
+            made = Tensor(head, sizes[i] if joined else least)
             feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if way.heads)
             if feeds and (joined or i == 0):
                 given.append(made.name)
@@ -239,6 +255,8 @@ class _Maker:
             part.tensors += [*tensors, made]
             part.normal.append(normal)
             part.direct.append(direct)
+        if any_form and not given and (read := _read_by_others(ways)):
+            given.append(self._add_first(part, name, read))
         times = _tail(ways, part)
         if times is None or any((row < 1).any() for row in (*part.normal, *part.direct)):
             return None
@@ -247,6 +265,16 @@ class _Maker:
         part.normal.append(times)
         part.direct.append(np.full_like(times, FORBIDDEN))
         return part
+
+    def _add_first(self, part: _Part, name: str, read: str) -> str:
+        """Put an operator of a nanosecond into a part, which reads an activation; returns what it makes."""
+        first = self._new(f"{name}/first")
+        devices = len(self.topology.devices)
+        part.operators.append(Operator(first, inputs=(read,), outputs=(first,)))
+        part.tensors.append(Tensor(first, 0))
+        part.normal.append(np.ones(devices, np.int64))
+        part.direct.append(np.full(devices, FORBIDDEN))
+        return first
 
     def _hosts(
         self, name: str, row: Sequence[_Operator], share: Sequence[int], direct: Array, count: int
@@ -267,7 +295,7 @@ class _Maker:
         return hosts, tensors
 
     def _readable(self, size: int, direct: Array) -> bool:
-        """Whether so many bytes can be read directly in the given times."""
+        """Whether ``size`` bytes can be read directly in the given times."""
         return all(
             direct[d] == FORBIDDEN
             or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
@@ -275,7 +303,7 @@ class _Maker:
         )
 
     def _fitting(self, wholes: Sequence[tuple[int, int]], routes: Sequence[Route]) -> int:
-        """The most bytes of which so many transfers take no longer than a whole one, for all (bytes, count); -1: none."""
+        """The most bytes of which ``count`` transfers take no longer than a whole one, for all (bytes, count); -1: none."""
         if not wholes:
             return 0
         return _largest(
@@ -293,6 +321,34 @@ class _Maker:
     def _between(self) -> list[Route]:
         devices = range(len(self.topology.devices))
         return _distinct(self.topology, [(a, b) for a in devices for b in devices if a != b])
+
+
+def _up_to(operators: Sequence[Operator], tail: int) -> list[int]:
+    """The operators that the tail needs, directly or not, and the tail as the last one."""
+    made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
+    found, stack = {tail}, [tail]
+    while stack:
+        inner = {made[name] for name in operators[stack.pop()].inputs if name in made} - found
+        found |= inner
+        stack += inner
+    return [*sorted(found - {tail}), tail]
+
+
+def _of_any_form(operators: Sequence[_Operator]) -> _Way:
+    """A way of the third form, of the operators that the last one needs, and that."""
+    tail = operators[-1]
+    heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= 0]
+    heads.sort(key=lambda head: (not head.reads, -head.own))
+    others = frozenset(name for each in operators[:-1] if each.own < 0 for name in each.reads)
+    return _Way(tuple(heads), tail, True, others)
+
+
+def _read_by_others(ways: Sequence[_Way]) -> str:
+    """An activation that an operator other than heads and tail, or the only one, reads in each way; "" where none is."""
+    if any(not way.any_form and way.heads for way in ways):
+        return ""
+    common = frozenset.intersection(*(way.reads if way.any_form else frozenset(way.tail.reads) for way in ways))
+    return min(common, default="")
 
 
 def _distinct(topology: Topology, pairs: Iterable[tuple[int, int]]) -> list[Route]:
@@ -340,6 +396,7 @@ def _tail(ways: Sequence[_Way], part: _Part) -> Array | None:
     for way in ways:
         for t, before in ((way.tail.normal, part.normal), (way.tail.direct, _modes(part))):
             left = t if way.heads else t - sum(before, np.zeros_like(t))
+            left = np.ones_like(t) if way.tail_is_head else left
             times = np.minimum(times, np.where(t == FORBIDDEN, FORBIDDEN, left))
     return times if (times >= 1).all() else None
 

@@ -1,0 +1,269 @@
+"""What `-t cpu` chooses, beside all that it chooses from: one stream, parallel streams, logical devices.
+
+For each network the uses of the cores that `choose_fastest` compares run in turns, all with the same kernels, on a quiet
+machine and beside a process that takes all of a core that it gets. The choice is made before, once, as by ``compile(model,
+"cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` all are
+lowered first, and each measurement waits for a line on standard input, so that it can begin when the machine is quiet.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from _common import circumstances, parser
+from busy_machine import busy_process
+
+AIM, COLLAPSE = 1.03, 2.5
+"""Over the fastest on a quiet machine; beside a busy process over its own quiet latency (as in `busy_machine`)."""
+ROUNDS, SECONDS = 8, 0.12
+"""Turns of each use of the cores in each situation, and seconds of a turn."""
+COLUMNS = ("one stream", "in parallel", "logical devices", "one of N devices")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Median milliseconds of each use of the cores, quiet and beside a busy process, and which was chosen."""
+
+    network: str
+    kind: str
+    operators: int
+    chosen: str
+    choosing_quiet: bool
+    choosing_seconds: float
+    quiet_ms: dict[str, float]
+    busy_ms: dict[str, float]
+
+    @property
+    def over_best(self) -> float:
+        """The chosen one's quiet latency over that of the fastest."""
+        return self.quiet_ms[self.chosen] / min(self.quiet_ms.values())
+
+    @property
+    def busy_over_best(self) -> float:
+        """The same beside a busy process."""
+        return self.busy_ms[self.chosen] / min(self.busy_ms.values())
+
+    @property
+    def busy_over_quiet(self) -> float:
+        """What the busy process costs the chosen one."""
+        return self.busy_ms[self.chosen] / self.quiet_ms[self.chosen]
+
+
+def _torch(make: Callable[[], tuple[Any, tuple[Any, ...]]]) -> Any:
+    import torch
+
+    torch.manual_seed(1)
+    module, inputs = make()
+    with torch.no_grad():
+        return torch.export.export(module.eval(), inputs)
+
+
+def _case(name: str) -> Any:
+    """A network of the benchmark of CPU latencies: a program of PyTorch, or an imported ONNX file."""
+    from _cpu_models import cases
+
+    from tvm_sched.relax import load_model
+
+    case = cases()[name]
+    model, inputs = case.make()
+    if case.group != "architectures":
+        return load_model(model, {key: value.shape for key, value in inputs.items()}, name)
+    import torch
+
+    return _torch(lambda: (model, tuple(map(torch.from_numpy, inputs.values()))))
+
+
+def _image(name: str, size: int) -> Any:
+    from tvm_sched.testing import branched
+
+    return branched.exported(getattr(branched, name)(), size)
+
+
+def _opara(name: str) -> Any:
+    from _opara_models import exported
+
+    return exported(name)
+
+
+def _experts() -> tuple[Any, tuple[Any, ...]]:
+    """Six networks that read one input, weighted by a seventh."""
+    import torch
+
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layers = lambda: torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))  # noqa: E731
+            self.experts = torch.nn.ModuleList(layers() for _ in range(6))
+            self.gate = torch.nn.Linear(256, 6)
+
+        def forward(self, x: Any) -> Any:
+            weights = self.gate(x).softmax(-1)
+            return sum(weights[..., k : k + 1] * expert(x) for k, expert in enumerate(self.experts))
+
+    return Experts(), (torch.randn(1, 64, 256),)
+
+
+def _towers() -> tuple[Any, tuple[Any, ...]]:
+    """Two rows of convolutions that meet at the end, as for pairs of images."""
+    import torch
+
+    class Towers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.towers = torch.nn.ModuleList(self.tower() for _ in range(2))
+
+        @staticmethod
+        def tower() -> Any:
+            sizes = (3, 16, 32, 64, 128)
+            parts = [part for a, b in pairwise(sizes) for part in (torch.nn.Conv2d(a, b, 3, 2, 1), torch.nn.ReLU())]
+            return torch.nn.Sequential(*parts, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+
+        def forward(self, a: Any, b: Any) -> Any:
+            return torch.cosine_similarity(self.towers[0](a), self.towers[1](b))
+
+    return Towers(), (torch.randn(1, 3, 96, 96), torch.randn(1, 3, 96, 96))
+
+
+NETWORKS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "squeezenet": ("fire modules, two branches", lambda: _case("onnx/squeezenet")),
+    "inception_v1": ("Inception modules", lambda: _case("onnx/inception_v1")),
+    "inception_v3, 149 pixels": ("Inception modules, deep branches", lambda: _image("inception_v3", 149)),
+    "nasnet_mobile, 64 pixels": ("searched cells", lambda: _image("nasnet_mobile", 64)),
+    "shufflenet": ("grouped convolutions", lambda: _case("onnx/shufflenet")),
+    "densenet121": ("dense blocks", lambda: _case("onnx/densenet121")),
+    "text direction": ("convolutions in a row", lambda: _case("rapidocr_onnxruntime/ch_ppocr_mobile_v2.0_cls_infer")),
+    "text recognition": ("convolutions, then attention", lambda: _case("rapidocr_onnxruntime/ch_PP-OCRv4_rec_infer")),
+    "voice activity": ("recurrent, tiny", lambda: _case("silero_vad/silero_vad_openvino_16k")),
+    "LSTM": ("recurrent", lambda: _case("torch/lstm")),
+    "bi-LSTM": ("recurrent, two directions", lambda: _case("torch/bi-lstm")),
+    "BERT, 6 layers": ("encoder", lambda: _case("hf/bert-mini")),
+    "Llama, one token": ("decoder with a cache", lambda: _case("hf/llama-decode")),
+    "DeepFM": ("recommender, 52 tables", lambda: _opara("DeepFM")),
+    "six experts": ("mixture of experts", lambda: _torch(_experts)),
+    "two towers": ("two inputs", lambda: _torch(_towers)),
+}
+"""By name: the kind, and what makes the model."""
+
+
+def lowered(model: Any) -> Any:
+    """The model as kernels, with its problem and a schedule of one device."""
+    from tvm_sched.relax import load_model
+    from tvm_sched.relax.build import decide
+    from tvm_sched.relax.options import CompileOptions
+
+    return decide(load_model(model), CompileOptions.of("cpu", scheduler="single", measure=False, cost_model="roofline"))
+
+
+def measure(name: str, mod: Any) -> Result:
+    """Choose, then run all that was compared in turns."""
+    from tvm_sched.relax.attributes import get_problem, get_schedule
+    from tvm_sched.relax.profiling.measured_choice import Choice, Runner
+
+    problem = get_problem(mod)
+    begin = time.perf_counter()
+    choice = Choice(mod, problem.topology)
+    _, schedule = choice.run(problem, get_schedule(mod))
+    said, seconds = schedule.notes["measured"], time.perf_counter() - begin
+    runners = {candidate.name: Runner(choice.module(candidate)) for candidate in choice.tried}
+    found: list[dict[str, float]] = []
+    for situation in (nullcontext, busy_process):
+        times: dict[str, list[float]] = {use: [] for use in runners}
+        with situation():
+            for turn in range(ROUNDS):
+                order = list(runners) if turn % 2 else list(reversed(runners))
+                for use in order:
+                    times[use].append(statistics.median(runners[use](SECONDS)))
+        found.append({use: round(1e3 * statistics.median(each), 4) for use, each in times.items()})
+    quiet = all(row.get("quiet", True) for row in said["measured"])
+    kind, operators = NETWORKS[name][0], len(problem.graph.operators)
+    return Result(name, kind, operators, said["chosen"], quiet, round(seconds, 1), *found)
+
+
+def page(results: list[Result]) -> str:
+    """The page of results."""
+    lines = [
+        "# What `-t cpu` chooses",
+        "",
+        *circumstances(),
+        f"Medians of {ROUNDS} turns of {SECONDS} s, all uses of the cores in turns, with the same kernels. Chosen "
+        'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen over that '
+        f"of the fastest here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, "
+        f"what was chosen shall take no more than {COLLAPSE} times its quiet latency.",
+        "",
+        "| network | kind | operators | one stream | parallel streams | logical devices | one core | over best |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+
+    def cells(result: Result, times: dict[str, float]) -> str:
+        shown = (f"{times[use]:.3g} ms" if use in times else "–" for use in COLUMNS)
+        marked = (f"**{cell}**" if use == result.chosen else cell for use, cell in zip(COLUMNS, shown, strict=True))
+        return " | ".join(marked)
+
+    lines += [
+        f"| {r.network} | {r.kind} | {r.operators} | {cells(r, r.quiet_ms)} | {r.over_best:.3f} |" for r in results
+    ]
+    lines += [
+        "",
+        "Beside a busy process:",
+        "",
+        "| network | one stream | parallel streams | logical devices | one core | over best | over quiet |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {r.network} | {cells(r, r.busy_ms)} | {r.busy_over_best:.2f} | {r.busy_over_quiet:.2f} |" for r in results
+    ]
+    worst = max(results, key=lambda r: r.over_best)
+    slowest = max(results, key=lambda r: r.busy_over_quiet)
+    above = [r.network for r in results if r.over_best > AIM]
+    lines += [
+        "",
+        f"Of {len(results)} networks, what was chosen is within 3 % of the fastest of {len(results) - len(above)}; "
+        f"the worst is {worst.network} with {worst.over_best:.3f}. Beside a busy process it takes {slowest.busy_over_quiet:.2f} "
+        f"times its quiet latency at most ({slowest.network}). Choosing took {min(r.choosing_seconds for r in results):.0f} to "
+        f"{max(r.choosing_seconds for r in results):.0f} s, once: choices are kept on disk.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "", models=False)
+    arguments.add_argument("--networks", nargs="*", default=[], help="of these names alone")
+    arguments.add_argument("--resume", action="store_true", help="leave out what stands in the file of --json")
+    arguments.add_argument(
+        "--wait", action="store_true", help="lower all, then measure each when a line comes on standard input"
+    )
+    given = arguments.parse_args()
+    warnings.simplefilter("ignore")
+    known: dict[str, Result] = {}
+    if given.resume and given.json and given.json.exists():
+        known = {row["network"]: Result(**row) for row in json.loads(given.json.read_text())}
+    names = given.networks or list(NETWORKS)[: 3 if given.quick else None]
+    left = [name for name in names if name not in known]
+    ready = {name: lowered(NETWORKS[name][1]()) for name in left} if given.wait else {}
+    for name in left:
+        if given.wait:
+            print(f"{name} is ready", flush=True)
+            input()
+        mod = ready.pop(name) if given.wait else lowered(NETWORKS[name][1]())
+        known[name] = measure(name, mod)
+        print(known[name], flush=True)
+        if given.json:
+            given.json.write_text(json.dumps([asdict(result) for result in known.values()], indent=1) + "\n")
+    text = page([known[name] for name in NETWORKS if name in known])
+    print(text)
+    if given.markdown:
+        Path(given.markdown).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

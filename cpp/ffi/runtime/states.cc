@@ -1,0 +1,126 @@
+#include "ffi/runtime/states.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ffi/runtime/tensors.h"
+
+namespace tvm_sched::runtime {
+
+using tvm::ffi::Tensor;
+
+namespace {
+
+/// Memory of the host as one of the pair that an entry has.
+std::shared_ptr<std::byte> HostMemory(const TensorSpec& spec) {
+  const Tensor tensor = AllocateTensor(spec);
+  return {DataOf(tensor), [tensor](std::byte*) {}};
+}
+
+}  // namespace
+
+StateStore::StateStore(const std::vector<std::shared_ptr<const Plan>>& plans) {
+  for (const auto& plan : plans) {
+    for (const State& state : plan->states) entries_[state.spec.name].spec = state.spec;
+  }
+  for (auto& [name, entry] : entries_) {
+    entry.current = HostMemory(entry.spec);
+    std::fill_n(entry.current.get(), entry.spec.size().count, std::byte{0});
+  }
+}
+
+void StateStore::Place(const Plan& plan, const std::shared_ptr<const cuda::Devices>& devices) {
+  for (const State& state : plan.states) {
+    Entry& entry = entries_.at(state.spec.name);
+    const int gpu = devices ? devices->Gpu(state.device) : cuda::kHostMemory;
+    const Bytes size = entry.spec.size();
+    if (gpu == entry.gpu && devices == entry.devices) {
+      if (!entry.next)
+        entry.next = devices ? devices->AllocateOnGpu(gpu, size) : HostMemory(entry.spec);
+      continue;
+    }
+    const Tensor value = OnHost(entry);
+    if (!devices) {
+      PutOnHost(&entry, value);
+      entry.next = HostMemory(entry.spec);
+      continue;
+    }
+    const Memory pinned = devices->AllocateHost(size);
+    std::copy_n(DataOf(value), size.count, pinned.get());
+    // The old pair goes first: there may be no room for both.
+    entry.current.reset();
+    entry.next.reset();
+    entry.current = devices->AllocateCopy(state.device, pinned.get(), size);
+    entry.next = devices->AllocateOnGpu(gpu, size);
+    entry.devices = devices;
+    entry.gpu = gpu;
+  }
+}
+
+std::byte* StateStore::At(const Plan& plan, const Source& source) const {
+  const Entry& entry = entries_.at(plan.states[source.index].spec.name);
+  return source.kind == SourceKind::kState ? entry.current.get() : entry.next.get();
+}
+
+void StateStore::Advance(const Plan& plan) {
+  for (const State& state : plan.states) {
+    Entry& entry = entries_.at(state.spec.name);
+    std::swap(entry.current, entry.next);
+  }
+}
+
+void StateStore::Withdraw() {
+  for (auto& [name, entry] : entries_) {
+    if (entry.devices) PutOnHost(&entry, OnHost(entry));
+  }
+}
+
+StateStore::Entry& StateStore::Find(const std::string& name) {
+  const auto found = entries_.find(name);
+  if (found != entries_.end()) return found->second;
+  std::string known;
+  for (const auto& [other, entry] : entries_)
+    known += (known.empty() ? "\"" : ", \"") + other + "\"";
+  TVM_FFI_THROW(ValueError) << "there is no state \"" << name << "\"; this module has "
+                            << (known.empty() ? "none: compile the model with states" : known);
+  TVM_FFI_UNREACHABLE();
+}
+
+Tensor StateStore::OnHost(const Entry& entry) {
+  const Tensor tensor = AllocateTensor(entry.spec);
+  const Bytes size = entry.spec.size();
+  if (size.count == 0) return tensor;
+  if (!entry.devices) {
+    std::copy_n(entry.current.get(), size.count, DataOf(tensor));
+    return tensor;
+  }
+  const cuda::ContextGuard guard;
+  const std::shared_ptr<std::byte> pinned = entry.devices->AllocateHost(size);
+  entry.devices->CopyAndWait(entry.gpu, pinned.get(), entry.current.get(), size);
+  std::copy_n(pinned.get(), size.count, DataOf(tensor));
+  return tensor;
+}
+
+void StateStore::PutOnHost(Entry* entry, const Tensor& value) {
+  entry->next.reset();
+  entry->current = HostMemory(entry->spec);
+  std::copy_n(DataOf(value), entry->spec.size().count, entry->current.get());
+  entry->devices.reset();
+  entry->gpu = cuda::kHostMemory;
+}
+
+void StateStore::Set(const std::string& name, const Tensor& value) {
+  Entry& entry = Find(name);
+  const TensorSpec found = SpecOf(value);
+  if (!entry.spec.SameType(found)) {
+    TVM_FFI_THROW(ValueError) << "state \"" << name << "\" is " << found.ToString() << ", expected "
+                              << entry.spec.ToString();
+  }
+  PutOnHost(&entry, ReadyForKernel(value, "state \"" + name + "\""));
+}
+
+Tensor StateStore::Get(const std::string& name) { return OnHost(Find(name)); }
+
+}  // namespace tvm_sched::runtime

@@ -1,0 +1,135 @@
+"""States in a plan: inputs whose values the run before has left in the memory of the device that computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InputError
+from ..problem import OpGraph
+from .steps import BufferKey, Step, StepMaker
+
+QUEUE = "states"
+"""The queue of the copies that bring states to devices that read them elsewhere."""
+
+
+class States:
+    """The states of a schedule, each at home on the device whose kernel computes what comes after it.
+
+    Parameters
+    ----------
+    maker : StepMaker
+        Whose steps are made (`StepMaker.make`).
+    next_of : mapping of str to str
+        By input, the tensor that takes its place in the next run.
+    """
+
+    def __init__(self, maker: StepMaker, next_of: Mapping[str, str]) -> None:
+        self.problem = maker.problem
+        identity = self.problem.graph.index.tensor_id
+        self.next = {identity[state]: identity[tensor] for state, tensor in next_of.items()}
+        writers = {key.tensor: step.device for step in maker.kernels for key in _outputs(maker, step)}
+        self.home = {state: writers[tensor] for state, tensor in self.next.items()}
+        self._copies: dict[BufferKey, Step] = {}
+
+    def location(self, tensor: int, device: int) -> BufferKey | None:
+        """Where a reader on ``device`` finds a tensor; None if it is no state."""
+        if tensor not in self.home:
+            return None
+        home = self.home[tensor]
+        shared = all(self.problem.reads_host_in_place(d) for d in (home, device))
+        return BufferKey(tensor, home if shared else device)
+
+    def place(self, steps: list[Step], kernels: list[Step]) -> list[Step]:
+        """The steps in which states come from their homes, and not over a bus from the host."""
+        moved = {id(step): step for step in steps if step.kind == "copy" and step.outputs[0].tensor in self.home}
+        for step in steps:
+            step.waits = [other for other in step.waits if id(other) not in moved]
+            step.after = _without(step.after, moved)
+        for kernel in kernels:
+            for key in kernel.inputs:
+                if key.tensor in self.home and key.device != self.home[key.tensor]:
+                    kernel.waits.append(self._copy(key))
+        return [*(step for step in steps if id(step) not in moved), *self._copies.values()]
+
+    def _copy(self, key: BufferKey) -> Step:
+        if key not in self._copies:
+            tensor, home = self.problem.graph.tensors[key.tensor], self.home[key.tensor]
+            route = self.problem.route(home, key.device)
+            time = route.nanoseconds(tensor.size)
+            lanes = tuple(self.problem.topology.channels[c] for c in route.channels)
+            step = Step("copy", tensor.name, QUEUE, 0, time, time, lanes, tensor.size, "copy")
+            step.inputs, step.outputs = [BufferKey(key.tensor, home)], [key]
+            self._copies[key] = step
+        return self._copies[key]
+
+    def sources(self) -> dict[BufferKey, dict[str, Any]]:
+        """The buffers of states, and of what comes after them."""
+        found: dict[BufferKey, dict[str, Any]] = {}
+        for k, (state, tensor) in enumerate(self.next.items()):
+            home = self.home[state]
+            found[BufferKey(state, home)] = {"kind": "state", "index": k}
+            found[BufferKey(tensor, home)] = {"kind": "next_state", "index": k}
+        return found
+
+    def bytes_on(self, device: int) -> int:
+        """Memory that states take on a device: each is there twice."""
+        size = self.problem.graph.index.size
+        return sum(2 * size[state] for state, home in self.home.items() if home == device)
+
+
+def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: Mapping[str, int]) -> dict[str, str]:
+    """By input that is a state, the tensor that takes its place.
+
+    Parameters
+    ----------
+    inputs, results : list of str
+        Tensors that the model takes, and those that it returns in their order.
+    states : mapping of str to int
+        By input, the position of a result.
+
+    Raises
+    ------
+    InputError
+        No such input or result, one that is not computed or is there twice, or of another type.
+    """
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    made = {name for operator in graph.operators for name in operator.outputs}
+    found: dict[str, str] = {}
+    for state, position in states.items():
+        if state not in inputs:
+            raise InputError(f"states names {state!r}, which is no input of the model; its inputs are {', '.join(inputs)}")
+        if not 0 <= position < len(results):
+            raise InputError(
+                f"states names result {position} for {state!r}; the model has {len(results)} results, counted from 0"
+            )
+        name = results[position]
+        if name not in made or results.count(name) > 1:
+            raise InputError(
+                f"result {position} cannot be the next {state!r}: it is an input or a parameter, or another result, too; "
+                "a state needs a result of its own that the model computes"
+            )
+        old, new = tensors[state], tensors[name]
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise InputError(
+                f"state {state!r} is {old.dtype}{list(old.shape)}, and result {position}, which should take its place, is "
+                f"{new.dtype}{list(new.shape)}"
+            )
+        if name in found.values():
+            raise InputError(f"states names result {position} twice")
+        found[state] = name
+    if found and len(found) == len(results):
+        raise InputError("states names all results of the model, so that a run would return nothing; leave one out")
+    return found
+
+
+def _outputs(maker: StepMaker, step: Step) -> list[BufferKey]:
+    return [BufferKey(t, step.device) for t in maker.problem.graph.index.outputs[step.operator]]
+
+
+def _without(after: list[Step], moved: Mapping[int, Step]) -> list[Step]:
+    """Steps before one, where those that are gone stand for the steps before them."""
+    kept: list[Step] = []
+    for step in after:
+        kept += _without(step.after, moved) if id(step) in moved else [step]
+    return kept

@@ -1,0 +1,111 @@
+"""The independent checker of pipelines: evidence is accepted, proves no more than holds for all plans, lies are refused."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from strategies import SEEDS, problems
+from tvm_sched.errors import InfeasibleError, InputError, ProblemError
+from tvm_sched.pipeline import PipelinePlan, plan_pipeline
+from tvm_sched.pipeline.evidence import evidence
+from tvm_sched.pipeline.pricing import price
+from tvm_sched_check.document import Problem, Refused
+from tvm_sched_check.pipelines import check
+from tvm_sched_check.pipelines.bound import Relaxed
+from tvm_sched_check.pipelines.plan import Plan
+
+
+def files_of(problem, plan, stages):
+    return SimpleNamespace(
+        problem=problem.to_json(),
+        plan=json.loads(plan.to_json()),
+        evidence=json.loads(evidence(problem, plan, stages).to_json()),
+    )
+
+
+def checked(folder, files):
+    paths = [folder / f"{name}.json" for name in ("problem", "plan", "evidence")]
+    paths[0].write_bytes(files.problem)
+    for path, document in zip(paths[1:], (files.plan, files.evidence), strict=True):
+        path.write_text(json.dumps(document))
+    return check(*paths)
+
+
+def planned(problem, partitioner="tarnawski-dp", stages="auto"):
+    try:
+        return plan_pipeline(problem, stages, partitioner)
+    except (InfeasibleError, InputError, ProblemError):
+        assume(False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_operators=10, max_devices=4, min_operators=1), dynamic=st.booleans())
+def test_evidence_of_any_plan_is_accepted(folder, problem, dynamic):
+    plan = planned(problem, "tarnawski-dp" if dynamic else "pipedream")
+    devices = len(problem.topology.devices)
+    verdict = checked(folder, files_of(problem, plan, devices))
+    assert verdict.cost_ns == plan.cost_ns == plan.certificate.cost_ns
+    if plan.certificate.bound in ("simple", "node", "ideals"):
+        assert verdict.all_proved
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",)), seed=SEEDS)
+def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
+    """Whatever the order of devices and the cuts of a random plan."""
+    from random import Random
+
+    random, devices = Random(seed), list(range(len(problem.topology.devices)))
+    relaxed = Relaxed(Problem(json.loads(problem.to_json()), {}), devices)
+    around = max(relaxed.least_around(o) for o in range(len(relaxed.work)))
+    order = problem.graph.index.order
+    for _ in range(8):
+        random.shuffle(devices)
+        ends = sorted(random.randint(0, len(order)) for _ in devices[1:])
+        parts = [
+            (d, list(order[a:b]))
+            for d, a, b in zip(devices, [0, *ends], [*ends, len(order)], strict=True)
+            if a < b
+        ]
+        try:
+            stages = price(problem, parts)
+        except ProblemError:
+            continue
+        if any(problem.costs.operator_ns[o, d] >= 2**62 for d, own in parts for o in own):
+            continue
+        cost = max(stage.cost_ns for stage in stages)
+        assert around <= cost
+        assert relaxed.can_be_cut(len(parts), cost + 1)
+        if any(s.peak_bytes > problem.topology.devices[d].memory for s, (d, _) in zip(stages, parts, strict=True)):
+            continue
+        said = json.loads(PipelinePlan(problem.digest, tuple(stages)).to_json())["stages"]
+        assert Plan(relaxed.problem, said).cost == cost
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    problem=problems(max_operators=8, max_devices=3, min_operators=2, memory=("generous",)), change=st.integers(0, 6)
+)
+def test_what_is_changed_is_refused(folder, problem, change):
+    plan = planned(problem)
+    files = files_of(problem, plan, len(problem.topology.devices))
+    stage = files.plan["stages"][0]
+    if change == 0:
+        stage["work_ns"] -= 1
+    elif change == 1:
+        stage["operators"] = stage["operators"][1:]
+    elif change == 2:
+        files.evidence["ns"] = plan.cost_ns + 1
+    elif change == 3:
+        files.evidence["rule"] = "because"
+    elif change == 4:
+        files.evidence["problem"] = "0" * 16
+    elif change == 5:
+        files.plan["certificate"]["cost_ns"] += 1
+    else:
+        files.evidence["stages"] = 0
+    with pytest.raises(Refused):
+        checked(folder, files)

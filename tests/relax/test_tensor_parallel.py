@@ -1,0 +1,97 @@
+"""Heads of attention, products of which one is cut by columns and the next by rows, channels: found, equal, cut to parts."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from parallel_models import CONFIG, decoder, forced, given, two_convolutions
+from tvm_sched.problem.decoder_config import DecoderConfig
+from tvm_sched.relax import compile, make_problem, products
+from tvm_sched.relax.attributes import get_problem
+from tvm_sched.relax.decoders import decoder_module
+from tvm_sched.relax.graph import extract_variants
+from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
+from tvm_sched.relax.pipelines import build_rest
+from tvm_sched.schedule import verify
+
+
+@pytest.fixture(autouse=True)
+def small_weights(monkeypatch):
+    """Weights of any size are worth cutting."""
+    monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
+
+
+def groups_of(mod, pieces=(2, 4)):
+    return extract_variants(LowerToKernels(libraries=(), variants=True, pieces=pieces)(mod)).groups
+
+
+def test_a_block_is_two_regions_attention_by_heads_and_the_feed_forward_network():
+    attention, feed_forward, head = groups_of(decoder())
+    assert attention.ways == ("fused", "columns/2", "columns/4", "tensor/2", "tensor/4")
+    assert feed_forward.ways == ("fused", "apart", "columns/2", "columns/4", "tensor/2", "tensor/4")
+    assert head.ways == ("whole", "columns/2", "columns/4")
+    assert len(attention.operators) == 11
+    assert len(feed_forward.operators) == 3
+    of = {alternative.name: alternative for alternative in feed_forward.alternatives}
+    assert len(of["tensor/4"].operators) == 4 * 3 + 1  # no kernel puts anything together but the last
+    sizes = {tensor.shape for tensor in of["tensor/4"].tensors if tensor.kind == "parameter"}
+    assert sizes == {(16, 32), (32, 16)}
+
+
+def test_heads_that_cannot_be_divided_are_cut_no_further():
+    attention = groups_of(decoder(DecoderConfig(name="odd", layers=1, hidden=30, heads=3, vocab=48, intermediate=64)))[
+        0
+    ]
+    assert not any(way.startswith("tensor") for way in attention.ways)
+
+
+def test_what_others_read_stays_whole():
+    """The keys and values that a prefill returns are outputs, so heads are cut after them."""
+    mod = decoder_module(CONFIG, 1, 5, phase="prefill")
+    found = extract_variants(LowerToKernels(libraries=(), variants=True, pieces=(2,), unbound=True)(mod))
+    inside = {name for group in found.groups for name in group.operators[:-1]}
+    made = {name for operator in found.graph.operators if operator.name in inside for name in operator.outputs}
+    assert made
+    assert not made & set(found.graph.outputs)
+    attention = next(group for group in found.groups if "softmax" in group.operators)
+    of = {alternative.name: alternative for alternative in attention.alternatives}
+    assert sum(operator.kind == "strided_slice" for operator in of["tensor/2"].operators) == 4  # keys and values, twice
+
+
+def test_emulated_gpus_compute_the_same():
+    way = "tensor/4"
+    ids = given(decoder)
+    expected = compile(decoder(), "v100-server", backend="emulated", scheduler="single").run(ids)
+    problem = make_problem(decoder(), "v100-server")
+    made = compile(decoder(), "v100-server", backend="emulated", schedule=forced(problem, way))
+    verify(made.problem, made.schedule)
+    np.testing.assert_allclose(made.run(ids), expected, rtol=1e-3, atol=1e-4)
+    shapes = {tuple(spec["shape"]) for spec in made.module.plans()[0]["parameters"]}
+    parts = int(way.rpartition("/")[2])
+    assert {(32 // parts, 32), (32, 32 // parts), (64 // parts, 32), (32, 64 // parts)} <= shapes
+    assert not {(64, 32), (32, 64)} & shapes  # no device loads a whole matrix of the block
+
+
+@pytest.mark.parametrize("way", ["channels/4", "tensor/2"])
+def test_convolutions_on_emulated_gpus(way):
+    x = given(two_convolutions)
+    expected = compile(two_convolutions(), "v100-server", backend="emulated", scheduler="single").run(x)
+    problem = make_problem(two_convolutions(), "v100-server")
+    made = compile(two_convolutions(), "v100-server", backend="emulated", schedule=forced(problem, way))
+    np.testing.assert_allclose(made.run(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "way"), [(decoder, "tensor/2"), (two_convolutions, "tensor/2"), (two_convolutions, "channels/2")]
+)
+def test_cores_compute_the_same(make, way):
+    results = []
+    for chosen in ("fused", way):
+        passes = [LowerToKernels(libraries=(), variants=True, pieces=(2,)), EstimateLatencies("cpu2", "roofline")]
+        mod = tvm.transform.Sequential(passes)(make())
+        mod = Place(schedule=forced(get_problem(mod), chosen))(mod)
+        executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
+        machine = relax.VirtualMachine(executable.jit(), tvm.cpu())
+        results.append(machine["main"](tvm.runtime.tensor(given(make))).numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-3, atol=1e-4)
