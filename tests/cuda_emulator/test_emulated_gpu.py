@@ -15,12 +15,14 @@ ROOT = HERE.parents[1]
 RUNS = {
     "tests of GPUs": (["-m", "gpu", "tests/cuda", *([] if THOROUGH else ["-k", "not pipeline"])], {}),
     "networks": ([HERE / "cases_networks.py"], {"seed": 2}),
+    "operators": ([HERE / "cases_operators.py"], {"seed": 7}),
     "generation": ([HERE / "cases_generation.py"], {"seed": 5}),
     "generation, four": (
         [HERE / "cases_generation.py"],
         {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 6},
     ),
     "schedules, peers": ([HERE / "cases_schedules.py"], {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 3}),
+    "variants": ([HERE / "cases_variants.py"], {"devices": 4, "seed": 7}),
     "schedules, no peers": (
         [HERE / "cases_schedules.py"],
         {"devices": 4, "archs": "sm_90,sm_90,sm_100,sm_80", "peers": False, "seed": 4},
