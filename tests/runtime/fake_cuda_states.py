@@ -22,9 +22,7 @@ SIZE = 64
 def alike(seed: int) -> Problem:
     """A random problem whose tensors have one size, so that each result can be the next value of each input."""
     problem = random_problem(seed, 5 + seed % 20, 4, memory="generous", style="bus")
-    tensors = tuple(
-        msgspec.structs.replace(t, shape=(SIZE,), dtype="uint8", size=SIZE) for t in problem.graph.tensors
-    )
+    tensors = tuple(msgspec.structs.replace(t, shape=(SIZE,), dtype="uint8", size=SIZE) for t in problem.graph.tensors)
     return Problem(msgspec.structs.replace(problem.graph, tensors=tensors), problem.topology, problem.costs)
 
 
