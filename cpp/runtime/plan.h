@@ -4,6 +4,7 @@
 
 #include <dlpack/dlpack.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct Device {
   std::string name;
   Bytes arena;
   Bytes extra{};  // beside the arena: states, and workspaces of libraries
+  /// That libraries may take on each stream of its kernels; without a value, as much as is usual.
+  std::optional<Bytes> workspace{};
 };
 
 /// A tensor that a run leaves for the next one, in a device's memory. It has two places: a run

@@ -48,11 +48,14 @@ std::vector<Device> ReadDevices(const JsonCursor& cursor) {
   std::vector<Device> devices;
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
-    item.AllowFields({"name", "arena_bytes", "extra_bytes", "memory_bytes"});
+    item.AllowFields({"name", "arena_bytes", "extra_bytes", "workspace_bytes", "memory_bytes"});
     devices.push_back({item.Field("name").Name(), {item.Field("arena_bytes").NonNegative()}});
     Device& device = devices.back();
     if (auto extra = item.OptionalField("extra_bytes"); extra)
       device.extra = {extra->NonNegative()};
+    if (auto space = item.OptionalField("workspace_bytes"); space) {
+      device.workspace = Bytes{space->NonNegative()};
+    }
     CheckMemory(item, device);
     RejectTwice(seen, item.Field("name"), "devices");
   }

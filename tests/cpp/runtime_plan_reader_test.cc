@@ -87,7 +87,7 @@ TEST(PlanReader, Envelope) {
   ExpectError("{", "$: not a JSON document");
   ExpectError("3", "$: found 3, expected a list");
   ExpectError(With("tvm_sched.plan", "x"), "$.format: found \"x\", expected \"tvm_sched.plan\"");
-  ExpectError(With("\"version\": 1", "\"version\": 2"), "$.version: found 2, expected at most 1");
+  ExpectError(With("\"version\": 1", "\"version\": 3"), "$.version: found 3, expected at most 2");
   ExpectError(With("\"version\": 1", "\"version\": \"1\""), "$.version: found \"1\"");
   ExpectError(With("\"backend\": \"cpu\"", "\"backend\": \"tpu\""),
               "$.backend: found \"tpu\", expected one of \"cpu\", \"emulated\"");
@@ -147,6 +147,23 @@ TEST(PlanReader, Steps) {
               "a copy's buffers must agree, found int64[4] and float32[4]");
   ExpectError(With("\"outputs\": [2]", "\"outputs\": [1]"),
               "$.steps[0].outputs[0]: found 1, expected a buffer in an arena or an output");
+}
+
+TEST(PlanReader, States) {
+  const std::string states = R"("states": [{"name": "s", "shape": [4], "dtype": "float32",
+                                 "device": 1}], "steps")";
+  ExpectError(With("\"steps\"", states), "$.states[0]: no step writes it");
+  std::string two = states;
+  two.replace(two.find("\"device\": 1"), 11, "\"device\": 2");
+  ExpectError(With("\"steps\"", two), "$.states[0].device: found 2");
+  ExpectError(With("\"kind\": \"argument\"", "\"kind\": \"state\""),
+              "$.buffers[0].source.index: found 0, expected an index into states");
+}
+
+TEST(PlanReader, MemoryBesideTheArena) {
+  ExpectError(With("\"arena_bytes\": 64",
+                   "\"arena_bytes\": 64, \"extra_bytes\": 37, \"memory_bytes\": 100"),
+              "has 100 bytes, but the plan needs 64 and 37 for states and libraries there");
 }
 
 TEST(PlanReader, EachOutputIsWrittenOnce) {

@@ -127,6 +127,14 @@ def test_without_nvcc_the_error_names_what_to_install(monkeypatch, tmp_path):
         compile(branches(), "v100-server", "single", backend="cuda")
 
 
+@needs_nvcc
+def test_gpus_that_nvcc_does_not_know_are_named_before_the_long_work(monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_CUDA_ARCHS", "sm_80,sm_35")
+    monkeypatch.setattr("tvm_sched.relax.build.open_model", lambda *_: pytest.fail("the model was opened"))
+    with pytest.raises(InputError, match=r"compiles for .*sm_80.*, not for sm_35: install a CUDA toolkit that does"):
+        compile(branches(), "v100-server", "single", backend="cuda")
+
+
 def branches():
     """Two products of one input, added."""
     x = relax.Var("x", relax.TensorType((64, 64), "float32"))
@@ -170,7 +178,7 @@ def test_cpus_are_refused():
 
 def _compile_without_nvcc(topology):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tvm_sched.relax.build.find_nvcc", lambda: "nvcc")
+        patch.setattr("tvm_sched.relax.build.check_architectures", lambda archs: "nvcc")
         return compile(branches(), topology, "single", backend="cuda")
 
 
@@ -183,7 +191,7 @@ def test_functions_of_the_host_are_refused():
             result = builder.emit_output(builder.emit(call))
         builder.emit_func_output(result)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tvm_sched.relax.build.find_nvcc", lambda: "nvcc")
+        patch.setattr("tvm_sched.relax.build.check_architectures", lambda archs: "nvcc")
         with pytest.raises(InputError, match=r"calls 'my\.own', a function of the host"):
             compile(builder.get(), "v100-server", "single", backend="cuda")
 

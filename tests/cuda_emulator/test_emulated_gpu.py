@@ -15,6 +15,7 @@ ROOT = HERE.parents[1]
 RUNS = {
     "tests of GPUs": (["-m", "gpu", "tests/cuda", *([] if THOROUGH else ["-k", "not pipeline"])], {}),
     "networks": ([HERE / "cases_networks.py"], {"seed": 2}),
+    "operators": ([HERE / "cases_operators.py"], {"seed": 7}),
     "generation": ([HERE / "cases_generation.py"], {"seed": 5}),
     "generation, four": (
         [HERE / "cases_generation.py"],

@@ -138,6 +138,22 @@ def test_batches_of_torch_where_the_other_sizes_are_known():
     assert_same(compile(program, "cpu1", "single", input_shapes={"x": (4, 6, 5)}).run(x.numpy()), Block()(x).numpy())
 
 
+def test_the_last_element_and_places_where_a_size_is_a_symbol():
+    torch = pytest.importorskip("torch")
+
+    class Last(torch.nn.Module):
+        def forward(self, cache, x, places):
+            rows = places[:, None].expand(x.shape)
+            return x[-1] * 2, x[-2:][0], cache.scatter(0, rows, x)
+
+    given = torch.zeros(8, 3), torch.randn(4, 3), torch.tensor([1, 5, 2, 7])
+    size = torch.export.Dim("size", min=2, max=8)
+    program = torch.export.export(Last(), given, dynamic_shapes=(None, {0: size}, {0: size}))
+    found = compile(program, "cpu1", "single", input_shapes={"x": (4, 3)}).run(*(each.numpy() for each in given))
+    for one, expected in zip(found, Last()(*given), strict=True):
+        assert_same(one, expected.numpy())
+
+
 def test_a_size_that_an_operator_of_torch_needs_is_named():
     torch = pytest.importorskip("torch")
 

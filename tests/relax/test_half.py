@@ -24,6 +24,18 @@ CASES: dict[str, tuple[Any, Callable[..., relax.Expr], Any]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["max", "argmax", "acosh", "round", "isnan"])
+def test_functions_that_gpus_lack_in_half_precision_are_computed_in_float32(name: str) -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4, 9), "bfloat16"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(getattr(relax.op, name)(x)))
+        builder.emit_func_output(result)
+    lowered = LowerToKernels(schedule=False)(builder.get())
+    kernels = [str(function) for _, function in lowered.functions_items() if isinstance(function, tvm.tirx.PrimFunc)]
+    assert any("float32" in kernel for kernel in kernels)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_sums_of_half_precision(name: str) -> None:
     ty, compute, right = CASES[name]

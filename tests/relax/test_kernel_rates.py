@@ -3,8 +3,10 @@
 import pytest
 from tvm import relax
 
+from tvm_sched.cost_model.devices import rate_of
 from tvm_sched.relax import passes
 from tvm_sched.relax.attributes import get_problem
+from tvm_sched.relax.processor import compiling_for
 
 ROWS = 2048
 
@@ -30,3 +32,17 @@ def test_the_kernel_chosen_is_priced(cost_model):
     )
     assert half == pytest.approx(full, rel=0.05), "TVM's kernel multiplies in float32"
     assert library < full / 5, "cuBLASLt's on tensor cores"
+
+
+@pytest.mark.parametrize("cost_model", ["roofline", "occupancy", "learned"])
+def test_tf32_is_priced_where_it_is_asked_for(cost_model):
+    full = nanoseconds(("nvidia",), "float32", cost_model)
+    with compiling_for("native", None, "tf32"):
+        rounded = nanoseconds(("nvidia",), "float32", cost_model)
+    assert rounded < full / 2
+
+
+def test_the_rate_of_tf32_is_half_of_bfloat16s_where_no_other_is_given():
+    assert rate_of({"float32": 1.0, "bfloat16": 16.0}, "tf32") == 8
+    assert rate_of({"float32": 1.0, "bfloat16": 16.0, "tf32": 7.0}, "tf32") == 7
+    assert rate_of({"float32": 1.0, "float16": 8.0}, "tf32") == 1, "Volta has none"

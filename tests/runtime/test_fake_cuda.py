@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is n
         ("values_equal_the_cpus", 1, 1),
         ("graphs_give_the_same_values", 4, 1),
         ("graphs_give_the_same_values", 4, 0),
+        ("graphs_note_the_branch_first_that_shall_start_last", 1, 1),
         ("warm_runs_move_nothing", 4, 1),
         ("instances_share_parameters", 4, 0),
         ("faults_name_their_cause", 2, 1),
@@ -50,6 +51,19 @@ def test_without_a_gpu(case, gpus, peers):
 )
 def test_tensors_on_gpus(case, gpus, peers):
     fake_driver.run_case(HERE / "fake_cuda_tensors.py", case, gpus, peers)
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "peers"),
+    [
+        ("states_pass_from_run_to_run", 4, 1),
+        ("states_pass_from_run_to_run", 4, 0),
+        ("a_failed_run_leaves_states_as_they_were", 4, 1),
+        ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
+    ],
+)
+def test_states(case, gpus, peers):
+    fake_driver.run_case(HERE / "fake_cuda_states.py", case, gpus, peers)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,12 @@ class Attachment {
 
 }  // namespace
 
+Instance::~Instance() {
+  // What a failed run left on the streams is waited for.
+  const WithoutPythonsLock unlocked;
+  for (Runnable& runnable : runnables_) runnable.cuda.reset();
+}
+
 void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
                        ParameterStore& parameters, const BoundPlan::Lookup& lookup) {
   const std::shared_ptr<const Plan>& plan = plans_[request.plan];

@@ -39,6 +39,10 @@ class Instance {
   Instance(const PlanList& plans, std::shared_ptr<cuda::Turns> turns, StateStore& states)
       : plans_(plans), states_(states), turns_(std::move(turns)), runnables_(plans.size()) {}
 
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+
   /// By plan and buffer: parameters that lie on GPUs once for all instances, see BoundPlan.
   using Elsewhere = std::vector<std::vector<bool>>;
 

@@ -1,5 +1,6 @@
 #include "ffi/runtime/process.h"
 
+#include <dlfcn.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <unistd.h>
@@ -19,6 +20,13 @@ void CountAnewAfterFork() {
   if (owner.exchange(getpid()) != getpid()) under_way.store(0);
 }
 
+/// A function of the interpreter in this process; null where there is none. Python is not linked: a
+/// program in C++ has none.
+template <typename Function>
+Function OfPython(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
 }  // namespace
 
 void Poll() {
@@ -32,6 +40,18 @@ int StopRuns() {
   CountAnewAfterFork();
   stopped.store(true);
   return under_way.load();
+}
+
+WithoutPythonsLock::WithoutPythonsLock() {
+  const auto initialized = OfPython<int (*)()>("Py_IsInitialized");
+  const auto has_lock = OfPython<int (*)()>("PyGILState_Check");
+  const auto give_up = OfPython<void* (*)()>("PyEval_SaveThread");
+  if (initialized == nullptr || has_lock == nullptr || give_up == nullptr) return;
+  if (initialized() != 0 && has_lock() != 0) state_ = give_up();
+}
+
+WithoutPythonsLock::~WithoutPythonsLock() {
+  if (state_ != nullptr) OfPython<void (*)(void*)>("PyEval_RestoreThread")(state_);
 }
 
 RunUnderWay::RunUnderWay() {

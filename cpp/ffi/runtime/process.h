@@ -13,6 +13,18 @@ void Poll();
 /// ask it for anything: Python would end that thread in the midst of a run.
 int StopRuns();
 
+/// While it lives, other threads of Python run, if this one had Python's lock.
+class WithoutPythonsLock {
+ public:
+  WithoutPythonsLock();
+  ~WithoutPythonsLock();
+  WithoutPythonsLock(const WithoutPythonsLock&) = delete;
+  WithoutPythonsLock& operator=(const WithoutPythonsLock&) = delete;
+
+ private:
+  void* state_ = nullptr;  // of the thread; null where there was no lock to give up
+};
+
 /// Counts as a run under way while it lives.
 class RunUnderWay {
  public:

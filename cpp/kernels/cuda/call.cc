@@ -86,6 +86,12 @@ CallOnGpu::CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedA
 
 CallOnGpu::~CallOnGpu() { current_call = outer_; }
 
+std::size_t LargestWorkspace() {
+  constexpr std::size_t kUsual = 32 << 20;
+  if (current_call == nullptr) return kUsual;
+  return runtime::cuda::PlannedWorkspace(current_call->stream).value_or(kUsual);
+}
+
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name) {
   if (current_call == nullptr) {
     TVM_FFI_THROW(RuntimeError) << "the kernel \"" << name << "\" needs memory outside of a call";
@@ -99,7 +105,8 @@ std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string
     runtime::cuda::AtEndOfStream(key.second, [key] { TheWorkspaces().Forget(key); });
   }
   if (mine.size < size) {
-    const std::size_t wanted = std::max(size, 2 * mine.size);
+    const auto planned = runtime::cuda::PlannedWorkspace(key.second);
+    const std::size_t wanted = std::max(size, planned.value_or(2 * mine.size));
     mine = {Allocate(wanted, key.first, name), wanted};
   }
   return mine.memory;

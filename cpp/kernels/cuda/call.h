@@ -27,9 +27,13 @@ struct CallOnGpu {
   const CallOnGpu* outer_;
 };
 
+/// Most bytes that a kernel of a library may ask for on the stream of the thread's CallOnGpu.
+std::size_t LargestWorkspace();
+
 /// Memory that is written anew by each call on the stream of the thread's CallOnGpu. All kernels of
-/// a stream share it, since they follow each other; it grows by doubling, and what was handed out
-/// stays until the last reference goes.
+/// a stream share it, since they follow each other. It is as large as the plan has counted; where
+/// that is too little, or nothing was counted, it grows, and what was handed out stays until the
+/// last reference goes.
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name);
 
 }  // namespace tvm_sched::cuda_kernels

@@ -11,8 +11,6 @@ namespace tvm_sched::cuda_kernels {
 
 namespace {
 
-constexpr std::size_t kLargestWorkspace = 32 << 20;
-
 /// An object of the library that a function destroys.
 using Object = std::unique_ptr<void, int (*)(void*)>;
 
@@ -125,8 +123,8 @@ class Matmul final : public Prepared {
     void* made = nullptr;
     CheckStatus(CublasLt().PreferenceCreate(&made), "a preference of cuBLASLt");
     const Object preference = Own(made, CublasLt().PreferenceDestroy);
-    CheckStatus(CublasLt().PreferenceSet(made, kPreferWorkspace, &kLargestWorkspace,
-                                         sizeof(kLargestWorkspace)),
+    const std::size_t largest = LargestWorkspace();
+    CheckStatus(CublasLt().PreferenceSet(made, kPreferWorkspace, &largest, sizeof(largest)),
                 "a preference");
     // Buffers lie at multiples of 64 in their arena; the library expects 256.
     const std::uint32_t alignment = runtime::kAlignment;

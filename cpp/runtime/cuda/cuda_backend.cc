@@ -84,6 +84,9 @@ void CudaBackend::MakeStreams() {
     const auto make_event = [] { return cuda::MakeEvent(cuda::kEventDisableTiming); };
     streams_.push_back({cuda::MakeStream(key.copies ? greatest : least), make_event(), key.device,
                         key.copies ? nullptr : std::make_shared<cuda::EventHandle>(make_event())});
+    if (const auto& workspace = plan_->devices[key.device].workspace) {
+      cuda::PlanWorkspace(streams_.back().handle.get(), static_cast<std::size_t>(workspace->count));
+    }
   }
 }
 

@@ -12,6 +12,7 @@ namespace {
 struct Ends {
   std::mutex mutex;
   std::map<Stream, std::vector<std::function<void()>>> releases;
+  std::map<Stream, std::size_t> workspaces;
 };
 
 Ends& TheEnds() {
@@ -32,12 +33,27 @@ void EndStream(Stream stream) {
   std::vector<std::function<void()>> releases;
   {
     const std::lock_guard lock(ends.mutex);
+    ends.workspaces.erase(stream);
     if (auto node = ends.releases.extract(stream)) releases = std::move(node.mapped());
   }
   while (!releases.empty()) {
     releases.back()();
     releases.pop_back();
   }
+}
+
+void PlanWorkspace(Stream stream, std::size_t bytes) {
+  Ends& ends = TheEnds();
+  const std::lock_guard lock(ends.mutex);
+  ends.workspaces[stream] = bytes;
+}
+
+std::optional<std::size_t> PlannedWorkspace(Stream stream) {
+  Ends& ends = TheEnds();
+  const std::lock_guard lock(ends.mutex);
+  const auto found = ends.workspaces.find(stream);
+  if (found == ends.workspaces.end()) return std::nullopt;
+  return found->second;
 }
 
 }  // namespace tvm_sched::runtime::cuda

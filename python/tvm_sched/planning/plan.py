@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..problem import HOST, Problem
@@ -11,6 +11,10 @@ from .arena import Block, Order, lay_out
 from .calls import Calls, KernelCall
 from .states import States
 from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
+
+WORKSPACE = 32 << 20
+"""Most bytes of a library's workspace on a stream."""
+_UNIT = 1 << 16  # of which workspaces are multiples
 
 
 def emit_plan(
@@ -24,6 +28,7 @@ def emit_plan(
     values: Sequence[str],
     cores: Mapping[str, tuple[int, int]] | None = None,
     states: Mapping[str, str] | None = None,
+    workspaces: Collection[str] = (),
 ) -> dict[str, Any]:
     """Lower a schedule to a plan, see ``docs/formats/plan.md``.
 
@@ -42,9 +47,14 @@ def emit_plan(
         By operator, the part of the cores that compute it (`core_shares`); default: all of them.
     states : mapping of str to str, optional
         Inputs that the plan keeps from run to run, each with the tensor that takes its place (`check_states`).
+    workspaces : collection of str
+        Operators that a library computes which takes a workspace on each stream: up to `WORKSPACE` bytes, and no more than
+        the device has left.
     """
-    emitter = _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {}), dict(states or {}))
-    return emitter.emit(name, backend)
+    kept = dict(states or {})
+    emitter = _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {}), kept, backend)
+    emitter.workspaces = frozenset(workspaces)
+    return emitter.emit(name)
 
 
 def output_tensors(extraction: Calls, states: Mapping[str, str] | None = None) -> list[str]:
@@ -63,13 +73,15 @@ class _Emitter:
         values: set[str],
         cores: dict[str, tuple[int, int]],
         states: dict[str, str],
+        backend: str,
     ) -> None:
-        self.cores, self.kept = cores, states
+        self.cores, self.kept, self.backend = cores, states, backend
+        self.workspaces: frozenset[str] = frozenset()
         self.problem, self.extraction, self.functions = problem, extraction, functions
         self.tensors = problem.graph.tensors
         self.tensor_id = problem.graph.index.tensor_id
         self.calls = {call.operator: call for call in extraction.calls}
-        self.maker = StepMaker(problem, schedule)
+        self.maker = StepMaker(problem, schedule, barriers=backend == "emulated")
         unset = [p for p in extraction.parameters if p not in values]
         self.arguments = [*(name for name in extraction.arguments if name not in states), *unset]
         used = {tensor for call in extraction.calls for tensor in call.inputs} | set(extraction.graph.outputs)
@@ -81,7 +93,7 @@ class _Emitter:
         self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
         self.blocks: dict[BufferKey, Block] = {}
 
-    def emit(self, name: str, backend: str) -> dict[str, Any]:
+    def emit(self, name: str) -> dict[str, Any]:
         steps = self.maker.make()
         self.states = States(self.maker, self.kept)
         self.sources |= self.states.sources()
@@ -98,16 +110,8 @@ class _Emitter:
             "format": "tvm_sched.plan",
             "version": 2 if self.kept else 1,
             "name": name,
-            "backend": backend,
-            "devices": [
-                {
-                    "name": d.name,
-                    "arena_bytes": size,
-                    **({"extra_bytes": extra} if (extra := self.states.bytes_on(k)) else {}),
-                    "memory_bytes": d.memory,
-                }
-                for k, (d, size) in enumerate(zip(self.problem.topology.devices, sizes, strict=True))
-            ],
+            "backend": self.backend,
+            "devices": [self._device(k, size) for k, size in enumerate(sizes)],
             "queues": self._queues(queues),
             "arguments": [self._spec(t) for t in self.arguments],
             "parameters": [self._spec(t) for t in self.parameters],
@@ -127,6 +131,20 @@ class _Emitter:
     def _spec(self, tensor: str) -> dict[str, Any]:
         found = self.tensors[self.tensor_id[tensor]]
         return {"name": found.name, "shape": list(found.shape), "dtype": found.dtype}
+
+    def _device(self, device: int, arena: int) -> dict[str, Any]:
+        """A device with what lies there beside the arena: states, and the workspace of each stream that takes one."""
+        found = self.problem.topology.devices[device]
+        extra = self.states.bytes_on(device)
+        streams = {s.queue for s in self.maker.kernels if s.device == device and s.name in self.workspaces}
+        about: dict[str, Any] = {"name": found.name, "arena_bytes": arena}
+        if streams:
+            room = max(found.memory - arena - extra, 0) // len(streams)
+            about["workspace_bytes"] = min(WORKSPACE, room // _UNIT * _UNIT)
+            extra += len(streams) * about["workspace_bytes"]
+        if extra:
+            about["extra_bytes"] = extra
+        return {**about, "memory_bytes": found.memory}
 
     def _states(self) -> list[dict[str, Any]]:
         return [{**self._spec(self.tensors[state].name), "device": home} for state, home in self.states.home.items()]
@@ -184,9 +202,7 @@ class _Emitter:
             queues[step.device].add(step.queue)
         order = Order(steps) if any(len(names) > 1 for names in queues) else None
         return [
-            lay_out(
-                by_device[d], device.memory - self.states.bytes_on(d), warm, order if len(queues[d]) > 1 else None
-            )
+            lay_out(by_device[d], device.memory - self.states.bytes_on(d), warm, order if len(queues[d]) > 1 else None)
             for d, device in enumerate(devices)
         ]
 

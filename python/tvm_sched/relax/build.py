@@ -18,7 +18,7 @@ from ..problem import Problem, Topology
 from ..runtime import ScheduledModule
 from ..schedule import Schedule
 from .attributes import NAME, get_problem, get_schedule
-from .cuda import find_nvcc
+from .cuda.nvcc import architectures, check_architectures
 from .emit import make_executor
 from .export import EMBED_LIMIT, export
 from .failures import explained
@@ -217,7 +217,7 @@ def check_before(options: CompileOptions, objective: str) -> None:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
         raise InputError(f"the options have objective={options.objective!r}; `tvm_sched.relax.{other}` is for it")
     if options.backend == "cuda":
-        find_nvcc()
+        check_architectures(architectures(device.arch for device in options.topology.devices))
 
 
 def decide(

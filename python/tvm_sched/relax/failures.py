@@ -85,7 +85,8 @@ def _is_of_tvm(error: BaseException) -> bool:
         files.append(trace.tb_frame.f_code.co_filename)
         trace = trace.tb_next
     last = next((file for file in reversed(files) if file.endswith(".py")), "")
-    return last.startswith(_OF_TVM)
+    # What its C++ checks may be called by us directly.
+    return last.startswith(_OF_TVM) or isinstance(error, tvm.error.InternalError)
 
 
 def _said(error: BaseException) -> str:

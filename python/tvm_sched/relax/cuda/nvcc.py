@@ -87,6 +87,25 @@ def needed_architectures(asked: Iterable[str]) -> dict[str, Any]:
     return {"architectures": list(archs), "ptx": ptx_architecture(archs)}
 
 
+def check_architectures(archs: Iterable[str]) -> str:
+    """The path of nvcc, which compiles for all of these.
+
+    Raises
+    ------
+    InputError
+        It is not there, or does not know one of them.
+    """
+    nvcc = find_nvcc()
+    known = _known_architectures(nvcc)
+    for arch in archs:
+        if known and arch not in known:
+            raise InputError(
+                f"{nvcc} compiles for {', '.join(known)}, not for {arch}: install a CUDA toolkit that does (for sm_70, "
+                f"12.9 is the last), or name the GPUs that shall run it in the environment variable {ARCHITECTURES}"
+            )
+    return nvcc
+
+
 @lru_cache(maxsize=4)  # what kernels take is asked before the artifact is made of them
 def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, CompiledKernel]]:
     """A fat binary with code for each architecture, and for those that come after the newest; and what the kernels take.
@@ -98,14 +117,7 @@ def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str
     InputError
         nvcc is not there, or does not know one of the architectures, or refuses the source.
     """
-    nvcc = find_nvcc()
-    known = _known_architectures(nvcc)
-    for arch in archs:
-        if known and arch not in known:
-            raise InputError(
-                f"{nvcc} compiles for {', '.join(known)}, not for {arch}: install a CUDA toolkit that does (for sm_70, "
-                f"12.9 is the last), or name the GPUs that shall run it in the environment variable {ARCHITECTURES}"
-            )
+    nvcc = check_architectures(archs)
     with tempfile.TemporaryDirectory(prefix="tvm_sched_cuda_") as folder:
         code, binary = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
         code.write_text(source)
@@ -119,12 +131,23 @@ def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str
             command += ["-gencode", f"arch={ptx},code={ptx}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise InputError(f"nvcc failed ({' '.join(command)}):\n{(done.stderr or done.stdout).strip()[-2000:]}")
+            raise InputError(_said(nvcc, archs, done.stderr or done.stdout))
         cubins = sorted(kept.glob("*.cubin"))  # named after the architecture where there are several
         cubins.sort(key=lambda path: not path.stem.endswith(f"_{archs[0][3:]}"))
         return binary.read_bytes(), read_cubin(cubins[0]) if cubins else {}  # what stands in for nvcc may keep none
 
 
-def _known_architectures(nvcc: str) -> list[str]:
+def _said(nvcc: str, archs: Sequence[str], text: str) -> str:
+    """Nvcc's first error on one line, and what to do."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it says nothing")
+    return (
+        f"{nvcc} refuses the kernels' code for {', '.join(archs)}: {first[:500]}; compute the operator in float32 or compile "
+        "for a CPU where the code is wrong, install another CUDA toolkit where nvcc is"
+    )
+
+
+@lru_cache(maxsize=4)
+def _known_architectures(nvcc: str) -> tuple[str, ...]:
     done = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=False)
-    return done.stdout.split()
+    return tuple(done.stdout.split())

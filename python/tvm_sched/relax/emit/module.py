@@ -13,7 +13,8 @@ from ...planning import Calls, emit_plan
 from ...problem import Problem
 from ...schedule import Schedule
 from ...streams import core_shares
-from ..kernel_libraries import make_modules
+from ..kernel_libraries import KERNELS, kernel_document, make_modules
+from ..kernel_libraries.nvidia.library import LIBRARY as NVIDIA
 from ..processor import threads_in_artifact
 from .kernel_calls import function_cores
 
@@ -92,5 +93,13 @@ def lower(
         values=tuple(values),
         cores=shares,
         states=states,
+        workspaces=_with_workspaces(mod, calls) if backend == "cuda" else (),
     )
     return {**plan, **threads_in_artifact()}, libraries
+
+
+def _with_workspaces(mod: tvm.IRModule, calls: Calls) -> list[str]:
+    """Operators that cuBLASLt and cuDNN compute."""
+    known = mod.attrs[KERNELS] if mod.attrs and KERNELS in mod.attrs else {}
+    found = (call for call in calls.calls if call.function in known)
+    return [call.operator for call in found if kernel_document(mod, call.function)[0] == NVIDIA.name]

@@ -1,4 +1,4 @@
-"""Sums of half-precision numbers in float32: in float16, 5,000 ones give 2,048."""
+"""Half-precision numbers computed in float32: sums (in float16, 5,000 ones give 2,048), functions that GPUs lack, maxima."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ _PRODUCTS: dict[str, Callable[..., relax.Expr]] = {
     **{f"relax.nn.conv{dims}": getattr(relax.op.nn, f"conv{dims}") for dims in _DIMENSIONS},
     **{f"relax.nn.conv{dims}_transpose": getattr(relax.op.nn, f"conv{dims}_transpose") for dims in _DIMENSIONS},
 }
+_FUNCTIONS = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "round", "isnan", "isinf", "isfinite",
+    "power", "mod", "floor_mod", "max", "min", "argmax", "argmin",
+)  # fmt: skip
+"""Which TVM 0.27 cannot turn into CUDA code for half precision, or refuses for bfloat16; and of which it gives wrong ones:
+the threads of a block do not wait for each other where the last 32 values of a reduction in bfloat16 meet."""
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
 def legalizations() -> dict[str, Legalize]:
-    """How `LegalizeOps` lowers operators that add up many numbers; those of other types as TVM does it."""
-    return {**{f"relax.{name}": _sum for name in _SUMS}, **dict.fromkeys(_PRODUCTS, _product)}
+    """How `LegalizeOps` lowers operators that are computed in float32; those of other types as TVM does it."""
+    return {**{f"relax.{name}": _wide for name in (*_SUMS, *_FUNCTIONS)}, **dict.fromkeys(_PRODUCTS, _product)}
 
 
 def _lower(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
@@ -37,14 +43,13 @@ def _is_half(value: relax.Expr) -> bool:
     return isinstance(ty, relax.TensorType) and ty.dtype is not None and str(ty.dtype.dtype) in HALF
 
 
-def _sum(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+def _wide(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """With operands in float32."""
-    if not _is_half(call):
+    if not any(_is_half(x) for x in call.args):
         return call.op.get_attr("FLegalize")(builder, call)
-    kind = call.ty.dtype.dtype
     operands = [_lower(builder, relax.op.astype(x, "float32")) if _is_half(x) else x for x in call.args]
     wide = _lower(builder, relax.Call(call.op, operands, call.attrs))
-    return _lower(builder, relax.op.astype(wide, kind))
+    return _lower(builder, relax.op.astype(wide, call.ty.dtype.dtype)) if _is_half(call) else wide
 
 
 def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -1,0 +1,71 @@
+"""Operators of Relax in each element type on an emulated GPU, many in one model; `test_emulated_gpu` runs this where one is."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tvm import relax
+
+from tvm_sched.relax import compile
+from tvm_sched.relax.autoload import register
+
+TYPES = {"float32": 1e-4, "float16": 1.5e-2, "bfloat16": 8e-2}
+"""How far a result may be from the float32 of the CPU's kernels, over the largest magnitude."""
+op, nn = relax.op, relax.op.nn
+ELEMENTS = {
+    **{name: getattr(op, name) for name in (
+        "abs", "acos", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "floor", "isfinite", "isinf",
+        "isnan", "negative", "round", "sigmoid", "sign", "sin", "sinh", "square", "tan", "tanh",
+    )},
+    "acosh": lambda x: op.acosh(op.exp(op.abs(x))), "log": lambda x: op.log(op.abs(x)),
+    "sqrt": lambda x: op.sqrt(op.abs(x)), "rsqrt": lambda x: op.rsqrt(op.abs(x)), "relu": nn.relu, "gelu": nn.gelu,
+    "silu": nn.silu, "power": lambda x: op.power(op.abs(x), x), "softplus": nn.softplus,
+    "mod": lambda x: op.mod(x, op.add(op.abs(x), op.square(x))),
+}  # fmt: skip
+REDUCTIONS = {
+    **{name: lambda x, f=getattr(op, name): f(x, [-1]) for name in ("sum", "mean", "max", "min", "prod", "variance", "std")},
+    "argmax": lambda x: op.argmax(x, 2), "argmin": lambda x: op.argmin(x, 2), "softmax": nn.softmax,
+    "log_softmax": nn.log_softmax, "cumsum": lambda x: op.cumsum(x, 2), "cumprod": lambda x: op.cumprod(x, 2),
+    "sort": lambda x: op.sort(x, 2), "argsort": lambda x: op.argsort(x, 2), "topk": lambda x: op.topk(x, 3, 2, "values"),
+    "matmul": lambda x: op.matmul(x, op.permute_dims(x, [0, 2, 1])),
+    "max_pool": lambda x: nn.max_pool1d(x, [3], [2]), "avg_pool": lambda x: nn.avg_pool1d(x, [3], [2], [1, 1]),
+}  # fmt: skip
+FAMILIES = {"elements": ELEMENTS, "reductions": REDUCTIONS}
+CASES = [
+    pytest.param(family, dtype, marks=[] if dtype == "bfloat16" else pytest.mark.thorough)
+    for family in FAMILIES
+    for dtype in TYPES
+]
+
+
+def model(functions, dtype):
+    """All of them of one input."""
+    x = relax.Var("x", relax.TensorType((2, 8, 12), dtype))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = [builder.emit(builder.normalize(function(x))) for function in functions]
+            results = builder.emit_output(relax.Tuple(made))
+        builder.emit_func_output(results)
+    return builder.get()
+
+
+@pytest.mark.parametrize(("family", "dtype"), CASES)
+def test_like_the_cpus_float32(family, dtype):
+    register()
+    functions = FAMILIES[family]
+    random = np.random.default_rng(1)
+    x = random.uniform(0.15, 0.9, (2, 8, 12)) * np.where(random.random((2, 8, 12)) < 0.3, -1, 1)
+    x = x.astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    options = {"cost_model": "roofline", "variants": False}
+    expected = compile(model(functions.values(), "float32"), "cpu1", "single", **options).run(x.astype("float32"))
+    made = compile(model(functions.values(), dtype), "v100-server", "single", backend="cuda", **options).module
+    made.configure(devices=[0, 0, 0, 0])
+    wrong = {}
+    for name, found, right in zip(functions, made.run(x), expected, strict=True):
+        a, b = (np.asarray(value).astype("float64") for value in (found, right))
+        far = float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-6))
+        if not far <= TYPES[dtype]:
+            wrong[name] = far
+    assert not wrong

@@ -1,0 +1,119 @@
+"""Further cases of `test_fake_cuda`: states that stay on the GPUs from run to run."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import fake_cuda_cases
+import msgspec
+import numpy as np
+from fake_cuda_cases import driver, expect, register, same
+
+from tvm_sched.errors import ExecutionError, InputError
+from tvm_sched.planning import ShapesOnly, check_states, emit_plan
+from tvm_sched.problem import Problem
+from tvm_sched.runtime import ScheduledModule, make_module
+from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
+
+SIZE = 64
+
+
+def alike(seed: int) -> Problem:
+    """A random problem whose tensors have one size, so that each result can be the next value of each input."""
+    problem = random_problem(seed, 5 + seed % 20, 4, memory="generous", style="bus")
+    tensors = tuple(
+        msgspec.structs.replace(t, shape=(SIZE,), dtype="uint8", size=SIZE) for t in problem.graph.tensors
+    )
+    return Problem(msgspec.structs.replace(problem.graph, tensors=tensors), problem.topology, problem.costs)
+
+
+def modules(seed: int) -> tuple[ScheduledModule, ScheduledModule, ScheduledModule, dict[str, int]] | None:
+    """A random schedule for the CPU without states, and for the CPU and GPUs with some; None where no result can be one."""
+    problem = random_concurrency(alike(seed), seed)
+    made = {name for operator in problem.graph.operators for name in operator.outputs}
+    inputs = ShapesOnly(problem.graph).arguments
+    results = list(problem.graph.outputs)
+    places = [k for k, name in enumerate(results) if name in made][1:]  # the first one remains a result
+    states = dict(zip(inputs, places, strict=False))
+    if not states:
+        return None
+    schedule = random_schedule(problem, seed)
+    if seed % 3:
+        schedule = (random_streams if seed % 3 == 1 else random_stages)(problem, schedule, seed)
+    for operator in problem.graph.operators:
+        register(operator.name, len(operator.inputs))
+    random = np.random.default_rng(seed)
+    graph = ShapesOnly(problem.graph)
+    values = {name: random.integers(0, 256, SIZE, "uint8") for name in graph.parameters}
+    kept = check_states(problem.graph, inputs, results, states)
+
+    def module(backend: str, kept: dict[str, str]) -> ScheduledModule:
+        plan = emit_plan(
+            problem, schedule, graph, name="p", backend=backend, functions={}, values=tuple(values), states=kept
+        )
+        used = {spec["name"] for spec in plan["parameters"]}
+        return ScheduledModule(make_module([plan], {}, {k: v for k, v in values.items() if k in used}))
+
+    return module("cpu", {}), module("cpu", kept), module("cuda", kept), states
+
+
+def states_pass_from_run_to_run() -> None:
+    """What a plan without states gives where its results are handed back is what states give, issued and as graphs."""
+    several = 0
+    for seed in range(14):
+        found = modules(seed)
+        if found is None:
+            continue
+        plain, cpu, gpu, states = found
+        homes = {state["device"] for state in gpu.plans()[0]["states"]}
+        several += len(homes) > 1
+        arguments, random = plain.plans()[0]["arguments"], np.random.default_rng(seed)
+        kept = {name: np.zeros(SIZE, "uint8") for name in states}
+        for turn in range(8):
+            gpu.configure(graph=turn > 1, resident=1.0 if turn % 2 else 0.0)
+            values = {a["name"]: kept.get(a["name"], random.integers(0, 256, SIZE, "uint8")) for a in arguments}
+            expected = plain.run(*values.values())
+            given = [value for name, value in values.items() if name not in states]
+            left = [e for k, e in enumerate(expected) if k not in states.values()]
+            same(cpu.run(*given), left)
+            same(gpu.run(*given), left)
+            kept = {name: expected[position] for name, position in states.items()}
+            if turn == 4:
+                for name in states:
+                    same([gpu.get_state(name)], [kept[name]])
+                    kept[name] = kept[name] ^ 7
+                    cpu.set_state(name, kept[name])
+                    gpu.set_state(name, kept[name])
+    assert several > 2, "states lie on several GPUs"
+
+
+def a_failed_run_leaves_states_as_they_were() -> None:
+    _, cpu, gpu, states = next(found for seed in range(20) if (found := modules(seed)))
+    given = [np.ones(SIZE, "uint8") for _ in gpu.plans()[0]["arguments"]]
+    gpu.run(*given)
+    before = {name: gpu.get_state(name) for name in states}
+    driver.fake_cuda_fail(b"cuMemcpyAsync", 1, 700)
+    expect(ExecutionError, "CUDA_ERROR_ILLEGAL_ADDRESS", lambda: gpu.run(*given))
+    for name, value in before.items():
+        same([gpu.get_state(name)], [value])
+    expect(InputError, "the model has states", lambda: gpu.configure(instances=2))
+    gpu.configure(devices=[3, 2, 1, 0])  # other GPUs than before: states go with the plan
+    for name, value in before.items():
+        cpu.set_state(name, value)
+    same(gpu.run(*given), cpu.run(*given))
+
+
+def a_module_goes_while_pythons_kernels_still_run() -> None:
+    """What a failed run left on the streams is waited for, without the lock that these kernels need."""
+    fake_cuda_cases.kernel_seconds = 0.02
+    _, _, gpu, _ = next(found for seed in range(20) if (found := modules(seed)))
+    given = [np.ones(SIZE, "uint8") for _ in gpu.plans()[0]["arguments"]]
+    driver.fake_cuda_fail(b"cuStreamQuery", 2, 700)
+    expect(ExecutionError, "CUDA_ERROR_ILLEGAL_ADDRESS", lambda: gpu.run(*given))
+    del gpu
+    gc.collect()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
