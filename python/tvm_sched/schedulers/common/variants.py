@@ -18,10 +18,10 @@ Price = Callable[[Choice], float]
 class ChoiceSearch:
     """Local search over choices: each step prices one; the best so far is kept.
 
-    First all groups as in the graph; then each way for all groups that have it, the last named first, and for the others one
-    of as many pieces; then class after class
-    of groups that are alike (the same kind of operator and the same ways), each way for all of a class at once, kept if it
-    is better; then, for ever, some groups of a class that follow each other get another way.
+    First all groups as in the graph; then each way for all groups that have it, the last named first, and for the others
+    one of as many pieces; then class after class of groups that are alike (the same kind of operator and the same ways),
+    each way for all of a class at once, kept if it is better; then, for ever, some groups of a class that follow each other
+    get another way.
 
     Parameters
     ----------
