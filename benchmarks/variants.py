@@ -67,8 +67,13 @@ def main() -> None:
             known = solve(problem, "anytime", limit).certificate
             rows.append(Row(case, name, known.latency * 1e3, "ms", base, "one device", f"gap {known.gap:.1%}"))
         report(
-        "Schedules that see inside kernels", rows, options.json, options.markdown, predicted=True, notes=options.state
-    )
+            "Schedules that see inside kernels",
+            rows,
+            options.json,
+            options.markdown,
+            predicted=True,
+            notes=options.state,
+        )
 
 
 if __name__ == "__main__":
