@@ -12,7 +12,6 @@ from .calls import Calls, KernelCall
 from .states import States
 from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
 
-
 WORKSPACE = 32 << 20
 """Most bytes of a library's workspace on a stream."""
 _UNIT = 1 << 16  # of which workspaces are multiples
@@ -201,9 +200,7 @@ class _Emitter:
             queues[step.device].add(step.queue)
         order = Order(steps) if any(len(names) > 1 for names in queues) else None
         return [
-            lay_out(
-                by_device[d], device.memory - self.states.bytes_on(d), warm, order if len(queues[d]) > 1 else None
-            )
+            lay_out(by_device[d], device.memory - self.states.bytes_on(d), warm, order if len(queues[d]) > 1 else None)
             for d, device in enumerate(devices)
         ]
 

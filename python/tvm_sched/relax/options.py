@@ -24,7 +24,17 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "parameters": ("auto", "embed", "external"),
     "precision": ("float32", "bfloat16", "tf32"),
 }
-_OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances", "states")
+_OF_LATENCY = (
+    "scheduler",
+    "measure",
+    "streams",
+    "launch_order",
+    "variants",
+    "graph",
+    "resident",
+    "instances",
+    "states",
+)
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
 
 
@@ -156,9 +166,13 @@ class CompileOptions:
         if not isinstance(self.states, Mapping) or not all(
             isinstance(name, str) and _is_whole(position) for name, position in self.states.items()
         ):
-            raise InputError(f"states is {self.states!r}; names of inputs with positions of results are allowed: {{'k': 1}}")
+            raise InputError(
+                f"states is {self.states!r}; names of inputs with positions of results are allowed: {{'k': 1}}"
+            )
         if self.states and (self.instances or 1) > 1:
-            raise InputError(f"instances is {self.instances!r}; with states, 1 is allowed: each run goes on from the last")
+            raise InputError(
+                f"instances is {self.instances!r}; with states, 1 is allowed: each run goes on from the last"
+            )
         part = isinstance(self.resident, (int, float))
         if isinstance(self.resident, (bool, str)) or (part and not 0 <= self.resident <= 1):  # type: ignore[operator]
             raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")
