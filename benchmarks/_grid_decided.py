@@ -9,7 +9,7 @@ from typing import Any
 from _grid import Case, Cell
 
 HEAD = (
-    "case", "method", "submodels", "solver improved", "proved", "limit", "no solution", "not asked", "median gap",
+    "case", "method", "limit", "submodels", "solver improved", "proved", "limit", "no solution", "not asked", "median gap",
     "solver", "TotalLatency", "simulated",
 )  # fmt: skip
 
@@ -20,7 +20,9 @@ def decided(pairs: list[tuple[Case, Cell]]) -> list[list[str]]:
     for case, cell in pairs:
         notes = cell.schedule.notes if cell.schedule is not None else {}
         if "submodels" in notes and cell.latency is not None:
-            found.append([f"{case.model} {case.shape} on {case.server}", case.method.label, *_row(notes, cell.latency)])
+            limit = f"{case.method.options['time_limit']:g} s" if "time_limit" in case.method.options else "-"
+            where = f"{case.model} {case.shape} on {case.server}"
+            found.append([where, case.method.label, limit, *_row(notes, cell.latency)])
     return found
 
 

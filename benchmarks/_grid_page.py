@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import matplotlib
 from _common import circumstances
 from _grid import WARM, Case, Cell, Cells
 from _grid_decided import HEAD, decided
+from _page import Page, marked, plt
 from rich.console import Console
-
-matplotlib.use("svg")
-matplotlib.rcParams.update({"svg.hashsalt": "tvm_sched", "svg.fonttype": "none", "font.size": 8})
-
-import matplotlib.pyplot as plt  # noqa: E402 - after the backend is chosen
 
 Pairs = list[tuple[Case, Cell]]
 MAIN = ("single", "EfficientMIP", "DeepPlan", "SortingHat", "anytime")
@@ -35,40 +29,6 @@ too. Its single GPU loads everything before the first kernel; so does `single`. 
 and two of the four shapes, so its averages are over other cases than the paper's."""
 
 
-def marked(row: Sequence[str], best: Callable[..., float]) -> list[str]:
-    """A row of a name and figures, the best ones in bold; what is no number is left as it is, and so are equal ones."""
-    figures = {n: float(cell) for n, cell in enumerate(row) if n and re.fullmatch(r"[\d.]+", cell)}
-    if len(set(figures.values())) < 2:
-        return list(row)
-    first = best(figures.values())
-    return [f"**{cell}**" if figures.get(n) == first else cell for n, cell in enumerate(row)]
-
-
-class Page:
-    """A page of Markdown with its pictures beside it; without a file, nothing is written."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path, self.lines = path, list[str]()
-
-    def text(self, *lines: str) -> None:
-        self.lines += [*lines, ""]
-
-    def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-        self.text(*lines, *("| " + " | ".join(row) + " |" for row in rows))
-
-    def picture(self, name: str, caption: str, figure: plt.Figure) -> None:
-        if self.path is not None:
-            file = self.path.with_name(f"{self.path.stem}-{name}.svg")
-            figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
-            self.text(f"![{caption}]({file.name})")
-        plt.close(figure)
-
-    def write(self) -> None:
-        if self.path is not None:
-            self.path.write_text("\n".join(self.lines).rstrip() + "\n")
-
-
 def write_page(
     plan: list[Case], cells: Cells, markdown: Path | None, rows: Path | None, screen: Console, shared: bool = False
 ) -> None:
@@ -79,7 +39,7 @@ def write_page(
     page = Page(markdown)
     page.text("# SortingHat's evaluation with our schedulers")
     page.text(*circumstances(predicted=True))
-    limits(page, pairs, shared)
+    limits(page, pairs, len(plan), shared)
     for section in (
         headlines, out_of_order, figure_9, figure_10, figure_11, figure_12, figure_13, figure_14, certificates, programs,
     ):  # fmt: skip
@@ -112,9 +72,19 @@ def speedups(pairs: Pairs, servers: Iterable[str] = ()) -> dict[str, dict[tuple[
     return found
 
 
-def limits(page: Page, pairs: Pairs, shared: bool) -> None:
+def upper_limits(pairs: Pairs, servers: Iterable[str]) -> list[float]:
+    """For each case of `anytime` the speed-up over the single device that its lower bound allows."""
+    single = {_where(case): cell.latency for case, cell in pairs if case.method.label == "single" and cell.latency}
+    return [
+        single[_where(case)] / cell.bound
+        for case, cell in pairs
+        if case.method.label == "anytime" and case.server in servers and cell.bound and _where(case) in single
+    ]
+
+
+def limits(page: Page, pairs: Pairs, planned: int, shared: bool) -> None:
     """What time each method had."""
-    parts = {"time_limit": "{:.3g} s", "total_time_limit": "{:.3g} s in all"}
+    parts = {"time_limit": "{:.4g} s", "total_time_limit": "{:.4g} s in all"}
     found: dict[str, list[str]] = {}
     for case, _ in pairs:
         options = case.method.options
@@ -124,6 +94,10 @@ def limits(page: Page, pairs: Pairs, shared: bool) -> None:
             found.setdefault(each.join(words), []).append(case.method.label)
     lines = [f"- {words}: {'; '.join(dict.fromkeys(labels))}." for words, labels in found.items()]
     page.text("Time limits, a case (the paper: 30 s a submodel):", *lines)
+    if len(pairs) < planned:
+        page.text(
+            f"{len(pairs)} of {planned} cases are done; the command goes on with the others, which have no figure here."
+        )
     if shared:
         page.text(
             "Other work ran on the machine during the search. Limits are by the clock, so a method had less of the",
@@ -165,8 +139,17 @@ def headlines(page: Page, pairs: Pairs) -> None:
     found = speedups(pairs, PAPER_SERVERS)
     rows = []
     for label in ("EfficientMIP", "DeepPlan", "SortingHat", "anytime"):
-        rows.append((label, *_mean_and_most(found.get(label, {}).values()), *PAPER.get(label, ("-", "-"))))
-    page.table(("V100, V100 (hetero), A6000", "average", "largest", "paper's average", "paper's largest"), rows)
+        own = found.get(label, {})
+        rows.append((label, str(len(own)), *_mean_and_most(own.values()), *PAPER.get(label, ("-", "-"))))
+    page.table(
+        ("V100, V100 (hetero), A6000", "cases", "average", "largest", "paper's average", "paper's largest"), rows
+    )
+    most = upper_limits(pairs, PAPER_SERVERS)
+    if most:
+        average, cases = statistics.fmean(most), len(most)
+        page.text(
+            f"By the lower bounds no schedule's average over the {cases} cases of `anytime` is above {average:.2f}."
+        )
     p4d = speedups(pairs, ("p4d",))
     at_32x64 = {label: [v for (_, _, shape), v in cells.items() if shape == "32x64"] for label, cells in p4d.items()}
     for label in ("SortingHat", "anytime"):

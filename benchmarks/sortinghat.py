@@ -83,9 +83,7 @@ def arguments() -> argparse.Namespace:
     result.add_argument(
         "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods, on 16 cells"
     )
-    result.add_argument(
-        "--other-submodel-time-limit", type=float, default=3.0, help="the same on the other cells"
-    )
+    result.add_argument("--other-submodel-time-limit", type=float, default=3.0, help="the same on the other cells")
     result.add_argument(
         "--total-time-limit", type=float, default=3600.0, help="seconds a case in all, the papers' methods"
     )

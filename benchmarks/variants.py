@@ -1,16 +1,18 @@
 """What it is worth that a schedule sees inside kernels: cold starts of language models with variants and without.
 
 "one device" is the fastest single one; "fused" is `anytime` on the kernels as TVM fuses them, "apart" on those and on the
-same with their ends apart, "columns" on all ways, products in pieces too. Each has the same time limit. Bounds hold over all
-ways of their row's problem. Latencies are the roofline's.
+same with their ends apart, "columns" on these and products in pieces too, "tensor" on all ways, also blocks in parts that
+are added at their end. Each has the same time limit, or the same work. Bounds hold over all ways of their row's problem.
+Latencies are the roofline's.
 """
 
 from __future__ import annotations
 
+import msgspec
 from _common import Row, parser, report
 
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.problem import Problem, load_topology, problem_of
+from tvm_sched.problem import Group, Problem, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.variants import pieces_for
@@ -30,16 +32,26 @@ QUICK = CELLS[2:3]
 def problems(model: str, batch: int, tokens: int, server: str) -> dict[str, Problem]:
     """The problem by what a schedule may choose among."""
     topology, costs = load_topology(server), get_cost_model("roofline")
-    pieces = {"apart": (), "columns": pieces_for(topology)}
-    found = {name: decoder_variants(PRESETS[model], batch, tokens, pieces=of) for name, of in pieces.items()}
-    made = {name: problem_of(graph, groups, topology, costs) for name, (graph, groups) in found.items()}
-    return {"fused": made["apart"].resolve({}), **made}
+    graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=())
+    apart = problem_of(graph, groups, topology, costs)
+    graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology))
+    tensor = problem_of(graph, groups, topology, costs)
+    columns = problem_of(graph, [without_tensor(group) for group in groups], topology, costs)
+    return {"fused": apart.resolve({}), "apart": apart, "columns": columns, "tensor": tensor}
+
+
+def without_tensor(group: Group) -> Group:
+    kept = tuple(each for each in group.alternatives if not each.name.startswith("tensor/"))
+    return msgspec.structs.replace(group, alternatives=kept)
 
 
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--time-limit", type=float, default=20.0, help="seconds for each search")
+    arguments.add_argument("--work", type=float, help="work for each search instead (seconds of an idle core)")
+    arguments.add_argument("--state", default="", metavar="TEXT", help="what ran beside it, which the page says")
     options = arguments.parse_args()
+    limit = {"time_limit": options.time_limit} if options.work is None else {"work": options.work}
     rows = []
     for cell in QUICK if options.quick else CELLS:
         case, base = f"{cell[0]}, {cell[1]}x{cell[2]}, {cell[3]}", 0.0
@@ -47,9 +59,12 @@ def main() -> None:
             if not base:
                 base = solve(problem, "single").certificate.latency * 1e3
                 rows.append(Row(case, "one device", base, "ms", base, "one device"))
-            known = solve(problem, "anytime", {"time_limit": options.time_limit}).certificate
+            known = solve(problem, "anytime", limit).certificate
             rows.append(Row(case, name, known.latency * 1e3, "ms", base, "one device", f"gap {known.gap:.1%}"))
-    report("Schedules that see inside kernels", rows, options.json, options.markdown, predicted=True)
+            print(rows[-1], flush=True)
+    report(
+        "Schedules that see inside kernels", rows, options.json, options.markdown, predicted=True, notes=options.state
+    )
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_the_page_of_a_run(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     _grid_page.write_page(cases, cells, page, tmp_path / "rows.json", Console(stderr=True, quiet=True))
     text = page.read_text()
-    assert "| anytime | 3.00 | 3.00 | - | - |" in text
+    assert "| anytime | 1 | 3.00 | 3.00 | - | - |" in text
     assert "| openllama-7b 1x32 | 1.50 | 1.00 | **3.00** |" in text
     assert "| anytime | 1 | 25.0% | 25.0% |" in text
     assert (tmp_path / "page-figure-9-v100-server.svg").stat().st_size < 50_000

@@ -76,7 +76,7 @@ def test_what_to_measure():
 def test_costs_without_errors():
     problem, schedule = chain(uncertain=False)
     assert most_useful(problem, schedule) == []
-    with pytest.raises(InputError, match="the cost model 'learned' or 'measured'"):
+    with pytest.raises(InputError, match="the cost model 'learned', 'measured' or 'contention'"):
         sample_latencies(problem, schedule)
 
 

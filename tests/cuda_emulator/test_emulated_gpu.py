@@ -22,6 +22,7 @@ RUNS = {
         {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 6},
     ),
     "schedules, peers": ([HERE / "cases_schedules.py"], {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 3}),
+    "variants": ([HERE / "cases_variants.py"], {"devices": 4, "seed": 7}),
     "schedules, no peers": (
         [HERE / "cases_schedules.py"],
         {"devices": 4, "archs": "sm_90,sm_90,sm_100,sm_80", "peers": False, "seed": 4},

@@ -87,15 +87,48 @@ def test_where_memory_is_short_streams_share_bytes_and_wait():
     assert waits["b"] == {"d"}, "b writes where c1 lay, which d reads"
 
 
-def test_a_stage_waits_for_all_before_it_and_lasts_its_time_on_each_stream():
+def waits_of(plan):
+    names = [step["name"] for step in plan["steps"]]
+    return {step["name"]: {names[k] for k in step["waits"]} for step in plan["steps"]}
+
+
+def test_an_emulated_stage_waits_for_all_before_it_and_lasts_its_time_on_each_stream():
     problem = diamond((100, 50, 60, 20))
-    plan, schedule = plan_of(problem, "a01", "b01", "c11", "d12", "e00")
+    plan, schedule = plan_of(problem, "a01", "b01", "c11", "d12", "e00", backend="emulated")
     steps = {step["name"]: step for step in plan["steps"]}
     # t = max(100 + 50, 60, 0.5 * 210) = 150, in the ratio 2 to 1 on stream 0, and whole on stream 1.
     assert [steps[o]["duration_ns"] for o in "abcde"] == [100, 50, 150, 20, 100]
-    names = [step["name"] for step in plan["steps"]]
-    assert [names[k] for k in steps["d"]["waits"]] == ["b"]  # of another stream, but of the stage before
+    assert waits_of(plan)["d"] == {"b"}  # of another stream, but of the stage before
     assert simulate(problem, schedule).latency_ns == 150 + 20 + 100
+
+
+STAGES = ("a01", "c11", "b02", "d12", "e00")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_stages_have_no_barrier_where_there_is_room(backend):
+    # Each takes half of the device, so b has room beside c or d, which is all that the other stream can run.
+    plan, _ = plan_of(diamond(), *STAGES, backend=backend)
+    assert waits_of(plan) == {"a": set(), "c": set(), "b": set(), "d": set(), "e": {"d"}}
+    barriers, _ = plan_of(diamond(), *STAGES, backend="emulated")
+    assert waits_of(barriers) == {"a": set(), "c": set(), "b": {"c"}, "d": {"a"}, "e": {"d"}}
+
+
+def test_what_does_not_fit_beside_a_stage_waits_for_it():
+    # The stage of a (stream 0) and c (stream 1), then b on stream 2: it takes 0.6, and a and c 0.5 each.
+    base = diamond((100, 30, 40, 20))
+    for part, expected in ((0.5, {"a", "c"}), (0.2, {"a"})):
+        used = np.array([part, 0.6, part, 0.2, 1.0]).reshape(-1, 1, 1)
+        costs = Costs(base.costs.operator_ns, concurrency=Concurrency(used, 0.0))
+        plan, _ = plan_of(Problem(base.graph, base.topology, costs), "a01", "c11", "b22", "d12", "e00")
+        assert waits_of(plan)["b"] == expected, "it reads what a makes"
+    costs = Costs(base.costs.operator_ns, concurrency=Concurrency(np.full((5, 1, 1), 0.5), 0.0, threads=[2]))
+    plan, _ = plan_of(Problem(base.graph, base.topology, costs), *STAGES)
+    assert waits_of(plan)["e"] == {"d"}, "it has all cores, and reads what d makes"
+    plan, _ = plan_of(Problem(base.graph, base.topology, costs), "a01", "c11", "d02", "b12", "e00")
+    assert waits_of(plan) == {"a": set(), "c": set(), "d": {"c"}, "b": {"a"}, "e": {"b"}}, (
+        "a core each, whatever the stage"
+    )
 
 
 def run(plan, functions):
@@ -105,7 +138,7 @@ def run(plan, functions):
     return module.run(np.arange(64, dtype="uint8")), module
 
 
-@pytest.mark.parametrize("places", [STREAMS, ("a01", "c11", "b02", "d12", "e00")])
+@pytest.mark.parametrize("places", [STREAMS, STAGES])
 def test_the_executor_runs_streams_at_once(places):
     """a and c meet, and b and d: each would wait for ever, were it not beside the other."""
     plan, _ = plan_of(diamond(), *places)
@@ -128,7 +161,30 @@ def test_the_executor_runs_streams_at_once(places):
     assert module.latency() > 0
 
 
-@pytest.mark.parametrize("places", [STREAMS, ("a01", "c11", "b02", "d12", "e00")])
+def test_the_executor_does_not_wait_for_the_slower_stream_of_a_stage():
+    """b, of the second stage, begins before c of the first has ended: else c would wait for it for ever."""
+    plan, _ = plan_of(diamond(), *STAGES)
+    begun = threading.Event()
+
+    def c(source, target):
+        assert begun.wait(timeout=20)
+        to_numpy(target)[...] = to_numpy(source)
+
+    def b(source, target):
+        begun.set()
+        to_numpy(target)[...] = to_numpy(source)
+
+    def same(source, target):
+        to_numpy(target)[...] = to_numpy(source)
+
+    def join(left, right, target):
+        to_numpy(target)[...] = to_numpy(left) + to_numpy(right)
+
+    (y,), _ = run(plan, {"a": same, "b": b, "c": c, "d": same, "e": join})
+    np.testing.assert_array_equal(y, 2 * np.arange(64))
+
+
+@pytest.mark.parametrize("places", [STREAMS, STAGES])
 def test_emulated_streams_take_the_simulators_time(places):
     problem = diamond((400_000, 300_000, 200_000, 350_000))
     plan, schedule = plan_of(problem, *places, backend="emulated")

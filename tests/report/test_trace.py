@@ -1,12 +1,20 @@
 """The trace obeys the rules of the Chrome trace format that Perfetto reads."""
 
 import json
+import threading
 from itertools import pairwise
 
 import msgspec
+import numpy as np
 import pytest
+import tvm_ffi
 
+from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.report.measured import measured_timeline
 from tvm_sched.report.trace import Part, write_parts, write_trace
+from tvm_sched.runtime import ScheduledModule, make_module
+from tvm_sched.schedule import Placement, Schedule
 from tvm_sched.schedule.simulator import simulate
 
 PHASES = {"X": {"name", "cat", "ts", "dur", "pid", "tid", "args"}, "M": {"name", "ts", "pid", "tid", "args"}}
@@ -78,3 +86,35 @@ def test_parts_have_titles(problem, single, exact, tmp_path):
 def test_a_timeline_alone(problem, single, tmp_path):
     write_trace(tmp_path / "t.json", [simulate(problem, single)])
     assert any(event["ph"] == "X" for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"])
+
+
+@pytest.mark.parametrize(("backend", "kind"), [("cpu", "cpu"), ("emulated", "cuda")])
+def test_each_stream_of_a_run_has_a_line(tmp_path, backend, kind):
+    """Two operators on two streams of one device ran at once: each in a thread of the trace that is named for its stream."""
+    tensors = tuple(Tensor(n, 64, "input" if n == "x" else "activation", (64,), "uint8") for n in ("x", "y0", "y1"))
+    operators = tuple(Operator(f"o{n}", "k", ("x",), (f"y{n}",)) for n in range(2))
+    device = Device("gpu0", 1 << 20, 1e9, {"float32": 1e9}, kind=kind)
+    costs = Costs([[10**7]] * 2, concurrency=Concurrency(np.full((2, 1, 1), 0.5)))
+    problem = Problem(OpGraph("g", operators, tensors, ("y0", "y1")), Topology("one", (device,)), costs)
+    schedule = Schedule(problem.digest, tuple(Placement(f"o{n}", "gpu0", stream=n) for n in range(2)))
+    meet = threading.Barrier(2)
+    for operator in operators:
+        tvm_ffi.register_global_func(
+            operator.name, lambda source, target: meet.wait(timeout=20) and None, override=True
+        )
+    values = ShapesOnly(problem.graph)
+    plan = emit_plan(problem, schedule, values, name="p", backend=backend, functions={}, values=())
+    module = ScheduledModule(make_module([plan], {}))
+    module.configure(trace=True)
+    module.run(np.zeros(64, dtype="uint8")) if backend == "cpu" else module.run_times(np.zeros(64, dtype="uint8"))
+    ran = measured_timeline(module.timeline(), problem.digest)
+    write_parts(
+        tmp_path / "t.json", [Part(simulate(problem, schedule), problem, schedule), Part(ran, problem, schedule)]
+    )
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    for pid in (1, 2):
+        line = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == pid}
+        kernels = {e["name"]: e for e in events if e["ph"] == "X" and e["pid"] == pid}
+        assert {name: line[e["tid"]] for name, e in kernels.items()} == {"o0": "gpu0/0", "o1": "gpu0/1"}
+        a, b = kernels.values()
+        assert max(a["ts"], b["ts"]) < min(a["ts"] + a["dur"], b["ts"] + b["dur"]), "at once"

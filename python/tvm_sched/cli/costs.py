@@ -93,6 +93,7 @@ def _models(source: list[str], networks: int, seed: int) -> dict[str, Any]:
 
 
 def _show_profile(out: Output, found: Profile, output: Path) -> None:
+    from ..cost_model.interference import fit_profile
     from ..report.tables import table
     from ..report.units import format_time
 
@@ -108,10 +109,18 @@ def _show_profile(out: Output, found: Profile, output: Path) -> None:
         beside.append((_short(pair.first), _short(pair.second), *factors))
     if beside:
         out.show(table(("kernel", "beside kernel", "times as long", "the other"), beside))
+    fitted = fit_profile(found)
+    if fitted is not None:
+        low, high = fitted.interval
+        out.say(
+            f"{len(found.pairs)} pairs: serial share {fitted.serial_share:.2f}, contention {fitted.excess:.2f} of what "
+            f"they ask for beyond the device; 90 % take {low:.2f} to {high:.2f} times what that says"
+        )
     out.result(
         {
-            "kernels": len(found.kernels), "machine": found.machine, "device": found.device, "latencies": found.latencies,
-            "copies": found.copies, "pairs": len(found.pairs), "files": {"profile": str(output)},
+            "contention": fitted, "kernels": len(found.kernels), "machine": found.machine, "device": found.device,
+            "latencies": found.latencies, "copies": found.copies, "pairs": len(found.pairs),
+            "files": {"profile": str(output)},
         }
     )  # fmt: skip
 

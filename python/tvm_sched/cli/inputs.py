@@ -74,7 +74,7 @@ Streams = Annotated[
     str | None,
     typer.Option(
         "--streams",
-        metavar="one|opara|nimble|wavefront|best",
+        metavar="one|opara|nimble|wavefront|fewest|best",
         help="How operators of a device share its streams. Default, and best: what is best by prediction, the scheduler's "
         "among it; where schedules are measured (-t cpu), best measures each of these, too. Others: taken as they are.",
     ),
@@ -92,8 +92,8 @@ Variants = Annotated[
     bool,
     typer.Option(
         "--variants/--no-variants",
-        help="Offer the scheduler several ways to compute fused kernels, such as with their ends apart. Schedulers that do "
-        "not choose take the fused kernels.",
+        help="Offer the scheduler several ways to compute operators: fused kernels with their ends apart, products and "
+        "convolutions in pieces, blocks tensor-parallel. Schedulers that do not choose take the fused kernels.",
     ),
 ]
 Graph = Annotated[

@@ -17,7 +17,7 @@ from .output import Output
 from .shapes import ConstantValues, InputShapes, TokenShape
 
 if TYPE_CHECKING:
-    from ..problem import Demand
+    from ..problem import Demand, Problem
     from ..relax.inspection import Inspection, Tensor
 
 
@@ -60,6 +60,15 @@ def inspect(
     out.result(found)
 
 
+def _ways(problem: Problem) -> dict[str, str]:
+    """How many groups of operators can be computed in which ways; nothing where there are none."""
+    if problem.variants is None:
+        return {}
+    count = Counter(way for group in problem.variants.groups for way in group.ways)
+    said = ", ".join(f"{n} {way}" for way, n in count.items())
+    return {"variants": f"{len(problem.variants.groups)} groups; ways: {said}"}
+
+
 def _inspect_problem(path: Path) -> Inspection:
     """What a scheduler is given."""
     from ..problem import Problem
@@ -76,7 +85,7 @@ def _inspect_problem(path: Path) -> Inspection:
     return Inspection(
         model=graph.name,
         kind="problem",
-        about={"topology": problem.topology.name, "latencies": problem.costs.source},
+        about={"topology": problem.topology.name, "latencies": problem.costs.source, **_ways(problem)},
         inputs=tensors(tensor.name for tensor in graph.tensors if tensor.kind == "input"),
         outputs=tensors(graph.outputs),
         symbols=[],

@@ -86,6 +86,7 @@ def load_problem(
     InputError
         A model without a topology, shapes for what has none, and all that reading can find wrong.
     """
+    from ..cost_model.occupancy_model import BY_LAUNCHES
     from ..problem import merge_problems
 
     options = options or ModelOptions()
@@ -97,7 +98,7 @@ def load_problem(
     for path in sources:
         config = configs.get(path)
         if config is not None:
-            graph_of = partial(_decoder_graph, out, config, next(sizes), options.phase, costs == "occupancy")
+            graph_of = partial(_decoder_graph, out, config, next(sizes), options.phase, costs in BY_LAUNCHES)
             problems.append(_on_machine(out, path, topology, graph_of, costs, options.variants))
             continue
         given = one_shape(parse_shapes(options.input_shape), "a problem has one")

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from ..problem import Concurrency, Device, OpGraph, Topology
 from .contention import Contention, crowded, fit_contention, median_error, squared_error
 from .occupancy_model import occupancy_share, utilisation
-from .profile import Measurement, Pair, Profile
+from .profile import QUIET_LOAD, Measurement, Pair, Profile
 from .signature import graph_of, signatures
 
+_FEWEST_PAIRS = 8
 Array = npt.NDArray[np.float64]
 
 
@@ -91,13 +92,25 @@ def fit_pairs(pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: De
     """Serial share and contention that fit measured pairs; none where their kernels are not known.
 
     Pairs on a CPU count by the median of their errors, since other processes slow some of them down by any factor; pairs
-    on a GPU by the mean square, since there large errors are what contention is.
+    on a GPU by the mean square, since there large errors are what contention is. Pairs that were measured beside other
+    processes count only where there are few others.
     """
     known = [pair for pair in pairs if pair.first in rows and pair.second in rows]
+    quiet = [pair for pair in known if pair.load <= QUIET_LOAD]
+    known = quiet if len(quiet) >= _FEWEST_PAIRS else known
     if not known:
         return Contention(0.0, 0.0, 0.0)
     arrays = pair_arrays(known, rows, device, threads)
     return fit_contention(*arrays, error=squared_error if device.kind == "cuda" else median_error)
+
+
+def fit_profile(profile: Profile) -> Contention | None:
+    """What the pairs of a CPU device's profile say; None where it has none of two streams."""
+    pairs, said = pairs_of_one_device(profile), profile.device
+    if not pairs or said.kind != "cpu":
+        return None
+    device = Device(said.name, 1, said.bandwidth, dict(said.rates), kind="cpu")
+    return fit_pairs(pairs, {row.signature: row for row in profile.kernels}, device, profile.threads)
 
 
 def pair_arrays(

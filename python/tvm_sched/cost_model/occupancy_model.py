@@ -12,6 +12,8 @@ from ..problem import FORBIDDEN, Concurrency, Costs, Device, KernelResources, Op
 from .roofline_model import roofline
 
 NAME = "occupancy"
+BY_LAUNCHES = (NAME, "contention")
+"""Cost models that look at what kernels take of a GPU."""
 _LEAST = 1e-6
 """Least part of a resource that an operator is said to use."""
 

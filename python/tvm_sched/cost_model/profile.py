@@ -22,6 +22,8 @@ from .signature import graph_of
 
 FORMAT, VERSION = "tvm_sched.profile", 1
 ENDINGS = (".parquet", ".json")
+QUIET_LOAD = 0.1
+"""Up to this many cores in use by others, what is measured counts as undisturbed."""
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +121,8 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Of each while the other runs all the time.
     threads : int
         Of each on a CPU, each on cores of its own; 0 for two streams of a GPU.
+    load : float
+        Cores that other processes used meanwhile; 0 where nobody looked.
     """
 
     first: str
@@ -126,8 +130,11 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alone: tuple[float, float]
     beside: tuple[float, float]
     threads: int = 0
+    load: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.load < float("inf"):
+            raise InputError(f"{self.first} beside {self.second}: load is {self.load}; 0 or more cores are allowed")
         for value in (*self.alone, *self.beside):
             if not 0 < value < float("inf"):
                 raise InputError(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..problem import FORBIDDEN, Costs, Problem
+from ..problem import FORBIDDEN, Concurrency, Costs, Problem, Uncertainty
 from ..schedule import Schedule, priced
 from .features import family_of
 from .signature import signatures
@@ -52,7 +52,8 @@ def sample_latencies(
     They are of the runs that its certificate is for: means over its requests, or of a run of the problem as it is.
 
     Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
-    common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out.
+    common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out. What operators
+    take together is drawn from its own interval (`Concurrency.interval`), once for all sets.
 
     Raises
     ------
@@ -60,12 +61,15 @@ def sample_latencies(
         The problem's costs say nothing of their errors.
     """
     costs = problem.costs
-    said = costs.uncertainty
-    if said is None:
+    said, together = costs.uncertainty, costs.concurrency
+    if said is None and (together is None or together.interval == (1.0, 1.0)):
         raise InputError(
             f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which says nothing of their "
-            "errors; make the problem with the cost model 'learned' or 'measured'"
+            "errors; make the problem with the cost model 'learned', 'measured' or 'contention'"
         )
+    if said is None:
+        exact = costs.operator_ns
+        said = Uncertainty(exact, exact, np.zeros(exact.shape), np.zeros(exact.shape, bool))
     models = [device.model or device.name for device in problem.topology.devices]
     own = _codes(signatures(problem.graph), models)
     common = _codes([family_of(operator.kind)[0] for operator in problem.graph.operators], models)
@@ -81,9 +85,19 @@ def sample_latencies(
             progress("", n, samples)
         z = np.sqrt(said.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
         z += np.sqrt(1 - said.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
-        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down))).with_resident(problem.resident)
+        factor = _contention_factor(together, rng)
+        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)), factor).with_resident(problem.resident)
         result[n] = priced(drawn, schedule, requests)[0]
     return result
+
+
+def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -> float:
+    """How many times as long sets of operators take as is said of them; 90 % of the draws lie in the interval."""
+    if together is None or together.interval == (1.0, 1.0):
+        return 1.0
+    z = float(rng.standard_normal()) / _DEVIATIONS
+    low, high = together.interval
+    return float(high**z if z > 0 else low**-z)
 
 
 def _codes(names: list[str], models: list[str]) -> npt.NDArray[np.int64]:
@@ -93,7 +107,7 @@ def _codes(names: list[str], models: list[str]) -> npt.NDArray[np.int64]:
     return np.asarray(rows[:, None] * len(distinct) + columns[None])
 
 
-def _scaled(problem: Problem, factor: npt.NDArray[np.float64]) -> Problem:
+def _scaled(problem: Problem, factor: npt.NDArray[np.float64], of_sets: float) -> Problem:
     costs = problem.costs
 
     def scale(matrix: npt.NDArray[np.int64], least: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
@@ -103,7 +117,9 @@ def _scaled(problem: Problem, factor: npt.NDArray[np.float64]) -> Problem:
     devices = range(len(problem.topology.devices))
     reads = np.array([[problem.host_read_ns(o, d) for d in devices] for o in range(len(problem.graph.operators))])
     reads = reads.reshape(costs.operator_ns.shape)
-    return Problem(problem.graph, problem.topology, Costs(scale(costs.operator_ns, 1), scale(costs.direct_ns, reads)))
+    together = costs.concurrency and costs.concurrency.times(of_sets)
+    drawn = Costs(scale(costs.operator_ns, 1), scale(costs.direct_ns, reads), concurrency=together)
+    return Problem(problem.graph, problem.topology, drawn)
 
 
 def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[Useful]:

@@ -51,9 +51,10 @@ def emit_plan(
         Operators that a library computes which takes a workspace on each stream: up to `WORKSPACE` bytes, and no more than
         the device has left.
     """
-    emitter = _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {}), dict(states or {}))
+    kept = dict(states or {})
+    emitter = _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {}), kept, backend)
     emitter.workspaces = frozenset(workspaces)
-    return emitter.emit(name, backend)
+    return emitter.emit(name)
 
 
 def output_tensors(extraction: Calls, states: Mapping[str, str] | None = None) -> list[str]:
@@ -72,14 +73,15 @@ class _Emitter:
         values: set[str],
         cores: dict[str, tuple[int, int]],
         states: dict[str, str],
+        backend: str,
     ) -> None:
-        self.cores, self.kept = cores, states
+        self.cores, self.kept, self.backend = cores, states, backend
         self.workspaces: frozenset[str] = frozenset()
         self.problem, self.extraction, self.functions = problem, extraction, functions
         self.tensors = problem.graph.tensors
         self.tensor_id = problem.graph.index.tensor_id
         self.calls = {call.operator: call for call in extraction.calls}
-        self.maker = StepMaker(problem, schedule)
+        self.maker = StepMaker(problem, schedule, barriers=backend == "emulated")
         unset = [p for p in extraction.parameters if p not in values]
         self.arguments = [*(name for name in extraction.arguments if name not in states), *unset]
         used = {tensor for call in extraction.calls for tensor in call.inputs} | set(extraction.graph.outputs)
@@ -91,7 +93,7 @@ class _Emitter:
         self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
         self.blocks: dict[BufferKey, Block] = {}
 
-    def emit(self, name: str, backend: str) -> dict[str, Any]:
+    def emit(self, name: str) -> dict[str, Any]:
         steps = self.maker.make()
         self.states = States(self.maker, self.kept)
         self.sources |= self.states.sources()
@@ -108,7 +110,7 @@ class _Emitter:
             "format": "tvm_sched.plan",
             "version": 2 if self.kept else 1,
             "name": name,
-            "backend": backend,
+            "backend": self.backend,
             "devices": [self._device(k, size) for k, size in enumerate(sizes)],
             "queues": self._queues(queues),
             "arguments": [self._spec(t) for t in self.arguments],

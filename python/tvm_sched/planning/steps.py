@@ -9,6 +9,7 @@ from itertools import accumulate
 from ..errors import ScheduleError
 from ..problem import HOST, Problem
 from ..schedule import Schedule, ScheduleIndex
+from .room import wait_for_room
 
 RESULTS = "results"
 """Queue of the copies that carry outputs out of devices that do not share host memory; no part of the model's time."""
@@ -47,10 +48,19 @@ class BufferKey:
 
 
 class StepMaker:
-    """Makes the steps of one schedule. Read `steps` after `make`."""
+    """Makes the steps of one schedule. Read `steps` after `make`.
 
-    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+    Parameters
+    ----------
+    problem, schedule
+    barriers : bool
+        Whether the operators of a stage start together and after all before it, as the model has it. Without, each starts
+        when its inputs are there, the operator before it on its stream has ended, and the device has room for it.
+    """
+
+    def __init__(self, problem: Problem, schedule: Schedule, barriers: bool = True) -> None:
         self.problem = problem
+        self.barriers = barriers
         self.schedule = schedule
         self.at = ScheduleIndex.of(problem, schedule)
         self.times = self.at.times
@@ -66,6 +76,8 @@ class StepMaker:
         self._connect_devices()
         self._connect_channels()
         self._connect_tensors()
+        if not self.barriers and self.stages:
+            wait_for_room(self.problem, self.at, self.kernels)
         self._connect_host_reads()
         return in_order([*self.kernels, *self.transfers])
 
@@ -139,8 +151,8 @@ class StepMaker:
         return BufferKey(tensor, device)
 
     def _connect_devices(self) -> None:
-        """Kernels of a queue follow each other; on a device with stages each stage follows all that is before it."""
-        staged = {self.at.device[members[0]] for members in self.stages}
+        """Kernels of a queue follow each other; with barriers, each stage follows all that is before it on its device."""
+        staged = {self.at.device[members[0]] for members in self.stages if self.barriers}
         stage_of = {position: s for s, members in enumerate(self.stages) for position in members}
         last: dict[str, Step] = {}
         before: dict[int, list[Step]] = {}  # on devices with stages: what the stage at hand follows
@@ -184,7 +196,9 @@ class StepMaker:
             for key in step.inputs:
                 if key.device != HOST:
                     step.waits.append(self._arrival(key, step))
-        for members in self.stages:  # they start together, so each waits for what any of them needs
+        for members in (
+            self.stages if self.barriers else ()
+        ):  # they start together: each waits for what any of them needs
             steps = [self.kernels[position] for position in members]
             within = {id(step) for step in steps}
             needed = [other for step in steps for other in step.waits if id(other) not in within]

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..cost_model.occupancy_model import BY_LAUNCHES
 from ..problem import Costs, OpGraph, Topology
 from .passes.half import HALF
 from .processor import TF32, precision
 
 CostModel = Callable[[OpGraph, Topology], Costs]
 _PRODUCTS = ("nvidia.matmul", "nvidia.conv2d")
-BY_RATE = ("roofline", "occupancy", "learned")
+BY_RATE = ("roofline", *BY_LAUNCHES, "learned")
 """Cost models that take a device's rate for the type of an operator's result."""
 
 

@@ -61,7 +61,7 @@ class CompileOptions:
     measure : bool, optional
         Run the schedule and others for the same cores on this machine and keep the fastest, which may be for another
         number of logical devices. Default: only for the topology ``"cpu"``; `measuring` says what follows.
-    streams : {"one", "opara", "nimble", "wavefront", "best"}, optional
+    streams : {"one", "opara", "nimble", "wavefront", "fewest", "best"}, optional
         How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default and ``"best"``: what is
         best by prediction, the scheduler's streams among it, where the costs say how long operators take together. Where
         schedules are measured, ``"best"`` measures the streams of each method, too, and a method that is named is taken

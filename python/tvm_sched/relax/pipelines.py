@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 from ..cost_model import default_cost_model
-from ..cost_model.occupancy_model import NAME as OCCUPANCY
+from ..cost_model.occupancy_model import BY_LAUNCHES
 from ..pipeline import PipelinePlan
 from ..problem import Topology
 from ..progress import Progress
@@ -121,8 +121,8 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
 
 
 def _gpus_to_lower_for(options: CompileOptions, cost_model: Any) -> list[str]:
-    """Architectures for which launches are looked up, as streams, launch orders and the cost model occupancy need them."""
-    wanted = options.backend == "cuda" or options.streams or options.launch_order or cost_model == OCCUPANCY
+    """Architectures for which launches are looked up, as streams, launch orders and cost models need them."""
+    wanted = options.backend == "cuda" or options.streams or options.launch_order or cost_model in BY_LAUNCHES
     return [device.arch for device in options.topology.devices if device.kind == "cuda"] if wanted else []
 
 

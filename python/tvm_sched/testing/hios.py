@@ -13,7 +13,19 @@ import numpy as np
 
 from ..errors import FormatError
 from ..files import UNREADABLE, why_unreadable
-from ..problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from ..problem import (
+    Concurrency,
+    Costs,
+    Demand,
+    Device,
+    KernelResources,
+    Operator,
+    OpGraph,
+    Problem,
+    Switch,
+    Tensor,
+    Topology,
+)
 
 SERIAL_SHARE = 0.5
 """Part of the time of a stage that does not overlap, in the authors' program; the paper does not print it."""
@@ -88,6 +100,30 @@ def random_layered(
     time = tuple(random.randint(1000, 40000) / 10000 for _ in range(operators))
     used = tuple(random.randint(6000, 10000) / 10000 for _ in range(operators))
     return LayeredGraph(time, used, tuple((a, b, max(0.1, communication * time[a])) for a, b in sorted(chosen)))
+
+
+def convolutions(size: int, count: int = 2) -> OpGraph:
+    """The operators of HIOS's Figures 1 and 2: equal 5x5 convolutions of 48 channels, on images of ``size`` by ``size``.
+
+    The paper does not say how many channels they make: 48, too. Launches are those that cuDNN's float32 convolutions of
+    batch 1 have on an H100 (``benchmarks/data/h100_concurrency.json``): blocks of 64 threads for 16 pixels and 64 channels.
+    """
+    channels, window = 48, 5
+    image, weights = 4 * channels * size**2, 4 * channels**2 * window**2
+    launch = KernelResources(-(-(size**2) // 16), 64, 92, 6528)
+    flops = 2 * channels**2 * window**2 * size**2
+    shapes = {"activation": (1, channels, size, size), "parameter": (channels, channels, window, window)}
+    tensors, operators = [], []
+    for n in range(count):
+        tensors += [
+            Tensor(f"x{n}", image, "input", shapes["activation"]),
+            Tensor(f"w{n}", weights, "parameter", shapes["parameter"]),
+            Tensor(f"y{n}", image, "activation", shapes["activation"]),
+        ]  # fmt: skip
+        demand = Demand((launch,), memory_bound=False, source="library")
+        operators.append(Operator(f"conv{n}", "conv2d", (f"x{n}", f"w{n}"), (f"y{n}",), flops, demand=demand))
+    outputs = tuple(f"y{n}" for n in range(count))
+    return OpGraph(f"{count} convolutions of {size}x{size}", tuple(operators), tuple(tensors), outputs)
 
 
 class _Node(msgspec.Struct):

@@ -1,5 +1,6 @@
 """Which kernels are measured beside which, and work in another thread."""
 
+import os
 import threading
 
 import numpy as np
@@ -9,7 +10,7 @@ from tvm_sched.cost_model.devices import properties
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.problem import load_topology
-from tvm_sched.relax.profiling.interference import choose_pairs, running_beside
+from tvm_sched.relax.profiling.interference import choose_pairs, measure_pairs, running_beside
 from tvm_sched.relax.profiling.other_load import OtherLoad
 
 DEVICE = properties(load_topology("cpu1").devices[0])
@@ -34,6 +35,27 @@ def test_work_beside():
     with pytest.raises(ValueError, match="broken"), running_beside(lambda: int("broken")):
         pass
     assert threading.active_count() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system keeps no thread on a core")
+def test_kernels_of_a_pair_run_on_cores_of_their_own():
+    allowed, seen = sorted(os.sched_getaffinity(0)), {}
+
+    class Kernel:
+        def __init__(self, name):
+            self.name = name
+
+        def seconds(self, repeat, **options):
+            seen[self.name, threading.current_thread() is threading.main_thread()] = os.sched_getaffinity(0)
+            return {"a": 1.0, "b": 2.0}[self.name]
+
+    kernels = {name: Kernel(name) for name in "ab"}
+    (pair,) = measure_pairs([("a", "b"), ("a", "missing")], kernels, kernels, 1)
+    assert (pair.alone, pair.beside, pair.threads) == ((1.0, 2.0), (1.0, 2.0), 1)
+    assert os.sched_getaffinity(0) == set(allowed), "given back"
+    if len(allowed) > 1:
+        assert not seen["a", True] & seen["b", False]
+        assert not seen["b", True] & seen["a", False]
 
 
 def test_own_work_is_not_others_load():

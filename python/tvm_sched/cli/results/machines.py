@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...cost_model.contention import Contention
 from ...cost_model.profile import Copies, Machine
 from ...cost_model.recording import Recording
 from ...doctor import Check
@@ -84,6 +85,7 @@ class Diagnosed(Result, frozen=True):
 class Profiled(Result, frozen=True):
     """``profile``."""
 
+    contention: Contention | None
     kernels: int
     machine: Machine
     device: Any

@@ -19,7 +19,7 @@ from ...cost_model import CostWarning
 from ...cost_model.calibrated_model import costs_of_rows, threads_of
 from ...cost_model.database import Database
 from ...cost_model.predicted import database_key
-from ...cost_model.profile import Measurement, this_machine
+from ...cost_model.profile import QUIET_LOAD, Measurement, this_machine
 from ...cost_model.signature import signatures
 from ...errors import InputError, TvmSchedError
 from ...problem import Costs, Problem, Topology, cpu_topology
@@ -33,7 +33,7 @@ from ..graph import Extraction, extract
 from ..kernel_libraries import KERNELS
 from ..kernel_objects import compiler_digest
 from ..processor import host_target, runs_here, target_here
-from .other_load import QUIET_LOAD, OtherLoad, undisturbed
+from .other_load import OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""

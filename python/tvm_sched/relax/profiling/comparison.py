@@ -1,4 +1,4 @@
-"""Two schedules side by side on this machine: which is faster, also where other processes come and go."""
+"""Two schedules in turns on this machine: which is faster, also where other processes come and go."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .other_load import QUIET_LOAD, OtherLoad
+from ...cost_model.profile import QUIET_LOAD
+from .other_load import OtherLoad
 
 MARGIN = 0.02
 """A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""

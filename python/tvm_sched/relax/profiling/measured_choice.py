@@ -15,8 +15,8 @@ import tvm
 
 from ...blob_cache import choice_cache
 from ...cores import cores
-from ...cost_model.profile import this_machine
-from ...errors import InfeasibleError, InputError, TvmSchedError
+from ...cost_model.profile import QUIET_LOAD, this_machine
+from ...errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
 from ...runtime import ScheduledModule
@@ -29,7 +29,7 @@ from ..emit.runnable import link_calls, make_runnable
 from ..graph import extract
 from .calibration import kernel_keys
 from .comparison import MARGIN, compare
-from .other_load import QUIET_LOAD, OtherLoad
+from .other_load import OtherLoad
 
 SECONDS = 1.0
 """How long two schedules are compared where nothing else is said."""
@@ -238,7 +238,7 @@ class Choice:
         for block in _BLOCKS:
             try:
                 schedule = solve(first.problem, "ios", {"block": block, "groups": max(4, cores()), "states": 20_000})
-            except (InputError, InfeasibleError):
+            except (InputError, InfeasibleError, TooLargeError):
                 continue
             if any(placement.stage for placement in schedule.placements):
                 yield Candidate("in parallel", first.problem, schedule)

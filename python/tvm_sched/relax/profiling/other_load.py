@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ...cost_model.profile import QUIET_LOAD
+
 _STAT = Path("/proc/stat")
-QUIET_LOAD = 0.1
-"""Up to this many cores in use by others, what is measured counts as undisturbed."""
 FEWEST_RUNS, DISTURBED = 10, 1.15
 """How many undisturbed runs are enough, and which slowness makes runs that do not count."""
 

@@ -295,7 +295,7 @@ class _Maker:
         return hosts, tensors
 
     def _readable(self, size: int, direct: Array) -> bool:
-        """Whether so many bytes can be read directly in the given times."""
+        """Whether ``size`` bytes can be read directly in the given times."""
         return all(
             direct[d] == FORBIDDEN
             or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
@@ -303,7 +303,7 @@ class _Maker:
         )
 
     def _fitting(self, wholes: Sequence[tuple[int, int]], routes: Sequence[Route]) -> int:
-        """The most bytes of which so many transfers take no longer than a whole one, for all (bytes, count); -1: none."""
+        """The most bytes of which ``count`` transfers take no longer than a whole one, for all (bytes, count); -1: none."""
         if not wholes:
             return 0
         return _largest(

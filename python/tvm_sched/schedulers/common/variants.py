@@ -18,9 +18,9 @@ Price = Callable[[Choice], float]
 class ChoiceSearch:
     """Local search over choices: each step prices one; the best so far is kept.
 
-    First all groups as in the graph; then class after class of groups that are alike (the same kind of operator and the same
-    ways), each way for all of a class at once, kept if it is better; then, for ever, some groups of a class that follow each
-    other get another way.
+    First all groups as in the graph; then each way for all groups that have it, the last named first; then class after class
+    of groups that are alike (the same kind of operator and the same ways), each way for all of a class at once, kept if it
+    is better; then, for ever, some groups of a class that follow each other get another way.
 
     Parameters
     ----------
@@ -59,6 +59,10 @@ class ChoiceSearch:
         return self._try(dict.fromkeys(names[begin : begin + length], way))
 
     def _by_class(self) -> Iterator[bool]:
+        shared = dict.fromkeys(way for ways in self._ways.values() for way in reversed(ways[1:]))
+        for way in shared if len(self._classes) > 1 else ():
+            self._try({name: way for name, ways in self._ways.items() if way in ways})
+            yield True
         for names in self._classes:
             for way in self._ways[names[0]][1:]:
                 self._try(dict.fromkeys(names, way))

@@ -15,7 +15,7 @@ from .chain import Chain
 from .describe import channels_last, dense, permuted, to_first, transposed_window, window
 from .lines import arranged, is_line
 
-VERSION = 6
+VERSION = 7
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}

@@ -1,0 +1,79 @@
+"""Stages without barriers: an operator starts beside those of earlier stages where the device has room for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..problem import Problem
+from ..schedule import ScheduleIndex
+
+if TYPE_CHECKING:
+    from .steps import Step
+
+_ROUNDING = 1e-9
+
+
+def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> None:
+    """Make kernels on devices with stages wait for earlier ones until what may still run beside them leaves room.
+
+    What may run is, of each other stream, one of the kernels launched before that are not known to have ended, except of
+    the same stage: these are meant to share the device. Room is cores where a device gives its threads to streams, else
+    each resource of the costs. The streams that are planned to end first are waited for first. So the operators that stages
+    keep apart since they do not fit side by side stay apart, and others need no barrier.
+
+    Parameters
+    ----------
+    problem, at
+    kernels : list of Step
+        By placement, with what they wait for; waits are added.
+    """
+    staged = {d for d, stage in zip(at.device, at.stage, strict=True) if stage}
+    parts = _parts(problem, at)
+    position = {id(step): k for k, step in enumerate(kernels)}
+    over: list[set[int]] = []  # of each kernel: the kernels that have ended when it begins
+    launched: dict[int, list[int]] = {}
+    for k, step in enumerate(kernels):
+        known: set[int] = set()
+        for before in (*step.waits, *step.after):
+            if (other := position.get(id(before), k)) < k:
+                known |= over[other] | {other}
+        over.append(known)
+        if step.device not in staged:
+            continue
+        rest: dict[str, list[int]] = {}
+        for other in launched.get(step.device, ()):
+            same_stage = at.stage[k] and at.stage[other] == at.stage[k]
+            if not same_stage and other not in known and kernels[other].queue != step.queue:
+                rest.setdefault(kernels[other].queue, []).append(other)
+        for last in _waited_for(rest, parts, parts[k], kernels):
+            step.after.append(kernels[last])
+            known |= over[last] | {last}
+        launched.setdefault(step.device, []).append(k)
+
+
+def _parts(problem: Problem, at: ScheduleIndex) -> list[npt.NDArray[np.float64]]:
+    """Of each placement: what it takes of its device's cores, or of each resource."""
+    together = problem.costs.concurrency
+    assert together is not None, "stages need it"
+    found = []
+    for o, d, used in zip(at.operator, at.device, at.threads(), strict=True):
+        threads = together.threads[d] if together.threads else 0
+        found.append(np.array([used / threads]) if threads else together.utilisation[o, d])
+    return found
+
+
+def _waited_for(
+    rest: dict[str, list[int]], parts: list[npt.NDArray[np.float64]], own: npt.NDArray[np.float64], kernels: list[Step]
+) -> list[int]:
+    """The last kernels of streams after which a kernel that takes ``own`` has room beside the other streams."""
+    largest = {queue: np.max([parts[k] for k in steps], axis=0) for queue, steps in rest.items()}
+    chosen = []
+    for queue in sorted(rest, key=lambda queue: (kernels[rest[queue][-1]].end_ns, rest[queue][-1])):
+        if bool((sum(largest.values(), own) <= 1 + _ROUNDING).all()):
+            break
+        chosen.append(rest[queue][-1])
+        del largest[queue]
+    return chosen

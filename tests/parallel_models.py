@@ -1,0 +1,50 @@
+"""Small models that can be computed in parts, with inputs, and schedules that do so."""
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_sched.problem.decoder_config import DecoderConfig
+from tvm_sched.relax.decoders import decoder_module
+from tvm_sched.schedule import with_choice
+from tvm_sched.schedulers import solve
+
+CONFIG = DecoderConfig(name="tiny", layers=1, hidden=32, heads=4, vocab=48, intermediate=64)
+
+
+def decoder(config=CONFIG):
+    """A decoder with values for its parameters."""
+    mod = decoder_module(config, 2, 5)
+    rng = np.random.default_rng(0)
+    values = {
+        p: tvm.runtime.tensor((0.3 * rng.standard_normal([int(n) for n in p.ty.shape.values])).astype("float32"))
+        for p in mod["main"].params[1:]
+    }
+    return relax.transform.BindParams("main", values)(mod).without_attr("tvm_sched.parameters")
+
+
+def two_convolutions():
+    """A convolution, ReLU, and a second convolution, whose sum over channels can be cut with the first one's channels."""
+    rng = np.random.default_rng(0)
+    first, second = (rng.standard_normal((8, n, 3, 3)).astype("float32") for n in (4, 8))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 6, 6), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit(relax.op.nn.relu(builder.emit(relax.op.nn.conv2d(x, relax.const(first), padding=1))))
+            result = builder.emit_output(relax.op.nn.conv2d(made, relax.const(second), padding=1, strides=2))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def forced(problem, way):
+    """A schedule in which each group that can be is computed so, on all devices in turn."""
+    choice = {group.name: way for group in problem.variants.groups if way in group.ways}
+    return with_choice(problem, solve(problem.resolve(choice), "heft"), choice)
+
+
+def given(make):
+    rng = np.random.default_rng(1)
+    if make is decoder:
+        return rng.integers(0, CONFIG.vocab, (2, 5)).astype("int32")
+    return rng.standard_normal((1, 4, 6, 6)).astype("float32")
