@@ -40,7 +40,7 @@ def reference(module, prompt):
     return logits
 
 
-@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("graph", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_llama_with_its_caches_on_the_gpus(graph):
     """Prefill, then a token a run: the caches never leave the GPUs."""
     register()
