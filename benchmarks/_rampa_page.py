@@ -1,2 +1,261 @@
-def write(*a):
-    pass
+"""Tables and pictures of `rampa.py`, in the order of the paper's figures."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from _common import circumstances
+from _grid_page import Page, plt
+from _tables import Row
+from rich.console import Console
+
+from tvm_sched.cluster import load_services
+
+if TYPE_CHECKING:
+    from rampa import Measured, Placed
+
+REFERENCES = {
+    ("rampa-base", "same"): 201,
+    ("rampa-base", "high-throughput"): 217,
+    ("rampa-base", "low-delay"): 286,
+    ("rampa-base", "huge-model"): 142,
+    ("rampa-large", "same"): 441,
+    ("rampa-large", "high-throughput"): 483,
+    ("rampa-large", "low-delay"): 641,
+    ("rampa-large", "huge-model"): 314,
+}
+"""What the authors' code placed, with its slips in units and formulas, on a sequence of its own."""
+
+FREE, FIXED = ("anytime", "rampa", "first-fit"), ("ncar", "pipeedge")
+QUARTILES = ("least", "quartile", "median", "quartile", "most")
+NOTES = """\
+RAMPA's evaluation (IEEE TCC 2025, Figures 7 to 11): services placed before the first one that finds no place, by the
+formulas of [the model](../model.md#clusters), on random sequences of requests with the probabilities of Table IV. The bound
+holds even if the sequences were known in advance; `tvm-sched cluster check` proves it. `anytime` knows no demand in advance:
+it counts what was asked for. `ncar` and `pipeedge` have fixed numbers of stages (of services 1 to 6, in brackets):
+{combinations} of the 288 combinations of Table IX were run on each cell, and the best is what the best of them places. The
+ants' pheromones are those of Section IV-C with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs
+and links of the current best solution (G^b and L^b of Table II); GPUs of one kind in one rack, which are alike, share one.
+
+The authors' figures are what their code placed on the base and the large cluster, its slips included, on sequences of its
+own. For the two other clusters the paper has Figure 7 as a picture alone, and the results are not in their repository."""
+
+
+def write(
+    measured: Iterable[Measured],
+    cells: Sequence[tuple[str, str]],
+    sequences: int,
+    combinations: int,
+    rows: Path | None,
+    markdown: Path | None,
+) -> None:
+    """The page with what there is for these cells and sequences; ``rows``: a file for services placed and bounds."""
+    by_cell: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for one in measured:
+        if one.seed < sequences:
+            by_cell[one.cluster, one.demand].append(one)
+    if markdown is not None:
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+    page = Page(markdown)
+    of = "1 sequence" if sequences == 1 else f"{sequences} sequences"
+    page.text(f"# Services on mixed clusters, {of}")
+    page.text(*circumstances())
+    page.text(NOTES.format(combinations=combinations))
+    found = {cell: by_cell[cell] for cell in cells if by_cell[cell]}
+    figures = [row for cell, own in found.items() for row in _placed(cell, own)]
+    _figure_7(page, found, figures)
+    same = {name: own for (name, demand), own in found.items() if demand == "same"}
+    _figure_8(page, same)
+    if "rampa-base" in same:
+        _figures_9_and_10(page, same["rampa-base"])
+    _figure_11(page, same)
+    _times(page, found, by_cell.get(("scale", ""), []))
+    page.write()
+    Console().print("\n".join(page.lines), markup=False, highlight=False)
+    if rows is not None:
+        rows.write_text(json.dumps([asdict(row) for row in figures], indent=1) + "\n")
+
+
+def _means(own: Sequence[Measured], method: str) -> dict[tuple[int, ...], float]:
+    """Services placed by combination of fixed stages, over the sequences of which there are all."""
+    placed: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
+    for one in own:
+        if one.method == method:
+            placed[one.stages][one.seed] = one.placed
+    seeds = max((len(each) for each in placed.values()), default=0)
+    return {stages: float(np.mean(list(each.values()))) for stages, each in placed.items() if len(each) == seeds}
+
+
+def _placed(cell: tuple[str, str], own: Sequence[Measured]) -> list[Row]:
+    """Figure 7: best, mean and worst of each method with fixed stages."""
+    case, rows = ", ".join(cell), []
+    for method in ("bound", *FREE):
+        figure = float(np.mean(list(_means(own, method).values())))
+        rows.append(Row(case, method, figure, "bound" if method == "bound" else "placed", REFERENCES.get(cell)))
+    for method in FIXED:
+        means = _means(own, method)
+        for what, pick in (("best", max), ("worst", min)):
+            stages = pick(means, key=means.__getitem__)
+            rows.append(Row(case, f"{method} {what}", means[stages], "placed", note=" ".join(map(str, stages))))
+        rows.append(Row(case, f"{method} mean", float(np.mean(list(means.values()))), "placed"))
+    return rows
+
+
+def _figure_7(page: Page, found: dict[tuple[str, str], list[Measured]], figures: Sequence[Row]) -> None:
+    page.text("## Services placed (Figure 7)")
+    lines, most = [], 0
+    for cell in found:
+        own = {row.method: row for row in figures if row.case == ", ".join(cell)}
+        others = [row.figure for name, row in own.items() if name not in ("bound", "anytime")]
+        most += own["anytime"].figure > max(others)
+        best = max(*others, own["anytime"].figure)
+        shown = [f"**{own[name].figure:g}**" if own[name].figure == best else f"{own[name].figure:g}" for name in FREE]
+        for name in FIXED:
+            row = own[f"{name} best"]
+            shown += [
+                f"{row.figure:g} ({row.note})",
+                f"{own[f'{name} mean'].figure:.4g}",
+                f"{own[f'{name} worst'].figure:g}",
+            ]
+        lines.append([", ".join(cell), f"{own['bound'].figure:g}", *shown, str(REFERENCES.get(cell, "–"))])
+    page.text(f"`anytime` places most on {most} of {len(found)} cells.")
+    head = ["cluster, demand", "bound", *FREE]
+    head += [f"{name} {what}" for name in FIXED for what in ("best (stages)", "mean", "worst")]
+    page.table([*head, "authors' RAMPA"], lines)
+
+
+def _by_service(own: Iterable[Measured], method: str) -> dict[str, list[Placed]]:
+    """What a method without fixed stages placed, by service."""
+    placed: dict[str, list[Placed]] = defaultdict(list)
+    for one in own:
+        if one.method == method and not one.stages:
+            for service in one.services:
+                placed[service.service].append(service)
+    return dict(sorted(placed.items()))
+
+
+def _figure_8(page: Page, same: dict[str, list[Measured]]) -> None:
+    """How many stages the services have, as parts of all of each."""
+    page.text("## Stages (Figure 8)", "", "Services of each kind with 1, 2, ... stages, demand `same`.")
+    figure, grid = plt.subplots(
+        len(same), 2, figsize=(8, 1.9 * len(same)), squeeze=False, layout="constrained", sharex=True
+    )
+    lines = []
+    for (name, own), pair in zip(same.items(), grid, strict=True):
+        for method, axes in zip(("rampa", "anytime"), pair, strict=True):
+            axes.set_title(f"{name}, {method}")
+            for at, (service, placed) in enumerate(_by_service(own, method).items()):
+                counts = [sum(p.stages == n for p in placed) for n in range(1, 11)]
+                left = 0.0
+                for n, count in enumerate(counts, 1):
+                    axes.barh(at, count / len(placed), left=left, color=plt.get_cmap("viridis")(n / 10))
+                    left += count / len(placed)
+                said = ", ".join(f"{n}: {count}" for n, count in enumerate(counts, 1) if count)
+                lines.append([name, service, method, said])
+            axes.set(yticks=range(6), yticklabels=[f"service {s}" for s in range(1, 7)], xlim=(0, 1))
+    colours = [plt.Rectangle((0, 0), 1, 1, color=plt.get_cmap("viridis")(n / 10)) for n in range(1, 11)]
+    figure.legend(colours, [str(n) for n in range(1, 11)], loc="outside right center", title="stages")
+    page.picture("figure-8", "Parts of the services that have 1, 2, ... stages", figure)
+    page.table(["cluster", "service", "method", "stages: services"], lines)
+
+
+def _figures_9_and_10(page: Page, own: list[Measured]) -> None:
+    """Throughput and latency on the base cluster: RAMPA, ours, and PipeEdge by its number of stages."""
+    required = {service.name: service for service in load_services()}
+    best = {name: max(means, key=means.__getitem__) for name in FIXED if (means := _means(own, name))}
+    for number, what, unit, take, limit in (
+        (9, "Throughput", "inputs a second", lambda p: p.throughput, lambda s: s.throughput),
+        (10, "Latency", "ms", lambda p: p.latency_ms, lambda s: 1e3 * s.latency),
+    ):
+        page.text(f"## {what} on the base cluster, {unit} (Figure {number})")
+        bars = {method: _by_service(own, method) for method in FREE}
+        for method, stages in best.items():
+            chosen = [p for one in own if (one.method, one.stages) == (method, stages) for p in one.services]
+            bars[f"{method}, its best stages"] = {s: [p for p in chosen if p.service == s] for s in required}
+        for n in range(1, 10):
+            fixed = [p for one in own if one.method == "pipeedge" for p in one.services if p.stages == n]
+            bars[f"PipeEdge, {n}"] = {s: [p for p in fixed if p.service == s] for s in required}
+        _draw(page, number, f"{what}, {unit}", bars, take, {name: limit(s) for name, s in required.items()})
+        lines = []
+        for service in required:
+            for method, placed in bars.items():
+                if figures := [take(p) for p in placed.get(service, [])]:
+                    five = np.percentile(figures, [0, 25, 50, 75, 100])
+                    lines.append(
+                        [service, method, str(len(figures)), f"{np.mean(figures):.4g}", *(f"{f:.4g}" for f in five)]
+                    )
+        page.table(["service", "method", "placements", "mean", *QUARTILES], lines)
+
+
+def _draw(
+    page: Page,
+    number: int,
+    what: str,
+    bars: dict[str, dict[str, list[Placed]]],
+    take: Callable[[Placed], float],
+    limits: dict[str, float],
+) -> None:
+    """Means as bars, least and most as lines, what is required in red: a small picture for each service."""
+    figure, grid = plt.subplots(2, 3, figsize=(8, 4.5), layout="constrained")
+    for axes, (service, limit) in zip(grid.flat, limits.items(), strict=True):
+        shown = {m.replace("PipeEdge, ", "PE "): [take(p) for p in of.get(service, [])] for m, of in bars.items()}
+        shown = {method: figures for method, figures in shown.items() if figures and "best" not in method}
+        means = [float(np.mean(figures)) for figures in shown.values()]
+        # A mean of equal figures may be off by a rounding error.
+        spans = [
+            (min(f), float(np.clip(m, min(f), max(f))), max(f)) for m, f in zip(means, shown.values(), strict=True)
+        ]
+        ends = [[m - a for a, m, _ in spans], [b - m for _, m, b in spans]]
+        colours = ["#e0903a" if m == "rampa" else "#3b6fb6" if m in FREE else "#9aa0a6" for m in shown]
+        axes.bar(range(len(shown)), means, yerr=ends, color=colours, error_kw={"lw": 0.7})
+        axes.axhline(limit, color="red", lw=0.8)
+        axes.set(title=service, xticks=range(len(shown)))
+        axes.set_xticklabels(list(shown), rotation=60, ha="right", fontsize=6)
+    figure.supylabel(what)
+    page.picture(f"figure-{number}", f"{what}: means, least and most by method, required in red", figure)
+
+
+def _figure_11(page: Page, same: dict[str, list[Measured]]) -> None:
+    """Milliseconds to place a service over its number of operators, base and large cluster."""
+    page.text("## Time to place a service, ms (Figure 11)")
+    operators = {service.name: len(service.operators) for service in load_services()}
+    figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
+    lines = []
+    for name in (name for name in ("rampa-base", "rampa-large") if name in same):
+        for method in ("rampa", "anytime"):
+            points = []
+            for service, placed in _by_service(same[name], method).items():
+                ms = [p.ms for p in placed]
+                spread = 1.96 * float(np.std(ms, ddof=1)) / len(ms) ** 0.5 if len(ms) > 1 else 0.0
+                points.append((operators[service], float(np.mean(ms)), spread))
+                five = np.percentile(ms, [0, 25, 50, 75, 100])
+                mean = f"{points[-1][1]:.3g} ± {spread:.2g}"
+                lines.append([name, service, str(operators[service]), method, mean, *(f"{f:.3g}" for f in five)])
+            x, y, error = zip(*sorted(points), strict=True)
+            axes.errorbar(x, y, error, label=f"{method}, {name}", marker="o", ms=3, lw=0.8, capsize=2)
+    axes.set(xlabel="operators", ylabel="ms", yscale="log")
+    axes.legend(fontsize=6)
+    page.picture("figure-11", "Milliseconds to place a service over its number of operators", figure)
+    page.text("The interval is that of the mean with 95 % confidence.")
+    page.table(["cluster", "service", "operators", "method", "mean", *QUARTILES], lines)
+
+
+def _times(page: Page, found: dict[tuple[str, str], list[Measured]], scale: Sequence[Measured]) -> None:
+    """Means over all attempts, the last one that failed included, and the slowest."""
+    page.text("## All attempts, ms: mean (slowest)")
+    lines = []
+    for cell, own in found.items():
+        cells = []
+        for method in (*FREE, *FIXED):
+            runs = [one for one in own if one.method == method]
+            cells.append(f"{np.mean([r.mean_ms for r in runs]):.3g} ({max(r.most_ms for r in runs):.3g})")
+        lines.append([", ".join(cell), *cells])
+    for one in scale:
+        lines.append([f"10,080 GPUs, {one.placed} requests", f"{one.mean_ms:.3g} ({one.most_ms:.3g})", *["–"] * 4])
+    page.table(["cluster, demand", *FREE, *FIXED], lines)

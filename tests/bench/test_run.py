@@ -104,6 +104,20 @@ def test_summaries_by_hand(suite):
     assert standings.left_out == {"chain/no-more"}
 
 
+def test_spread_over_seeds_by_hand(suite):
+    """Of several seeds least, median and most over the best; a failed one is counted, a method with one seed left out."""
+    case = suite.case("chain/chain-s2")
+    values = {"anytime": [20.0, 10.0, None, 30.0], "pipedream": [10.0]}
+    results = [
+        Result(case.name, case.kind.name, case.digest, method, seed, value=value, bound=10.0)
+        for method, found in values.items()
+        for seed, value in enumerate(found)
+    ]
+    lines = page(Standings(suite, results, BestKnown(suite)), [], "x").splitlines()
+    assert "| chain/chain-s2 | anytime | 4 | 1.000 | 2.000 | 3.000 | 1 |" in lines
+    assert not any(line.startswith("| chain/chain-s2 | pipedream |") for line in lines)
+
+
 def test_best_known_are_checked_and_kept(suite, into, folder):
     run(suite.cases, Limits(1.0), into, ["single", "heft", "pipedream", "tarnawski-dp", "first-fit"])
     best = BestKnown(suite)

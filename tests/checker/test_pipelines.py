@@ -66,7 +66,7 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
         random.shuffle(devices)
         ends = sorted(random.randint(0, len(order)) for _ in devices[1:])
         parts = [
-            (d, [o for o in order[a:b]])
+            (d, list(order[a:b]))
             for d, a, b in zip(devices, [0, *ends], [*ends, len(order)], strict=True)
             if a < b
         ]

@@ -178,6 +178,9 @@ def page(standings: Standings, circumstances: Sequence[Circumstances], command: 
         lines += ["", f"## {kind.capitalize()}", "", *_markdown(HEADER, map(cells, _of(standings, kind)))]
         lines += ["", "By family, over the best known:", "", *_families(standings, kind)]
         lines += ["", *_behind(standings, kind)]
+        if spread := _spread(standings, kind):
+            header = ("instance", "method", "seeds", "least", "median", "most", "failed")
+            lines += ["", "Over the seeds of random methods, over the best known:", "", *_markdown(header, spread)]
     lines += ["", "## Best known", "", *_instances(standings)]
     lines += ["", "## Errors", "", *_errors(standings)]
     return "\n".join(lines) + "\n"
@@ -237,6 +240,21 @@ def _families(standings: Standings, kind: str) -> list[str]:
         )
         rows.append([f"{family} ({len(names)})", *map(_number, each)])
     return _markdown(["family", *methods], rows)
+
+
+def _spread(standings: Standings, kind: str) -> list[Sequence[str]]:
+    """Of each method that was run with several seeds on an instance: its least, median and largest worth over the best."""
+    rows = []
+    for name in standings.of(kind):
+        best = standings.best(name)[0]
+        for method, results in sorted(standings.runs[name].items()):
+            if len({result.seed for result in results}) < 2 or best is None:
+                continue
+            ratio = standings.cases[name].kind.ratio
+            found = [ratio(result.value, best) for result in results if result.value is not None]
+            shown = [_number(pick(found) if found else None) for pick in (min, median, max)]
+            rows.append([name, method, str(len(results)), *shown, str(len(results) - len(found))])
+    return rows
 
 
 def _behind(standings: Standings, kind: str) -> Iterator[str]:

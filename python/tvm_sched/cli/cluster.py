@@ -23,7 +23,7 @@ from .cluster_inputs import (
 )
 from .inputs import Options, ReportFile, check_outputs, common_options, parse_options
 from .interrupt import interruptible
-from .output import Output
+from .output import FAILURE, Output
 from .registration import command
 from .schedule import HTML, JSON
 
@@ -156,22 +156,57 @@ def bound(
     demand: Demand = None,
     count: Count = 1000,
     seed: Seed = 0,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            "--evidence", metavar="FILE.json", help="Write what the bound rests on, for `tvm-sched cluster check`."
+        ),
+    ] = None,
 ) -> None:
     """Say how many of these requests any allocator can place at most before one fails, and of the demand in the long run."""
     from ..cluster.bound import bound_of_demand, bound_of_requests
     from ..cluster.service import demand_of
 
+    check_outputs({"--evidence": (evidence, JSON)}, [requests] if requests else [])
     state = state_of(name, services, None)
     asked = _requests(state, requests, demand, None, count, seed)
     known = list(state.services.values())
     with interruptible(out), out.step("Solving linear programs"):
         most = bound_of_requests(state.search, known, asked)
         proportion = bound_of_demand(state.search, known, demand_of(asked))
+        if evidence:
+            from ..cluster.evidence import evidence as evidence_of
+
+            evidence_of(state.search, known, asked).save(evidence)
+            out.wrote(evidence, "evidence")
     out.show(
         f"At most {most} of {len(asked)} requests, in their order; at most {proportion:.1f} services in the proportions of "
         "them all."
     )
     out.result({**about(state), "asked": len(asked), "bound": most, "proportional_bound": proportion})
+
+
+@command(cluster, "check", ("tvm-sched cluster check allocation.json evidence.json",))
+def check(
+    out: Output,
+    allocation: Annotated[Path, typer.Argument(metavar="ALLOCATION", help="File of `cluster place`.")],
+    evidence: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `cluster bound --evidence`.")],
+) -> None:
+    """Verify an allocation and the bound on what can be placed by an implementation that shares nothing with ours.
+
+    Status 0: the allocation keeps all rules and the bound is proved; 1: less is proved; 2: a file is wrong.
+    Alone: python -m tvm_sched_check.clusters.
+    """
+    from tvm_sched_check import clusters as checker
+
+    try:
+        found = checker.check(allocation, evidence)
+    except checker.Refused as error:
+        raise InputError(str(error)) from None
+    out.show(*(escape(line) for line in found.lines))
+    out.result(found._asdict())
+    if not found.all_proved:
+        raise typer.Exit(FAILURE)
 
 
 def _requests(

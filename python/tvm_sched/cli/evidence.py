@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,7 +119,7 @@ def check(
     """
     import tvm_sched_check.pipelines
 
-    verified = tvm_sched_check.check
+    verified: Callable[..., tvm_sched_check.Verdict | tvm_sched_check.pipelines.Verdict] = tvm_sched_check.check
     if b"tvm_sched.pipeline_evidence" in read_bytes(evidence_file)[:200]:
         verified = tvm_sched_check.pipelines.check
     try:

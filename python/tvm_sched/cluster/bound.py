@@ -111,15 +111,15 @@ class MixProgram:
         tables = {}
         for name, (mixes, _, joined) in self.covers.items():
             rows = [
-                [*mix, *self._crossed(mix), _least_tree(mix, hops)] if joined else [*mix, *(0 for _ in self._cuts), 0]
+                [*mix, *self._crossed(mix), _least_tree(mix, hops)] if joined else [*mix, *(0 for _ in self.cuts), 0]
                 for mix in mixes
             ]
-            tables[name] = np.array(rows, dtype=np.int64).reshape(-1, len(self.search.kind_gpus) + len(self._cuts) + 1)
+            tables[name] = np.array(rows, dtype=np.int64).reshape(-1, self.columns)
         return tables
 
     def _crossed(self, mix: Integers) -> list[int]:
         """For each cut, whether a mix is on both sides of it."""
-        return [int(0 < mix[list(cut)].sum() < mix.sum()) for cut in self._cuts]
+        return [int(0 < mix[list(cut)].sum() < mix.sum()) for cut in self.cuts]
 
     @cached_property
     def _switches(self) -> list[set[int]]:
@@ -131,7 +131,7 @@ class MixProgram:
         return at
 
     @cached_property
-    def _cuts(self) -> list[tuple[int, ...]]:
+    def cuts(self) -> list[tuple[int, ...]]:
         """Sets of kinds that share no switch with the other kinds."""
         kinds = [k for k, at in enumerate(self._switches) if at]
         largest = len(kinds) // 2 if len(kinds) <= _MOST_KINDS_CUT else 1
@@ -142,6 +142,11 @@ class MixProgram:
             if not set.union(*(self._switches[k] for k in cut))
             & set.union(set(), *(self._switches[k] for k in kinds if k not in cut))
         ]
+
+    @property
+    def columns(self) -> int:
+        """How many prices there are: of each kind of GPU, of a way over each cut, of any fibre."""
+        return len(self.search.kind_gpus) + len(self.cuts) + 1
 
     @cached_property
     def _kind_hops(self) -> Integers:
@@ -238,7 +243,7 @@ class MixProgram:
         """Right-hand sides, in the order of `_table`'s columns."""
         cluster = self.search.cluster
         crossing = []
-        for cut in self._cuts:
+        for cut in self.cuts:
             inside = set.union(*(self._switches[k] for k in cut))
             ends = [[cluster.switch_id[s] in inside for s in link.switches] for link in cluster.links]
             crossing.append(sum(int(free) for (a, b), free in zip(ends, fibres, strict=True) if a != b))

@@ -145,9 +145,14 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that placements depend on: not of name and source."""
+        """Hash of `text`."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+    @property
+    def text(self) -> str:
+        """Everything that placements depend on, as JSON: not name and source."""
         body = msgspec.to_builtins((self.kinds, self.switches, self.racks, self.links))
-        return hashlib.sha256(msgspec.json.encode(body)).hexdigest()[:16]
+        return msgspec.json.encode(body).decode()
 
     @cached_property
     def kind_id(self) -> dict[str, int]:

@@ -93,9 +93,14 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that placements depend on."""
+        """Hash of `text`."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+    @property
+    def text(self) -> str:
+        """Everything that placements depend on, as JSON."""
         body = msgspec.to_builtins((self.operators, self.throughput, self.latency, self.all_edges))
-        return hashlib.sha256(msgspec.json.encode(body)).hexdigest()[:16]
+        return msgspec.json.encode(body).decode()
 
     @property
     def memory(self) -> int:

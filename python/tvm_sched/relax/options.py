@@ -145,6 +145,7 @@ class CompileOptions:
         check_methods(self.streams, self.launch_order)
         check_threads(self.threads)
         self._check_run()
+        self._check_states()
         self._check_objective()
         given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
@@ -163,6 +164,15 @@ class CompileOptions:
                 raise InputError(f"{name} is {value!r}; true and false are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
             raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
+        part = isinstance(self.resident, (int, float))
+        if isinstance(self.resident, (bool, str)) or (part and not 0 <= self.resident <= 1):  # type: ignore[operator]
+            raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")
+        if isinstance(self.devices, str):
+            raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
+        if self.graph and self.backend != "cuda":
+            raise InputError("graph is for GPUs: give backend='cuda', too")
+
+    def _check_states(self) -> None:
         if not isinstance(self.states, Mapping) or not all(
             isinstance(name, str) and _is_whole(position) for name, position in self.states.items()
         ):
@@ -173,13 +183,6 @@ class CompileOptions:
             raise InputError(
                 f"instances is {self.instances!r}; with states, 1 is allowed: each run goes on from the last"
             )
-        part = isinstance(self.resident, (int, float))
-        if isinstance(self.resident, (bool, str)) or (part and not 0 <= self.resident <= 1):  # type: ignore[operator]
-            raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")
-        if isinstance(self.devices, str):
-            raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
-        if self.graph and self.backend != "cuda":
-            raise InputError("graph is for GPUs: give backend='cuda', too")
 
     def _check_measure(self) -> None:
         if self.measure and self.backend not in (None, "cpu"):

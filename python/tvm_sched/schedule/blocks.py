@@ -25,7 +25,7 @@ PRODUCT_EFFICIENCY = 0.35
 """Part of a GPU's arithmetic that compute-intensive kernels reach at best, so that they fill it from there on: fitted to
 half of the pairs of kernels that were measured on an H100 (``docs/results/concurrent_kernels.md``)."""
 _MOST_WAVES = 8
-"""Kernels of more waves are simulated as if so many blocks ran as one that there are this many waves."""
+"""Kernels of more waves are simulated with blocks merged until there are this many waves."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count:
         places = resident * count
         merged = -(-taken.blocks // (_MOST_WAVES * places))
         blocks = -(-taken.blocks // merged)
-        side_by_side = min(blocks, places)
+        concurrent = min(blocks, places)
         waves = -(-blocks // places)
-        on_one = -(-side_by_side // count)
+        on_one = -(-concurrent // count)
         # Averages over the kernel, as parts of what a block uses; no more than what its neighbours of the kernel leave.
-        busy = waves * side_by_side / blocks
-        arithmetic = min(kernel.arithmetic * busy * count / side_by_side, 1 / on_one)
-        bandwidth = min(kernel.bandwidth * busy / side_by_side, 1 / side_by_side)
+        busy = waves * concurrent / blocks
+        arithmetic = min(kernel.arithmetic * busy * count / concurrent, 1 / on_one)
+        bandwidth = min(kernel.bandwidth * busy / concurrent, 1 / concurrent)
         whole.append((*processor.room_of(taken), blocks, kernel.ready_ns, kernel.overhead_ns))
         parts.append((kernel.alone_ns / waves, arithmetic, bandwidth))
     edges = [(p, k) for k, kernel in enumerate(kernels) for p in kernel.before]

@@ -1,7 +1,7 @@
 """Arguments for lower bounds of pipelines: no plan of at most so many stages on some devices has a cheaper dearest stage.
 
-All of them are about a problem in which each operator takes its least time on these devices, each tensor its least time between
-them, and parameters nothing: there no stage costs more than in the true one.
+All of them are about a problem in which each operator takes its least time on these devices, each tensor its least time
+between them, and parameters nothing: there no stage costs more than in the true one.
 """
 
 from __future__ import annotations

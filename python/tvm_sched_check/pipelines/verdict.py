@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..document import Problem, Refused, count, read
-
 from .bound import bound_of
 from .plan import Plan
 

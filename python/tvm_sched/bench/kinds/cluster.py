@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 
+from tvm_sched_check.clusters import Refused
+from tvm_sched_check.clusters import check as independent_check
+
 from ...cluster import Allocation, Cluster, ClusterState, Request, Service, names, try_place, verify
-from ...cluster.bound import bound_of_requests
+from ...cluster.evidence import evidence
 from ...cluster.registry import ALLOCATORS
 from ...cluster.search import ClusterSearch
-from ...errors import InputError
+from ...errors import InputError, SchedulerError
 from .base import Answer, Kind, Proof, has_seed, limited
 
 STAGES = {
@@ -97,7 +102,24 @@ class ClusterKind(Kind[Demand]):
 
     def proof(self, task: Demand) -> Proof:
         """No allocator places more, whatever it knows in advance."""
-        return Proof(bound_of_requests(task.search, task.services, task.requests), "mixes")
+        found = evidence(task.search, task.services, task.requests)
+        return Proof(found.bound, "mixes", found.to_json())
+
+    def check(self, task: Demand, solution: bytes, proof: Proof, where: str) -> str:
+        """Rules, figures and bound by `tvm_sched_check.clusters`."""
+        if proof.evidence is None:
+            return ""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]
+            for file, content in zip(files, (solution, proof.evidence), strict=True):
+                file.write_bytes(content)
+            try:
+                found = independent_check(*files)
+            except Refused as error:
+                raise InputError(f"{where}: refused by tvm_sched_check.clusters: {error}") from None
+        if (found.placed, found.proved) != (self.worth(task, solution, where), proof.bound):
+            raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
+        return "tvm_sched_check.clusters"
 
 
 def combinations(seed: int) -> list[dict[str, int]]:

@@ -11,6 +11,7 @@ from .benchmarks import Benchmarked, Instances, Scored, Standing
 from .clusters import (
     Bounded,
     CheckedAllocation,
+    CheckedBound,
     Clusters,
     Defragmented,
     Deployed,
@@ -80,6 +81,7 @@ RESULTS: dict[str, Any] = {
     "cluster show": ShownCluster,
     "cluster place": Placed,
     "cluster bound": Bounded,
+    "cluster check": CheckedBound,
     "cluster verify": CheckedAllocation,
     "cluster release": Recovered,
     "cluster fail": Recovered,

@@ -70,6 +70,15 @@ class Bounded(ClusterResult, frozen=True):
     proportional_bound: float | None
 
 
+class CheckedBound(Result, frozen=True):
+    """``cluster check``: services placed; how many requests any allocator places at most, proved and claimed."""
+
+    placed: int
+    proved: int
+    claimed: int
+    requests: int
+
+
 class CheckedAllocation(ClusterResult, frozen=True):
     """``cluster verify`` of an allocation that is right."""
 
