@@ -235,8 +235,8 @@ TEST(Anneal, PutsAllOfARefusedMoveBack) {
 TEST(AllocateStreams, GivesEachBranchItsOwn) {
   const simulate::Problem problem = MakeProblem({1, 1, 1, 1, 1}, kFan, 1);
   const TaskGraph graph(problem);
-  for (auto method : {Allocation::kOpara, Allocation::kNimble, Allocation::kWavefront,
-                      Allocation::kFewest}) {
+  for (auto method :
+       {Allocation::kOpara, Allocation::kNimble, Allocation::kWavefront, Allocation::kFewest}) {
     Launches launches{{0, 1, 2, 3, 4}, std::vector<DeviceId>(5), std::vector<int32_t>(5)};
     AllocateStreams(graph, method, &launches);
     EXPECT_EQ(launches.stream, (std::vector<int32_t>{0, 0, 1, 2, 0}));
@@ -245,11 +245,10 @@ TEST(AllocateStreams, GivesEachBranchItsOwn) {
 }
 
 TEST(AllocateStreams, FewestGoesOnWithAnyThatFollows) {
-  // Two modules of two branches each: 0 -> {1, 2} -> 3 -> {4, 5} -> 6. Nimble has three chains, as no
-  // edge leads from one module's second branch into the next module.
-  const simulate::Problem problem =
-      MakeProblem({1, 1, 1, 1, 1, 1, 1},
-                  {{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 4}, {3, 5}, {4, 6}, {5, 6}}, 1);
+  // Two modules of two branches each: 0 -> {1, 2} -> 3 -> {4, 5} -> 6. Nimble has three chains, as
+  // no edge leads from one module's second branch into the next module.
+  const simulate::Problem problem = MakeProblem(
+      {1, 1, 1, 1, 1, 1, 1}, {{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 4}, {3, 5}, {4, 6}, {5, 6}}, 1);
   const TaskGraph graph(problem);
   const auto count = [&](Allocation method) {
     Launches launches{{0, 1, 2, 3, 4, 5, 6}, std::vector<DeviceId>(7), std::vector<int32_t>(7)};
