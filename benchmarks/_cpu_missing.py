@@ -5,8 +5,6 @@ Profiles are taken after the measurements, so their sums are a little above the 
 
 from __future__ import annotations
 
-from typing import Any
-
 Profile = dict[str, list[float]]
 """By kind of kernel: how many there are, and their seconds in a run; ours have a third figure, the roofline's seconds."""
 

@@ -132,10 +132,10 @@ def _losses(rows: list[dict[str, Any]]) -> list[str]:
     return ["## What is missing, and what the peer does", "", _LOSSES, "", *lines, ""] if measured else []
 
 
-_LOSSES = """Profiles of ours and of the best peer, taken after the measurements: kernels by name, how many there are, the four that take
-longest. Ours also says how far they are from the roofline that `tvm_sched.problem.cpu_topology` has for a core. A peer's
-convolutions that end in activations and sums are its convolutions, as ours are. OpenVINO's kernels are named by type and
-implementation; ONNX Runtime's `ReorderInput` and `ReorderOutput` are conversions to blocked layouts and back."""
+_LOSSES = """Profiles of ours and of the best peer, taken after the measurements, so sums are a bit above latencies: kernels
+by name, how many there are, the four that take longest. Ours also says how far they are from the roofline that the compiler
+assumes for a core (`tvm_sched.problem.cpu_topology`). OpenVINO's kernels are named by type and implementation; ONNX
+Runtime's `ReorderInput` and `ReorderOutput` are conversions to blocked layouts and back."""
 
 
 def _versions() -> str:

@@ -35,7 +35,10 @@ def program(folder: Path) -> tuple[Path, dict[str, str]]:
     """``layouts.cc``, compiled; and the environment that it runs in."""
     import tvm_sched
 
-    roots = [Path(sysconfig.get_path("data")), *(Path(p.split("/lib/python")[0]) for p in sys.path if "/lib/python" in p)]
+    roots = [
+        Path(sysconfig.get_path("data")),
+        *(Path(p.split("/lib/python")[0]) for p in sys.path if "/lib/python" in p),
+    ]
     root = next((each for each in roots if (each / "include/oneapi/dnnl/dnnl.hpp").exists()), None)
     if root is None:
         raise SystemExit("the headers of oneDNN were not found: pip install onednn-devel-cpu-tbb 'tbb-devel==2021.*'")
@@ -51,6 +54,7 @@ def convolutions(model: Path, inputs: Path) -> list[dict[str, Any]]:
     """The descriptions of a model's convolutions of images, in the order of the network."""
     import numpy as np
     import tvm
+
     from tvm_sched.relax import CompileOptions, load_model
     from tvm_sched.relax.build import model_with_name
     from tvm_sched.relax.kernel_libraries import KERNELS
