@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from _cpu_models import cases
+from _cpu_worker import kind_of
 
 
 def export(name: str, folder: Path) -> None:
@@ -96,7 +97,20 @@ def _compile(folder: Path, source: str, topology: str, file: Path) -> None:
     compiled.export(file)
     seconds = time.perf_counter() - begin
     chosen = compiled.schedule.notes.get("measured", {}).get("chosen", "")
-    file.with_suffix(".json").write_text(json.dumps({"seconds": seconds, "source": source, "chosen": chosen}))
+    notes = {"seconds": seconds, "source": source, "chosen": chosen, "roofline": _rooflines(compiled.problem)}
+    file.with_suffix(".json").write_text(json.dumps(notes))
+
+
+def _rooflines(problem: Any) -> dict[str, float]:
+    """Seconds that the kernels of each kind need at least, by the rates of the device."""
+    from tvm_sched.cost_model.roofline_model import roofline
+
+    found: dict[str, float] = {}
+    least = roofline(problem.graph, problem.topology).operator_ns.min(axis=1)
+    for operator, nanoseconds in zip(problem.graph.operators, least, strict=True):
+        kind = kind_of(operator.name)
+        found[kind] = found.get(kind, 0.0) + float(nanoseconds) / 1e9
+    return found
 
 
 def _word(error: BaseException) -> str:

@@ -11,6 +11,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,36 +20,85 @@ from typing import Any
 import numpy as np
 
 Run = Callable[[], Any]
+Groups = dict[str, list[float]]
+"""By kind of kernel: how many there are, and their seconds in a typical run."""
 KERNELS, TRACED_RUNS = "kernels", 9
-"""What is read in place of a number of seconds to ask for the times of our kernels, and how many runs these come from."""
+"""What is read in place of a number of seconds to ask for the times of kernels, and how many runs these come from."""
 
 
-def onnx_runtime(folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> Run:
-    import onnxruntime as ort
+class OnnxRuntime:
+    """ONNX Runtime, which tells the times of its kernels, too."""
 
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = threads
-    session = ort.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
-    feed = dict(zip((each.name for each in session.get_inputs()), inputs.values(), strict=True))
-    return lambda: session.run(None, feed)
+    def __init__(self, folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> None:
+        self.model, self.threads = folder / "model.onnx", threads
+        self.session = self._open("")
+        self.feed = dict(zip((each.name for each in self.session.get_inputs()), inputs.values(), strict=True))
+
+    def __call__(self) -> Any:
+        """Run it."""
+        return self.session.run(None, self.feed)
+
+    def kernels(self) -> Groups:
+        """By ONNX operator."""
+        with tempfile.TemporaryDirectory() as folder:
+            session = self._open(f"{folder}/profile")
+            for _ in range(TRACED_RUNS):
+                session.run(None, self.feed)
+            events = json.loads(Path(session.end_profiling()).read_text())
+        found = [
+            (each["name"], each["args"]["op_name"], each["dur"] / 1e6)
+            for each in events
+            if each.get("cat") == "Node" and each["name"].endswith("_kernel_time")
+        ]
+        return grouped(found)
+
+    def _open(self, profile: str) -> Any:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = self.threads
+        if profile:
+            options.enable_profiling, options.profile_file_prefix = True, profile
+        return ort.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
 
 
-def openvino(folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> Run:
-    import openvino
+class OpenVino:
+    """OpenVINO, which tells the times of its kernels, too."""
 
-    core = openvino.Core()
-    model = core.read_model(folder / "model.onnx")
-    model.reshape({i: list(value.shape) for i, value in enumerate(inputs.values())})
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-        "CACHE_DIR": str(folder / "openvino"),
-    }
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
-    values = list(inputs.values())
-    return lambda: list(request.infer(values).values())
+    def __init__(self, folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> None:
+        self.folder, self.threads, self.values = folder, threads, list(inputs.values())
+        self.request = self._open({"CACHE_DIR": str(folder / "openvino")})
+
+    def __call__(self) -> Any:
+        """Run it."""
+        return list(self.request.infer(self.values).values())
+
+    def kernels(self) -> Groups:
+        """By type and implementation."""
+        request = self._open({"PERF_COUNT": True})
+        found = []
+        for _ in range(TRACED_RUNS):
+            request.infer(self.values)
+            for each in request.profiling_info:
+                if each.real_time.total_seconds() > 0:
+                    kind = f"{each.node_type} {each.exec_type}"
+                    found.append((each.node_name, kind, each.real_time.total_seconds()))
+        return grouped(found)
+
+    def _open(self, more: dict[str, Any]) -> Any:
+        import openvino
+
+        core = openvino.Core()
+        model = core.read_model(self.folder / "model.onnx")
+        model.reshape({i: list(value.shape) for i, value in enumerate(self.values)})
+        settings = {
+            "INFERENCE_NUM_THREADS": self.threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+            **more,
+        }
+        return core.compile_model(model, "CPU", settings).create_infer_request()
 
 
 def eager(folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> Run:
@@ -82,40 +132,55 @@ class Ours:
     def __init__(self, _folder: Path, inputs: dict[str, np.ndarray], _threads: int, file: str) -> None:
         from tvm_sched import runtime
 
-        self.module = runtime.load(file)
+        self.module, self.notes = runtime.load(file), Path(file).with_suffix(".json")
         self.values = list(inputs.values())
 
     def __call__(self) -> Any:
         """Run it."""
         return self.module.run(*self.values)
 
-    def kernels(self) -> dict[str, list[float]]:
-        """By name, but for the number at its end: how many kernels there are, and their seconds in a typical run."""
+    def kernels(self) -> Groups:
+        """By name, but for the number at its end; with the roofline's seconds."""
         self.module.configure(trace=True)
-        found: dict[str, list[float]] = {}
+        found = []
         for _ in range(TRACED_RUNS):
             self.module.run(*self.values)
             for row in self.module.timeline()["events"]:
                 if row["event"]["kind"] == "kernel":
-                    found.setdefault(row["event"]["name"], []).append((row["end_ns"] - row["start_ns"]) / 1e9)
+                    name = row["event"]["name"]
+                    found.append((name, kind_of(name), (row["end_ns"] - row["start_ns"]) / 1e9))
         self.module.configure(trace=False)
-        groups: dict[str, list[float]] = {}
-        for name, times in found.items():
-            head, _, number = name.rpartition(".")
-            group = groups.setdefault(head if number.isdigit() else name, [0, 0.0])
-            group[0] += 1
-            group[1] += statistics.median(times)
-        return groups
+        ideal = json.loads(self.notes.read_text()).get("roofline", {}) if self.notes.exists() else {}
+        return {kind: [*figures, ideal.get(kind, 0.0)] for kind, figures in grouped(found).items()}
 
 
 METHODS: dict[str, Callable[[Path, dict[str, np.ndarray], int, str], Run]] = {
-    "ONNX Runtime": onnx_runtime,
-    "OpenVINO": openvino,
+    "ONNX Runtime": OnnxRuntime,
+    "OpenVINO": OpenVino,
     "eager": eager,
     "Inductor": inductor,
     "ours": Ours,
     "ours, one stream": Ours,
 }
+
+
+def kind_of(name: str) -> str:
+    """An operator of ours without the number at its end."""
+    head, _, number = name.rpartition(".")
+    return head if number.isdigit() else name
+
+
+def grouped(found: list[tuple[str, str, float]]) -> Groups:
+    """Of times of several runs (name of the kernel, kind, seconds) the medians, added up by kind."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for name, kind, seconds in found:
+        times.setdefault((name, kind), []).append(seconds)
+    groups: Groups = {}
+    for (_, kind), several in times.items():
+        group = groups.setdefault(kind, [0, 0.0])
+        group[0] += 1
+        group[1] += statistics.median(several)
+    return groups
 
 
 def error_of(results: list[Any], folder: Path) -> float:
@@ -159,7 +224,7 @@ def main() -> None:
         raise
     for line in sys.stdin:
         if line.strip() == KERNELS:
-            say({"kernels": run.kernels() if isinstance(run, Ours) else {}})
+            say({"kernels": run.kernels() if isinstance(run, Ours | OnnxRuntime | OpenVino) else {}})
             continue
         run()
         times: list[float] = []

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import matplotlib
 from _common import circumstances
 from _grid import WARM, Case, Cell, Cells
 from _grid_decided import HEAD, decided
+from _page import Page, marked, plt
 from rich.console import Console
-
-matplotlib.use("svg")
-matplotlib.rcParams.update({"svg.hashsalt": "tvm_sched", "svg.fonttype": "none", "font.size": 8})
-
-import matplotlib.pyplot as plt  # noqa: E402 - after the backend is chosen
 
 Pairs = list[tuple[Case, Cell]]
 MAIN = ("single", "EfficientMIP", "DeepPlan", "SortingHat", "anytime")
@@ -33,40 +27,6 @@ host access occupies the bus here (`docs/model.md`), which the paper's program l
 faster than the buses carry the parameters. Clock and memory of the slow GPUs of the heterogeneous server are modelled,
 too. Its single GPU loads everything before the first kernel; so does `single`. A `--quick` run has two of the four models
 and two of the four shapes, so its averages are over other cases than the paper's."""
-
-
-def marked(row: Sequence[str], best: Callable[..., float]) -> list[str]:
-    """A row of a name and figures, the best ones in bold; what is no number is left as it is, and so are equal ones."""
-    figures = {n: float(cell) for n, cell in enumerate(row) if n and re.fullmatch(r"[\d.]+", cell)}
-    if len(set(figures.values())) < 2:
-        return list(row)
-    first = best(figures.values())
-    return [f"**{cell}**" if figures.get(n) == first else cell for n, cell in enumerate(row)]
-
-
-class Page:
-    """A page of Markdown with its pictures beside it; without a file, nothing is written."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path, self.lines = path, list[str]()
-
-    def text(self, *lines: str) -> None:
-        self.lines += [*lines, ""]
-
-    def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-        self.text(*lines, *("| " + " | ".join(row) + " |" for row in rows))
-
-    def picture(self, name: str, caption: str, figure: plt.Figure) -> None:
-        if self.path is not None:
-            file = self.path.with_name(f"{self.path.stem}-{name}.svg")
-            figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
-            self.text(f"![{caption}]({file.name})")
-        plt.close(figure)
-
-    def write(self) -> None:
-        if self.path is not None:
-            self.path.write_text("\n".join(self.lines).rstrip() + "\n")
 
 
 def write_page(

@@ -99,9 +99,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor
 """By name: the module, and inputs of batch 1. NASNet-A large has images of 331, T5 512 tokens, BERT 128."""
 
 
-def exported(name: str) -> Any:
-    """The module as a program of ``torch.export``."""
+def exported(name: str, batch: int = 1) -> Any:
+    """The module as a program of ``torch.export``, for inputs of a batch."""
     make, inputs = MODELS[name]
     torch.manual_seed(0)
     with torch.no_grad():
-        return torch.export.export(make().eval(), inputs())
+        return torch.export.export(
+            make().eval(), tuple(value.repeat(batch, *[1] * (value.ndim - 1)) for value in inputs())
+        )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from _cpu_models import _import_torchvision
+from _torch_inputs import LEFT_OUT
 from torch.utils import _pytree as pytree
 
 SMALL = {
@@ -22,10 +23,6 @@ SMALL = {
     "eos_token_id": 2, "use_cache": False, "decoder_start_token_id": 1, "rotary_dim": 4, "n_routed_experts": 4,
 }  # fmt: skip
 """Sizes that are given to a configuration of transformers that has fields of these names."""
-
-
-LEFT_OUT = object()
-"""For a field of `SMALL` that a configuration has and that must not be given."""
 
 
 @dataclass(frozen=True)
@@ -82,32 +79,6 @@ def architectures() -> dict[str, Architecture]:
 
 def _own(makers: dict[str, Callable[[], Any]]) -> list[Architecture]:
     return [Architecture(f"own/{name}", ("torch",), make) for name, make in makers.items()]
-
-
-def words(*shape: int, high: int = 90) -> torch.Tensor:
-    """Random token ids that are none of the special ones."""
-    return torch.randint(3, high, shape)
-
-
-def picture(size: int = 32, channels: int = 3) -> dict[str, torch.Tensor]:
-    return {"pixel_values": torch.randn(1, channels, size, size)}
-
-
-def text(count: int = 16) -> dict[str, torch.Tensor]:
-    """A sentence with padding at its end."""
-    return {"input_ids": words(1, count), "attention_mask": (torch.arange(count) < count - 3).long()[None]}
-
-
-def plain_text(count: int = 16) -> dict[str, torch.Tensor]:
-    return {"input_ids": words(1, count)}
-
-
-def pair(count: int = 12) -> dict[str, torch.Tensor]:
-    return {**text(count), "decoder_input_ids": words(1, 7)}
-
-
-def sound(count: int = 4000) -> dict[str, torch.Tensor]:
-    return {"input_values": torch.randn(1, count)}
 
 
 def _small(config: Any, options: dict[str, Any]) -> dict[str, Any]:

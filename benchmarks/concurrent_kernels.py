@@ -1,4 +1,4 @@
-"""The block-level simulator beside pairs and sets of kernels that an H100 ran side by side (``data/h100_concurrency.json``).
+"""The block-level simulator beside pairs and sets of kernels that an H100 ran concurrently (``data/h100_concurrency.json``).
 
 Fitted on every second pair are the part of the GPU's arithmetic that products of libraries reach at best, and the
 contention of the cost model ``contention``. What is reported is of the other pairs, and of sets of four to eight kernels,
@@ -110,7 +110,7 @@ def pairs_table(data: dict[str, Any]) -> list[str]:
         f"| one after another | {figures(after, beside)} |",
         f"| the longer alone | {figures(longer, beside)} |",
         "",
-        f"Side by side takes {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
+        f"Together it takes {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
         f"{np.median(beside / after):.2f} in the median. Of {slow.sum()} pairs that are slower by half, blocks say so "
         f"(by 15 %) of {(slow & (blocks > 1.15 * after)).sum()}, contention of "
         f"{(slow & (contended > 1.15 * after)).sum()}; "

@@ -160,12 +160,18 @@ class Bench:
                 for process in [each for each in running if "failed" not in cells[each.method]]:
                     cells[process.method] |= process.turn(self.seconds / self.rounds)
             for process in running:
-                if process.method in MINE and "failed" not in cells[process.method]:
+                if process.method in (*MINE, best_method(cells)) and "failed" not in cells[process.method]:
                     cells[process.method] |= process.kernels()
         finally:
             for process in running:
                 process.end()
         return cells
+
+
+def best_method(cells: dict[str, Cell]) -> str:
+    """The fastest peer, empty where none was measured."""
+    found = {cell["ms"]: method for method, cell in cells.items() if method not in MINE and "ms" in cell}
+    return found[min(found)] if found else ""
 
 
 class Process:
@@ -212,7 +218,7 @@ class Process:
         }
 
     def kernels(self) -> Cell:
-        """The times of our kernels."""
+        """The times of its kernels; a method that cannot tell has none."""
         return self._ask(KERNELS)
 
     def _ask(self, line: str) -> Cell:

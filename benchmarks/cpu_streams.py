@@ -2,8 +2,8 @@
 
 For each network the uses of the cores that `choose_fastest` compares run in turns, all with the same kernels, on a quiet
 machine and beside a process that takes all of a core that it gets. The choice is made before, once, as by ``compile(model,
-"cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` each
-measurement waits for a line on standard input, so that lowering may go on while the machine is not quiet.
+"cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` all are
+lowered first, and each measurement waits for a line on standard input, so that it can begin when the machine is quiet.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +124,7 @@ def _towers() -> tuple[Any, tuple[Any, ...]]:
         @staticmethod
         def tower() -> Any:
             sizes = (3, 16, 32, 64, 128)
-            parts = [
-                part
-                for a, b in zip(sizes, sizes[1:], strict=False)
-                for part in (torch.nn.Conv2d(a, b, 3, 2, 1), torch.nn.ReLU())
-            ]
+            parts = [part for a, b in pairwise(sizes) for part in (torch.nn.Conv2d(a, b, 3, 2, 1), torch.nn.ReLU())]
             return torch.nn.Sequential(*parts, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
 
         def forward(self, a: Any, b: Any) -> Any:
@@ -197,10 +194,10 @@ def page(results: list[Result]) -> str:
         "# What `-t cpu` chooses",
         "",
         *circumstances(),
-        f"Medians of {ROUNDS} turns of {SECONDS} s, all uses of the cores in turns, with the same kernels. Chosen before, once, as by "
-        '`compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen over that of the fastest '
-        f"here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, what was chosen "
-        f"shall take no more than {COLLAPSE} times its quiet latency.",
+        f"Medians of {ROUNDS} turns of {SECONDS} s, all uses of the cores in turns, with the same kernels. Chosen "
+        'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen over that '
+        f"of the fastest here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, "
+        f"what was chosen shall take no more than {COLLAPSE} times its quiet latency.",
         "",
         "| network | kind | operators | one stream | parallel streams | logical devices | one core | over best |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -229,9 +226,9 @@ def page(results: list[Result]) -> str:
     above = [r.network for r in results if r.over_best > AIM]
     lines += [
         "",
-        f"Of {len(results)} networks, what was chosen is within 3 % of the fastest of {len(results) - len(above)}; the worst is "
-        f"{worst.network} with {worst.over_best:.3f}. Beside a busy process it takes {slowest.busy_over_quiet:.2f} times its "
-        f"quiet latency at most ({slowest.network}). Choosing took {min(r.choosing_seconds for r in results):.0f} to "
+        f"Of {len(results)} networks, what was chosen is within 3 % of the fastest of {len(results) - len(above)}; "
+        f"the worst is {worst.network} with {worst.over_best:.3f}. Beside a busy process it takes {slowest.busy_over_quiet:.2f} "
+        f"times its quiet latency at most ({slowest.network}). Choosing took {min(r.choosing_seconds for r in results):.0f} to "
         f"{max(r.choosing_seconds for r in results):.0f} s, once: choices are kept on disk.",
         "",
     ]
@@ -242,18 +239,22 @@ def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--networks", nargs="*", default=[], help="of these names alone")
     arguments.add_argument("--resume", action="store_true", help="leave out what stands in the file of --json")
-    arguments.add_argument("--wait", action="store_true", help="measure when a line comes on standard input")
+    arguments.add_argument(
+        "--wait", action="store_true", help="lower all, then measure each when a line comes on standard input"
+    )
     given = arguments.parse_args()
     warnings.simplefilter("ignore")
     known: dict[str, Result] = {}
     if given.resume and given.json and given.json.exists():
         known = {row["network"]: Result(**row) for row in json.loads(given.json.read_text())}
     names = given.networks or list(NETWORKS)[: 3 if given.quick else None]
-    for name in (name for name in names if name not in known):
-        mod = lowered(NETWORKS[name][1]())
+    left = [name for name in names if name not in known]
+    ready = {name: lowered(NETWORKS[name][1]()) for name in left} if given.wait else {}
+    for name in left:
         if given.wait:
             print(f"{name} is ready", flush=True)
             input()
+        mod = ready.pop(name) if given.wait else lowered(NETWORKS[name][1]())
         known[name] = measure(name, mod)
         print(known[name], flush=True)
         if given.json:

@@ -8,25 +8,27 @@ libraries, whose demands are those of their launches.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from _common import Row, parser, report
+from _gpu_graphs import gpu_graph
 from msgspec.structs import replace
 
 from tvm_sched.cost_model import occupancy
 from tvm_sched.errors import TooLargeError
-from tvm_sched.problem import OpGraph, Problem, Topology, load_topology
+from tvm_sched.problem import Problem, Topology, load_topology
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers import solve
+from tvm_sched.testing import branched
 
 SIZES = {"inception_v3": (299, 512, 1024, 2048), "nasnet_large": (331, 512, 1024, 2048)}
 METHODS = ("sequential", "ios", "hios-lp", "hios-mr", "hios-lp-inter", "hios-mr-inter", "heft", "anytime")
 STATES = 2_000_000
 """Most states of a block of IOS."""
 BLOCKS = (0, 24, 20, 16, 12, 10)
-"""Sizes of blocks that IOS is tried with, until one has few enough states; 0: as the network has them, which is the paper's."""
+"""Sizes of blocks that IOS is tried with, until one has few enough states; 0: the network's own, as in the paper."""
 RUNS = 36
 """How often the paper runs what it measures."""
 
@@ -45,26 +47,6 @@ GAINS = {
     ("nasnet_large", "large"): (3.8, 100.0),
 }
 """By how much more HIOS-LP gains than IOS over sequential execution, and what part of it its mapping gains, in per cent."""
-
-
-def graph_of(name: str, size: int, topology: Topology) -> OpGraph:
-    """The graph of a network of `tvm_sched.testing.branched` for images of one size, as a GPU runs it."""
-    import tvm
-
-    from tvm_sched.relax import load_model
-    from tvm_sched.relax.attributes import get_problem
-    from tvm_sched.relax.build import model_with_name
-    from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
-    from tvm_sched.testing import branched
-
-    make: Callable[[], Any] = getattr(branched, name)
-    archs = sorted({device.arch for device in topology.devices})
-    passes = [
-        LowerToKernels(device_kind="cuda", libraries=("nvidia",), gpus=archs, archs=archs),
-        EstimateLatencies(topology, "occupancy"),
-    ]
-    lowered = tvm.transform.Sequential(passes)(model_with_name(load_model(branched.exported(make(), size), name=name)))
-    return get_problem(lowered).graph
 
 
 def with_parameters_in_place() -> Topology:
@@ -86,9 +68,10 @@ def schedule_of(problem: Problem, method: str, seconds: float) -> tuple[Schedule
     raise SystemExit(f"IOS is too large even with blocks of {BLOCKS[-1]}")
 
 
-def rows_of(name: str, size: int, seconds: float) -> Iterator[Row]:
+def rows_of(name: str, size: int, seconds: float, graphs: Path | None) -> Iterator[Row]:
     topology = with_parameters_in_place()
-    graph = graph_of(name, size, load_topology("a40x2"))
+    kept = graphs / f"{name}-{size}.json" if graphs else None
+    graph = gpu_graph(lambda: branched.exported(getattr(branched, name)(), size), load_topology("a40x2"), kept)
     problem = Problem(graph, topology, occupancy(graph, topology))
     case = f"{name}, {size} pixels"
     alone = problem.costs.operator_ns[:, 0].astype(float).sum() / 1e9
@@ -107,7 +90,8 @@ def rows_of(name: str, size: int, seconds: float) -> Iterator[Row]:
             yield Row(case, method, profiled / 60, f"minutes to schedule with profiling, {RUNS} runs of each")
         if method == "ios":
             print(
-                f"  {case}: {len(graph.operators)} operators, {sum(map(len, graph.index.predecessors))} dependences; IOS with {limits}",
+                f"  {case}: {len(graph.operators)} operators, {sum(map(len, graph.index.predecessors))} dependences; "
+                f"IOS with {limits}",
                 flush=True,
             )
 
@@ -180,9 +164,7 @@ NOTES = f"""
   one stream of Inception-v3 took ten times what the model says, and ratios of streams were predicted too large
   ([Opara on an H100](opara_h100.md)).
 - The paper's graphs have 119 and 374 operators; here a normalisation, an activation or a sum is part of a kernel where the
-  lowering fuses it, and is an operator where not. Which NASNet-A it had is not said; its 331 pixels are those of the large one.
-- The paper's Algorithm 1 takes longest paths by times that do not know the link's speed of this machine; HIOS-MR is the stronger
-  here where copies are short beside kernels.
+  lowering fuses it, and is an operator where not. Which NASNet-A it had is not said; its 331 pixels are the large one's.
 - `ios` has the limits of its paper, 8 groups of up to 3 operators, and the network's own blocks where these have up to
   {STATES:,} states; else blocks of fewer operators, named when it runs.
 - Figure 14: minutes to schedule count what is measured: IOS each stage whose time it asks for ({RUNS} runs of each, as the
@@ -195,6 +177,9 @@ NOTES = f"""
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of anytime for a network")
+    arguments.add_argument(
+        "--graphs", type=Path, metavar="DIR", help="keep lowered graphs there, and take them from there"
+    )
     arguments.add_argument("--resume", action="store_true", help="leave out cases that stand in the file of --json")
     given = arguments.parse_args()
     rows: list[Row] = []
@@ -206,10 +191,8 @@ def main() -> None:
             if f"{name}, {size} pixels" in done:
                 continue
             print(f"{name}, {size} pixels", flush=True)
-            rows += rows_of(name, size, given.seconds)
+            rows += rows_of(name, size, given.seconds, given.graphs)
             if given.json:
-                from dataclasses import asdict
-
                 given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     report("Inception-v3 and NASNet-A large on two A40", rows, given.json, given.markdown, predicted=True)
     text = beside_the_paper(rows)

@@ -40,8 +40,8 @@ PAPER_MS = {
 NOTES = """
 Ours and the paper's milliseconds are of different machines and graphs: here fused kernels are operators, there
 PyTorch's are. BERT and T5 have narrow layers, so that their predicted speeds are of kernels for which launches are
-most of the time. The model takes waits for free; on a GPU each costs, so that of allocations that are predicted
-equally fast the one with the fewest waits and streams is to be preferred.
+most of the time. Streams and waits are free on the device of this page; what they cost on a GPU is [counted](opara.md)
+where a topology has their `stream_overhead` and `wait_overhead`.
 """
 
 

@@ -7,5 +7,5 @@ THOROUGH = os.environ.get("TVM_SCHED_THOROUGH") == "1"
 
 
 def examples(most: int) -> int:
-    """Examples of a property: at most so many, a third of them unless all are asked for."""
+    """Examples of a property: at most this number, a third of it unless all are asked for."""
     return most if THOROUGH else -(-most // 3)

@@ -1,5 +1,5 @@
 # ruff: noqa: B023 (functions that are made in a loop are called in it)
-"""Measures concurrent kernels on one GPU: alone, one after another, side by side; launch orders; dependencies; occupancy.
+"""Measures concurrent kernels on one GPU: alone, one after another, concurrently; launch orders; dependencies; occupancy.
 
 Needs torch, cupy and ``kernels.cubin``: ``python kernels_of_known_demand.py`` writes its source, for ``nvcc -cubin``.
 Its argument is the seconds that it may take; it writes ``concurrent.json`` to ``$OUT_DIR``.

@@ -3,6 +3,7 @@
 #include "ffi/kernel_libraries.h"
 
 #include <dlfcn.h>
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -159,6 +160,11 @@ ffi::String OneDnnImplementation(const ffi::String& json) {
   return OneDnnFunction("tvm_sched.onednn.implementation")(json).cast<ffi::String>();
 }
 
+ffi::Array<ffi::String> FastestOneDnn(const ffi::String& json) {
+  return OneDnnFunction("tvm_sched.onednn.fastest_implementations")(json)
+      .cast<ffi::Array<ffi::String>>();
+}
+
 /// Why the library cannot be used here; empty where it can.
 ffi::String WhyNotOneDnn() {
   try {
@@ -189,6 +195,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.make_onednn_module", MakeOneDnn)
       .def("tvm_sched.onednn_implementation", OneDnnImplementation)
+      .def("tvm_sched.onednn_fastest_implementations", FastestOneDnn)
       .def("tvm_sched.why_not_onednn", WhyNotOneDnn)
       .def("ffi.Module.load_from_bytes.tvm_sched_onednn", LoadOneDnn);
 }

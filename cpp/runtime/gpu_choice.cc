@@ -50,7 +50,7 @@ class Search {
       return;
     }
     for (int gpu : order_) {
-      // So many are enough to find a fitting way on machines of a few kinds of GPUs.
+      // kMostTried are enough to find a fitting way on machines of a few kinds of GPUs.
       if (least_ == Cost{} || tried_ > kMostTried) return;
       if (std::find(chosen_.begin(), chosen_.end(), gpu) != chosen_.end()) continue;
       const Cost with = Add(cost, gpu);

@@ -185,10 +185,12 @@ class Walk {
 
   /*! \brief Starts what waits for nothing any more, after what its stream takes. */
   void Begin(EventId event, Nanoseconds now) {
-    if (event >= static_cast<EventId>(crosses_.size())) return Start(event, now);
-    const DeviceId device = schedule_.placements[event].device;
+    const auto placements = static_cast<EventId>(crosses_.size());
+    const bool operates = event < placements;
+    const DeviceId device = operates ? schedule_.placements[event].device
+                                     : schedule_.transfers[event - placements].device;
     Nanoseconds at = std::max(now, ready_[device]);
-    if (crosses_[event]) at = at + problem_.devices[device].wait_time;
+    if (operates && crosses_[event]) at = at + problem_.devices[device].wait_time;
     if (at > now) {
       delayed_.push({at, event});
     } else {

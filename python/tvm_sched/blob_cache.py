@@ -108,7 +108,7 @@ def kernel_cache() -> BlobCache:
 
 
 def choice_cache() -> BlobCache:
-    """Schedules that were chosen by measuring them."""
+    """What was chosen by measuring: schedules, and implementations of kernels."""
     return BlobCache(cache_directory() / "choices.sqlite", 64 << 20)
 
 

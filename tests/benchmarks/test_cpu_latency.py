@@ -1,6 +1,8 @@
 """The benchmark of latencies on CPUs: which networks there are, what a page says, what becomes of a method that fails."""
 
+import _cpu_missing
 import _cpu_page
+import _cpu_worker
 import cpu_latency
 import pytest
 from _cpu_models import HALVES, LARGE, Case, cases, image
@@ -48,6 +50,52 @@ def test_the_page_marks_the_best_and_lists_what_is_missing():
     assert "| a | 10 (10–20) | **5 (5–10)** | 0.50 |" in text
     assert "| held-out, all sets | 2 | 2 | 0.79 | 1.25 (b) | 1 | 1 | 0.71 | 1.00 |" in text
     assert "- c, ONNX Runtime: unsupported" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("onednn.conv2d_bias_relu", "convolution"),
+        ("onednn.matmul_bias_add", "product"),
+        ("FusedMatMul", "product"),
+        ("FullyConnected brgemm_avx512_FP32", "product"),
+        ("onednn.layer_norm", "normalization"),
+        ("SkipLayerNormalization", "normalization"),
+        ("onednn.softmax", "attention"),
+        ("MultiHeadAttention", "attention"),
+        ("ReorderInput", "moving"),
+        ("transpose_reshape_gelu", "moving"),
+        ("onednn.max_pool2d", "pooling"),
+        ("QuickGelu", "elementwise"),
+        ("multiply_add", "elementwise"),
+    ],
+)
+def test_kernels_of_all_have_classes(name, expected):
+    assert _cpu_missing.class_of(name) == expected
+
+
+def test_what_is_missing_is_where_ours_takes_longer():
+    mine = {"onednn.conv2d": [3, 5e-3, 2e-3], "transpose": [2, 1e-3, 0.0], "onednn.matmul": [1, 1e-3, 1e-3]}
+    peer = {"Conv": [3, 2e-3], "MatMul": [1, 2e-3]}
+    assert _cpu_missing.missing(mine, peer) == "convolution 5 against 2; moving 1 against 0"
+    assert _cpu_missing.missing(peer, {"Conv": [1, 1.0], "MatMul": [1, 1.0]}) == "no class of kernels"
+    assert _cpu_missing.longest(mine, 2) == "`onednn.conv2d` 5 (3, 2.5 x roofline), `transpose` 1 (2); of 7"
+    rows = [row("m", **{"OpenVINO": {**cell(4), "kernels": peer}, "ours": {**cell(7), "kernels": mine}})]
+    text = _cpu_page.page(rows, 1)
+    assert "| m | OpenVINO | 1.75 | convolution 5 against 2; moving 1 against 0 | `onednn.conv2d` 5" in text
+
+
+def test_the_best_peer_is_asked_for_its_kernels():
+    assert cpu_latency.best_method({"OpenVINO": cell(8), "eager": cell(9), "ours": cell(6)}) == "OpenVINO"
+    assert cpu_latency.best_method({"OpenVINO": {"failed": "no"}, "ours": cell(6)}) == ""
+
+
+def test_times_of_several_runs_are_medians_added_up_by_kind():
+    runs = [("a.1", "a", 1.0), ("a.1", "a", 3.0), ("a.1", "a", 2.0), ("a.2", "a", 5.0), ("b", "b", 1.0)]
+    assert _cpu_worker.grouped(runs) == {"a": [2, 7.0], "b": [1, 1.0]}
+    assert [_cpu_worker.kind_of(name) for name in ("onednn.conv2d.12", "onednn.conv2d", "add")] == [
+        "onednn.conv2d", "onednn.conv2d", "add",
+    ]  # fmt: skip
 
 
 def test_a_preparation_that_fails_is_a_cell(tmp_path, monkeypatch):

@@ -27,11 +27,13 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("pages")  # of one server and one cache
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, place):
     run(page, tmp_path, place)
 
 
+@pytest.mark.xdist_group("pages")
 def test_what_stands_for_the_program_does_as_it_does(place, tmp_path):
     command_server.write_client(tmp_path / "tvm-sched", place.server)
 

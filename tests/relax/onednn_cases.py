@@ -73,6 +73,30 @@ CASES = {
     "dilation": ([IMAGE], [lambda x: convolution(x, dilation=(2, 3), padding=2)], "conv2d"),
     "asymmetric padding": ([IMAGE], [lambda x: convolution(x, padding=(0, 1, 2, 3))], "conv2d"),
     "kernel 1x7": ([IMAGE], [lambda x: convolution(x, kernel=(1, 7), padding=(0, 3))], "conv2d"),
+    "one column": (
+        [(2, 6, 13, 1)],
+        [
+            lambda x: convolution(x, out=8, kernel=(4, 1), padding=(1, 0, 2, 0), strides=(2, 1)),
+            lambda x: op.add(x, channels(8)),
+            op.nn.relu,
+        ],
+        "conv2d_bias_relu",
+    ),
+    "one column, dilated, in groups": (
+        [(1, 6, 13, 1)],
+        [lambda x: convolution(x, out=9, kernel=(3, 1), dilation=(2, 1), groups=3)],
+        "conv2d",
+    ),
+    "one column, depthwise": (
+        [(1, 16, 13, 1)],
+        [lambda x: convolution(x, out=16, kernel=(3, 1), padding=(1, 0), groups=16)],
+        "conv2d",
+    ),
+    "one column, transposed": (
+        [(1, 16, 9, 1)],
+        [lambda x: transposed(x, 12, 3, strides=(2, 1), padding=(1, 1, 1, 1))],
+        "conv2d_transpose",
+    ),
     "groups": ([IMAGE], [lambda x: convolution(x, out=9, groups=3, padding=1)], "conv2d"),
     "depthwise": ([(1, 16, 9, 9)], [lambda x: convolution(x, out=16, groups=16, padding=1)], "conv2d"),
     "depthwise, odd": ([(1, 7, 9, 9)], [lambda x: convolution(x, out=14, groups=7, padding=1)], "conv2d"),
@@ -233,6 +257,11 @@ SEVERAL = {
         [IMAGE, (1, 8, 15, 13)],
         lambda b, x, y: b.emit(op.nn.relu(b.emit(op.add(y, steps(b, x, lambda v: convolution(v, padding=1)))))),
         "conv2d_add_relu",
+    ),
+    "one column and a sum": (
+        [(1, 8, 13, 1), (1, 8, 13, 1)],
+        lambda b, x, y: b.emit(op.add(y, b.emit(convolution(x, kernel=(3, 1), padding=(1, 0))))),
+        "conv2d_add",
     ),
     "two convolutions added": (
         [IMAGE, IMAGE],

@@ -10,7 +10,7 @@ import pytest
 from tvm import relax
 
 import tvm_sched
-from relax.compare import assert_same
+from relax.compare import assert_same, run_plainly
 from relax.onednn_cases import CASES, IMAGE, LEFT_ALONE, SEVERAL, arrays, channels, constant, convolution, module, steps
 from tvm_sched.relax import compile
 from tvm_sched.relax.build import make_problem
@@ -28,16 +28,16 @@ def check(monkeypatch, mod, inputs, kind):
     kinds = [operator.kind for operator in compiled.problem.graph.operators]
     found = [compiled.run(*inputs), compiled.run(*inputs)]
     monkeypatch.setenv(VARIABLE, "")
-    plain = compile(mod, "cpu1", "single")
-    assert not any(operator.kind.startswith("onednn") for operator in plain.problem.graph.operators)
-    expected = plain.run(*inputs)
+    plain = make_problem(mod, "cpu1").graph.operators
+    assert not any(operator.kind.startswith("onednn") for operator in plain)
+    expected = run_plainly(mod, *inputs)
     for each in found:
         assert_same(each, expected, rtol=2e-5)
     if kind is None:
         assert not any(name.startswith("onednn") for name in kinds)
     else:
         assert f"onednn.{kind}" in kinds
-        own = sum(operator.flops for operator in plain.problem.graph.operators if "matmul" in operator.kind)
+        own = sum(operator.flops for operator in plain if "matmul" in operator.kind)
         if own and kind.startswith("matmul"):
             assert sum(operator.flops for operator in compiled.problem.graph.operators) >= own
 

@@ -25,8 +25,9 @@ from tvm_sched.pipeline import plan_pipeline
 from tvm_sched.pipeline.compiled import assemble
 from tvm_sched.pipeline.stage_problem import stage_problem
 from tvm_sched.planning import ShapesOnly, emit_plan
-from tvm_sched.problem import Costs, Problem
+from tvm_sched.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
@@ -163,6 +164,48 @@ def graphs_give_the_same_values() -> None:
         for _ in range(3):
             same(gpu.run(*inputs), cpu.run(*inputs))
         assert calls("cuGraphLaunch") == before + 5
+
+
+def graphs_note_the_branch_first_that_shall_start_last() -> None:
+    """Of branches that are ready together a graph starts the one that was captured last first, as an H100 does."""
+    names = ("fork", "a", "b", "c", "join")
+    tensors = tuple(Tensor(f"t{name}", 64, shape=(64,), dtype="uint8") for name in names)
+    operators = (
+        Operator("fork", "relu", ("x",), ("tfork",)),
+        *(Operator(name, "relu", ("tfork",), (f"t{name}",)) for name in "abc"),
+        Operator("join", "relu", ("ta", "tb", "tc"), ("tjoin",)),
+    )
+    x = Tensor("x", 64, kind="input", shape=(64,), dtype="uint8")
+    graph = OpGraph("g", operators, (x, *tensors), ("tjoin",))
+    gpu = Device("gpu0", 10**9, 1e12, {"float32": 1e13}, bus="bus")
+    together = Concurrency(np.full((5, 1, 1), 0.2))
+    topology = Topology("one", (gpu,), (Bus("bus", 1e10),))
+    problem = Problem(graph, topology, Costs(np.full((5, 1), 1000), concurrency=together))
+    streams = dict(zip(names, (0, 0, 1, 2, 0), strict=True))
+    placements = tuple(Placement(name, "gpu0", stream=streams[name]) for name in names)
+    schedule = Schedule(problem.digest, placements, (Transfer("load", "gpu0", "x"),))
+    called: list[str] = []
+    for operator in operators:
+        register(operator.name, len(operator.inputs))
+        done = tvm_ffi.get_global_func(operator.name)
+
+        def noted(*arguments: Any, name: str = operator.name, done: Any = done) -> None:
+            called.append(name)
+            done(*arguments)
+
+        tvm_ffi.register_global_func(operator.name, noted, override=True)
+    plan = emit_plan(problem, schedule, ShapesOnly(graph), name="p", backend="cuda", functions={}, values=())
+    module = ScheduledModule(make_module([plan], {}, {}))
+    module.configure(graph=True)
+    value = np.arange(64, dtype="uint8")
+    first = module.run(value)
+    assert called == ["fork", "a", "b", "c", "join"], "issued as planned"
+    called.clear()
+    same(module.run(value), first)
+    assert called == ["fork", "c", "b", "a", "join"], "captured the other way round"
+    called.clear()
+    same(module.run(value), first)
+    assert called == [], "replayed"
 
 
 def warm_runs_move_nothing() -> None:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is n
         ("values_equal_the_cpus", 1, 1),
         ("graphs_give_the_same_values", 4, 1),
         ("graphs_give_the_same_values", 4, 0),
+        ("graphs_note_the_branch_first_that_shall_start_last", 1, 1),
         ("warm_runs_move_nothing", 4, 1),
         ("instances_share_parameters", 4, 0),
         ("faults_name_their_cause", 2, 1),

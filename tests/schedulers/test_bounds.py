@@ -88,7 +88,7 @@ def test_no_bound_exceeds_a_good_schedule_of_a_layered_graph(seed, operators, de
     edges = min(2 * operators, operators * operators // 5)
     try:
         graph = random_layered(seed, operators, layers, edges)
-    except ValueError:  # not so many edges between so few layers
+    except ValueError:  # more edges than fit between so few layers
         return
     problem = graph.problem(devices, concurrency=stages)
     latency = solve(problem, "anytime", {"work": 0.05}).certificate.latency_ns

@@ -21,6 +21,7 @@ from tvm_sched.streams import (
     allocate_streams,
     choose_streams,
     count_synchronizations,
+    limit_streams,
     order_launches,
 )
 
@@ -152,6 +153,16 @@ def test_the_best_streams_are_few_where_they_cost_something_and_one_where_they_g
             found = choose(p, in_order(p))
             assert len({placement.stream for placement in found.placements}) == count
             assert simulate(p, found).latency_ns == latency
+
+
+def test_streams_that_cost_something_are_joined():
+    # a feeds eight others, of which a half of the device takes two: with eight streams more is paid than gained.
+    p = costly(dag([f"a{n}" for n in "bcdefghi"]), 60e-9, used=0.25)
+    found = choose_streams(p, in_order(p))
+    assert len({placement.stream for placement in found.placements}) == 4
+    assert simulate(p, found).latency_ns == 100 + 2 * 100 + 3 * 60
+    with pytest.raises(InputError, match="most is 0"):
+        limit_streams(p, found, 0)
 
 
 def test_what_is_refused():

@@ -10,7 +10,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 6;
+constexpr std::int64_t kVersion = 7;
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 
 std::vector<std::int64_t> Integers(const JsonCursor& list) {
@@ -56,7 +56,7 @@ PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
 Description ReadDescription(const JsonCursor& item) {
   item.AllowFields({"primitive", "operands", "bias", "post", "kernel", "strides", "dilation",
                     "padding_low", "padding_high", "algorithm", "axis", "numbers", "source_zero",
-                    "cores"});
+                    "cores", "implementation"});
   Description found;
   found.primitive = item.Field("primitive").Name();
   for (const JsonCursor& operand : item.Field("operands").Items()) {
@@ -78,6 +78,7 @@ Description ReadDescription(const JsonCursor& item) {
     if (auto field = item.OptionalField(name)) *list = Integers(*field);
   }
   if (auto field = item.OptionalField("algorithm")) found.algorithm = field->Name();
+  if (auto field = item.OptionalField("implementation")) found.implementation = field->Name();
   if (auto field = item.OptionalField("axis")) found.axis = static_cast<int>(field->Int(0, 11));
   if (auto field = item.OptionalField("numbers")) {
     for (const JsonCursor& number : field->Items()) found.numbers.push_back(number.Number());

@@ -52,6 +52,9 @@ struct Description {
   std::vector<PostOperation> post;
   std::vector<std::int64_t> kernel, strides, dilation, padding_low, padding_high;
   std::string algorithm;
+  /// oneDNN's name of the one to take of its implementations; its first where this is empty, or
+  /// where it has none of this name here.
+  std::string implementation;
   int axis = 0;
   /// Of a local response normalisation, in oneDNN's order; the first also a normalisation's
   /// epsilon.

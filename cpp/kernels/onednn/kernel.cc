@@ -12,12 +12,12 @@ namespace tvm_sched::onednn {
 
 namespace ffi = tvm::ffi;
 
-namespace {
-
 const dnnl::engine& Engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;
 }
+
+namespace {
 
 /// Parameters that lie in a mapped file need no memory once there is a copy in the primitive's
 /// layout.
@@ -225,7 +225,7 @@ void Kernel::Build() {
     scratchpad_ = dnnl::memory(prepared.scratchpad, Engine(), nullptr);
     arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
   }
-  primitive_ = prepared.primitive;
+  primitive_ = prepared.make();
 }
 
 bool Kernel::ComesAs(const dnnl::memory::desc& expected, int operand) {

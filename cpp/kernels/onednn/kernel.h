@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -24,7 +25,7 @@ namespace tvm_sched::onednn {
 
 /// A primitive and which argument of the call is which of its own.
 struct Prepared {
-  dnnl::primitive primitive;
+  std::function<dnnl::primitive()> make;  // compiles it
   dnnl::memory::desc scratchpad;
   struct Binding {
     int execution_argument;  // DNNL_ARG_SRC, ...
@@ -37,8 +38,16 @@ struct Prepared {
   std::string implementation;      // oneDNN's name of it, "ref:any" for one that is not optimised
 };
 
-/// Make the primitive. Throws dnnl::error where oneDNN has none for the description.
+/// Throws dnnl::error where oneDNN has no primitive for the description.
 Prepared Prepare(const Description& description, const dnnl::engine& engine);
+
+/// oneDNN's names of its implementations, the one that it would take first; empty for kinds of
+/// which one alone is ever taken.
+std::vector<std::string> ImplementationsOf(const Description& description,
+                                           const dnnl::engine& engine);
+
+/// The processor.
+const dnnl::engine& Engine();
 
 /// oneDNN's name of the implementation it would take here on a share of this many cores, empty
 /// where it has none.

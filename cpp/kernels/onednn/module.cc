@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ffi/runtime/errors.h"
+#include "kernels/onednn/fastest.h"
 #include "kernels/onednn/kernel.h"
 #include "threads/pool.h"
 
@@ -114,6 +115,19 @@ ffi::String Implementation(const ffi::String& json) {
   });
 }
 
+/// For the compiler: of each kernel of a document, in order.
+ffi::Array<ffi::String> FastestImplementations(const ffi::String& json) {
+  return runtime::TranslateErrors([&] {
+    const Document document = ReadDocument(json);
+    const int cores = CoresOf(document);
+    ffi::Array<ffi::String> found;
+    for (const auto& [name, description] : document.kernels) {
+      found.push_back(FastestImplementation(description, cores));
+    }
+    return found;
+  });
+}
+
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -121,6 +135,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.onednn.make_module", Make)
       .def("tvm_sched.onednn.implementation", Implementation)
+      .def("tvm_sched.onednn.fastest_implementations", FastestImplementations)
       .def("tvm_sched.onednn.load_module", Load);
 }
 

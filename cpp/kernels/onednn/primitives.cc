@@ -1,5 +1,5 @@
 // From descriptions to primitives: one function for each kind.
-#include <functional>
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 
@@ -55,10 +55,40 @@ dnnl::primitive_attr Attributes(const Description& description) {
   return attributes;
 }
 
+/// Descriptor of a primitive with weights, which oneDNN has several implementations of.
+template <typename Primitive>
+using Describe = typename Primitive::primitive_desc (*)(const Description&, const dnnl::engine&);
+
+/// Once primitives were made, oneDNN 3.2 names some implementations twice before it goes on.
+template <typename Primitive>
+typename Primitive::primitive_desc Chosen(const Description& description,
+                                          const dnnl::engine& engine,
+                                          Describe<Primitive> describe) {
+  auto found = describe(description, engine);
+  if (description.implementation.empty()) return found;
+  do {
+    if (found.impl_info_str() == description.implementation) return found;
+  } while (found.next_impl());
+  return describe(description, engine);
+}
+
+template <typename Primitive>
+std::vector<std::string> Names(const Description& description, const dnnl::engine& engine,
+                               Describe<Primitive> describe) {
+  std::vector<std::string> names;
+  auto found = describe(description, engine);
+  do {
+    const std::string name = found.impl_info_str();
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  } while (found.next_impl());
+  return names;
+}
+
 /// Source, weights, bias where there is one, and the result: convolution and matmul.
-template <typename PrimitiveDesc>
-Prepared WithWeights(const Description& description, const PrimitiveDesc& found,
-                     const dnnl::primitive& primitive) {
+template <typename Primitive>
+Prepared WithWeights(const Description& description, const dnnl::engine& engine,
+                     Describe<Primitive> describe) {
+  const auto found = Chosen<Primitive>(description, engine, describe);
   Bindings bindings{{DNNL_ARG_SRC, 0, found.src_desc()},
                     {DNNL_ARG_WEIGHTS, 1, found.weights_desc()}};
   if (description.bias >= 0) {
@@ -67,34 +97,60 @@ Prepared WithWeights(const Description& description, const PrimitiveDesc& found,
   bindings.push_back(
       {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()});
   for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {primitive, found.scratchpad_desc(), std::move(bindings), std::nullopt,
-          found.impl_info_str()};
+  return {[found] { return Primitive(found); }, found.scratchpad_desc(), std::move(bindings),
+          std::nullopt, found.impl_info_str()};
+}
+
+memory::desc Bias(const Description& d) {
+  return d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
+}
+
+dnnl::convolution_forward::primitive_desc DescribeConvolution(const Description& d,
+                                                              const dnnl::engine& engine) {
+  return {engine,
+          kInference,
+          dnnl::algorithm::convolution_direct,
+          Source(d),
+          Any(d.operands[1]),
+          Bias(d),
+          LayoutOf(d.result()),
+          d.strides,
+          d.dilation,
+          d.padding_low,
+          d.padding_high,
+          Attributes(d)};
+}
+
+dnnl::deconvolution_forward::primitive_desc DescribeDeconvolution(const Description& d,
+                                                                  const dnnl::engine& engine) {
+  return {engine,
+          kInference,
+          dnnl::algorithm::deconvolution_direct,
+          Source(d),
+          Any(d.operands[1]),
+          Bias(d),
+          LayoutOf(d.result()),
+          d.strides,
+          d.dilation,
+          d.padding_low,
+          d.padding_high,
+          Attributes(d)};
+}
+
+dnnl::matmul::primitive_desc DescribeMatmul(const Description& d, const dnnl::engine& engine) {
+  return {engine, Source(d), Matrix(d.operands[1]), Bias(d), LayoutOf(d.result()), Attributes(d)};
 }
 
 Prepared Convolution(const Description& d, const dnnl::engine& engine) {
-  using Primitive = dnnl::convolution_forward;
-  const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
-  const Primitive::primitive_desc found(
-      engine, kInference, dnnl::algorithm::convolution_direct, Source(d), Any(d.operands[1]), bias,
-      LayoutOf(d.result()), d.strides, d.dilation, d.padding_low, d.padding_high, Attributes(d));
-  return WithWeights(d, found, Primitive(found));
+  return WithWeights<dnnl::convolution_forward>(d, engine, DescribeConvolution);
 }
 
 Prepared Deconvolution(const Description& d, const dnnl::engine& engine) {
-  using Primitive = dnnl::deconvolution_forward;
-  const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
-  const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::deconvolution_direct,
-                                        Source(d), Any(d.operands[1]), bias, LayoutOf(d.result()),
-                                        d.strides, d.dilation, d.padding_low, d.padding_high,
-                                        Attributes(d));
-  return WithWeights(d, found, Primitive(found));
+  return WithWeights<dnnl::deconvolution_forward>(d, engine, DescribeDeconvolution);
 }
 
 Prepared Matmul(const Description& d, const dnnl::engine& engine) {
-  const memory::desc bias = d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
-  const dnnl::matmul::primitive_desc found(engine, Source(d), Matrix(d.operands[1]), bias,
-                                           LayoutOf(d.result()), Attributes(d));
-  return WithWeights(d, found, dnnl::matmul(found));
+  return WithWeights<dnnl::matmul>(d, engine, DescribeMatmul);
 }
 
 /// A convolution over one dimension as a product of its windows.
@@ -111,15 +167,14 @@ Prepared LineConvolution(const Description& d, const dnnl::engine& engine) {
 }
 
 /// A source and a result.
-template <typename PrimitiveDesc>
-Prepared Plain(const Description& description, const PrimitiveDesc& found,
-               const dnnl::primitive& primitive) {
+template <typename Primitive>
+Prepared Plain(const Description& description, const typename Primitive::primitive_desc& found) {
   Bindings bindings{
       {DNNL_ARG_SRC, 0, found.src_desc()},
       {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()}};
   for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {primitive, found.scratchpad_desc(), std::move(bindings), std::nullopt,
-          found.impl_info_str()};
+  return {[found] { return Primitive(found); }, found.scratchpad_desc(), std::move(bindings),
+          std::nullopt, found.impl_info_str()};
 }
 
 Prepared Pooling(const Description& d, const dnnl::engine& engine) {
@@ -131,7 +186,7 @@ Prepared Pooling(const Description& d, const dnnl::engine& engine) {
   const Primitive::primitive_desc found(
       engine, kInference, algorithms.at(d.algorithm), LayoutOf(d.operands[0]), LayoutOf(d.result()),
       d.strides, d.kernel, d.dilation, d.padding_low, d.padding_high, Attributes(d));
-  return Plain(d, found, Primitive(found));
+  return Plain<Primitive>(d, found);
 }
 
 Prepared LocalResponse(const Description& d, const dnnl::engine& engine) {
@@ -141,7 +196,7 @@ Prepared LocalResponse(const Description& d, const dnnl::engine& engine) {
                                         LayoutOf(d.operands[0]), LayoutOf(d.result()),
                                         static_cast<memory::dim>(d.numbers.at(0)), number(1),
                                         number(2), number(3), Attributes(d));
-  return Plain(d, found, Primitive(found));
+  return Plain<Primitive>(d, found);
 }
 
 Prepared LayerNormalization(const Description& d, const dnnl::engine& engine) {
@@ -150,7 +205,7 @@ Prepared LayerNormalization(const Description& d, const dnnl::engine& engine) {
   const Primitive::primitive_desc found(engine, kInference, LayoutOf(d.operands[0]),
                                         LayoutOf(d.result()), static_cast<float>(d.numbers.at(0)),
                                         Flags::use_scale | Flags::use_shift, Attributes(d));
-  Prepared prepared = Plain(d, found, Primitive(found));
+  Prepared prepared = Plain<Primitive>(d, found);
   prepared.bindings.push_back({DNNL_ARG_SCALE, 1, LayoutOf(d.operands[1])});
   prepared.bindings.push_back({DNNL_ARG_SHIFT, 2, LayoutOf(d.operands[2])});
   return prepared;
@@ -169,14 +224,25 @@ Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::concat::primitive_desc found(engine, LayoutOf(d.result()), d.axis, sources,
                                            attributes);
-  return {dnnl::concat(found), found.scratchpad_desc(), std::move(bindings), std::nullopt,
-          found.impl_info_str()};
+  return {[found] { return dnnl::concat(found); }, found.scratchpad_desc(), std::move(bindings),
+          std::nullopt, found.impl_info_str()};
 }
 
 }  // namespace
 
 memory::desc LayoutOf(const Operand& operand) {
   return memory::desc(operand.dims, TypeOf(operand), operand.strides);
+}
+
+std::vector<std::string> ImplementationsOf(const Description& d, const dnnl::engine& engine) {
+  if (d.primitive == "convolution") {
+    return Names<dnnl::convolution_forward>(d, engine, DescribeConvolution);
+  }
+  if (d.primitive == "deconvolution") {
+    return Names<dnnl::deconvolution_forward>(d, engine, DescribeDeconvolution);
+  }
+  if (d.primitive == "matmul") return Names<dnnl::matmul>(d, engine, DescribeMatmul);
+  return {};
 }
 
 Prepared Prepare(const Description& description, const dnnl::engine& engine) {

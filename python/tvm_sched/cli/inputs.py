@@ -74,7 +74,7 @@ Streams = Annotated[
     str | None,
     typer.Option(
         "--streams",
-        metavar="one|opara|nimble|wavefront|best",
+        metavar="one|opara|nimble|wavefront|fewest|best",
         help="How operators of a device share its streams. Default, and best: what is best by prediction, the scheduler's "
         "among it; where schedules are measured (-t cpu), best measures each of these, too. Others: taken as they are.",
     ),

@@ -102,7 +102,7 @@ def _inspect_artifact(path: Path) -> Inspection:
     import msgspec
 
     from .. import runtime
-    from ..problem import Demand, Problem
+    from ..problem import Demand
     from ..relax.inspection import Inspection, Tensor
     from ..runtime.tensors import tensor_bytes
     from .execute import kernels_for, tail_text

@@ -36,13 +36,13 @@ from .inputs import (
     load_topology,
     scheduler_options,
 )
-from .interrupt import interruptible
 from .models import ModelOptions, load_problem
 from .output import BAD_INPUT, Output
 from .residency import ResidentParameters, ResidentRequests, requests_for, requests_from, resident_of
 from .several import Alone, describe_models
 from .shapes import ConstantValues, InputShapes, TokenShape
 from .solving import solve_aloud
+from .uncertainty import most_useful_of, show_uncertainty, show_useful
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -326,8 +326,8 @@ def simulate(
         for each in runs:
             out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
     out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
-    uncertainty = _show_uncertainty(out, without, inner, samples, seed) if samples else {}
-    _show_useful(out, without, inner)
+    uncertainty = show_uncertainty(out, without, inner, samples, seed) if samples else {}
+    show_useful(out, without, inner)
     files = {"timeline": timeline, "trace": trace, "report": report}
     blocks = {"blocks_latency_ns": predicted.latency_ns} if device_model == "blocks" else {}
     said = {
@@ -337,45 +337,6 @@ def simulate(
         "useful_measurements": most_useful_of(without, inner),
     }
     out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
-
-
-def _show_uncertainty(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> dict[str, Any]:
-    """The uncertainty of the latency, for people and for programs."""
-    import numpy as np
-
-    from ..cost_model.uncertainty import sample_latencies
-    from ..report.tables import table
-    from ..report.units import format_ns
-
-    with interruptible(out), out.step("Sampling") as step:
-        latencies = sample_latencies(made, chosen, samples, seed, step)
-    levels = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
-    found = {name: int(np.percentile(latencies, level)) for name, level in levels.items()}
-    out.show(table(("latency", f"{samples} samples"), [(name, format_ns(ns)) for name, ns in found.items()]))
-    return {"percentiles_ns": found, "samples": samples, "seed": seed}
-
-
-def most_useful_of(made: Problem, chosen: Schedule) -> list[dict[str, Any]]:
-    """The kernels whose measurement would help most, for programs."""
-    from dataclasses import asdict
-
-    from ..cost_model.uncertainty import most_useful
-
-    return [asdict(each) for each in most_useful(made, chosen)]
-
-
-def _show_useful(out: Output, made: Problem, chosen: Schedule) -> None:
-    from ..report.tables import table
-    from ..report.units import format_ns
-
-    rows = [
-        (each["signature"].partition("|")[0], str(len(each["operators"])), each["operators"][0], each["device"],
-         format_ns(each["uncertain_ns"]), "far from the data" if each["far"] else "")
-        for each in most_useful_of(made, chosen)
-    ]  # fmt: skip
-    if rows:
-        head = ("most useful to measure", "operators", "such as", "on", "uncertain by", "")
-        out.show(table(head, rows, text_columns=1))
 
 
 def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:

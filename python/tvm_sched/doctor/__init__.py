@@ -1,6 +1,6 @@
 """What works here and what does not: the machine, its GPUs, an artifact on it. Neither TVM nor a compiler is needed."""
 
 from .check import Check, Diagnosis
-from .diagnose import diagnose
+from .diagnosis import diagnose
 
 __all__ = ["Check", "Diagnosis", "diagnose"]

@@ -12,7 +12,6 @@ from .calls import Calls, KernelCall
 from .states import States
 from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
 
-
 WORKSPACE = 32 << 20
 """Most bytes of a library's workspace on a stream."""
 _UNIT = 1 << 16  # of which workspaces are multiples

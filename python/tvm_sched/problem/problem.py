@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -388,28 +388,3 @@ def _matrix(rows: list[list[int | None]]) -> Any:
     if any(value is not None and value > FORBIDDEN for row in rows for value in row):
         raise ProblemError(f"a latency in the costs is above {FORBIDDEN} ns, the most that 64 bits hold")
     return np.array([[FORBIDDEN if value is None else value for value in row] for row in rows], dtype=np.int64)
-
-
-def problem_of(
-    graph: OpGraph, groups: Sequence[Group], topology: Topology, cost_model: Callable[[OpGraph, Topology], Costs]
-) -> Problem:
-    """The problem of a graph and its groups, with latencies by a cost model.
-
-    Groups are left out where the costs know operators together, and alternatives with an operator that can run on no device
-    or fits into none.
-
-    Raises
-    ------
-    ProblemError
-        As `Problem`, for any other reason.
-    """
-    if not groups:
-        return Problem(graph, topology, cost_model(graph, topology))
-    every = all_ways(graph, groups)
-    both = cost_model(every, topology)
-    costs, variants = Variants.split(groups, len(graph.operators), both)
-    if costs.concurrency is not None:
-        return Problem(graph, topology, costs)
-    together = Problem._unchecked(every, topology, both)
-    fits = [together._fits(o) for o in range(len(graph.operators), len(every.operators))]
-    return Problem(graph, topology, costs, variants.only(fits))

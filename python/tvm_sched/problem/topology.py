@@ -17,9 +17,9 @@ HOST = -1
 
 
 STREAM_OVERHEAD, WAIT_OVERHEAD = 1.6e-6, 0.18e-6
-"""Seconds, of a `Device`, as measured on an H100 with CUDA graphs (driver 580, CUDA 13.0): a further stream took 1.4 to 1.9 us
-of GoogLeNet's, BERT's and DeepFM's runs (``docs/results/opara_h100.md``); a kernel 0.96 us after one of another stream, 0.78
-us after one of its own (``docs/results/concurrent_kernels.md``)."""
+"""Seconds, of a `Device`, as measured on an H100 with CUDA graphs (driver 580, CUDA 13.0): a further stream took 1.4 to
+1.9 us of GoogLeNet's, BERT's and DeepFM's runs (``docs/results/opara_h100.md``); a kernel started 0.96 us after one of
+another stream, 0.78 us after one of its own (``docs/results/concurrent_kernels.md``)."""
 KINDS = ("cuda", "cpu")
 """Kinds of devices."""
 STREAM_FIELDS = ("stream_overhead", "wait_overhead")

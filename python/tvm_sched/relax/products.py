@@ -59,7 +59,7 @@ class Product:
         return int(self.weights.shape.values[self.axis])
 
     def pieces(self, count: int) -> list[tuple[int, int]]:
-        """The columns, from and up to, of each of so many pieces.
+        """The columns, from and up to, of each of ``count`` pieces.
 
         Where they cannot be divided evenly, as the 50257 tokens of GPT-2, all pieces but the last begin at a multiple of
         `ALIGNED` columns if they have enough of them.
@@ -70,7 +70,7 @@ class Product:
         return [(k * self.columns // count, (k + 1) * self.columns // count) for k in range(count)]
 
     def kernel(self, columns: int | None = None) -> tvm.tirx.PrimFunc:
-        """The kernel of so many of the columns; of all, where none are given."""
+        """The kernel of this number of columns; of all, where none is given."""
         shape = [int(extent) for extent in self.weights.shape.values]
         shape[self.axis] = columns or shape[self.axis]
         weights = relax.TensorType(shape, str(self.weights.dtype.dtype))

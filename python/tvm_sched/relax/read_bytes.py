@@ -87,7 +87,7 @@ class _Loads:
             self.known = False
 
     def load(self, expr: Any, times: int) -> Any:
-        """Count the loads in an expression that is computed so many times; it comes back as it is."""
+        """Count the loads in an expression that is computed ``times`` times; it comes back as it is."""
         if isinstance(expr, tvm.ir.TensorLoad):
             self.of[expr.source] = self.of.get(expr.source, 0) + times * int(expr.ty.dtype.lanes)
             for index in expr.indices:

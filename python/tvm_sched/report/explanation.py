@@ -97,7 +97,7 @@ def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[
         yield f"With these, the longest path takes {ns}, each operator on its best device: {shown}."
     elif last["rule"] == "bus":
         index, readers = problem.graph.index, [problem.graph.index.operator_id[name] for name in found.through]
-        read: dict[int, int] = {}  # of each tensor at least so many bytes: a lookup takes a few rows
+        read: dict[int, int] = {}  # the least bytes of each tensor: a lookup takes a few rows
         for o in readers:
             for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
                 read[t] = min(size, read.get(t, size))

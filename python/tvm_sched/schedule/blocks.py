@@ -25,7 +25,7 @@ PRODUCT_EFFICIENCY = 0.35
 """Part of a GPU's arithmetic that compute-intensive kernels reach at best, so that they fill it from there on: fitted to
 half of the pairs of kernels that were measured on an H100 (``docs/results/concurrent_kernels.md``)."""
 _MOST_WAVES = 8
-"""Kernels of more waves are simulated as if so many blocks ran as one that there are this many waves."""
+"""Kernels of more waves are simulated with blocks merged until there are this many waves."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count:
         places = resident * count
         merged = -(-taken.blocks // (_MOST_WAVES * places))
         blocks = -(-taken.blocks // merged)
-        side_by_side = min(blocks, places)
+        concurrent = min(blocks, places)
         waves = -(-blocks // places)
-        on_one = -(-side_by_side // count)
+        on_one = -(-concurrent // count)
         # Averages over the kernel, as parts of what a block uses; no more than what its neighbours of the kernel leave.
-        busy = waves * side_by_side / blocks
-        arithmetic = min(kernel.arithmetic * busy * count / side_by_side, 1 / on_one)
-        bandwidth = min(kernel.bandwidth * busy / side_by_side, 1 / side_by_side)
+        busy = waves * concurrent / blocks
+        arithmetic = min(kernel.arithmetic * busy * count / concurrent, 1 / on_one)
+        bandwidth = min(kernel.bandwidth * busy / concurrent, 1 / concurrent)
         whole.append((*processor.room_of(taken), blocks, kernel.ready_ns, kernel.overhead_ns))
         parts.append((kernel.alone_ns / waves, arithmetic, bandwidth))
     edges = [(p, k) for k, kernel in enumerate(kernels) for p in kernel.before]
@@ -111,7 +111,7 @@ def knows_blocks(problem: Problem, schedule: Schedule) -> bool:
 def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | None = None) -> Timeline:
     """The timeline of a schedule on one GPU, by its blocks.
 
-    Alone, an operator takes what the problem's costs say; a launch's overhead takes no room on the GPU. No kernel starts
+    Alone, an operator takes what the problem's costs say; a launch's overhead takes no room on the GPU. Nothing starts
     before the device's ``stream_overhead`` for each stream but one; one that waits for a kernel of another stream starts
     its ``wait_overhead`` later. Loads of parameters
     and inputs follow each other on the bus, without waiting for anything.
@@ -136,16 +136,15 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | N
     gpu = _gpu_of(problem, schedule)
     index = ScheduleIndex.of(problem, schedule)
     known = index.times  # says which rule is broken
-    loads, moves = _loads(problem, index, gpu.number)
     stream = dict(zip(index.operator, index.stream, strict=True))
     begin = round(gpu.device.stream_overhead * 1e9) * (len(set(stream.values())) - 1)
     wait = round(gpu.device.wait_overhead * 1e9)
+    loads, moves = _loads(problem, index, gpu.number, begin)
     kernels: list[BlockKernel] = []
     first: dict[int, int] = {}  # kernels of an operator
     last: dict[int, int] = {}
     for place, (o, waits) in enumerate(zip(index.operator, _waits(problem, index), strict=True)):
-        ready = max((loads.get(t, 0) for t in problem.graph.index.inputs[o]), default=0)
-        ready = max(ready, begin)
+        ready = max((loads.get(t, begin) for t in problem.graph.index.inputs[o]), default=begin)
         later = wait if any(stream[p] != stream[o] for p in waits) else 0
         before = tuple(last[p] for p in waits)
         first[o] = len(kernels)
@@ -231,10 +230,12 @@ def _waits(problem: Problem, index: ScheduleIndex) -> list[list[int]]:
     return found
 
 
-def _loads(problem: Problem, index: ScheduleIndex, number: int) -> tuple[dict[int, int], list[tuple[int, int]]]:
-    """When each host tensor is on the GPU, and when each transfer runs: one after another."""
+def _loads(
+    problem: Problem, index: ScheduleIndex, number: int, now: int
+) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """When each host tensor is on the GPU, and when each transfer runs: one after another, the first at ``now``."""
     arrived: dict[int, int] = {}
-    now, moves = 0, []
+    moves = []
     for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True):
         begin = now
         if kind == ScheduleIndex.LOAD:

@@ -1,6 +1,6 @@
 """Streams within devices: who shares one (passes that can be swapped), in which order kernels are launched, what waits."""
 
-from .allocation import ALLOCATORS, allocate_streams, count_synchronizations
+from .allocation import ALLOCATORS, allocate_streams, count_synchronizations, limit_streams
 from .choice import BEST, best_launch_order, best_streams, check_methods, choose_launch_order, choose_streams
 from .launch_order import LAUNCH_ORDERS, order_launches
 from .threads import core_shares
@@ -17,5 +17,6 @@ __all__ = [
     "choose_streams",
     "core_shares",
     "count_synchronizations",
+    "limit_streams",
     "order_launches",
 ]

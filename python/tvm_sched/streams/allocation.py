@@ -53,6 +53,24 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     return priced_anew(problem, schedule.replace(placements=placements))
 
 
+def limit_streams(problem: Problem, schedule: Schedule, most: int) -> Schedule:
+    """The schedule with at most ``most`` streams on each device: stream ``k`` goes to ``k % most``.
+
+    Operators of one stream run in the order of the schedule, so that any streams may be joined.
+
+    Raises
+    ------
+    InputError
+        ``most`` is below 1.
+    """
+    if most < 1:
+        raise InputError(f"most is {most}; a device has at least 1 stream")
+    placements = tuple(
+        msgspec.structs.replace(placement, stream=placement.stream % most) for placement in schedule.placements
+    )
+    return priced_anew(problem, schedule.replace(placements=placements))
+
+
 def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
     """The schedule with the latency that it has now in its certificate, if it has one; the bound holds for all schedules."""
     certificate = schedule.certificate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ..errors import InputError, did_you_mean
 from ..problem import Problem
@@ -10,9 +11,11 @@ from ..schedule import Schedule
 from ..schedule.blocks import knows_blocks, simulate_blocks
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify, violations
-from .allocation import ALLOCATORS, allocate_streams, latency_ns
+from .allocation import ALLOCATORS, allocate_streams, latency_ns, limit_streams
 from .launch_order import LAUNCH_ORDERS, order_launches
 
+T = TypeVar("T")
+_LIMITS = (2, 4, 8, 16)
 BEST = "best"
 """In the place of a method: the one of least predicted latency, with what the scheduler decided among them."""
 
@@ -77,12 +80,20 @@ def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None
 def best_streams(problem: Problem, schedule: Schedule) -> Schedule:
     """The schedule with the streams that give the least predicted latency: its own, or those of an allocator.
 
-    It stays as it is where no allocator is better, where its stages say what overlaps, and where the costs do not say how
+    Where streams cost something, also those of ``"fewest"`` on 2, 4, 8 and 16 streams (`limit_streams`). The schedule
+    stays as it is where no allocator is better, where its stages say what overlaps, and where the costs do not say how
     long operators take together, so that streams have no predicted effect.
     """
     if problem.costs.concurrency is None or _has_stages(schedule):
         return schedule
-    return _fastest(problem, schedule, allocate_streams, ALLOCATORS)
+    found = _fastest(problem, schedule, allocate_streams, ALLOCATORS)
+    if not any(device.stream_overhead for device in problem.topology.devices):
+        return found
+    try:
+        wide = allocate_streams(problem, schedule, "fewest")
+    except InputError:  # as above
+        return found
+    return _fastest(problem, found, lambda _, __, most: limit_streams(problem, wide, most), _LIMITS)
 
 
 def best_launch_order(problem: Problem, schedule: Schedule) -> Schedule:
@@ -101,8 +112,12 @@ def _has_stages(schedule: Schedule) -> bool:
 
 
 def _predicted_ns(problem: Problem, schedule: Schedule) -> int:
-    """By the blocks of a GPU where they are known, since launch order has hardly an effect else; else by the simulator."""
-    if not knows_blocks(problem, schedule):
+    """By the blocks of a GPU where they are known, since launch order has hardly an effect else; else by the simulator.
+
+    Costs that know contention were fitted to what blocks do to each other, and are taken at their word.
+    """
+    together = problem.costs.concurrency
+    if (together is not None and together.contends) or not knows_blocks(problem, schedule):
         return latency_ns(problem, schedule)
     requests = schedule.certificate.requests if schedule.certificate else ()
     if not requests:
@@ -112,7 +127,7 @@ def _predicted_ns(problem: Problem, schedule: Schedule) -> int:
 
 
 def _fastest(
-    problem: Problem, schedule: Schedule, change: Callable[[Problem, Schedule, str], Schedule], methods: Sequence[str]
+    problem: Problem, schedule: Schedule, change: Callable[[Problem, Schedule, T], Schedule], methods: Sequence[T]
 ) -> Schedule:
     """The schedule, or the fastest feasible one that a method makes of it if that is faster."""
     best, least = schedule, _predicted_ns(problem, schedule)

@@ -13,6 +13,7 @@ from tvm_sched.planning.steps import overlapping_devices
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.profiling import measured_choice
+from tvm_sched.relax.profiling.comparison import MARGIN, Comparison
 from tvm_sched.relax.targets import read_target
 from tvm_sched.runtime import load
 from tvm_sched.schedule import ScheduleIndex
@@ -52,14 +53,15 @@ def two_cores(monkeypatch):
     monkeypatch.setenv("TVM_SCHED_NUM_THREADS", "2")
 
 
-def decide(monkeypatch, times):
+def decide(monkeypatch, times, quiet=True):
     """Comparisons come out as ``times`` say: seconds of the schedule that is held, and of the next."""
     left = iter(times)
 
     def compare(first, second, seconds):
         assert first(0.0)  # they run
         assert second(0.0)
-        return next(left)
+        held, found = next(left)
+        return Comparison(held, found, found < held * (1 - MARGIN), quiet)
 
     monkeypatch.setattr(measured_choice, "compare", compare)
     monkeypatch.setattr(measured_choice, "SECONDS", 0.01)
@@ -198,19 +200,9 @@ def test_targets_say_whether_to_measure(monkeypatch, two_cores):
     assert json.loads(found["info"]())["plans"][0]["measured"]["chosen"] == "in parallel"
 
 
-def test_comparison_takes_turns_and_gives_medians():
-    calls = []
-
-    def turn(name, times):
-        def some(seconds):
-            calls.append((name, seconds))
-            return times
-
-        return some
-
-    first, second = turn("a", [1.0, 1.0, 9.0]), turn("b", [2.0, 2.0, 0.1])
-    assert measured_choice.compare(first, second, 2.0) == (1.0, 2.0)
-    assert calls == [("a", 0.5), ("b", 0.5)] * 2
+def test_a_busy_machine_gives_no_word_for_what_leaves_cores_idle(monkeypatch, two_cores):
+    decide(monkeypatch, [(1.0, 1.1), (1.0, 0.5), (1.0, 1.1)], quiet=False)
+    assert compile(branches()[0], "cpu", "single").schedule.notes["measured"]["chosen"] == "one stream"
 
 
 def test_a_choice_is_kept_for_the_same_kernels_in_the_same_graph(monkeypatch, two_cores, tmp_path):

@@ -49,13 +49,13 @@ class Vllm(Runtime):
         return [self._case(request, *way) for way in possible or ways[-1:]]
 
     def _may_fit(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> bool:
-        """Whether weights and cache alone have room in all."""
+        """Whether weights and cache alone fit in all."""
         tensors = self.language_model(request).phases[0].graph.tensors
         needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
-        rooms = sorted(
+        capacities = sorted(
             (len(group) * min(self.room(request, device) for device in group) for group in groups), reverse=True
         )
-        return sum(rooms[:stages]) >= needed
+        return sum(capacities[:stages]) >= needed
 
     def _case(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> Case:
         """Stages of the groups given; a group is as large as its least GPU, and each GPU has all activations."""

@@ -77,8 +77,8 @@ def decoder_variants(
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     """`decoder_graph`, and the groups of its operators that can be computed in other ways.
 
-    Products may be cut into any of so many ``pieces``. With ``gpus``, operators say what their kernels take of the GPUs of
-    that topology (`tvm_sched.relax.demands`), which takes a tenth of a second for each kernel.
+    Products may be cut into any of these numbers of ``pieces``. With ``gpus``, operators say what their kernels take of the
+    GPUs of that topology (`tvm_sched.relax.demands`), which takes a tenth of a second for each kernel.
     """
     archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
     lower = tvm.transform.Sequential(

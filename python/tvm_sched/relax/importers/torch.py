@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 import zipfile
 from collections import Counter
@@ -17,6 +16,7 @@ from tvm import relax
 
 from ...errors import InputError
 from .constants import Values
+from .logs import quiet
 from .model import ImportedModel, ModelWarning
 from .relax import bind_module
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
@@ -31,7 +31,7 @@ def read_exported_program(path: Path) -> Any:
     except ImportError:
         raise InputError(f"{path}: reading torch.export programs needs torch: pip install 'tvm_sched[torch]'") from None
     try:
-        with warnings.catch_warnings(), _quiet():
+        with warnings.catch_warnings(), quiet("torch.export"):
             warnings.simplefilter("ignore")
             return torch.export.load(path)
     except Exception as error:  # zipfile, json, torch: several unrelated classes
@@ -74,18 +74,6 @@ def _register_outputs(path: Path) -> None:
             "pip install 'tvm_sched[transformers]', or export a module that returns tensors"
         ) from None
     _registered.append(transformers.__name__)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from logging the traceback of an error that it then raises."""
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def open_exported_program(program: Any, name: str, where: str) -> ModelSource:

@@ -116,6 +116,11 @@ class KernelSet:
         self.documents[name] = json.dumps({"library": self.library, "flops": flops, "kernel": kernel})
         return relax.call_dps_packed(name, relax.Tuple(arguments), out_ty=relax.TensorType(ty.shape, ty.dtype.dtype))
 
+    def describe(self, function: str, **fields: Any) -> None:
+        """Add fields to the library's description of a function."""
+        content = json.loads(self.documents[function])
+        self.documents[function] = json.dumps({**content, "kernel": {**content["kernel"], **fields}})
+
     def constant(self, value: Any, name: str | None, names: Names) -> relax.Expr:
         """A new constant under the name of the one it comes from."""
         from ..importers.model import data_address

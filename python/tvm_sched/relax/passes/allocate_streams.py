@@ -18,9 +18,9 @@ class AllocateStreams:
     Parameters
     ----------
     method : str, optional
-        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"`` or ``"wavefront"``; or ``"best"``:
-        the best by prediction, the scheduler's streams among it (`tvm_sched.streams.best_streams`). Default: what the
-        current target says, if it is one of ours, else ``"best"``.
+        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"fewest"``;
+        or ``"best"``: the best by prediction, the scheduler's streams among it (`tvm_sched.streams.best_streams`). Default:
+        what the current target says, if it is one of ours, else ``"best"``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Two schedules side by side on this machine: which is faster, also where other processes come and go."""
+"""Two schedules in turns on this machine: which is faster, also where other processes come and go."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import tvm
 from ...blob_cache import choice_cache
 from ...cores import cores
 from ...cost_model.profile import QUIET_LOAD, this_machine
-from ...errors import InfeasibleError, InputError, TvmSchedError
+from ...errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
 from ...runtime import ScheduledModule
@@ -238,7 +238,7 @@ class Choice:
         for block in _BLOCKS:
             try:
                 schedule = solve(first.problem, "ios", {"block": block, "groups": max(4, cores()), "states": 20_000})
-            except (InputError, InfeasibleError):
+            except (InputError, InfeasibleError, TooLargeError):
                 continue
             if any(placement.stage for placement in schedule.placements):
                 yield Candidate("in parallel", first.problem, schedule)

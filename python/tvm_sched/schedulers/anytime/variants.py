@@ -27,8 +27,7 @@ OPERATORS_PER_SECOND = 40_000
 """Operators of which problems are made in a second, roughly, on one core of a server."""
 
 RIVAL = 1.05
-"""The graph's own ways are searched too where list scheduling finds them at most so many times as slow as the best
-choice."""
+"""The graph's own ways are searched too where list scheduling finds them at most this factor slower than the best choice."""
 
 
 @dataclass

@@ -121,7 +121,7 @@ class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
     def effort(self, seconds: float) -> Effort:
-        """What a solver may spend that has so many seconds."""
+        """What a solver may spend that has this many seconds."""
         return Effort("", min(self.time_limit, seconds), 0, self.seed)
 
 
@@ -145,7 +145,7 @@ class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
         check_solver(self.solver, self.node_limit)
 
     def effort(self, seconds: float) -> Effort:
-        """What a solver may spend that has so many seconds."""
+        """What a solver may spend that has this many seconds."""
         return Effort(self.solver, min(self.time_limit, seconds), self.node_limit, self.seed)
 
 

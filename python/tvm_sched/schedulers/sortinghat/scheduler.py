@@ -75,7 +75,7 @@ class SortingHatOptions(SortingHatCpSatOptions, frozen=True, forbid_unknown_fiel
         check_solver(self.solver, self.node_limit)
 
     def effort(self, seconds: float) -> Effort:
-        """What a solver may spend that has so many seconds."""
+        """What a solver may spend that has this many seconds."""
         return super().effort(seconds)._replace(solver=self.solver, node_limit=self.node_limit)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..logs import quiet
 from .branches import check_control_flow, select_branches
 from .contributed import infer_shapes
 from .loops import unroll_loops
@@ -54,7 +52,7 @@ def fold_model(model: ir.Model) -> None:
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     for _ in range(ROUNDS):
-        with _quiet():
+        with quiet("onnxscript"):  # it logs what it could not evaluate; such nodes simply stay
             result: Any = optimizer.fold_constants_ir(model, onnx_shape_inference=True, should_fold=_should_fold)
         common.LiftSubgraphInitializersToMainGraphPass()(model)
         changed = result.modified
@@ -91,18 +89,6 @@ def _replace_by_constant(model: ir.Model, value: ir.Value, tensor: ir.TensorProt
     ir.convenience.replace_all_uses_with(value, constant, replace_graph_outputs=True)
     value.name = None
     model.graph.register_initializer(constant)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Onnxscript logs what it could not evaluate; such nodes simply stay."""
-    logger = logging.getLogger("onnxscript")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _should_fold(node: ir.Node) -> bool | None:

@@ -14,6 +14,7 @@ from ...processor import threads_in_artifact
 from ..registry import Cores, KernelLibrary, KernelSet, Names
 from .attention import OneDnnAttention
 from .claim import Claimer
+from .fastest import choose_implementations
 from .layout import ChannelsLast
 from .moves import WithoutTranspositions
 from .products import VERSION
@@ -30,6 +31,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
     changed = OneDnnAttention(WithoutTranspositions(changed).run(), kernels).run()
     changed = WithoutReshapes(Claimer(changed, kernels, names).run(), kernels).run()
+    choose_implementations(kernels)
     return changed if kernels.documents else mod
 
 

@@ -12,10 +12,10 @@ from ...._library import function as library_function
 from ...processor import BFLOAT16
 from ..rewrite import constant_value, is_float32, operation, shape_of
 from .chain import Chain
-from .describe import channels_last, dense, permuted, to_first, transposed_window, window
+from .describe import channels_last, dense, permuted, transposed_window, window
 from .lines import arranged, is_line
 
-VERSION = 6
+VERSION = 7
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
@@ -147,25 +147,41 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
     if layouts(call) != known_layouts(call, last=True):
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
-    weights = _filters(filters, groups, transposed, parameter)
+    turn = _turn(shape[1:-1], out[1:-1], kernel)
+    weights = _filters((*filters[:2], *(kernel[k] for k in turn)), groups, transposed, parameter)
     if parameter and not transposed and is_line(call):
         return _line(call)
     if not transposed and groups == 1 and prod(shape[1:-1]) == prod(out[1:-1]) == prod(kernel) == 1:
         return _point(shape[0], filters[:2], rank, parameter)
     describe = transposed_window if transposed else window
     found = describe(attrs.strides, attrs.padding, attrs.dilation, kernel, shape[1:-1], out[1:-1])
+
+    def turned(image: tuple[int, ...]) -> tuple[int, ...]:
+        return (image[0], *(image[1 + k] for k in turn), image[-1])
+
     # Every number of the smaller channel dimension takes part once for each place of the window.
     flops = 2 * prod(kernel) * filters[1] * (prod(shape) if transposed else prod(out))
     return Product(
         kind=operation(call).removeprefix("nn."),
-        kernel={"primitive": "deconvolution" if transposed else "convolution", **found},
-        operands=[channels_last(shape), weights],
-        result=channels_last(out),
+        kernel={
+            "primitive": "deconvolution" if transposed else "convolution",
+            **{name: [numbers[k] for k in turn] for name, numbers in found.items()},
+        },
+        operands=[channels_last(turned(shape)), weights],
+        result=channels_last(turned(out)),
         bias=dense(out[-1:], parameter=True),
-        view=lambda other: permuted(other, to_first(rank)),
+        view=lambda other: channels_last(turned(other)),
         flops=flops,
         axis=None if not parameter or (transposed and groups > 1) else 1 if transposed else 0,
     )
+
+
+def _turn(image: tuple[int, ...], out: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
+    """The dimensions of images in the order in which oneDNN sees them: those of one place first.
+
+    Its kernels compute many places along the last dimension at once; an image of one column is as well one row.
+    """
+    return sorted(range(len(image)), key=lambda k: not image[k] == out[k] == kernel[k] == 1)
 
 
 def _point(batch: int, filters: tuple[int, ...], rank: int, parameter: bool) -> Product:

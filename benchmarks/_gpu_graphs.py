@@ -1,0 +1,35 @@
+"""Networks as a GPU runs them: lowered for CUDA and NVIDIA's libraries, with what their kernels' launches take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tvm_sched.problem import OpGraph, Problem, Topology
+
+
+def gpu_graph(make: Callable[[], Any], topology: Topology, kept: Path | None = None) -> OpGraph:
+    """The graph of a model that ``make`` returns; no nvcc is needed, so registers are assumed.
+
+    Lowering a large network takes minutes: the graph is kept in the file ``kept``, and taken from there.
+    """
+    if kept is not None and kept.exists():
+        return Problem.load(kept).graph
+    import tvm
+
+    from tvm_sched.relax import load_model
+    from tvm_sched.relax.attributes import get_problem
+    from tvm_sched.relax.build import model_with_name
+    from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
+
+    archs = sorted({device.arch for device in topology.devices})
+    passes = [
+        LowerToKernels(device_kind="cuda", libraries=("nvidia",), gpus=archs, archs=archs),
+        EstimateLatencies(topology, "occupancy"),
+    ]
+    problem = get_problem(tvm.transform.Sequential(passes)(model_with_name(load_model(make()))))
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        problem.save(kept)
+    return problem.graph

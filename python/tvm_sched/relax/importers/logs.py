@@ -1,0 +1,19 @@
+"""What libraries log while they work for us."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Keep a logger from telling what is found out or raised anyway."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
