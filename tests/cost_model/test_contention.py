@@ -15,6 +15,7 @@ from tvm_sched.problem import Device, KernelResources, Problem, Topology, load_t
 from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedulers import solve
+from tvm_sched.streams import choose_streams
 from tvm_sched.testing.hios import convolutions
 
 A40 = Device("gpu0", 48 << 30, 696e9, {"float32": 37.4e12}, model="A40", arch="sm_86", launch_overhead=5e-6)
@@ -61,6 +62,9 @@ def test_schedulers_put_small_convolutions_side_by_side_and_large_ones_not(sched
         schedule = solve(problem, scheduler)
         stages[size] = {placement.stage for placement in schedule.placements} - {0}
         assert lower_bound(problem).ns <= simulate(problem, schedule).latency_ns
+        streams = choose_streams(problem, schedule)
+        assert simulate(problem, streams).latency_ns <= simulate(problem, schedule).latency_ns
+        assert simulate(problem, streams).latency_ns <= problem.costs.operator_ns.sum(), "one after another"
     assert stages[32]
     assert not stages[256]
 

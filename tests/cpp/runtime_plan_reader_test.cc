@@ -145,8 +145,9 @@ TEST(PlanReader, Steps) {
               "$.steps[2]: a copy has one input and one output, found 2 and 1");
   ExpectError(With("\"inputs\": [2], \"outputs\": [3]", "\"inputs\": [4], \"outputs\": [3]"),
               "a copy's buffers must agree, found int64[4] and float32[4]");
-  ExpectError(With("\"outputs\": [2]", "\"outputs\": [1]"),
-              "$.steps[0].outputs[0]: found 1, expected a buffer in an arena or an output");
+  ExpectError(
+      With("\"outputs\": [2]", "\"outputs\": [1]"),
+      "$.steps[0].outputs[0]: found 1, expected a buffer in an arena, an output or a next state");
 }
 
 TEST(PlanReader, States) {
@@ -157,7 +158,7 @@ TEST(PlanReader, States) {
   two.replace(two.find("\"device\": 1"), 11, "\"device\": 2");
   ExpectError(With("\"steps\"", two), "$.states[0].device: found 2");
   ExpectError(With("\"kind\": \"argument\"", "\"kind\": \"state\""),
-              "$.buffers[0].source.index: found 0, expected an index into states");
+              "$.buffers[0].source.index: found 0, expected nothing: the list of states is empty");
 }
 
 TEST(PlanReader, MemoryBesideTheArena) {

@@ -1,6 +1,8 @@
-"""Operators of Relax in each element type on an emulated GPU, many in one model; `test_emulated_gpu` runs this where one is."""
+"""Operators of Relax in each element type on an emulated GPU, many in one model; `test_emulated_gpu` runs this."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -24,7 +26,9 @@ ELEMENTS = {
     "mod": lambda x: op.mod(x, op.add(op.abs(x), op.square(x))),
 }  # fmt: skip
 REDUCTIONS = {
-    **{name: lambda x, f=getattr(op, name): f(x, [-1]) for name in ("sum", "mean", "max", "min", "prod", "variance", "std")},
+    **{name: partial(getattr(op, name), axis=[-1]) for name in (
+        "sum", "mean", "max", "min", "prod", "variance", "std",
+    )},
     "argmax": lambda x: op.argmax(x, 2), "argmin": lambda x: op.argmin(x, 2), "softmax": nn.softmax,
     "log_softmax": nn.log_softmax, "cumsum": lambda x: op.cumsum(x, 2), "cumprod": lambda x: op.cumprod(x, 2),
     "sort": lambda x: op.sort(x, 2), "argsort": lambda x: op.argsort(x, 2), "topk": lambda x: op.topk(x, 3, 2, "values"),

@@ -16,7 +16,7 @@ RUNS = {
     "tests of GPUs": (["-m", "gpu", "tests/cuda", *([] if THOROUGH else ["-k", "not pipeline"])], {}),
     "networks": ([HERE / "cases_networks.py"], {"seed": 2}),
     "operators": ([HERE / "cases_operators.py"], {"seed": 7}),
-    "generation": ([HERE / "cases_generation.py"], {"seed": 5}),
+    **({"generation": ([HERE / "cases_generation.py"], {"seed": 5})} if THOROUGH else {}),
     "generation, four": (
         [HERE / "cases_generation.py"],
         {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 6},

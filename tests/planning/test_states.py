@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
 from tvm_sched.planning import ShapesOnly, check_states, emit_plan
 from tvm_sched.planning.plan import WORKSPACE
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology
-from tvm_sched.cost_model import costs
 from tvm_sched.schedule import Placement, Schedule, Transfer
 
 SIZE = 4096

@@ -8,11 +8,12 @@ import sys
 import fake_cuda_cases
 import msgspec
 import numpy as np
+import pytest
 from fake_cuda_cases import driver, expect, register, same
 
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.planning import ShapesOnly, check_states, emit_plan
-from tvm_sched.problem import Problem
+from tvm_sched.problem import FORBIDDEN, Costs, Problem
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
@@ -22,13 +23,15 @@ SIZE = 64
 def alike(seed: int) -> Problem:
     """A random problem whose tensors have one size, so that each result can be the next value of each input."""
     problem = random_problem(seed, 5 + seed % 20, 4, memory="generous", style="bus")
-    tensors = tuple(
-        msgspec.structs.replace(t, shape=(SIZE,), dtype="uint8", size=SIZE) for t in problem.graph.tensors
-    )
-    return Problem(msgspec.structs.replace(problem.graph, tensors=tensors), problem.topology, problem.costs)
+    tensors = tuple(msgspec.structs.replace(t, shape=(SIZE,), dtype="uint8", size=SIZE) for t in problem.graph.tensors)
+    direct = problem.costs.direct_ns  # long enough for the bytes that there are now
+    costs = Costs(problem.costs.operator_ns, np.where(direct == FORBIDDEN, direct, 10**6))
+    operators = tuple(msgspec.structs.replace(o, read_bytes=msgspec.UNSET) for o in problem.graph.operators)
+    graph = msgspec.structs.replace(problem.graph, tensors=tensors, operators=operators)
+    return Problem(graph, problem.topology, costs)
 
 
-def modules(seed: int) -> tuple[ScheduledModule, ScheduledModule, ScheduledModule, dict[str, int]] | None:
+def modules(seed: int) -> tuple[ScheduledModule, ScheduledModule, ScheduledModule, dict[str, str]] | None:
     """A random schedule for the CPU without states, and for the CPU and GPUs with some; None where no result can be one."""
     problem = random_concurrency(alike(seed), seed)
     made = {name for operator in problem.graph.operators for name in operator.outputs}
@@ -55,7 +58,7 @@ def modules(seed: int) -> tuple[ScheduledModule, ScheduledModule, ScheduledModul
         used = {spec["name"] for spec in plan["parameters"]}
         return ScheduledModule(make_module([plan], {}, {k: v for k, v in values.items() if k in used}))
 
-    return module("cpu", {}), module("cpu", kept), module("cuda", kept), states
+    return module("cpu", {}), module("cpu", kept), module("cuda", kept), kept
 
 
 def states_pass_from_run_to_run() -> None:
@@ -68,17 +71,18 @@ def states_pass_from_run_to_run() -> None:
         plain, cpu, gpu, states = found
         homes = {state["device"] for state in gpu.plans()[0]["states"]}
         several += len(homes) > 1
+        results = [output["name"] for output in plain.plans()[0]["outputs"]]
         arguments, random = plain.plans()[0]["arguments"], np.random.default_rng(seed)
         kept = {name: np.zeros(SIZE, "uint8") for name in states}
         for turn in range(8):
             gpu.configure(graph=turn > 1, resident=1.0 if turn % 2 else 0.0)
             values = {a["name"]: kept.get(a["name"], random.integers(0, 256, SIZE, "uint8")) for a in arguments}
-            expected = plain.run(*values.values())
+            expected = dict(zip(results, plain.run(*values.values()), strict=True))
             given = [value for name, value in values.items() if name not in states]
-            left = [e for k, e in enumerate(expected) if k not in states.values()]
+            left = [value for name, value in expected.items() if name not in states.values()]
             same(cpu.run(*given), left)
             same(gpu.run(*given), left)
-            kept = {name: expected[position] for name, position in states.items()}
+            kept = {name: expected[after] for name, after in states.items()}
             if turn == 4:
                 for name in states:
                     same([gpu.get_state(name)], [kept[name]])
@@ -110,7 +114,8 @@ def a_module_goes_while_pythons_kernels_still_run() -> None:
     _, _, gpu, _ = next(found for seed in range(20) if (found := modules(seed)))
     given = [np.ones(SIZE, "uint8") for _ in gpu.plans()[0]["arguments"]]
     driver.fake_cuda_fail(b"cuStreamQuery", 2, 700)
-    expect(ExecutionError, "CUDA_ERROR_ILLEGAL_ADDRESS", lambda: gpu.run(*given))
+    with pytest.raises(ExecutionError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        gpu.run(*given)
     del gpu
     gc.collect()
 

@@ -98,7 +98,9 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
     found: dict[str, str] = {}
     for state, position in states.items():
         if state not in inputs:
-            raise InputError(f"states names {state!r}, which is no input of the model; its inputs are {', '.join(inputs)}")
+            raise InputError(
+                f"states names {state!r}, which is no input of the model; its inputs are {', '.join(inputs)}"
+            )
         if not 0 <= position < len(results):
             raise InputError(
                 f"states names result {position} for {state!r}; the model has {len(results)} results, counted from 0"

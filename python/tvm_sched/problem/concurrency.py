@@ -89,6 +89,11 @@ class Concurrency:
         self.utilisation.setflags(write=False)
         self.crowding.setflags(write=False)
 
+    @property
+    def contends(self) -> bool:
+        """Whether operators may take longer together than one after another."""
+        return any(self.excess) or bool(self.crowding.any())
+
     def _check_contention(self) -> None:
         resources = self.utilisation.shape[2]
         if len(self.excess) not in (0, resources) or not all(0 <= part < np.inf for part in self.excess):

@@ -24,7 +24,17 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "parameters": ("auto", "embed", "external"),
     "precision": ("float32", "bfloat16", "tf32"),
 }
-_OF_LATENCY = ("scheduler", "measure", "streams", "launch_order", "variants", "graph", "resident", "instances", "states")
+_OF_LATENCY = (
+    "scheduler",
+    "measure",
+    "streams",
+    "launch_order",
+    "variants",
+    "graph",
+    "resident",
+    "instances",
+    "states",
+)
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
 
 
@@ -135,6 +145,7 @@ class CompileOptions:
         check_methods(self.streams, self.launch_order)
         check_threads(self.threads)
         self._check_run()
+        self._check_states()
         self._check_objective()
         given: object = self.topology  # a name or a file, until here
         object.__setattr__(self, "topology", _loaded(self.topology))
@@ -153,12 +164,6 @@ class CompileOptions:
                 raise InputError(f"{name} is {value!r}; true and false are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
             raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
-        if not isinstance(self.states, Mapping) or not all(
-            isinstance(name, str) and _is_whole(position) for name, position in self.states.items()
-        ):
-            raise InputError(f"states is {self.states!r}; names of inputs with positions of results are allowed: {{'k': 1}}")
-        if self.states and (self.instances or 1) > 1:
-            raise InputError(f"instances is {self.instances!r}; with states, 1 is allowed: each run goes on from the last")
         part = isinstance(self.resident, (int, float))
         if isinstance(self.resident, (bool, str)) or (part and not 0 <= self.resident <= 1):  # type: ignore[operator]
             raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")
@@ -166,6 +171,18 @@ class CompileOptions:
             raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
         if self.graph and self.backend != "cuda":
             raise InputError("graph is for GPUs: give backend='cuda', too")
+
+    def _check_states(self) -> None:
+        if not isinstance(self.states, Mapping) or not all(
+            isinstance(name, str) and _is_whole(position) for name, position in self.states.items()
+        ):
+            raise InputError(
+                f"states is {self.states!r}; names of inputs with positions of results are allowed: {{'k': 1}}"
+            )
+        if self.states and (self.instances or 1) > 1:
+            raise InputError(
+                f"instances is {self.instances!r}; with states, 1 is allowed: each run goes on from the last"
+            )
 
     def _check_measure(self) -> None:
         if self.measure and self.backend not in (None, "cpu"):

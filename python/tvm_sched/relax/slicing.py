@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import tvm
@@ -45,7 +46,7 @@ def slice_result(function: tirx.PrimFunc, axis: int, count: int) -> Slice | None
         With blocks, as TVM makes it of operators, fused or alone; its last argument is its result.
     axis, count : int
     """
-    return _attempt(function, count, lambda cut: cut.result(axis))
+    return _attempt(function, count, methodcaller("result", axis))
 
 
 def slice_sum(function: tirx.PrimFunc, count: int) -> Slice | None:
@@ -57,7 +58,7 @@ def slice_sum(function: tirx.PrimFunc, count: int) -> Slice | None:
         return None
     last = _Blocks(function).writer.get(function.params[-1])
     variables = [v for v in last.block.iter_vars if v.iter_type == _REDUCTION] if last else []
-    found = (_attempt(function, count, lambda cut, v=v: cut.terms(v.var)) for v in variables)
+    found = (_attempt(function, count, methodcaller("terms", v.var)) for v in variables)
     return next((each for each in found if each is not None), None)
 
 

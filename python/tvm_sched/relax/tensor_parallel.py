@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import tvm
@@ -125,7 +126,7 @@ class _Search:
         """The region that ends with a call; None where there is none."""
         found: Region | None = None
         for count in counts:
-            root = self._slice((core.kernel, None, count), lambda n=count: slice_sum(self.mod[core.kernel], n))
+            root = self._slice((core.kernel, None, count), partial(slice_sum, self.mod[core.kernel], count))
             if root is None or not self._can_be_cut(core.operands, root):
                 continue
             members = self._members(variable, core, root, count, taken)

@@ -112,8 +112,12 @@ def _has_stages(schedule: Schedule) -> bool:
 
 
 def _predicted_ns(problem: Problem, schedule: Schedule) -> int:
-    """By the blocks of a GPU where they are known, since launch order has hardly an effect else; else by the simulator."""
-    if not knows_blocks(problem, schedule):
+    """By the blocks of a GPU where they are known, since launch order has hardly an effect else; else by the simulator.
+
+    Costs that know contention were fitted to what blocks do to each other, and are taken at their word.
+    """
+    together = problem.costs.concurrency
+    if (together is not None and together.contends) or not knows_blocks(problem, schedule):
         return latency_ns(problem, schedule)
     requests = schedule.certificate.requests if schedule.certificate else ()
     if not requests:

@@ -142,8 +142,8 @@ def _said(nvcc: str, archs: Sequence[str], text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it says nothing")
     return (
-        f"{nvcc} refuses the kernels' code for {', '.join(archs)}: {first[:500]}; compute the operator in float32 or compile "
-        "for a CPU where the code is wrong, install another CUDA toolkit where nvcc is"
+        f"{nvcc} refuses the code of kernels for {', '.join(archs)}: {first[:500]}; compute the operator in float32, "
+        "compile for CPUs, or install another CUDA toolkit"
     )
 
 

@@ -2,14 +2,14 @@
 
 Notes
 -----
-Of each group the ways have one of three forms here: one operator; *heads*, which read nothing that the group makes, and a
-*tail*, which reads them and makes all that others read; or *any* in which one operator, the tail, makes all that others read.
-Of the last form the heads are the operators with a host tensor of their own, those first that read what others make, then
-the larger ones; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any way. The group becomes ``n``
-heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
-``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Take any schedule of any choice, and
-let each operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule
-of the relaxed problem, and it ends no later, because
+Of each group the ways have one of three forms here: one operator; *heads*, which read nothing that the group makes, and
+a *tail*, which reads them and makes all that others read; or *any* in which one operator, the tail, makes all that others
+read. Of the last form the heads are the operators with a host tensor of their own, those first that read what others
+make, then the larger ones; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any
+way. The group becomes ``n`` heads and a tail, and each way's own operators do their work: head ``i`` belongs to head
+``i * k // n`` of a way of ``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Take any
+schedule of any choice, and let each operator of it do what belongs to it, one after another on its own device, the heads
+first. That is a schedule of the relaxed problem, and it ends no later, because
 
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
 - *inputs*: a head or tail reads only activations that all operators read to which it belongs;
@@ -32,17 +32,15 @@ how host tensors get from device to device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ...problem.costs import concatenate_costs
 from .residency import reading_none_of
-
-Array = npt.NDArray[np.int64]
+from .ways import Array, Way, WayOperator, of_any_form, read_by_others, share_of, up_to
 
 
 def without_variants(problem: Problem) -> Problem:
@@ -88,37 +86,6 @@ class _Part:
     normal: list[Array]
     direct: list[Array]
     gone: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class _Operator:
-    """An operator of a way.
-
-    Its times by device, the activations that it reads from outside of the group, its largest host tensor that nobody else
-    reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
-    """
-
-    normal: Array
-    direct: Array
-    reads: tuple[str, ...]
-    own: int
-    shared: frozenset[str]
-    gives: int
-
-
-@dataclass(frozen=True)
-class _Way:
-    """The heads and the tail of a way; of the third form also what others than these read."""
-
-    heads: tuple[_Operator, ...]
-    tail: _Operator
-    any_form: bool = False
-    reads: frozenset[str] = frozenset()
-
-    @property
-    def tail_is_head(self) -> bool:
-        """Whether the tail is one of the heads."""
-        return self.any_form and any(head.gives < 0 for head in self.heads)
 
 
 class _Maker:
@@ -182,7 +149,7 @@ class _Maker:
 
     def _way(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
-    ) -> _Way | None:
+    ) -> Way | None:
         """The heads and the tail of a way; None where several operators make what others read."""
         tails = [k for k, operator in enumerate(operators) if set(needed) & set(operator.outputs)]
         if len(operators) > 1 and len(tails) != 1:
@@ -195,12 +162,12 @@ class _Maker:
         for k, operator in enumerate(operators):
             inner = [name for name in operator.inputs if name in made]
             if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
-                return _of_any_form([described[j] for j in _up_to(operators, tail)])
-        return _Way(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
+                return of_any_form([described[j] for j in up_to(operators, tail)])
+        return Way(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
 
     def _operator(
         self, operators: Sequence[Operator], k: int, row: int, tensors: dict[str, Tensor], own: set[str], tail: int
-    ) -> _Operator:
+    ) -> WayOperator:
         operator = operators[k]
         made = {name for each in operators for name in each.outputs}
         others = {name for j, each in enumerate(operators) if j != k for name in each.inputs}
@@ -209,7 +176,7 @@ class _Maker:
         mine = [name for name in host if (name in own or name in self.alone) and name not in others | partly]
         reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
         given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
-        return _Operator(
+        return WayOperator(
             self.costs.operator_ns[row],
             self.costs.direct_ns[row],
             tuple(reads),
@@ -225,14 +192,14 @@ class _Maker:
         self.taken.add(name)
         return name
 
-    def _joined(self, group: Group, ways: Sequence[_Way], needed: Sequence[str]) -> _Part | None:
+    def _joined(self, group: Group, ways: Sequence[Way], needed: Sequence[str]) -> _Part | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
         count = max(len(way.heads) for way in ways)
         any_form = any(way.any_form for way in ways)
         places = [
             [way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)
         ]
-        shares = [[_share(way, i, count) for way in ways] for i in range(count)]
+        shares = [[share_of(way, i, count) for way in ways] for i in range(count)]
         heads = [_head(row, share) for row, share in zip(places, shares, strict=True)]
         name = group.operators[0]
         part = _Part([], [], [], [])
@@ -255,7 +222,7 @@ class _Maker:
             part.tensors += [*tensors, made]
             part.normal.append(normal)
             part.direct.append(direct)
-        if any_form and not given and (read := _read_by_others(ways)):
+        if any_form and not given and (read := read_by_others(ways)):
             given.append(self._add_first(part, name, read))
         times = _tail(ways, part)
         if times is None or any((row < 1).any() for row in (*part.normal, *part.direct)):
@@ -277,7 +244,7 @@ class _Maker:
         return first
 
     def _hosts(
-        self, name: str, row: Sequence[_Operator], share: Sequence[int], direct: Array, count: int
+        self, name: str, row: Sequence[WayOperator], share: Sequence[int], direct: Array, count: int
     ) -> tuple[list[str], list[Tensor]]:
         """Names of the host tensors that a head reads, and those among them that are new."""
         shared = frozenset.intersection(*(each.shared for each in row)) if count == 1 else frozenset()
@@ -323,34 +290,6 @@ class _Maker:
         return _distinct(self.topology, [(a, b) for a in devices for b in devices if a != b])
 
 
-def _up_to(operators: Sequence[Operator], tail: int) -> list[int]:
-    """The operators that the tail needs, directly or not, and the tail as the last one."""
-    made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
-    found, stack = {tail}, [tail]
-    while stack:
-        inner = {made[name] for name in operators[stack.pop()].inputs if name in made} - found
-        found |= inner
-        stack += inner
-    return [*sorted(found - {tail}), tail]
-
-
-def _of_any_form(operators: Sequence[_Operator]) -> _Way:
-    """A way of the third form, of the operators that the last one needs, and that."""
-    tail = operators[-1]
-    heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= 0]
-    heads.sort(key=lambda head: (not head.reads, -head.own))
-    others = frozenset(name for each in operators[:-1] if each.own < 0 for name in each.reads)
-    return _Way(tuple(heads), tail, True, others)
-
-
-def _read_by_others(ways: Sequence[_Way]) -> str:
-    """An activation that an operator other than heads and tail, or the only one, reads in each way; "" where none is."""
-    if any(not way.any_form and way.heads for way in ways):
-        return ""
-    common = frozenset.intersection(*(way.reads if way.any_form else frozenset(way.tail.reads) for way in ways))
-    return min(common, default="")
-
-
 def _distinct(topology: Topology, pairs: Iterable[tuple[int, int]]) -> list[Route]:
     """A route of each speed among those between some pairs."""
     routes = (route for a, b in pairs if (route := topology.route(a, b)) is not None)
@@ -368,15 +307,7 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _share(way: _Way, i: int, count: int) -> int:
-    """How many of ``count`` heads belong to the operator of a way to which head ``i`` belongs."""
-    heads = len(way.heads)
-    if not heads:
-        return count
-    return sum(j * heads // count == i * heads // count for j in range(count))
-
-
-def _head(row: Sequence[_Operator], share: Sequence[int]) -> tuple[Array, Array]:
+def _head(row: Sequence[WayOperator], share: Sequence[int]) -> tuple[Array, Array]:
     """Times of a head by device, in both modes; a way of one operator keeps a nanosecond for its tail."""
     found = []
     for mode in ("normal", "direct"):
@@ -389,7 +320,7 @@ def _head(row: Sequence[_Operator], share: Sequence[int]) -> tuple[Array, Array]
     return found[0], found[1]
 
 
-def _tail(ways: Sequence[_Way], part: _Part) -> Array | None:
+def _tail(ways: Sequence[Way], part: _Part) -> Array | None:
     """Times of the tail by device: what all heads leave of one operator; None where it is less than a nanosecond."""
     none = np.full_like(ways[0].tail.normal, FORBIDDEN)
     times = none

@@ -18,9 +18,10 @@ Price = Callable[[Choice], float]
 class ChoiceSearch:
     """Local search over choices: each step prices one; the best so far is kept.
 
-    First all groups as in the graph; then each way for all groups that have it, the last named first; then class after class
-    of groups that are alike (the same kind of operator and the same ways), each way for all of a class at once, kept if it
-    is better; then, for ever, some groups of a class that follow each other get another way.
+    First all groups as in the graph; then each way for all groups that have it, the last named first, and for the others
+    one of as many pieces; then class after class of groups that are alike (the same kind of operator and the same ways),
+    each way for all of a class at once, kept if it is better; then, for ever, some groups of a class that follow each other
+    get another way.
 
     Parameters
     ----------
@@ -61,7 +62,8 @@ class ChoiceSearch:
     def _by_class(self) -> Iterator[bool]:
         shared = dict.fromkeys(way for ways in self._ways.values() for way in reversed(ways[1:]))
         for way in shared if len(self._classes) > 1 else ():
-            self._try({name: way for name, ways in self._ways.items() if way in ways})
+            alike = {name: _like(way, ways) for name, ways in self._ways.items()}
+            self._try({name: found for name, found in alike.items() if found})
             yield True
         for names in self._classes:
             for way in self._ways[names[0]][1:]:
@@ -78,6 +80,14 @@ class ChoiceSearch:
             self.best, self.cost = choice, cost
             return True
         return False
+
+
+def _like(way: str, ways: tuple[str, ...]) -> str:
+    """A way among those of a group, or another one of as many pieces (``columns/4`` for ``tensor/4``); "" where none is."""
+    if way in ways:
+        return way
+    pieces = way.partition("/")[2]
+    return next((other for other in ways[1:] if pieces and other.partition("/")[2] == pieces), "")
 
 
 def over_variants(problem: Problem, method: Callable[[Problem], Schedule]) -> Schedule:
