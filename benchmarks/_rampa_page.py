@@ -39,9 +39,10 @@ RAMPA's evaluation (IEEE TCC 2025, Figures 7 to 11): services placed before the 
 formulas of [the model](../model.md#clusters), on random sequences of requests with the probabilities of Table IV. The bound
 holds even if the sequences were known in advance; `tvm-sched cluster check` proves it. `anytime` knows no demand in advance:
 it counts what was asked for. `ncar` and `pipeedge` have fixed numbers of stages (of services 1 to 6, in brackets):
-{combinations} of the 288 combinations of Table IX were run on each cell, and the best is what the best of them places. The
-ants' pheromones are those of Section IV-C with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs
-and links of the current best solution (G^b and L^b of Table II); GPUs of one kind in one rack, which are alike, share one.
+{combinations} of the 288 combinations of Table IX were run on each cell, or as many as stand behind `of` (those that are
+best on other cells first), and the best is what the best of them places. The ants' pheromones are those of Section IV-C
+with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs and links of the current best solution
+(G^b and L^b of Table II); GPUs of one kind in one rack, which are alike, share one.
 
 The authors' figures are what their code placed on the base and the large cluster, its slips included, on sequences of its
 own. For the two other clusters the paper has Figure 7 as a picture alone, and the results are not in their repository."""
@@ -69,7 +70,7 @@ def write(
     page.text(NOTES.format(combinations=combinations))
     found = {cell: by_cell[cell] for cell in cells if by_cell[cell]}
     figures = [row for cell, own in found.items() for row in _placed(cell, own)]
-    _figure_7(page, found, figures)
+    _figure_7(page, found, figures, combinations)
     same = {name: own for (name, demand), own in found.items() if demand == "same"}
     _figure_8(page, same)
     if "rampa-base" in same:
@@ -99,15 +100,18 @@ def _placed(cell: tuple[str, str], own: Sequence[Measured]) -> list[Row]:
         figure = float(np.mean(list(_means(own, method).values())))
         rows.append(Row(case, method, figure, "bound" if method == "bound" else "placed", REFERENCES.get(cell)))
     for method in FIXED:
-        means = _means(own, method)
+        if not (means := _means(own, method)):
+            continue
         for what, pick in (("best", max), ("worst", min)):
             stages = pick(means, key=means.__getitem__)
             rows.append(Row(case, f"{method} {what}", means[stages], "placed", note=" ".join(map(str, stages))))
-        rows.append(Row(case, f"{method} mean", float(np.mean(list(means.values()))), "placed"))
+        rows.append(Row(case, f"{method} mean", float(np.mean(list(means.values()))), "placed", note=str(len(means))))
     return rows
 
 
-def _figure_7(page: Page, found: dict[tuple[str, str], list[Measured]], figures: Sequence[Row]) -> None:
+def _figure_7(
+    page: Page, found: dict[tuple[str, str], list[Measured]], figures: Sequence[Row], combinations: int
+) -> None:
     page.text("## Services placed (Figure 7)")
     lines, most = [], 0
     for cell in found:
@@ -117,12 +121,12 @@ def _figure_7(page: Page, found: dict[tuple[str, str], list[Measured]], figures:
         best = max(*others, own["anytime"].figure)
         shown = [f"**{own[name].figure:g}**" if own[name].figure == best else f"{own[name].figure:g}" for name in FREE]
         for name in FIXED:
-            row = own[f"{name} best"]
-            shown += [
-                f"{row.figure:g} ({row.note})",
-                f"{own[f'{name} mean'].figure:.4g}",
-                f"{own[f'{name} worst'].figure:g}",
-            ]
+            if f"{name} best" in own:
+                row, mean = own[f"{name} best"], own[f"{name} mean"]
+                few = "" if int(mean.note) == combinations else f", of {mean.note}"
+                shown += [f"{row.figure:g} ({row.note}{few})", f"{mean.figure:.4g}", f"{own[f'{name} worst'].figure:g}"]
+            else:
+                shown += ["–"] * 3
         lines.append([", ".join(cell), f"{own['bound'].figure:g}", *shown, str(REFERENCES.get(cell, "–"))])
     page.text(f"`anytime` places most on {most} of {len(found)} cells.")
     head = ["cluster, demand", "bound", *FREE]
@@ -153,7 +157,7 @@ def _figure_8(page: Page, same: dict[str, list[Measured]]) -> None:
             for at, (service, placed) in enumerate(_by_service(own, method).items()):
                 counts = [sum(p.stages == n for p in placed) for n in range(1, 11)]
                 left = 0.0
-                for n, count in enumerate(counts, 1):
+                for n, count in ((n, count) for n, count in enumerate(counts, 1) if count):
                     axes.barh(at, count / len(placed), left=left, color=plt.get_cmap("viridis")(n / 10))
                     left += count / len(placed)
                 said = ", ".join(f"{n}: {count}" for n, count in enumerate(counts, 1) if count)
@@ -254,7 +258,8 @@ def _times(page: Page, found: dict[tuple[str, str], list[Measured]], scale: Sequ
         cells = []
         for method in (*FREE, *FIXED):
             runs = [one for one in own if one.method == method]
-            cells.append(f"{np.mean([r.mean_ms for r in runs]):.3g} ({max(r.most_ms for r in runs):.3g})")
+            mean = np.mean([r.mean_ms for r in runs]) if runs else 0.0
+            cells.append(f"{mean:.3g} ({max(r.most_ms for r in runs):.3g})" if runs else "–")
         lines.append([", ".join(cell), *cells])
     for one in scale:
         lines.append([f"10,080 GPUs, {one.placed} requests", f"{one.mean_ms:.3g} ({one.most_ms:.3g})", *["–"] * 4])

@@ -130,7 +130,9 @@ def contention_lines(
     lines = [
         f"Contention is a serial share of {H100.serial_share}, an excess of {H100.excess} for each resource and "
         f"{H100.crowding} of what crowding costs; its interval of 90 % ({H100.interval[0]} to {H100.interval[1]} times what "
-        f"it says) holds {np.mean(inside):.0%} of the pairs that were not fitted.",
+        f"it says) holds {np.mean(inside):.0%} of the pairs that were not fitted. "
+        "Its form, and that the squared error decides and not the median, were chosen with both halves in view; only its "
+        "three numbers are of one half.",
         "",
         "| of the places for blocks both take | pairs | over the sum of both without gaps: 10 % | median | 90 % |",
         "| --- | ---: | ---: | ---: | ---: |",

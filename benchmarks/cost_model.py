@@ -59,7 +59,8 @@ whole models. "Contention of other pairs": fitted to every second pair, for the 
 What is left are slow pairs: 240 took 1.5 times as long beside each other and more, mostly 2.2 to 3 times. They are of
 networks that were measured one after another, whatever their kernels do (as often at 0.1 as at 39 GB/s, of 8 us as of 8 ms):
 other processes, and both threads on one core, which nothing forbade them then. Of the pairs in the last line, measured anew
-with the other processes stopped and each thread kept on a core, the same pair again differs by the share in the last table,
+with most other processes stopped (those left used 0.3 to 0.7 cores, at a lower priority) and each thread kept on a core,
+the same pair again differs by the share in the last table,
 so that is the floor; one in ten is slow only where the threads run free.""",
 }
 """What pages of results say above their tables, by part."""

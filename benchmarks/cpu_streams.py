@@ -195,7 +195,8 @@ def page(results: list[Result]) -> str:
         "",
         *circumstances(),
         f"Medians of {ROUNDS} turns of {SECONDS} s, all uses of the cores in turns, with the same kernels. Chosen "
-        'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen over that '
+        'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen '
+        "over that "
         f"of the fastest here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, "
         f"what was chosen shall take no more than {COLLAPSE} times its quiet latency.",
         "",
@@ -227,8 +228,10 @@ def page(results: list[Result]) -> str:
     lines += [
         "",
         f"Of {len(results)} networks, what was chosen is within 3 % of the fastest of {len(results) - len(above)}; "
-        f"the worst is {worst.network} with {worst.over_best:.3f}. Beside a busy process it takes {slowest.busy_over_quiet:.2f} "
-        f"times its quiet latency at most ({slowest.network}). Choosing took {min(r.choosing_seconds for r in results):.0f} to "
+        f"the worst is {worst.network} with {worst.over_best:.3f}. Beside a busy process it takes "
+        f"{slowest.busy_over_quiet:.2f} "
+        f"times its quiet latency at most ({slowest.network}). Choosing took "
+        f"{min(r.choosing_seconds for r in results):.0f} to "
         f"{max(r.choosing_seconds for r in results):.0f} s, once: choices are kept on disk.",
         "",
     ]

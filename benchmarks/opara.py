@@ -162,8 +162,15 @@ NOTES = """
 - *The paper's 4 streams of GoogLeNet* under Nimble are the most operators that can run at once: `fewest`, a matching on the
   transitive closure, finds them. On the minimum equivalent graph, as Nimble's paper has it, the matching gives 28, as
   Opara's algorithm does.
-- Ratios are of what a GPU does; measured ones are of runs as the caller sees them, with copies of inputs and outputs.
-- Not here: SM efficiency, which needs a GPU's counters, and ONNX Runtime on a GPU.
+- *What contradicts the measurement.* Inception-v3: Opara's 36 streams were faster than wavefront's 4 by 215 us, here they are
+  slower. Its convolutions took ten times what the data sheet says, so that what they gain beside each other outweighed what
+  streams cost; with latencies of the data sheet it does not. Gains of GoogLeNet and Inception-v3 are too small here for
+  the same reason, DeepFM's of 8 streams is likely too large: measured ones are of runs as the caller sees them, with
+  some 100 us of copies and calls. `ios` with 8 streams was measured 1.32 times as fast as one.
+- "best" takes the streams of least predicted latency, joined to 2, 4, 8 or 16 where that is better, and their launch order.
+- Memory is the same for all, since parameters and the widest place of the graph decide it.
+- Not here: NASNet-A large and batch sweeps unless asked for (`--models`, `--batches`: lowering takes minutes each), SM
+  efficiency, which needs a GPU's counters, and ONNX Runtime on a GPU.
 """
 
 

@@ -148,7 +148,12 @@ class Matching {
 /*! \brief Chains of operators, as few as there can be, each of which follows the one before:
  * directly, or by `all` paths. */
 void AllocateChains(const TaskGraph& graph, bool all, Launches* launches) {
-  const auto successors = Followers(graph, *launches, all);
+  auto successors = Followers(graph, *launches, /*all=*/false);
+  if (all) {  // behind the direct ones, whose chains need fewer waits
+    const auto every = Followers(graph, *launches, /*all=*/true);
+    for (size_t o = 0; o < every.size(); ++o)
+      successors[o].insert(successors[o].end(), every[o].begin(), every[o].end());
+  }
   const Matching matching(successors);
   Counter streams(graph.devices());
   for (OperatorId o : launches->order) {

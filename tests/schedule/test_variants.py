@@ -1,6 +1,7 @@
 """Schedules that choose among variants: times, rules, bounds."""
 
 import itertools
+from random import Random
 
 import msgspec
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
-from tvm_sched.errors import ScheduleError
+from tvm_sched.errors import ProblemError, ScheduleError
 from tvm_sched.problem import (
     Alternative,
     Costs,
@@ -206,3 +207,64 @@ def test_an_interrupt_in_the_last_search_is_said_of_the_best_of_all(monkeypatch)
     schedule = solve(gated(), "anytime", {"work": 0.1})
     assert schedule.choice == CHOICE
     assert schedule.certificate.status == "interrupted"
+
+
+def in_parts(problem: Problem, seed: int) -> Problem | None:
+    """The problem in which an operator and the one reader of its result can be computed in parts, which are added."""
+    random, graph, index = Random(f"{seed} parts"), problem.graph, problem.graph.index
+    pairs = [
+        (a, b)
+        for a, first in enumerate(graph.operators)
+        if len(first.outputs) == 1 and (t := index.outputs[a][0]) not in index.graph_outputs
+        for b in set(index.consumers[t])
+        if len(set(index.consumers[t])) == 1 and graph.operators[b].outputs
+    ]
+    if not pairs:
+        return None
+    first, last = (graph.operators[o] for o in random.choice(pairs))
+    size = {tensor.name: tensor for tensor in graph.tensors}
+    count, own, operators, times = random.choice([2, 3]), list[Tensor](), list[Operator](), list[int]()
+    shared = set(last.inputs) - set(first.outputs)
+    for k in range(count):
+        for operator, made in ((first, f"first {k}"), (last, f"last {k}")):
+            inputs = [f"first {k}"] if operator is last else []
+            for name in dict.fromkeys(operator.inputs):
+                if size[name].kind == "parameter":
+                    own.append(Tensor(f"{name}/{operator.name}/{k}", -(-size[name].size // count), "parameter"))
+                    inputs.append(own[-1].name)
+                elif operator is first or (
+                    name in shared and size[name].kind == "activation" and random.random() < 0.5
+                ):
+                    inputs.append(name)
+            own.append(Tensor(made, random.randint(0, 2000)))
+            operators.append(Operator(made, "part", tuple(inputs), (made,)))
+            whole = int(problem.costs.operator_ns[index.operator_id[operator.name]].min())
+            times.append(max(1, whole // random.choice([1, count, 2 * count])))
+    late = [name for name in dict.fromkeys(last.inputs) if name in shared and size[name].kind == "activation"]
+    operators.append(Operator("sum", "add", (*(f"last {k}" for k in range(count)), *late), last.outputs))
+    times.append(random.randint(1, 50))
+    devices = len(problem.topology.devices)
+    alternative = Alternative(f"tensor/{count}", tuple(operators), tuple(own))
+    costs = Costs(np.repeat(np.array(times)[:, None], devices, 1))
+    group = Group(last.name, (first.name, last.name), (alternative,))
+    try:
+        return Problem(graph, problem.topology, problem.costs, Variants([group], costs))
+    except ProblemError:  # another path leads from one to the other
+        return None
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(seed=st.integers(0, 100_000), operators=st.integers(2, 10), devices=st.integers(1, 4))
+def test_no_bound_exceeds_a_schedule_of_operators_in_parts(seed, operators, devices):
+    problem = in_parts(random_problem(seed, operators, devices, memory="generous"), seed)
+    if problem is None:
+        return
+    bound, (group,) = lower_bound(problem).ns, problem.variants.groups
+    for way in group.ways:
+        chosen = problem.resolve({group.name: way})
+        for schedule in (
+            solve(chosen, "peft"),
+            solve(chosen, "anytime", {"work": 0.05}),
+            random_schedule(chosen, seed),
+        ):
+            assert bound <= simulate(chosen, schedule).latency_ns

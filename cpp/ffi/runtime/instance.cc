@@ -165,7 +165,9 @@ const Instance::Captured& Instance::CapturedLike(const Request& request,
   const Runnable& runnable = runnables_[request.plan];
   std::vector<std::byte*> states;
   for (std::size_t k = 0; k < plan.states.size(); ++k) {
-    states.push_back(states_.At(plan, {SourceKind::kState, static_cast<int>(k), {}}));
+    for (SourceKind kind : {SourceKind::kState, SourceKind::kNextState}) {
+      states.push_back(states_.At(plan, {kind, static_cast<int>(k), {}}));
+    }
   }
   std::erase_if(captured_,
                 [&](const Captured& one) { return one.of != warm || one.places != places; });

@@ -72,7 +72,7 @@ class Instance {
   struct Captured {
     Warm of;
     Places places;
-    std::vector<std::byte*> states;  // where those lay that the run read
+    std::vector<std::byte*> states;  // where those lay that the run read and wrote
     std::function<void()> launch;
   };
 

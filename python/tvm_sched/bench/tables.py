@@ -244,7 +244,7 @@ def _families(standings: Standings, kind: str) -> list[str]:
 
 def _spread(standings: Standings, kind: str) -> list[Sequence[str]]:
     """Of each method that was run with several seeds on an instance: its least, median and largest worth over the best."""
-    rows = []
+    rows: list[Sequence[str]] = []
     for name in standings.of(kind):
         best = standings.best(name)[0]
         for method, results in sorted(standings.runs[name].items()):

@@ -19,8 +19,8 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     agents, generations : int
     decrease, increase : float
-        Pheromones are multiplied by the first after each generation; the second, over the cost of the generation's best
-        solution, is added to those of its GPUs and links.
+        Pheromones are multiplied by the first after each generation; the second, over the cost of the best solution so far
+        of this many stages, is added to those of its GPUs and links (Table II: of the current best solution).
     pheromone_weight, cost_weight, initial : float
     seed : int
     """

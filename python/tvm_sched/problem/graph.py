@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 53
 MOST_FLOPS = (1 << 63) - 1
 
 _DTYPE = re.compile(
-    r"bool|u?int(1|2|4|8|16|32|64)|float(16|32|64)|bfloat16|float(4|6|8)_e\w+|complex(64|128)", flags=re.ASCII
+    r"bool|u?int(1|2|4|8|16|32|64)|float(16|32|64)|bfloat16|tf32|float(4|6|8)_e\w+|complex(64|128)", flags=re.ASCII
 )
 
 TensorKind = Literal["activation", "input", "parameter"]
@@ -36,7 +36,8 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind : {"activation", "input", "parameter"}
         An activation is made by an operator; inputs and parameters lie in host memory when a run begins.
     shape, dtype
-        For people and kernels; schedulers look at ``size`` only. The name of a data type is TVM's, such as ``float32``.
+        For people and kernels; schedulers look at ``size`` only. The name of a data type is TVM's, such as ``float32``;
+        ``tf32`` tells a cost model that float32 is multiplied so.
     """
 
     name: str

@@ -4,12 +4,12 @@ Notes
 -----
 Of each group the ways have one of three forms here: one operator; *heads*, which read nothing that the group makes, and
 a *tail*, which reads them and makes all that others read; or *any* in which one operator, the tail, makes all that others
-read. Of the last form the heads are the operators with a host tensor of their own, those first that read what others
-make, then the larger ones; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any
-way. The group becomes ``n`` heads and a tail, and each way's own operators do their work: head ``i`` belongs to head
-``i * k // n`` of a way of ``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Take any
-schedule of any choice, and let each operator of it do what belongs to it, one after another on its own device, the heads
-first. That is a schedule of the relaxed problem, and it ends no later, because
+read. Of the last form the heads are the operators with a host tensor of their own that is not small beside the largest,
+those first that read what others make, then the larger ones; the tail may be one of them, and keeps a nanosecond then.
+Let ``n`` be the most heads of any way. The group becomes ``n`` heads and a tail, and each way's own operators do their
+work: head ``i`` belongs to head ``i * k // n`` of a way of ``k`` heads, the tail to the tail, and all of them to the
+operator of a way of one. Take any schedule of any choice, and let each operator of it do what belongs to it, one after
+another on its own device, the heads first. That is a schedule of the relaxed problem, and it ends no later, because
 
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
 - *inputs*: a head or tail reads only activations that all operators read to which it belongs;
@@ -40,7 +40,7 @@ import numpy as np
 from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ...problem.costs import concatenate_costs
 from .residency import reading_none_of
-from .ways import Array, Way, WayOperator, of_any_form, read_by_others, share_of, up_to
+from .ways import SMALL, Array, Way, WayOperator, of_any_form, read_by_others, share_of, up_to
 
 
 def without_variants(problem: Problem) -> Problem:
@@ -163,6 +163,8 @@ class _Maker:
             inner = [name for name in operator.inputs if name in made]
             if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
                 return of_any_form([described[j] for j in up_to(operators, tail)])
+        if len(operators) > 1 and described[tail].own * SMALL > max(each.own for each in described):
+            return of_any_form([described[j] for j in up_to(operators, tail)])
         return Way(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
 
     def _operator(

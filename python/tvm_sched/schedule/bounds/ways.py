@@ -12,6 +12,9 @@ from ...problem import Operator
 
 Array = npt.NDArray[np.int64]
 
+SMALL = 16
+"""Operators whose own host tensor is so many times smaller than the largest of a way are no heads of it."""
+
 
 @dataclass(frozen=True)
 class WayOperator:
@@ -58,9 +61,10 @@ def up_to(operators: Sequence[Operator], tail: int) -> list[int]:
 def of_any_form(operators: Sequence[WayOperator]) -> Way:
     """A way of the third form, of the operators that the last one needs, and that."""
     tail = operators[-1]
-    heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= 0]
+    least = max(each.own for each in operators) / SMALL  # without what only adds a bias, ways have as many heads
+    heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= max(least, 0)]
     heads.sort(key=lambda head: (not head.reads, -head.own))
-    others = frozenset(name for each in operators[:-1] if each.own < 0 for name in each.reads)
+    others = frozenset(name for each in operators[:-1] if each.own < max(least, 0) for name in each.reads)
     return Way(tuple(heads), tail, True, others)
 
 
