@@ -114,8 +114,9 @@ def compile_model(
         typer.Option(
             "--state",
             metavar="INPUT=RESULT",
-            help="An input that the artifact keeps from run to run on the device that computes it, as a cache of keys, and the "
-            "position of the result, from 0, that is its next value. Zero at first; neither given nor returned. Repeatable.",
+            help="An input that the artifact keeps from run to run on the device that computes it, as a cache of keys, and "
+            "the position of the result, from 0, that is its next value. Zero at first; neither given nor returned. "
+            "Repeatable.",
         ),
     ] = None,
     threads: Threads = None,
