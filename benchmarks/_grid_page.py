@@ -228,7 +228,7 @@ def figure_10(page: Page, pairs: Pairs) -> None:
         for n, lane in enumerate(lanes):
             for kind, colour in COLOURS.items():
                 bars = [(b * 1e3, (e - b) * 1e3) for own, k, b, e in cell.spans if own == lane and k == kind]
-                axes.broken_barh(bars, (-n - 0.4, 0.8), facecolors=colour)
+                axes.broken_barh(bars, (-n - 0.4, 0.8), facecolors=colour, rasterized=True)  # thousands of spans
         axes.set_yticks([-n for n in range(len(lanes))], lanes, fontsize=6)
         axes.set_xlabel("ms")
         title = f"{case.model} {case.shape} on {case.server}, {case.method.label}"

@@ -214,7 +214,8 @@ class Colony {
     return last;
   }
 
-  /*! \brief Pheromones after a generation: rho tau, and phi / cost on the current best (Table II). */
+  /*! \brief Pheromones after a generation: rho tau, and phi / cost on the current best (Table II).
+   */
   void Evaporate(const Ant& best) {
     for (double& pheromone : gpu_pheromone_) pheromone *= settings_.decrease;
     for (double& pheromone : link_pheromone_) pheromone *= settings_.decrease;

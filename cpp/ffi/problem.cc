@@ -85,8 +85,7 @@ simulate::Concurrency ConcurrencyOf(const simulate::Problem& problem, double ser
                                {used.begin(), used.end()});
   const std::span<const double> excess = Numbers("excess", array("excess"), resources);
   const std::span<const double> crowding = Numbers("crowding", array("crowding"), rows);
-  result.SetContention({excess.begin(), excess.end()}, {crowding.begin(), crowding.end()},
-                       factor);
+  result.SetContention({excess.begin(), excess.end()}, {crowding.begin(), crowding.end()}, factor);
   const ffi::TensorView threads = array("threads"), pairs = array("pairs");
   const std::span<int64_t> on_devices = Elements("threads", threads);
   if (!on_devices.empty()) {
@@ -161,7 +160,8 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
   AddResidentRoute(&problem);
-  problem.concurrency = ConcurrencyOf(problem, at("serial_share").cast<double>(), at("factor").cast<double>(), array);
+  problem.concurrency =
+      ConcurrencyOf(problem, at("serial_share").cast<double>(), at("factor").cast<double>(), array);
   return problem;
 }
 

@@ -1,6 +1,6 @@
 // Runs a plan: each queue's steps in their order, one at a time, each step after the steps it
-// waits for. There are as many threads as queues, or as many as the backend has work for; on CPUs the
-// caller is one of them.
+// waits for. There are as many threads as queues, or as many as the backend has work for; on CPUs
+// the caller is one of them.
 #ifndef TVM_SCHED_RUNTIME_EXECUTOR_H_
 #define TVM_SCHED_RUNTIME_EXECUTOR_H_
 

@@ -188,7 +188,8 @@ double Concurrency::OverlapTime(int32_t device, std::span<const Member> members)
 /*! \brief What a stage takes longer because its streams get in each other's way. */
 double Concurrency::StageContention(int32_t device, std::span<const Member> members) const {
   if (excess_.empty() && crowding_.empty()) return 0;
-  // On a device with threads each stream has cores of its own: only what lies behind them is shared.
+  // On a device with threads each stream has cores of its own: only what lies behind them is
+  // shared.
   std::vector<int32_t> threads;
   if (has_threads(device)) threads = ThreadsOf(device, members);
   std::vector<double> times;

@@ -142,6 +142,18 @@ class Symbolic:
 
 
 @I.ir_module
+class Derived:
+    """An input's size follows from another's."""
+
+    @R.function
+    def main(x: R.Tensor(("n", "m"), "float32"), y: R.Tensor(("n * m + 1",), "float32")):
+        with R.dataflow():
+            gv = (R.exp(x), R.add(y, y))
+            R.output(gv)
+        return gv
+
+
+@I.ir_module
 class Nonzero:
     @R.function
     def main(x: R.Tensor((8,), "float32")):

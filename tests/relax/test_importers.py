@@ -113,6 +113,13 @@ def test_relax_symbols():
     assert model.inputs == {"x": ((2, 8), "float32"), "y": ((2, 5), "float32")}
 
 
+def test_relax_sizes_that_follow_from_symbols():
+    model = load_model(cases.Derived, {"x": (3, 4)})
+    assert model.inputs == {"x": ((3, 4), "float32"), "y": ((13,), "float32")}
+    with pytest.raises(InputError, match=r"input 'y': dimension 0 is given as 12.*which is 13"):
+        load_model(cases.Derived, {"x": (3, 4), "y": (12,)})
+
+
 def test_relax_files(tmp_path):
     # TVM 0.27 crashes when it writes a module with functions as JSON; what it can write is read.
     (tmp_path / "m.json").write_text(tvm.ir.save_json(tvm.IRModule({})))

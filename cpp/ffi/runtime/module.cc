@@ -108,9 +108,8 @@ void ScheduledModule::CheckProcessor() const {
 }
 
 ffi::Bytes ScheduledModule::SaveToBytes() const {
-  return TranslateErrors([&] {
-    return Serialize({plans_json_, metadata_json_, parameters_->embedded()});
-  });
+  return TranslateErrors(
+      [&] { return Serialize({plans_json_, metadata_json_, parameters_->embedded()}); });
 }
 
 const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods() {

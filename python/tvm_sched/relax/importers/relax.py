@@ -10,6 +10,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.sym import Analyzer
 
 from ...errors import InputError
 from .constants import Values
@@ -184,8 +185,10 @@ def _dimension(dim: Any) -> Dimension:
     variables = {str(variable.name): variable for variable in tvm.tirx.analysis.undefined_vars(dim)}
 
     def evaluate(sizes: Mapping[str, int]) -> int:
-        given = {variable: tvm.tirx.IntImm(variable.dtype, sizes[name]) for name, variable in variables.items()}
-        return int(tvm.arith.Analyzer().simplify(tvm.tirx.stmt_functor.substitute(dim, given)))
+        analyzer = Analyzer()
+        for name, variable in variables.items():
+            analyzer.bind(variable, tvm.tirx.IntImm(str(variable.ty.dtype), sizes[name]))
+        return int(analyzer.simplify(dim))
 
     return Expression(str(dim), tuple(variables), evaluate)
 
