@@ -249,10 +249,11 @@ double Concurrency::Crowding(int32_t device, int32_t op, std::span<const int32_t
 double Concurrency::Slowdown(int32_t device, std::span<const int32_t> running) const {
   if (running.size() < 2) return 1;
   std::vector<double> used(resources_);
+  double most = 1;  // costs that only have pairs know no resource
   for (size_t r = 0; r < resources_; ++r) {
     for (int32_t op : running) used[r] += Utilisation(op, device, r);
+    most = std::max(most, used[r]);
   }
-  const double most = std::max(1.0, std::ranges::max(used));
   const std::optional<double> measured = MeanRatio(running.size(), [&](size_t i, size_t k) {
     return PairRatio(device, running[i], running[k]);
   });

@@ -40,7 +40,7 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"streams": "two"}, "streams is 'two'; allowed are one, opara, nimble, wavefront, best"),
+        ({"streams": "two"}, "streams is 'two'; allowed are one, opara, nimble, wavefront, fewest, best"),
         ({"streams": "oprara"}, "streams is 'oprara'; did you mean 'opara'"),
         (
             {"launch_order": "x"},
