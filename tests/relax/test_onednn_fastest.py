@@ -93,11 +93,6 @@ def answer(monkeypatch, name):
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
-    others_use(monkeypatch, 0.0)
-
-
-def others_use(monkeypatch, cores):
-    monkeypatch.setattr(fastest.OtherLoad, "share", lambda self: cores)
 
 
 def chosen(kernels):
@@ -115,16 +110,6 @@ def test_large_kernels_are_tried_once_and_kept(monkeypatch, cache):
         fastest.choose_implementations(kernels)
         assert chosen(kernels) == ["jit", None, "jit", None]
     assert asked == [large[0]]
-
-
-def test_what_was_tried_on_a_busy_machine_is_not_kept(monkeypatch, cache):
-    asked = answer(monkeypatch, "jit")
-    for cores in (1.0, 0.0, 1.0):
-        others_use(monkeypatch, cores)
-        kernels = kernels_of((depthwise(64, 56), 10**7))
-        fastest.choose_implementations(kernels)
-        assert chosen(kernels) == ["jit"]
-    assert len(asked) == 2
 
 
 def test_onednns_own_choice_is_not_written(monkeypatch, cache):

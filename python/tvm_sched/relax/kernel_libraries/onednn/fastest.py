@@ -12,9 +12,8 @@ from typing import Any
 
 from ...._library import function as library_function
 from ....blob_cache import choice_cache
-from ....cost_model.profile import QUIET_LOAD, this_machine
+from ....cost_model.profile import this_machine
 from ...processor import threads_in_artifact
-from ...profiling.other_load import OtherLoad
 from ..registry import KernelSet
 from .products import VERSION
 
@@ -27,8 +26,8 @@ LEAST_FLOPS = 1 << 20
 def choose_implementations(kernels: KernelSet) -> None:
     """Write into the descriptions of large kernels which implementation is fastest, where that is not oneDNN's first.
 
-    What was found on this machine with as many threads is kept on disk, by the description; what was found while other
-    processes kept the machine busy holds for this model only.
+    What was found on this machine with as many threads is kept on disk, by the description: also what was found beside other
+    work, so that a model that is compiled again has the same kernels, which round in the same places.
     """
     machine = this_machine()
     where = [machine.processor, machine.cores, machine.versions, threads_in_artifact()]
@@ -47,10 +46,8 @@ def choose_implementations(kernels: KernelSet) -> None:
         # Names of kernels in a document come in their order.
         numbered = {f"{place:06d}": described[key] for place, key in enumerate(new)}
         document = json.dumps({"version": VERSION, "kernels": numbered, **threads_in_artifact()})
-        load = OtherLoad()
         found = [str(name) for name in library_function("tvm_sched.onednn_fastest_implementations")(document)]
-        if load.share() <= QUIET_LOAD:
-            choice_cache().keep({key: name.encode() for key, name in zip(new, found, strict=True)})
+        choice_cache().keep({key: name.encode() for key, name in zip(new, found, strict=True)})
         known |= dict(zip(new, found, strict=True))
     for key, names in wanted.items():
         if known[key]:
