@@ -28,6 +28,7 @@ CACHE = 40 * 10**6
 GAP_NS = 1800
 """Between kernels that follow each other in a graph: of a kernel alone what is not between its first and last block."""
 GPU = Device("gpu0", 80 << 30, BANDWIDTH, {"float32": PEAK}, model="H100", arch="sm_90")
+FULL = "more"
 EFFICIENCIES = (1.0, 0.7, 0.5, 0.35, 0.25)
 
 
@@ -137,16 +138,28 @@ def contention_lines(
         "| of the places for blocks both take | pairs | over the sum of both without gaps: 10 % | median | 90 % |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
+    for said, (count, low, middle, high) in net_of_gaps(shared, beside).items():
+        lines.append(f"| {said} | {count} | {low:.2f} | {middle:.2f} | {high:.2f} |")
+    return lines
+
+
+def net_of_gaps(shared: PairsOfKernels, beside: npt.NDArray[np.float64]) -> dict[str, tuple[int, float, float, float]]:
+    """Times of pairs over the sum of both without launch gaps, by what both take: count, 10 %, median, 90 %."""
     net = (beside - GAP_NS / 1e3) / (shared.alone - GAP_NS / 1e3).sum(axis=1)
     least, most = shared.used[:, :, 0].min(axis=1), shared.used[:, :, 0].max(axis=1)
-    for said, some in (
-        ("less than 30 %", most < 0.3),
-        ("30 to 90 %", (least >= 0.3) & (most < 0.9)),
-        ("more", least >= 0.9),
-    ):
-        low, middle, high = np.quantile(net[some], (0.1, 0.5, 0.9))
-        lines.append(f"| {said} | {some.sum()} | {low:.2f} | {middle:.2f} | {high:.2f} |")
-    return lines
+    groups = {
+        "less than 30 %": most < 0.3,
+        "30 to 90 %": (least >= 0.3) & (most < 0.9),
+        FULL: least >= 0.9,
+    }
+    return {said: (some.sum(), *np.quantile(net[some], (0.1, 0.5, 0.9))) for said, some in groups.items()}
+
+
+def beside_full_kernels() -> tuple[int, float, float, float]:
+    """`net_of_gaps` of the pairs that were not fitted whose kernels both fill the GPU."""
+    data = json.loads(DATA.read_text())
+    left = data["pairs"]["rows"][1::2]
+    return net_of_gaps(features(data, left), np.array([pair[3] for pair in left]))[FULL]
 
 
 def orders_table(data: dict[str, Any], efficiency: float) -> list[str]:

@@ -11,6 +11,8 @@ import argparse
 from pathlib import Path
 
 import msgspec
+from _common import circumstances
+from concurrent_kernels import beside_full_kernels
 
 from tvm_sched.cost_model import costs
 from tvm_sched.problem import Problem, Topology, load_topology
@@ -19,6 +21,8 @@ from tvm_sched.testing.hios import convolutions
 
 SIZES = tuple(2**n for n in range(3, 11))
 TOPOLOGIES = ("a40x2", "v100-server")
+SHORTER_UP_TO = 64
+"""The constant that the paper's words set (Section II-A): images up to this size gain at once, larger ones lose."""
 
 
 def together(size: int, model: str) -> float:
@@ -43,14 +47,21 @@ def transfer(topology: Topology, size: int, link: bool) -> float:
 
 def figure_1() -> list[str]:
     lines = [
-        "| image | both at once over one after another | parts of the device alone (`occupancy`) | in the paper |",
+        "| image | both at once over one after another | parts of the device alone (`occupancy`) | by the paper's words |",
         "| --- | ---: | ---: | --- |",
     ]
     for size in SIZES:
         contended, parts = (together(size, model) for model in ("contention", "occupancy"))
-        said = "below 1" if size <= 64 else "above 1"
+        said = "below 1" if size <= SHORTER_UP_TO else "above 1"
         lines.append(f"| {size} x {size} | {contended:.3f} | {parts:.3f} | {said} |")
     return lines
+
+
+def border() -> str:
+    """Where the prediction has the border between faster and slower at once, beside the paper's."""
+    found = max((size for size in SIZES if together(size, "contention") < 1), default=0)
+    agrees = "as in the paper" if found == SHORTER_UP_TO else f"in the paper {SHORTER_UP_TO} x {SHORTER_UP_TO}"
+    return f"By prediction images up to {found} x {found} take less side by side, {agrees}."
 
 
 def figure_2() -> list[str]:
@@ -68,15 +79,17 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--markdown", type=Path, metavar="FILE")
     given = arguments.parse_args()
+    pairs, low, middle, high = beside_full_kernels()
     text = "\n".join([
         "# HIOS's Figures 1 and 2", "",
-        "Made by `python benchmarks/contention.py --markdown FILE`, by prediction: latencies of the roofline, contention as",
-        "fitted to pairs on an H100 ([how](concurrent_kernels.md)), on other GPUs: ratios are carried over, and no A40 has",
-        "shown them. The paper's numbers stand in its curves only.", "",
+        *circumstances(),
+        "By prediction: latencies of the roofline, contention as fitted to pairs on an H100 ([how](concurrent_kernels.md)),",
+        "on other GPUs: ratios are carried over, and no A40 has shown them. The paper's numbers stand in its curves only:",
+        f"the last column is what its text says, faster at once up to {SHORTER_UP_TO} x {SHORTER_UP_TO}.", "",
         "## Figure 1: two equal convolutions on an A40", "", *figure_1(), "",
-        "Small convolutions take less side by side, large ones more, and the border lies where the paper has it, between",
-        "64 x 64 and 128 x 128. How much more is less clear: on the H100 pairs of kernels that both fill it took 0.94 to",
-        "1.09 of the sum of their times without launch gaps (10 and 90 %; median 1.01): a few per cent.", "",
+        f"{border()} How much more large ones take is less clear:",
+        f"on the H100 {pairs} pairs of kernels that both fill it took {low:.2f} to {high:.2f} of the sum of their times",
+        f"without launch gaps (10 and 90 %; median {middle:.2f}).", "",
         "## Figure 2: transfer of the input over the computation", "", *figure_2(), "",
         "As in the paper, transfers are not negligible, and NVLink's cost less of the computation than those over PCIe. Of",
         "the paper's third pair, two RTX A5500, there is no topology here.", "",

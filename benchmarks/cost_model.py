@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from _common import Row, parser, report
@@ -36,6 +37,7 @@ from tvm_sched.problem import OpGraph, load_topology
 DATA = Path(__file__).parent / "data"
 SIZES = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
 _LONG_PAIR = 1e-4  # seconds; of shorter pairs most is waking threads, which a stream with a part of them does not do
+_SLOW = 1.5  # times as long as a kernel takes by itself
 Points = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
@@ -50,20 +52,21 @@ Each network in turn is held out; what is left to learn from are the other netwo
 thread: the device of two threads is new. "Whole model" is the sum of the kernels against the measured latency of a
 sequential run, too low or too high; in the line of all networks the median of its size. Targets: 12 % for kernels, 10 %
 for whole models, 0.3 s for the last line.""",
-    "pairs": """\
+    "pairs": "",
+}
+"""What pages of results say above their tables, by part; of pairs see `pairs_notes`."""
+PAIRS = """\
 Each pair of kernels ran on a CPU device of two threads as in a stage, each on one of them; predicted is how long both take
 that start together. "All threads": from what each takes on both threads, where most of a short kernel is waking and joining
-threads, which a kernel on one does not do: that was nearly all of the error of 47 % that pairs once had here. "Half of the
-threads": from what it takes alone on one. "Measured at another time": the same, of the 735 in runs of
-whole models. "Contention of other pairs": fitted to every second pair, for the others. Target: 20 % in the median.
-What is left are slow pairs: 240 took 1.5 times as long beside each other and more, mostly 2.2 to 3 times. They are of
-networks that were measured one after another, whatever their kernels do (as often at 0.1 as at 39 GB/s, of 8 us as of 8 ms):
-other processes, and both threads on one core, which nothing forbade them then. Of the pairs in the last line, measured anew
-with most other processes stopped (those left used 0.3 to 0.7 cores, at a lower priority) and each thread kept on a core,
-the same pair again differs by the share in the last table,
-so that is the floor; one in ten is slow only where the threads run free.""",
-}
-"""What pages of results say above their tables, by part."""
+threads, which a kernel on one does not do. "Half of the threads": from what it takes alone on one, in the same measurement:
+{half:.1f} % off in the median. "Measured at another time": the same, from times of other measurements, of the pairs of whole
+networks those in runs of whole models: {another:.1f} % off, which is what a prediction for a run has to expect. "Contention
+of other pairs": fitted to every second pair, for the others; {contention}. Target: 20 % in the median.
+What is left are slow pairs: in {slow} of {count} a kernel took 1.5 times as long as alone and more, half of these
+{quarter:.1f} to {three_quarters:.1f} times. Nothing kept other processes away then, nor both threads from one core.
+The pairs in the last line of the first table were measured anew with most other processes stopped and each thread
+kept on a core; the same pair again differs by the share in the last table, so that is the floor. Where the system puts
+the threads, {free} of {quiet} took 1.5 times as long as where each has a core, and more."""
 
 
 def accuracy(case: str, method: str, measured: np.ndarray, predicted: np.ndarray) -> Iterator[Row]:
@@ -212,8 +215,7 @@ def side_by_side(profiles: list[Profile]) -> Iterator[Row]:
 
 def quiet_pairs() -> Iterator[Row]:
     """Pairs on a quiet machine, each on a core of its own: predicted, and measured again."""
-    data = json.loads((DATA / "cpu_pairs.json").read_text())
-    columns = [np.array(column) for column in list(zip(*data["rows"], strict=True))[3:]]
+    columns = [np.array(column) for column in list(zip(*_quiet_rows(), strict=True))[3:]]
     alone, again, whole, beside, repeated, free = columns
 
     def together(times: np.ndarray) -> np.ndarray:
@@ -231,6 +233,30 @@ def quiet_pairs() -> Iterator[Row]:
         off = np.abs(values / measured - 1)
         for what, share in (("median", 0.5), ("90 % below", 0.9)):
             yield Row(f"{case}: {name}", what, 100 * float(np.quantile(off, share)), "difference, %")
+
+
+def pairs_notes(profiles: list[Profile], rows: list[Row]) -> str:
+    """What the page says of pairs above its tables, with the figures of these rows and of the data."""
+    error: dict[str, float] = {}  # of the first case, all pairs
+    for row in rows:
+        if row.unit == "median error %":
+            error.setdefault(row.method, row.figure)
+    half, contended = error["half of the threads each"], error["and contention of other pairs"]
+    pairs = [pair for profile in profiles for pair in pairs_of_one_device(profile)]
+    longer = np.array([max(b / a for a, b in zip(pair.alone, pair.beside, strict=True)) for pair in pairs])
+    slow = longer[longer >= _SLOW]
+    quarter, three_quarters = np.quantile(slow, (0.25, 0.75)) if len(slow) else (np.nan, np.nan)
+    given, free = (np.array(column) for column in list(zip(*_quiet_rows(), strict=True))[6::2])
+    return PAIRS.format(
+        half=half, another=error.get("half, measured at another time", np.nan), slow=len(slow), count=len(pairs),
+        contention="it adds nothing (equal columns)" if contended == half else f"with it {contended:.1f} %",
+        quarter=quarter, three_quarters=three_quarters,
+        free=int((free / given >= _SLOW).any(axis=1).sum()), quiet=len(free),
+    )  # fmt: skip
+
+
+def _quiet_rows() -> list[list[Any]]:
+    return list(json.loads((DATA / "cpu_pairs.json").read_text())["rows"])
 
 
 def _off(case: str, method: str, predicted: np.ndarray, measured: np.ndarray) -> Iterator[Row]:
@@ -324,7 +350,9 @@ def main() -> None:
             rows += cpu_kernels(profiles, args.seed, points)
             rows += speed(load_learned())
         if args.part != "cpu":
-            rows += [*side_by_side(profiles), *quiet_pairs()]
+            of_pairs = [*side_by_side(profiles), *quiet_pairs()]
+            NOTES["pairs"] = pairs_notes(profiles, of_pairs)
+            rows += of_pairs
     if args.plot:
         plot(points, args.plot)
     title = {

@@ -38,7 +38,7 @@ struct Executor::ActiveRun {
   std::exception_ptr interrupt;
 
   void PollIfDue() {
-    if (!poll_at || !settings.poll || Clock::now() < *poll_at) return;
+    if (interrupt || !poll_at || !settings.poll || Clock::now() < *poll_at) return;
     poll_at = Clock::now() + kPollEvery;
     try {
       settings.poll();

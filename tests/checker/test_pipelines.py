@@ -42,11 +42,14 @@ def planned(problem, partitioner="tarnawski-dp", stages="auto"):
 
 
 @settings(max_examples=60, deadline=None)
-@given(problem=problems(max_operators=10, max_devices=4, min_operators=1), dynamic=st.booleans())
-def test_evidence_of_any_plan_is_accepted(folder, problem, dynamic):
+@given(
+    problem=problems(max_operators=10, max_devices=4, min_operators=1), dynamic=st.booleans(), more=st.integers(0, 4)
+)
+def test_evidence_of_any_plan_is_accepted(folder, problem, dynamic, more):
+    """Also where more stages are allowed than there are devices."""
     plan = planned(problem, "tarnawski-dp" if dynamic else "pipedream")
     devices = len(problem.topology.devices)
-    verdict = checked(folder, files_of(problem, plan, devices))
+    verdict = checked(folder, files_of(problem, plan, devices + more))
     assert verdict.cost_ns == plan.cost_ns == plan.certificate.cost_ns
     if plan.certificate.bound in ("simple", "node", "ideals"):
         assert verdict.all_proved

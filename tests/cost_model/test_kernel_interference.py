@@ -9,7 +9,8 @@ from tvm_sched.cost_model.interference import fit_pairs, pair_arrays, pairs_of_o
 from tvm_sched.cost_model.profile import Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import InputError
-from tvm_sched.problem import KernelResources, load_topology
+from tvm_sched.problem import KernelResources, Problem, load_topology
+from tvm_sched.schedule import Placement, Schedule, simulate
 
 TWICE = "multiply|4|a float32[4]|float32[4]"
 SUM = "add|4|a float32[4];a float32[4]|float32[4]"
@@ -81,6 +82,25 @@ def test_costs_of_a_profile_know_concurrency(tmp_path):
     assert found.utilisation[:, 0, 0].tolist() == [0.5] * 3, "no faster on two threads than on one"
     assert found.threads == (2,)
     assert found.serial_share == pytest.approx(0.5), "10 us are half way from 8 to 12"
+
+
+def test_the_fit_says_what_the_simulator_says_of_a_stage(tmp_path):
+    # Products at 0.8 and 0.7 of the device's arithmetic by the data sheet: each has its own.
+    device = CPU.devices[0]
+    names = [f"onednn.matmul|{2 * n**3}|a float32[{n},{n}];p float32[{n},{n}]|float32[{n},{n}]" for n in (448, 512)]
+    one_thread = [2 * n**3 / device.peak_flops["float32"] / part for n, part in ((448, 0.8), (512, 0.7))]
+    rows = {name: Measurement(name, "m", s) for name, s in zip(names, one_thread, strict=True)}
+    pairs = [Pair(n, n, (s, s), (1.3 * s, 1.3 * s), 1) for n, s in zip(names, one_thread, strict=True)]
+    profile(pairs, rows=rows).save(tmp_path / "p.json")
+    graph = graph_of(names)
+    problem = Problem(graph, CPU, costs(graph, CPU, str(tmp_path / "p.json")))
+    assert not problem.costs.concurrency.pairs
+    assert problem.costs.concurrency.serial_share == pytest.approx(0.3)
+    stage = tuple(Placement(o.name, device.name, stream=n, stage=1) for n, o in enumerate(graph.operators))
+    fitted, both = fit_pairs(pairs, rows, device, 2), Pair(*names, tuple(one_thread), tuple(one_thread), 1)
+    arrays = pair_arrays([*pairs, both], rows, device, 2)
+    (expected,) = fitted.pairs(*(each[-1:] for each in arrays[:3]))
+    assert simulate(problem, Schedule(problem.digest, stage)).latency_ns == pytest.approx(1e9 * expected, rel=1e-4)
 
 
 def test_pairs_of_two_devices_say_nothing_of_one(tmp_path):

@@ -5,8 +5,8 @@ import pytest
 
 from tvm_sched.cost_model.uncertainty import most_useful, sample_latencies
 from tvm_sched.errors import CostsError, InputError
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
-from tvm_sched.schedule import requests_of
+from tvm_sched.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
+from tvm_sched.schedule import Placement, Schedule, requests_of
 from tvm_sched.schedulers import solve
 
 TOPOLOGY = Topology("one", (Device("d", 1 << 20, 1e9, {"float32": 1e9}, "cpu"),))
@@ -63,6 +63,18 @@ def test_the_spread_is_that_of_the_runs_that_the_schedule_is_for():
     assert set(sample_latencies(problem, cold, 3).tolist()) == {1400}
     assert set(sample_latencies(problem, mixed, 3).tolist()) == {1100} == {mixed.certificate.latency_ns}
     assert set(sample_latencies(problem.with_resident(["w"]), cold, 3).tolist()) == {1000}
+
+
+def test_a_measured_pair_errs_with_its_operators():
+    tensors = Tensor("x", 4, "input"), *(Tensor(name, 4, "activation") for name in ("y0", "y1"))
+    operators = tuple(Operator(f"o{n}", "add", ("x",), (f"y{n}",)) for n in range(2))
+    said = Uncertainty(np.full((2, 1), 500), np.full((2, 1), 2000), np.ones((2, 1)), np.zeros((2, 1), bool))
+    together = Concurrency(np.ones((2, 1, 1)), pairs=[(0, 0, 1, 1800)])
+    costs = Costs([[1000], [1000]], source="test", concurrency=together, uncertainty=said)
+    problem = Problem(OpGraph("g", operators, tensors, ("y0", "y1")), TOPOLOGY, costs)
+    stage = Schedule(problem.digest, tuple(Placement(f"o{n}", "d", stream=n, stage=1) for n in range(2)))
+    low, high = np.quantile(sample_latencies(problem, stage, 1500), (0.05, 0.95))
+    assert (low, high) == pytest.approx((900, 3600), rel=0.1), "as long as the two do, not 1800 in each draw"
 
 
 def test_what_to_measure():

@@ -172,36 +172,93 @@ TEST(Executor, ACopyThatFailsIsNamedAndTheNextRunWorks) {
   }
 }
 
+/// A backend whose kernels last until the run is given up: on threads that do not poll all that
+/// time, on the caller's, which polls between its kernels, a millisecond each.
+class UntilStopped final : public Backend {
+ public:
+  std::shared_ptr<std::byte> Allocate(int device, Bytes size) override {
+    return cpu_.Allocate(device, size);
+  }
+  int Workers() const override { return workers; }
+  Interval Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) override {
+    const auto end = Clock::now() + std::chrono::milliseconds(1);
+    const bool polls = std::this_thread::get_id() == caller_;
+    while (waiting && !run.stopped.load() && !(polls && Clock::now() >= end))
+      std::this_thread::yield();
+    return cpu_.Launch(kernel, timing, run);
+  }
+  Interval Copy(void* to, const void* from, Bytes size, const Timing& timing,
+                const RunContext& run) override {
+    return cpu_.Copy(to, from, size, timing, run);
+  }
+  Interval Occupy(const Timing& timing, const RunContext& run) override {
+    return cpu_.Occupy(timing, run);
+  }
+
+  bool waiting = true;
+  int workers = 2;  // the caller is one of them
+
+ private:
+  CpuBackend cpu_;
+  const std::thread::id caller_ = std::this_thread::get_id();
+};
+
 TEST(Executor, InterruptStopsTheRun) {
   // The caller polls between the kernels that it runs itself, and while it waits for others.
-  constexpr int kKernels = 1000;
+  constexpr int kKernels = 1000;  // a second of the caller's, which polls every 20 ms
   PlanBuilder builder(1, 2);
   const int buffer = builder.AddBuffer(0);
   int last = -1;
   for (int k = 0; k < kKernels; ++k) last = builder.Kernel(0, {}, {buffer}, {});
   builder.Kernel(1, {buffer}, {}, {last});
   auto plan = builder.Build();
-  CpuBackend backend;
+  UntilStopped backend;
   Memory memory(*plan, backend);
-  std::atomic<bool> polled{false};
   bool second_ran = false;
-  for (int k = 0; k < kKernels; ++k) {
-    memory.bindings.kernels[k] = [&] {
-      const auto end = Clock::now() + std::chrono::milliseconds(1);
-      while (!polled.load() && Clock::now() < end) std::this_thread::yield();
-    };
-  }
+  for (int k = 0; k < kKernels; ++k) memory.bindings.kernels[k] = [] {};
   memory.bindings.kernels[kKernels] = [&] { second_ran = true; };
   Executor executor(plan);
-  EXPECT_THROW(executor.Run(backend, memory.bindings,
-                            [&] {
-                              polled = true;
-                              throw std::logic_error("interrupt");
-                            }),
-               std::logic_error);
-  EXPECT_FALSE(second_ran);
+  for (int workers : {0, 1, 2}) {  // 0: the caller only waits
+    backend.workers = workers;
+    EXPECT_THROW(
+        executor.Run(backend, memory.bindings, [] { throw std::logic_error("interrupt"); }),
+        std::logic_error);
+    EXPECT_FALSE(second_ran) << workers;
+  }
+  backend.waiting = false;
   executor.Run(backend, memory.bindings, nullptr);
   EXPECT_TRUE(second_ran);
+}
+
+TEST(Executor, AnInterruptIsNotPolledOver) {
+  // The caller's kernel ends once the other one runs; that one ends some polls after the first.
+  PlanBuilder builder(2, 2);
+  builder.Kernel(0, {}, {}, {});
+  builder.Kernel(1, {}, {}, {});
+  auto plan = builder.Build();
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> started{0}, polls{0};
+  const auto wait = [](std::chrono::milliseconds longest, const auto& until) {
+    const auto end = Clock::now() + longest;
+    while (!until() && Clock::now() < end) std::this_thread::yield();
+  };
+  const auto kernel = [&] {
+    ++started;
+    wait(std::chrono::seconds(20), [&] { return started.load() == 2; });
+    if (std::this_thread::get_id() == caller) return;
+    wait(std::chrono::seconds(20), [&] { return polls.load() >= 1; });
+    wait(std::chrono::milliseconds(100), [&] { return polls.load() > 1; });
+  };
+  CpuBackend backend;
+  Memory memory(*plan, backend);
+  memory.bindings.kernels = {kernel, kernel};
+  const auto poll = [&] { throw std::logic_error("interrupt " + std::to_string(++polls)); };
+  try {
+    Executor(plan).Run(backend, memory.bindings, poll);
+    FAIL() << "the interrupt is thrown again";
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(), "interrupt 1");
+  }
 }
 
 TEST(Executor, CallersMayComeFromSeveralThreads) {

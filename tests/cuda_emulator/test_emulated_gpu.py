@@ -16,6 +16,7 @@ RUNS = {
     "tests of GPUs": (["-m", "gpu", "tests/cuda", *([] if THOROUGH else ["-k", "not pipeline"])], {}),
     "networks": ([HERE / "cases_networks.py"], {"seed": 2}),
     "operators": ([HERE / "cases_operators.py"], {"seed": 7}),
+    "libraries": ([HERE / "cases_libraries.py"], {"seed": 8}),
     **({"generation": ([HERE / "cases_generation.py"], {"seed": 5})} if THOROUGH else {}),
     "generation, four": (
         [HERE / "cases_generation.py"],

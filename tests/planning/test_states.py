@@ -79,6 +79,7 @@ def test_workspaces_are_counted_and_get_no_more_than_there_is():
     (plenty,) = (plan((0, 0), workspaces=("new",))["devices"][0],)
     assert plenty["workspace_bytes"] == WORKSPACE
     assert plenty["extra_bytes"] == WORKSPACE + 2 * SIZE
+    assert plan((0, 0), states={}, workspaces=("new",))["version"] == 2, "readers of version 1 refuse such fields"
     scarce = plan((0, 0), memory=1 << 20, workspaces=("new",))["devices"][0]
     assert 0 < scarce["workspace_bytes"] < WORKSPACE
     assert scarce["arena_bytes"] + scarce["extra_bytes"] <= scarce["memory_bytes"]
@@ -97,6 +98,14 @@ def test_workspaces_are_counted_and_get_no_more_than_there_is():
 def test_what_can_be_no_state_is_refused(states, message):
     with pytest.raises(InputError, match=message):
         check_states(GRAPH, ["s", "x"], ["y", "t"], states)
+
+
+def test_a_state_is_no_result_and_a_run_computes_one():
+    with pytest.raises(InputError, match="'s' cannot be a state: the model hands it back as result 1"):
+        check_states(GRAPH, ["s", "x"], ["y", "s", "t"], {"s": 2})
+    with pytest.raises(InputError, match="all results that the model computes"):
+        check_states(GRAPH, ["s", "x"], ["x", "t"], {"s": 1})
+    assert check_states(GRAPH, ["s", "x"], ["x", "y", "t"], {"s": 2}) == {"s": "t"}, "an input handed back is no state"
 
 
 def test_a_state_has_one_type():

@@ -19,7 +19,10 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "onnx_conformance.py"
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """Results by case, from a process without threads, which the cases' processes are forked from."""
+    """Results by case, from a process without threads, which the cases' processes are forked from.
+
+    The held-out half of the sample, and all of it in `make test-thorough`: each case is a process, a second of a core.
+    """
     path = tmp_path_factory.mktemp("conformance") / "results.json"
     search = os.pathsep.join([str(BENCHMARK.parents[1] / "python"), os.environ.get("PYTHONPATH", "")])
     half = [] if THOROUGH else ["--half", "held-out"]

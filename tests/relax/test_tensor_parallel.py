@@ -13,7 +13,8 @@ from tvm_sched.relax.decoders import decoder_module
 from tvm_sched.relax.graph import extract_variants
 from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
 from tvm_sched.relax.pipelines import build_rest
-from tvm_sched.schedule import verify
+from tvm_sched.schedule import verify, with_choice
+from tvm_sched.schedulers import solve
 
 
 @pytest.fixture(autouse=True)
@@ -83,11 +84,16 @@ def test_convolutions_on_emulated_gpus(way):
 
 
 @pytest.mark.parametrize(
-    ("make", "way"), [(decoder, "tensor/2"), (two_convolutions, "tensor/2"), (two_convolutions, "channels/2")]
+    ("make", "uncut", "way"),
+    [
+        (decoder, "fused", "tensor/2"),
+        (two_convolutions, "whole", "tensor/2"),
+        (two_convolutions, "whole", "channels/2"),
+    ],
 )
-def test_cores_compute_the_same(make, way):
+def test_cores_compute_the_same(make, uncut, way):
     results = []
-    for chosen in ("fused", way):
+    for chosen in (uncut, way):
         passes = [LowerToKernels(libraries=(), variants=True, pieces=(2,)), EstimateLatencies("cpu2", "roofline")]
         mod = tvm.transform.Sequential(passes)(make())
         mod = Place(schedule=forced(get_problem(mod), chosen))(mod)
@@ -95,3 +101,32 @@ def test_cores_compute_the_same(make, way):
         machine = relax.VirtualMachine(executable.jit(), tvm.cpu())
         results.append(machine["main"](tvm.runtime.tensor(given(make))).numpy())
     np.testing.assert_allclose(results[1], results[0], rtol=1e-3, atol=1e-4)
+
+
+def test_pieces_of_equal_shapes_are_put_together_along_axes_of_their_own():
+    """Of a convolution by channels, of a product by columns: both in two parts of 1 x 4 x 4 x 4."""
+    rng = np.random.default_rng(2)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 4, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            kernel = rng.standard_normal((8, 4, 3, 3)).astype("float32")
+            channels = builder.emit(relax.op.nn.conv2d(x, relax.const(kernel), padding=1))
+            columns = builder.emit(relax.op.matmul(x, relax.const(rng.standard_normal((4, 8)).astype("float32"))))
+            result = builder.emit_output((channels, columns))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    image = rng.standard_normal((1, 4, 4, 4)).astype("float32")
+    results = []
+    for ways in ((), ("channels/2", "columns/2")):
+        passes = [LowerToKernels(libraries=(), variants=True, pieces=(2,)), EstimateLatencies("cpu2", "roofline")]
+        made = tvm.transform.Sequential(passes)(mod)
+        problem = get_problem(made)
+        choice = {group.name: way for group in problem.variants.groups for way in ways if way in group.ways}
+        assert sorted(choice.values()) == sorted(ways)
+        made = Place(schedule=with_choice(problem, solve(problem.resolve(choice), "heft"), choice))(made)
+        executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(made)), "llvm", relax_pipeline=None)
+        found = relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(image))
+        results.append([value.numpy() for value in found])
+    for value, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)

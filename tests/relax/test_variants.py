@@ -5,6 +5,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from parallel_models import forced
 from tvm_sched.cost_model import get_cost_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import load_topology, problem_of
@@ -16,8 +17,7 @@ from tvm_sched.relax.emit import executor
 from tvm_sched.relax.graph import extract, extract_variants
 from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
 from tvm_sched.relax.pipelines import build_rest
-from tvm_sched.schedule import verify, with_choice
-from tvm_sched.schedulers import solve
+from tvm_sched.schedule import verify
 
 SIZE = 32
 
@@ -50,12 +50,6 @@ def expected(x):
 def small_products(monkeypatch):
     """Products of any size are worth cutting."""
     monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
-
-
-def forced(problem, way):
-    """A schedule in which each group that can be is computed so."""
-    choice = {group.name: way for group in problem.variants.groups if way in group.ways}
-    return with_choice(problem, solve(problem.resolve(choice), "heft"), choice)
 
 
 def test_the_end_of_a_fused_kernel_that_waits_for_another_product_is_offered_apart():

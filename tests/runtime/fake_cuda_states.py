@@ -38,7 +38,7 @@ def modules(seed: int) -> tuple[ScheduledModule, ScheduledModule, ScheduledModul
     inputs = ShapesOnly(problem.graph).arguments
     results = list(problem.graph.outputs)
     places = [k for k, name in enumerate(results) if name in made][1:]  # the first one remains a result
-    states = dict(zip(inputs, places, strict=False))
+    states = dict(zip((name for name in inputs if name not in results), places, strict=False))
     if not states:
         return None
     schedule = random_schedule(problem, seed)
@@ -106,6 +106,27 @@ def a_failed_run_leaves_states_as_they_were() -> None:
     for name, value in before.items():
         cpu.set_state(name, value)
     same(gpu.run(*given), cpu.run(*given))
+
+
+def a_gpu_without_room_leaves_states_as_they_were() -> None:
+    """Whichever allocation fails while states move to other GPUs, their values are still there."""
+    _, cpu, gpu, states = next(found for seed in range(20) if (found := modules(seed)))
+    given = [np.ones(SIZE, "uint8") for _ in gpu.plans()[0]["arguments"]]
+    same(gpu.run(*given), cpu.run(*given))
+    before = {name: gpu.get_state(name) for name in states}
+    for turn in range(100):
+        gpu.configure(devices=[[3, 2, 1, 0], [0, 1, 2, 3]][turn % 2])
+        driver.fake_cuda_fail(b"cuMemAlloc_v2", turn, 2)
+        try:
+            found = gpu.run(*given)
+        except ExecutionError:
+            pass
+        else:
+            break
+        for name, value in before.items():
+            same([gpu.get_state(name)], [value])
+    assert turn > 2 * len(states), "states need two allocations each"
+    same(found, cpu.run(*given))
 
 
 def a_module_goes_while_pythons_kernels_still_run() -> None:

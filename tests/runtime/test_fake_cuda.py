@@ -59,6 +59,7 @@ def test_tensors_on_gpus(case, gpus, peers):
         ("states_pass_from_run_to_run", 4, 1),
         ("states_pass_from_run_to_run", 4, 0),
         ("a_failed_run_leaves_states_as_they_were", 4, 1),
+        ("a_gpu_without_room_leaves_states_as_they_were", 4, 1),
         ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
     ],
 )

@@ -123,7 +123,7 @@ def test_another_machine_is_told(artifact):
 def test_watchdog_names_what_runs_and_what_waits(capfd):
     started, go_on = threading.Event(), threading.Event()
     module = blocking_module(started, go_on)
-    module.configure(watchdog=0.1)
+    module.configure(watchdog=1)  # a thread that starts late on a busy machine is nothing to report
     errors = []
 
     def run():

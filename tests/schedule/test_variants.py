@@ -13,7 +13,9 @@ from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
 from tvm_sched.errors import ProblemError, ScheduleError
 from tvm_sched.problem import (
+    FORBIDDEN,
     Alternative,
+    Bus,
     Costs,
     Group,
     Link,
@@ -119,6 +121,40 @@ def test_the_bound_holds_where_several_operators_make_what_others_read():
     verify(problem, schedule)
     assert simulate(problem, schedule).latency_ns == 1010
     assert 990 <= lower_bound(problem).ns <= 1010
+
+
+def test_the_bound_knows_that_a_copy_may_be_sooner_there_by_way_of_another_device():
+    """Work goes from a to b to c in 2 us of copies, while the link from a to c alone takes 10 us."""
+    names = ("a", "b", "c")
+    devices = tuple(msgspec.structs.replace(gated().topology.devices[0], name=name, bus="bus") for name in names)
+    links = (
+        Link(("a", "b"), 1e12, latency=1e-6),
+        Link(("b", "c"), 1e12, latency=1e-6),
+        Link(("a", "c"), 1e12, latency=1e-5),
+    )
+    tensors = (Tensor("x", 1, "input"), Tensor("p", 1, "parameter"), Tensor("y", 1))
+    graph = OpGraph("way round", (Operator("whole", inputs=("x", "p"), outputs=("y",)),), tensors, ("y",))
+    parts = (
+        Operator("first", inputs=("x", "p"), outputs=("s",)),
+        Operator("second", inputs=("s",), outputs=("t",)),
+        Operator("third", inputs=("t",), outputs=("y",)),
+    )
+    apart = Alternative("apart", parts, (Tensor("s", 1), Tensor("t", 1)))
+    never = FORBIDDEN
+    others = Costs(np.array([[1000, never, never], [never, 1000, never], [never, never, 1000]]))
+    variants = Variants([Group("whole", ("whole",), (apart,))], others)
+    problem = Problem(
+        graph,
+        Topology("way", devices, (Bus("bus", 1e12, latency=2e-5),), links),
+        Costs(np.array([[never, never, 10**5]])),
+        variants,
+    )
+    placements = tuple(Placement(part.name, name) for part, name in zip(parts, names, strict=True))
+    loads = (Transfer("load", "a", "x"), Transfer("load", "a", "p"))
+    transfers = (*loads, Transfer("copy", "b", "s", "a"), Transfer("copy", "c", "t", "b"))
+    schedule = Schedule(problem.digest, placements, transfers, choice={"whole": "apart"})
+    verify(problem, schedule)
+    assert lower_bound(problem).ns <= simulate(problem, schedule).latency_ns == 45004
 
 
 def test_the_relaxed_problem_has_names_of_its_own():

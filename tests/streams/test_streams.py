@@ -13,7 +13,7 @@ from schedule.cases import device, graph, problem, schedule, topology
 from strategies import scheduled_problems
 from thorough import examples
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Concurrency, Costs, Demand, KernelResources, Problem
+from tvm_sched.problem import Concurrency, Costs, Demand, KernelResources, Link, Problem
 from tvm_sched.schedule import simulate, violations
 from tvm_sched.streams import (
     ALLOCATORS,
@@ -153,6 +153,18 @@ def test_the_best_streams_are_few_where_they_cost_something_and_one_where_they_g
             found = choose(p, in_order(p))
             assert len({placement.stream for placement in found.placements}) == count
             assert simulate(p, found).latency_ns == latency
+
+
+def test_a_launch_order_that_is_not_topological_keeps_its_streams():
+    d = msgspec.structs.replace(device("d0"), stream_overhead=30e-9)
+    tensors, operators = {"t": 8, "y": 8}, [("a", "", "t"), ("b", "t", "y")]
+    together = Concurrency(np.full((2, 2, 1), 0.3))
+    devices = d, msgspec.structs.replace(d, name="d1")
+    place = topology(*devices, links=[Link(("d0", "d1"), 1e9)])
+    p = Problem(graph(tensors, operators), place, Costs([[100, 100]] * 2, concurrency=together))
+    backwards = schedule(p, ["b d1", "a d0"], ["copy t d0 d1"])
+    assert simulate(p, backwards).latency_ns == 208
+    assert choose_streams(p, backwards) == backwards
 
 
 def test_streams_that_cost_something_are_joined():

@@ -32,30 +32,29 @@ StateStore::StateStore(const std::vector<std::shared_ptr<const Plan>>& plans) {
 }
 
 void StateStore::Place(const Plan& plan, const std::shared_ptr<const cuda::Devices>& devices) {
+  const auto gpu_of = [&devices](const State& state) {
+    return devices ? devices->Gpu(state.device) : cuda::kHostMemory;
+  };
+  // What moves goes to the host first: there may be no room for its old and new memory, nor for two
+  // states that change places. Where a GPU has none at all, the values stay there.
   for (const State& state : plan.states) {
     Entry& entry = entries_.at(state.spec.name);
-    const int gpu = devices ? devices->Gpu(state.device) : cuda::kHostMemory;
+    const bool stays = entry.devices == devices && entry.gpu == gpu_of(state);
+    if (entry.devices && !stays) PutOnHost(&entry, OnHost(entry));
+  }
+  for (const State& state : plan.states) {
+    Entry& entry = entries_.at(state.spec.name);
+    const int gpu = gpu_of(state);
     const Bytes size = entry.spec.size();
-    if (gpu == entry.gpu && devices == entry.devices) {
-      if (!entry.next)
-        entry.next = devices ? devices->AllocateOnGpu(gpu, size) : HostMemory(entry.spec);
-      continue;
+    if (entry.devices != devices) {
+      const Memory pinned = devices->AllocateHost(size);
+      std::copy_n(entry.current.get(), size.count, pinned.get());
+      Memory current = devices->AllocateCopy(state.device, pinned.get(), size);
+      Memory next = devices->AllocateOnGpu(gpu, size);
+      entry = {entry.spec, devices, gpu, std::move(current), std::move(next)};
+    } else if (!entry.next) {
+      entry.next = devices ? devices->AllocateOnGpu(gpu, size) : HostMemory(entry.spec);
     }
-    const Tensor value = OnHost(entry);
-    if (!devices) {
-      PutOnHost(&entry, value);
-      entry.next = HostMemory(entry.spec);
-      continue;
-    }
-    const Memory pinned = devices->AllocateHost(size);
-    std::copy_n(DataOf(value), size.count, pinned.get());
-    // The old pair goes first: there may be no room for both.
-    entry.current.reset();
-    entry.next.reset();
-    entry.current = devices->AllocateCopy(state.device, pinned.get(), size);
-    entry.next = devices->AllocateOnGpu(gpu, size);
-    entry.devices = devices;
-    entry.gpu = gpu;
   }
 }
 

@@ -25,7 +25,8 @@ class StateStore {
   bool empty() const { return entries_.empty(); }
 
   /// Before a run of `plan`: bring its states to the devices where it has them, from where the plan
-  /// before it left them; `devices` is null where these share the host's memory.
+  /// before it left them; `devices` is null where these share the host's memory. Where it throws,
+  /// no value is lost.
   void Place(const Plan& plan, const std::shared_ptr<const cuda::Devices>& devices);
   /// The memory of a state, or next state, of the plan that was placed.
   std::byte* At(const Plan& plan, const Source& source) const;

@@ -87,9 +87,10 @@ CallOnGpu::CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedA
 CallOnGpu::~CallOnGpu() { current_call = outer_; }
 
 std::size_t LargestWorkspace() {
-  constexpr std::size_t kUsual = 32 << 20;
-  if (current_call == nullptr) return kUsual;
-  return runtime::cuda::PlannedWorkspace(current_call->stream).value_or(kUsual);
+  // Of kernels that no plan calls, as where they are measured; a plan says itself what it allows.
+  constexpr std::size_t kWithoutPlan = 32 << 20;
+  if (current_call == nullptr) return kWithoutPlan;
+  return runtime::cuda::PlannedWorkspace(current_call->stream).value_or(kWithoutPlan);
 }
 
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name) {

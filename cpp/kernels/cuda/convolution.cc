@@ -181,7 +181,7 @@ class Convolution final : public Prepared {
     for (const int algorithm : algorithms) {
       if (algorithm == best || !Take(handle, algorithm)) continue;
       const double time = algorithms.size() == 1 ? 0 : TimeOf(handle, data, stream);
-      if (time < 0 || (best && time > kClearly * least)) continue;
+      if (time < 0 || (best && time >= kClearly * least)) continue;
       best = algorithm;
       least = time;
     }
@@ -192,20 +192,24 @@ class Convolution final : public Prepared {
     ready_ = true;
   }
 
-  /// Milliseconds of a call, negative where it is not computed so: a captured graph of several,
-  /// between two events, so that the host's part of a launch does not count. The least of a few.
+  /// Milliseconds of a call, negative where it is not computed so: several between two events, the
+  /// least of a few. They are one captured graph, so that the host's part of a launch does not
+  /// count, unless capture is refused.
   double TimeOf(void* handle, const std::vector<void*>& data, Stream stream) const {
     constexpr int kRounds = 3, kCalls = 10;
     if (Execute(handle, data) != 0) return -1;  // what is made at a first call cannot be captured
     Check(Driver().StreamSynchronize(stream), name_);
     const runtime::cuda::GraphExecHandle graph = Capture(handle, data, stream, kCalls);
-    if (graph.get() == nullptr) return -1;
     const auto begin = runtime::cuda::MakeEvent(runtime::cuda::kEventDefault);
     const auto end = runtime::cuda::MakeEvent(runtime::cuda::kEventDefault);
     double least = -1;
     for (int round = 0; round <= kRounds; ++round) {  // the first only warms up
       Check(Driver().EventRecord(begin.get(), stream), name_);
-      Check(Driver().GraphLaunch(graph.get(), stream), name_);
+      if (graph.get() != nullptr) {
+        Check(Driver().GraphLaunch(graph.get(), stream), name_);
+      } else if (!ExecuteAll(handle, data, kCalls)) {
+        return -1;
+      }
       Check(Driver().EventRecord(end.get(), stream), name_);
       Check(Driver().StreamSynchronize(stream), name_);
       float time = 0;
@@ -215,17 +219,27 @@ class Convolution final : public Prepared {
     return least / kCalls;
   }
 
-  /// A graph of some calls; none where cuDNN or the driver refuses it.
+  bool ExecuteAll(void* handle, const std::vector<void*>& data, int calls) const {
+    for (int k = 0; k < calls; ++k) {
+      if (Execute(handle, data) != 0) return false;
+    }
+    return true;
+  }
+
+  /// A graph of some calls; none where cuDNN or the driver refuses it, as it does for the legacy
+  /// default stream.
   runtime::cuda::GraphExecHandle Capture(void* handle, const std::vector<void*>& data,
                                          Stream stream, int calls) const {
-    Check(Driver().StreamBeginCapture(stream, runtime::cuda::kCaptureRelaxed), name_);
-    int status = 0;
-    for (int k = 0; k < calls && status == 0; ++k) status = Execute(handle, data);
+    if (Driver().StreamBeginCapture(stream, runtime::cuda::kCaptureRelaxed) !=
+        runtime::cuda::kSuccess) {
+      return {};
+    }
+    const bool executed = ExecuteAll(handle, data, calls);
     runtime::cuda::Graph captured = nullptr;
     const bool ended = Driver().StreamEndCapture(stream, &captured) == runtime::cuda::kSuccess;
     const runtime::cuda::GraphHandle graph(captured);
     runtime::cuda::GraphExec made = nullptr;
-    if (status != 0 || !ended ||
+    if (!executed || !ended ||
         Driver().GraphInstantiate(&made, captured, 0) != runtime::cuda::kSuccess) {
       return {};
     }

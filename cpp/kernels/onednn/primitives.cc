@@ -105,36 +105,24 @@ memory::desc Bias(const Description& d) {
   return d.bias < 0 ? memory::desc() : LayoutOf(d.operands[d.bias]);
 }
 
+/// A convolution, or a deconvolution: oneDNN wants the same of both.
+template <typename Primitive>
+typename Primitive::primitive_desc DescribeEither(const Description& d, dnnl::algorithm algorithm,
+                                                  const dnnl::engine& engine) {
+  return {engine,         kInference,           algorithm, Source(d),  Any(d.operands[1]),
+          Bias(d),        LayoutOf(d.result()), d.strides, d.dilation, d.padding_low,
+          d.padding_high, Attributes(d)};
+}
+
 dnnl::convolution_forward::primitive_desc DescribeConvolution(const Description& d,
                                                               const dnnl::engine& engine) {
-  return {engine,
-          kInference,
-          dnnl::algorithm::convolution_direct,
-          Source(d),
-          Any(d.operands[1]),
-          Bias(d),
-          LayoutOf(d.result()),
-          d.strides,
-          d.dilation,
-          d.padding_low,
-          d.padding_high,
-          Attributes(d)};
+  return DescribeEither<dnnl::convolution_forward>(d, dnnl::algorithm::convolution_direct, engine);
 }
 
 dnnl::deconvolution_forward::primitive_desc DescribeDeconvolution(const Description& d,
                                                                   const dnnl::engine& engine) {
-  return {engine,
-          kInference,
-          dnnl::algorithm::deconvolution_direct,
-          Source(d),
-          Any(d.operands[1]),
-          Bias(d),
-          LayoutOf(d.result()),
-          d.strides,
-          d.dilation,
-          d.padding_low,
-          d.padding_high,
-          Attributes(d)};
+  return DescribeEither<dnnl::deconvolution_forward>(d, dnnl::algorithm::deconvolution_direct,
+                                                     engine);
 }
 
 dnnl::matmul::primitive_desc DescribeMatmul(const Description& d, const dnnl::engine& engine) {

@@ -16,6 +16,10 @@ from .profile import QUIET_LOAD, Measurement, Pair, Profile
 from .signature import graph_of, signatures
 
 _FEWEST_PAIRS = 8
+_OF_CORES = slice(0, 2)
+"""Resources that streams with threads of their own do not share: threads and arithmetic."""
+_UNSHARED = 1e-6
+"""In place of 0, which `Concurrency` does not allow."""
 Array = npt.NDArray[np.float64]
 
 
@@ -68,6 +72,8 @@ def concurrency_of(
                         longest = max(operator_ns[a, d], operator_ns[b, d])
                         kept[d, min(a, b), max(a, b)] = max(round(seconds_in_run(pair, rows) * 1e9), int(longest))
     several = profile.threads if profile.threads > 1 else 0
+    if several:  # the first resource is left out by the rule for devices with threads
+        used[:, list(devices), 1] = _UNSHARED
     return Concurrency(
         used, fitted.serial_share, [(*key, ns) for key, ns in kept.items()],
         [several if d in devices else 0 for d in range(len(topology.devices))] if several else (),
@@ -118,9 +124,10 @@ def pair_arrays(
 ) -> PairArrays:
     """Times and parts of the device of each kernel of some pairs.
 
-    On a CPU each kernel has half of the threads: it takes what it takes on these by itself, and of the cores it has its
-    own. ``half=False`` takes what the kernels take with all threads, which says little of short ones: most of that is
-    waking threads.
+    On a CPU each kernel has half of the threads: it takes what it takes on these by itself, and of what the cores
+    have, threads and arithmetic, it has its own; bandwidth is shared, as in a stage (``docs/model.md``, "threads").
+    ``half=False`` takes what the kernels take with all threads, which says little of short ones: most of that is waking
+    threads.
     """
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
     position = {name: n for n, name in enumerate(names)}
@@ -135,7 +142,7 @@ def pair_arrays(
     taken = np.array([[_occupancy(device, rows[name], threads, name, {})] for name in names])
     used = utilisation(graph, topology, ns, taken)[:, 0]
     if own_cores:
-        used[:, :2] = 0
+        used[:, _OF_CORES] = 0
     crowding = np.array([_crowded(device, rows[name], o.flops) for name, o in zip(names, graph.operators, strict=True)])
     together = np.array([pair.together if own_cores else seconds_in_run(pair, rows) for pair in pairs])
     return PairArrays(alone[chosen], used[chosen], crowding[chosen], together)

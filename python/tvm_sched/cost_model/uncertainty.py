@@ -53,7 +53,8 @@ def sample_latencies(
 
     Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
     common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out. What operators
-    take together is drawn from its own interval (`Concurrency.interval`), once for all sets.
+    take together is drawn from its own interval (`Concurrency.interval`), once for all sets; measured pairs get longer with
+    their operators.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def _scaled(problem: Problem, factor: npt.NDArray[np.float64], of_sets: float) -
     devices = range(len(problem.topology.devices))
     reads = np.array([[problem.host_read_ns(o, d) for d in devices] for o in range(len(problem.graph.operators))])
     reads = reads.reshape(costs.operator_ns.shape)
-    together = costs.concurrency and costs.concurrency.times(of_sets)
+    together = costs.concurrency and costs.concurrency.times(of_sets, factor)
     drawn = Costs(scale(costs.operator_ns, 1), scale(costs.direct_ns, reads), concurrency=together)
     return Problem(problem.graph, problem.topology, drawn)
 

@@ -68,6 +68,7 @@ def evidence(
     known = tuple(device.name for device in problem.topology.devices) if devices is None else tuple(devices)
     relaxed = relax(problem, [problem.topology.device_id[name] for name in known])
     claim, by = plan.certificate.lower_bound_ns, plan.certificate.bound
+    stages = min(stages, len(known))  # each has a device of its own
     whole = problem.digest, stages, known
     if by == "ideals":
         return PipelineEvidence(*whole, "ideals", claim, claim, by)

@@ -91,7 +91,8 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
     Raises
     ------
     InputError
-        No such input or result, one that is not computed or is there twice, or of another type.
+        No such input or result, one that is not computed or is there twice, or of another type; a state that is a result
+        itself; no result that a run computes remains.
     """
     tensors = {tensor.name: tensor for tensor in graph.tensors}
     made = {name for operator in graph.operators for name in operator.outputs}
@@ -100,6 +101,11 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
         if state not in inputs:
             raise InputError(
                 f"states names {state!r}, which is no input of the model; its inputs are {', '.join(inputs)}"
+            )
+        if state in results:
+            raise InputError(
+                f"{state!r} cannot be a state: the model hands it back as result {results.index(state)}, and a run does not "
+                "return states; leave that result out, or let the model compute a copy"
             )
         if not 0 <= position < len(results):
             raise InputError(
@@ -120,8 +126,10 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
         if name in found.values():
             raise InputError(f"states names result {position} twice")
         found[state] = name
-    if found and len(found) == len(results):
-        raise InputError("states names all results of the model, so that a run would return nothing; leave one out")
+    if found and not made.intersection(results).difference(found.values()):
+        raise InputError(
+            "states names all results that the model computes, so that a run would have nothing to return; leave one out"
+        )
     return found
 
 

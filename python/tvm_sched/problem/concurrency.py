@@ -154,12 +154,25 @@ class Concurrency:
             excess=self.excess, crowding=crowding, factor=self.factor, interval=self.interval,
         )  # fmt: skip
 
-    def times(self, factor: float) -> Concurrency:
-        """The same with sets that were not measured ``factor`` times as long."""
+    def times(self, factor: float, of_operators: npt.NDArray[np.float64] | None = None) -> Concurrency:
+        """The same with sets that were not measured ``factor`` times as long.
+
+        Where operators take ``of_operators`` times as long, shape (operators, devices), a measured pair takes as many times
+        as long as its two do in the mean.
+        """
+        pairs = self.pairs
+        if of_operators is not None:
+            scaled = of_operators
+            pairs = tuple((d, a, b, max(1, round(ns * (scaled[a, d] + scaled[b, d]) / 2))) for d, a, b, ns in pairs)
         return Concurrency(
-            self.utilisation, self.serial_share, self.pairs, self.threads,
+            self.utilisation, self.serial_share, pairs, self.threads,
             excess=self.excess, crowding=self.crowding, factor=self.factor * factor, interval=self.interval,
         )  # fmt: skip
+
+    @property
+    def knows_contention(self) -> bool:
+        """Whether anything is said of sharing beyond the parts that operators use."""
+        return bool(self.excess) or bool(self.crowding.size) or self.factor != 1 or self.interval != (1.0, 1.0)
 
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""

@@ -300,7 +300,9 @@ class Problem:
         version = 4 if self.graph.models else 3 if self.variants else 2 if newer else 1
         if any(operator.demand for operator in (*self.graph.operators, *self._own_operators)):
             version = 5
-        if any(device.stream_overhead or device.wait_overhead for device in self.topology.devices):
+        together = self.costs.concurrency
+        contention = together is not None and together.knows_contention
+        if contention or any(device.stream_overhead or device.wait_overhead for device in self.topology.devices):
             version = VERSION
         return encode_document(body, FORMAT, version)
 

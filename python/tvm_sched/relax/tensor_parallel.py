@@ -145,13 +145,13 @@ class _Search:
         """The other calls of a region, in the order of ``main``."""
         needed: dict[Any, set[int | None]] = {}
         _note(needed, core.operands, root.axes)
-        for binding in core.epilogue:
-            for used in relax.analysis.free_vars(binding.value):
-                needed.setdefault(used, set()).add(None)
-        outside = relax.analysis.free_vars(self.bindings[self.place[last]].value)
-        for used in outside:
-            if not any(used.same_as(operand) for operand in core.operands):
-                needed.setdefault(used, set()).add(None)
+        call = self.bindings[self.place[last]].value
+        if core.epilogue:  # what was fused to the heavy kernel reads whole tensors, also one of which that reads a part
+            given = dict(zip(self.mod[call.op].params, call.args, strict=True))
+            for binding in core.epilogue:
+                _note(needed, [given.get(used) for used in relax.analysis.free_vars(binding.value)])
+        outside = (v for v in relax.analysis.free_vars(call) if not any(v.same_as(each) for each in core.operands))
+        _note(needed, list(outside))
         inside, members = {last}, list[Member]()
         for place in reversed(range(self.place[last])):
             variable = self.variables[place]
@@ -216,8 +216,8 @@ class _Search:
         return pattern(self.mod, value) == HEAVY
 
 
-def _note(needed: dict[Any, set[int | None]], arguments: Sequence[Any], axes: Sequence[int | None]) -> None:
-    """Note which parts of what calls make are needed."""
-    for argument, axis in zip(arguments, axes, strict=True):
+def _note(needed: dict[Any, set[int | None]], arguments: Sequence[Any], axes: Sequence[int | None] = ()) -> None:
+    """Note which parts of what calls make are needed; without axes, all of each."""
+    for argument, axis in zip(arguments, axes or (None,) * len(arguments), strict=True):
         if isinstance(argument, relax.Var):
             needed.setdefault(argument, set()).add(axis)

@@ -212,7 +212,8 @@ class _Offers(Rewriter):
             parts.append(relax.TensorType(list(shape), str(core.joint.ty.dtype.dtype)))
             part = self.emit(relax.op.strided_slice(weights, [cut.axis], [begin], [end]))
             made.append(self.emit(relax.call_tir(kernel, [first, part], parts[-1])))
-        join = self._kernel("concatenate", lambda: concatenation(parts, cut.result_axis), ("concatenate", str(parts)))
+        key = ("concatenate", str(parts), cut.result_axis)
+        join = self._kernel("concatenate", lambda: concatenation(parts, cut.result_axis), key)
         return self._together(join, made, core, value)
 
     def _tensor_parallel(self, region: Region, count: int, value: relax.Call) -> Any:

@@ -81,8 +81,9 @@ def best_streams(problem: Problem, schedule: Schedule) -> Schedule:
     """The schedule with the streams that give the least predicted latency: its own, or those of an allocator.
 
     Where streams cost something, also those of ``"fewest"`` on 2, 4, 8 and 16 streams (`limit_streams`). The schedule
-    stays as it is where no allocator is better, where its stages say what overlaps, and where the costs do not say how
-    long operators take together, so that streams have no predicted effect.
+    stays as it is where no allocator is better, where its stages say what overlaps, where its launch order is not
+    topological, which allocators need, and where the costs do not say how long operators take together, so that streams
+    have no predicted effect.
     """
     if problem.costs.concurrency is None or _has_stages(schedule):
         return schedule
@@ -91,7 +92,7 @@ def best_streams(problem: Problem, schedule: Schedule) -> Schedule:
         return found
     try:
         wide = allocate_streams(problem, schedule, "fewest")
-    except InputError:  # as above
+    except InputError:  # the launch order is not topological: no allocator, so nothing to limit
         return found
     return _fastest(problem, found, lambda _, __, most: limit_streams(problem, wide, most), _LIMITS)
 

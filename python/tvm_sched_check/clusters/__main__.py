@@ -4,16 +4,8 @@ Status 0: the allocation obeys every rule and the bound that is claimed is prove
 wrong.
 """
 
-import sys
-
-from . import Refused, check
+from ..command import run
+from . import check
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(print(__doc__, file=sys.stderr) or 2)
-    try:
-        verdict = check(*sys.argv[1:])
-    except Refused as error:
-        sys.exit(print(f"refused: {error}", file=sys.stderr) or 2)
-    print(*verdict.lines, sep="\n")
-    sys.exit(0 if verdict.all_proved else 1)
+    run(__doc__, check, 2)

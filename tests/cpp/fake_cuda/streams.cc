@@ -72,6 +72,7 @@ EXPORT int cuLaunchHostFunc(StreamRecord* stream, void (*function)(void*), void*
 }
 EXPORT int cuStreamBeginCapture_v2(StreamRecord* stream, int) {
   ENTER(cuStreamBeginCapture_v2);
+  if (stream == nullptr) return kCaptureUnsupported;  // as CUDA says of the legacy default stream
   std::lock_guard lock(TheState().mutex);
   stream->capture = std::make_shared<GraphRecord>();
   stream->capture->streams.insert(stream);

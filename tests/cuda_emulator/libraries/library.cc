@@ -29,8 +29,8 @@ std::string WhyNotMemory(const void* address, std::size_t bytes, std::size_t ali
 }
 
 int Enqueue(void* stream, std::function<void()> work) {
-  auto* record = static_cast<StreamRecord*>(stream);
   std::lock_guard lock(TheState().mutex);
+  StreamRecord* record = fake_cuda::Resolve(static_cast<StreamRecord*>(stream));
   if (record == nullptr || record->context != current) return fake_cuda::kInvalidContext;
   fake_cuda::Submit(record, std::move(work), 'K');
   return fake_cuda::kOk;

@@ -10,6 +10,7 @@ from tvm_sched.cost_model.devices import properties
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.problem import load_topology
+from tvm_sched.relax.profiling import interference
 from tvm_sched.relax.profiling.interference import choose_pairs, measure_pairs, running_beside
 from tvm_sched.relax.profiling.other_load import OtherLoad
 
@@ -46,7 +47,8 @@ def test_kernels_of_a_pair_run_on_cores_of_their_own():
             self.name = name
 
         def seconds(self, repeat, **options):
-            seen[self.name, threading.current_thread() is threading.main_thread()] = os.sched_getaffinity(0)
+            where = seen.setdefault((self.name, threading.current_thread() is threading.main_thread()), set())
+            where |= os.sched_getaffinity(0)
             return {"a": 1.0, "b": 2.0}[self.name]
 
     kernels = {name: Kernel(name) for name in "ab"}
@@ -56,6 +58,26 @@ def test_kernels_of_a_pair_run_on_cores_of_their_own():
     if len(allowed) > 1:
         assert not seen["a", True] & seen["b", False]
         assert not seen["b", True] & seen["a", False]
+
+
+def test_an_attempt_beside_other_work_gives_no_time_at_all(monkeypatch):
+    loads, state = iter([5.0, 0.0]), []
+
+    class Load:
+        def __init__(self):
+            state.append(next(loads))
+
+        def share(self):
+            return state[-1]
+
+    class Kernel:
+        def seconds(self, repeat, **options):
+            return 2.0 if not state or state[-1] else 1.0
+
+    monkeypatch.setattr(interference, "OtherLoad", Load)
+    kernels = {name: Kernel() for name in "ab"}
+    (pair,) = measure_pairs([("a", "b")], kernels, kernels, 1)
+    assert (pair.load, pair.alone, pair.beside) == (0.0, (1.0, 1.0), (1.0, 1.0))
 
 
 def test_own_work_is_not_others_load():

@@ -112,6 +112,16 @@ def test_the_schedule_that_was_asked_for_is_tried_too(monkeypatch, two_cores):
     assert compiled.schedule.scheduler == "heft"
 
 
+def test_an_option_that_ios_does_not_have_is_no_reason_to_leave_it_out(monkeypatch, two_cores):
+    decide(monkeypatch, [(1.0, 1.1)] * 3)
+    right = measured_choice.solve
+    monkeypatch.setattr(
+        measured_choice, "solve", lambda p, name, options=None: right(p, name, options and {**options, "blocc": 0})
+    )
+    with pytest.raises(InputError, match="blocc"):
+        compile(branches()[0], "cpu", "single")
+
+
 def test_streams_of_the_allocators_are_tried_where_the_best_are_asked_for(monkeypatch, two_cores):
     decide(monkeypatch, [(1.0, 1.1), (1.0, 1.1), (1.0, 1.1), (1.0, 0.5), (0.5, 0.6), (0.5, 0.6)])
     mod, x, expected = branches()

@@ -197,13 +197,13 @@ def _check_alike(variants: Sequence[Variant]) -> None:
 
 def _structure(variant: Variant) -> Any:
     """The nested result with what each leaf is: the position of an input or of an output of the plan."""
-    outputs = {tensor: ("output", k) for k, tensor in enumerate(output_tensors(variant.extraction))}
-    places = {tensor: ("argument", k) for k, tensor in enumerate(variant.extraction.arguments)} | outputs
+    outputs = {tensor: ("output", k) for k, tensor in enumerate(variant.outputs)}
+    places = {tensor: ("argument", k) for k, tensor in enumerate(variant.arguments)} | outputs
 
     def visit(value: Any) -> Any:
         return tuple(visit(part) for part in value) if isinstance(value, tuple) else list(places[value])
 
-    return visit(variant.extraction.result)
+    return visit(variant.result)
 
 
 def default_backend(problem: Problem) -> str:

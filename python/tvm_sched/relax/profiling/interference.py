@@ -57,7 +57,9 @@ def measure_pairs(
     others: Mapping[str, SingleKernel],
     threads: int,
 ) -> list[Pair]:
-    """Measure kernels of the CPU beside each other, again where other processes used more than `QUIET_LOAD` cores.
+    """Measure kernels of the CPU alone and beside each other, again where others used more than `QUIET_LOAD` cores.
+
+    Alone a kernel runs where it runs beside the other one, and a pair's load is that of all its measurements.
 
     Parameters
     ----------
@@ -67,24 +69,27 @@ def measure_pairs(
     threads : int
         That each has.
     """
-    alone: dict[str, float] = {}
     result = []
     for first, second in pairs:
         if first not in kernels or second not in others:
             continue
-        for name in (first, second):
-            if name not in alone:
-                alone[name] = measure_kernel(kernels[name])
         attempts: list[Pair] = []
         while len(attempts) < _ATTEMPTS and all(each.load > QUIET_LOAD for each in attempts):
             load = OtherLoad()
+            alone = (measure_alone(kernels[first], threads), measure_alone(others[second], threads))
             beside = (
                 measure_beside(kernels[first], others[second], threads),
                 measure_beside(others[second], kernels[first], threads),
             )
-            attempts.append(Pair(first, second, (alone[first], alone[second]), beside, threads, round(load.share(), 3)))
+            attempts.append(Pair(first, second, alone, beside, threads, round(load.share(), 3)))
         result.append(min(attempts, key=lambda pair: pair.load))
     return result
+
+
+def measure_alone(kernel: SingleKernel, threads: int) -> float:
+    """Seconds of a kernel by itself, on the cores that it has in a pair."""
+    with _on_half(threads):
+        return measure_kernel(kernel)
 
 
 def measure_beside(kernel: SingleKernel, other: SingleKernel, threads: int) -> float:
@@ -93,14 +98,20 @@ def measure_beside(kernel: SingleKernel, other: SingleKernel, threads: int) -> f
     Where nobody says so, one pair in ten has both of its threads on one core for a while, which takes each twice the time
     and more. Kernels of several threads run where the system puts these.
     """
-    with running_beside(lambda: measure_kernel(other, repeat=1), partial(_take_cores, 1, threads)):
-        before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        _take_cores(0, threads)
-        try:
-            return measure_kernel(kernel)
-        finally:
-            if before is not None:
-                os.sched_setaffinity(0, before)
+    with running_beside(lambda: measure_kernel(other, repeat=1), partial(_take_cores, 1, threads)), _on_half(threads):
+        return measure_kernel(kernel)
+
+
+@contextmanager
+def _on_half(threads: int) -> Iterator[None]:
+    """Keep this thread on the first half of the cores while the block runs."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    _take_cores(0, threads)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.sched_setaffinity(0, before)
 
 
 def _take_cores(half: int, threads: int) -> None:

@@ -238,7 +238,7 @@ class Choice:
         for block in _BLOCKS:
             try:
                 schedule = solve(first.problem, "ios", {"block": block, "groups": max(4, cores()), "states": 20_000})
-            except (InputError, InfeasibleError, TooLargeError):
+            except (InfeasibleError, TooLargeError):
                 continue
             if any(placement.stage for placement in schedule.placements):
                 yield Candidate("in parallel", first.problem, schedule)

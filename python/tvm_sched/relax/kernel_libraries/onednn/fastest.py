@@ -56,7 +56,7 @@ def choose_implementations(kernels: KernelSet) -> None:
 
 
 def _is_float32(kernel: dict[str, Any]) -> bool:
-    """Whether nothing but the time depends on the implementation: those of other types may round in other places."""
+    """Whether implementations differ in their time and the last bits only; those of integers may saturate elsewhere."""
     return all(operand.get("type", "float32") == "float32" for operand in kernel["operands"])
 
 
