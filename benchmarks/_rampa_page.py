@@ -40,8 +40,8 @@ formulas of [the model](../model.md#clusters), on random sequences of requests w
 holds even if the sequences were known in advance; `tvm-sched cluster check` proves it. `anytime` knows no demand in advance:
 it counts what was asked for. `ncar` and `pipeedge` have fixed numbers of stages (of services 1 to 6, in brackets):
 At most {combinations} of the 288 combinations of Table IX were run on each cell: as many as stand behind `of`, or all
-(those that are best on other cells first), and the best is what the best of them places. The ants' pheromones are those of Section IV-C
-with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs and links of the current best solution
+(those that are best on other cells first), and the best is what the best of them places. The ants' pheromones are those of
+Section IV-C with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs and links of the current best solution
 (G^b and L^b of Table II); GPUs of one kind in one rack, which are alike, share one.
 
 The authors' figures are what their code placed on the base and the large cluster, its slips included, on sequences of its
