@@ -41,8 +41,8 @@ holds even if the sequences were known in advance; `tvm-sched cluster check` pro
 it counts what was asked for. `ncar` and `pipeedge` have fixed numbers of stages (of services 1 to 6, in brackets):
 At most {combinations} of the 288 combinations of Table IX were run on each cell: as many as stand behind `of`, or all
 (those that are best on other cells first), and the best is what the best of them places. The ants' pheromones are those of
-Section IV-C with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs and links of the current best solution
-(G^b and L^b of Table II); GPUs of one kind in one rack, which are alike, share one.
+Section IV-C with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs and links of the current best
+solution (G^b and L^b of Table II); GPUs of one kind in one rack, which are alike, share one.
 
 The authors' figures are what their code placed on the base and the large cluster, its slips included, on sequences of its
 own. For the two other clusters the paper has Figure 7 as a picture alone, and the results are not in their repository."""
