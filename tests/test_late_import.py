@@ -52,7 +52,13 @@ def test_what_it_lacks_is_an_error(tmp_path):
 
 
 def test_packages_that_are_not_there_stay_so(tmp_path):
-    code = "import_when_used('not_there')\ntry:\n    import not_there\nexcept ModuleNotFoundError as error:\n    print(error.name)"
+    code = """
+    import_when_used("not_there")
+    try:
+        import not_there
+    except ModuleNotFoundError as error:
+        print(error.name)
+    """
     assert run(tmp_path, code) == ["not_there"]
 
 
