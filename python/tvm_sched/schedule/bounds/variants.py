@@ -19,9 +19,9 @@ another on its own device, the heads first. That is a schedule of the relaxed pr
   devices as it likes, by copies that take a latency at least. Where the first head is the tail, it reads so what an
   operator of a nanosecond makes, which reads one activation that some operator other than heads and tail reads in each way;
 - *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the
-  operator to which it belongs has for itself alone: all those parts together occupy each bus no longer than that
-  tensor, and no longer than a direct read of it. With one head it also reads host tensors that others read too, if all
-  ways do. Where that cannot be, it reads none.
+  operator to which it belongs shares with operators of its way at most: all the parts that heads of these operators read
+  occupy each bus no longer in all than that tensor, and no longer than a direct read of it. With one head it also reads
+  host tensors that others read too, if all ways do. Where that cannot be, it reads none.
 
 What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while the
 operator that makes that ends. Where some way makes the tensors that others read by several operators, on as many devices
@@ -40,7 +40,7 @@ import numpy as np
 from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ...problem.costs import concatenate_costs
 from .residency import reading_none_of
-from .ways import SMALL, Array, Way, WayOperator, of_any_form, read_by_others, share_of, up_to
+from .ways import SMALL, Array, Way, WayOperator, of_any_form, parts_of_own, read_by_others, share_of, up_to
 
 
 def without_variants(problem: Problem) -> Problem:
@@ -172,17 +172,18 @@ class _Maker:
     ) -> WayOperator:
         operator = operators[k]
         made = {name for each in operators for name in each.outputs}
-        others = {name for j, each in enumerate(operators) if j != k for name in each.inputs}
         host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
         partly = set(operator.read_bytes or ())  # a direct read of it brings less than its size
-        mine = [name for name in host if (name in own or name in self.alone) and name not in others | partly]
+        mine = [name for name in host if (name in own or name in self.alone) and name not in partly]
+        largest = max(mine, key=lambda name: (tensors[name].size, name), default="")
         reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
         given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
         return WayOperator(
             self.costs.operator_ns[row],
             self.costs.direct_ns[row],
             tuple(reads),
-            max((tensors[name].size for name in mine), default=-1),
+            tensors[largest].size if mine else -1,
+            largest,
             frozenset(host) - set(mine) - partly,
             max(given, default=-1),
         )
@@ -202,6 +203,7 @@ class _Maker:
             [way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)
         ]
         shares = [[share_of(way, i, count) for way in ways] for i in range(count)]
+        owners = [[parts_of_own(way, i, count) for way in ways] for i in range(count)]
         heads = [_head(row, share) for row, share in zip(places, shares, strict=True)]
         name = group.operators[0]
         part = _Part([], [], [], [])
@@ -209,7 +211,7 @@ class _Maker:
         sizes = [self._fitting([(p.gives, s) for p, s in zip(row, share, strict=True) if p.gives >= 0], self._between)
                  for row, share in zip(places, shares, strict=True)]  # fmt: skip
         for i, (row, share, (normal, direct)) in enumerate(zip(places, shares, heads, strict=True)):
-            hosts, tensors = self._hosts(f"{name}/head{i}/host", row, share, direct, count)
+            hosts, tensors = self._hosts(f"{name}/head{i}/host", row, owners[i], direct, count)
             if not hosts:
                 normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
             joined = not any_form and all(size >= 0 for size in sizes)
@@ -246,7 +248,7 @@ class _Maker:
         return first
 
     def _hosts(
-        self, name: str, row: Sequence[WayOperator], share: Sequence[int], direct: Array, count: int
+        self, name: str, row: Sequence[WayOperator], owners: Sequence[int], direct: Array, count: int
     ) -> tuple[list[str], list[Tensor]]:
         """Names of the host tensors that a head reads, and those among them that are new."""
         shared = frozenset.intersection(*(each.shared for each in row)) if count == 1 else frozenset()
@@ -255,7 +257,7 @@ class _Maker:
             shared, bytes_shared = frozenset(), 0
         hosts, tensors = sorted(shared), []
         if all(each.own >= 0 for each in row):
-            size = self._fitting([(each.own, s) for each, s in zip(row, share, strict=True)], self._from_host)
+            size = self._fitting([(each.own, s) for each, s in zip(row, owners, strict=True)], self._from_host)
             if size >= 0:
                 size = _largest(size, lambda s: self._readable(bytes_shared + s, direct))
             if size >= 0:

@@ -20,14 +20,16 @@ SMALL = 16
 class WayOperator:
     """An operator of a way.
 
-    Its times by device, the activations that it reads from outside of the group, its largest host tensor that nobody else
-    reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
+    Its times by device, the activations that it reads from outside of the group, its largest host tensor that only this way
+    reads (-1: none) with its name, other host tensors that it reads, the largest activation that it gives to the tail (-1:
+    none).
     """
 
     normal: Array
     direct: Array
     reads: tuple[str, ...]
     own: int
+    own_name: str
     shared: frozenset[str]
     gives: int
 
@@ -74,6 +76,15 @@ def read_by_others(ways: Sequence[Way]) -> str:
         return ""
     common = frozenset.intersection(*(way.reads if way.any_form else frozenset(way.tail.reads) for way in ways))
     return min(common, default="")
+
+
+def parts_of_own(way: Way, i: int, count: int) -> int:
+    """In the place of how many parts of its own host tensor ``count`` heads have parts of the one that head ``i`` reads."""
+    heads = len(way.heads)
+    if not heads:
+        return count
+    name = way.heads[i * heads // count].own_name
+    return sum(way.heads[j * heads // count].own_name == name for j in range(count))
 
 
 def share_of(way: Way, i: int, count: int) -> int:
