@@ -33,11 +33,9 @@ less a GPU of 10 to 20 Tflop/s waits for links of 50 to 300 GB/s longer than it 
 LEAST_FLOPS = 1 << 27
 """Operations of a region from which on rows are offered: a GPU computes them in as long as it takes to start a few kernels."""
 
-LEAST_ROWS = 8
-"""Rows of a part from which on parts need not be equal."""
-
-MOST_OVERLAP = 1.25
-"""Rows of a call that all parts compute, for each row of its result, up to which it joins a region."""
+MOST_ROWS = 1.25
+"""Rows that may be computed for each row of a result: where parts overlap by all of them together, and where they are not
+equal in the time that the largest takes."""
 
 LEAST_CUT_OFF = 0.75
 """Parts of activations that are larger, compared with all of it, are not cut off: the call reads all of it."""
@@ -135,7 +133,7 @@ class RowSearch:
         found: dict[str, tuple[tuple[PartCall, ...], ...]] = {}
         for count in self.counts:
             for axis, size in enumerate(static_shape(last)[:-1]):
-                if size % count and size < LEAST_ROWS * count:
+                if -(-size // count) * count > MOST_ROWS * size:
                     continue
                 parts = self._parts(last, Interval(axis, 0, size), count, allowed)
                 if parts and self._is_worth_it(parts):
@@ -175,7 +173,7 @@ class RowSearch:
         kept = [each for each in rows if each is not None]
         if len(kept) < len(rows) or len({each.axis for each in kept}) > 1 or not shape:
             return False
-        return sum(each.end - each.begin for each in kept) <= MOST_OVERLAP * shape[kept[0].axis]
+        return sum(each.end - each.begin for each in kept) <= MOST_ROWS * shape[kept[0].axis]
 
     def _all_windows(self, called: Called | None, rows: Sequence[Interval | None]) -> list[Window]:
         """The windows of a call for all parts; none where it cannot be cut to all of them."""

@@ -126,7 +126,7 @@ class _Offers(Rewriter):
         for variable in search.calls.variables:
             if variable in self.regions:
                 self.groups[variable] = self.regions[variable].variables
-            elif variable not in inner and (variable in self.splits or variable in self.products):
+            elif variable in self.products and variable not in inner:
                 self.groups[variable] = (variable,)
         for last, members in self.groups.items():
             if (found := search.within(members)) is not None:
@@ -134,6 +134,8 @@ class _Offers(Rewriter):
         others = search.others({each for members in self.groups.values() for each in members})
         self.rows |= others
         self.groups |= {last: found.variables for last, found in others.items()}
+        taken = {each for members in self.groups.values() for each in members}
+        self.groups |= {variable: (variable,) for variable in self.splits if variable not in taken}
 
     def _is_heavy(self, value: Any) -> bool:
         """Whether a call is of a heavy kernel, alone, fused, or of a kernel library."""

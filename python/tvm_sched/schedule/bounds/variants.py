@@ -5,10 +5,12 @@ Notes
 Of each group the ways have one of three forms here: one operator; *heads*, which read nothing that the group makes, and
 a *tail*, which reads them and makes all that others read; or *any* in which one operator, the tail, makes all that others
 read. Of the last form the heads are the operators with a host tensor of their own that is not small beside the largest,
-those first that read what others make, then the larger ones; the tail may be one of them, and keeps a nanosecond then.
-Let ``n`` be the most heads of any way. The group becomes ``n`` heads and a tail, and each way's own operators do their
-work: head ``i`` belongs to head ``i * k // n`` of a way of ``k`` heads, the tail to the tail, and all of them to the
-operator of a way of one. Take any schedule of any choice, and let each operator of it do what belongs to it, one after
+those first that read what others make, then the larger ones, and the *rest*, operators without such a tensor that take
+long; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any way. The group becomes
+``n`` heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
+``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Where all ways but those of one operator
+have a rest, there are as many heads for it as for the longest, to which its operators belong in the same manner; they read
+no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each operator of it do what belongs to it, one after
 another on its own device, the heads first. That is a schedule of the relaxed problem, and it ends no later, because
 
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
@@ -40,7 +42,7 @@ import numpy as np
 from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ...problem.costs import concatenate_costs
 from .residency import reading_none_of
-from .ways import SMALL, Array, Way, WayOperator, of_any_form, parts_of_own, read_by_others, share_of, up_to
+from .ways import SMALL, Array, Head, Way, WayOperator, heads_of, of_any_form, read_by_others, up_to
 
 
 def without_variants(problem: Problem) -> Problem:
@@ -197,28 +199,25 @@ class _Maker:
 
     def _joined(self, group: Group, ways: Sequence[Way], needed: Sequence[str]) -> _Part | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
-        count = max(len(way.heads) for way in ways)
+        ways, heads = heads_of(ways)
         any_form = any(way.any_form for way in ways)
-        places = [
-            [way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)
-        ]
-        shares = [[share_of(way, i, count) for way in ways] for i in range(count)]
-        owners = [[parts_of_own(way, i, count) for way in ways] for i in range(count)]
-        heads = [_head(row, share) for row, share in zip(places, shares, strict=True)]
+        count = sum(not head.is_rest for head in heads)
         name = group.operators[0]
         part = _Part([], [], [], [])
         given: list[str] = []
-        sizes = [self._fitting([(p.gives, s) for p, s in zip(row, share, strict=True) if p.gives >= 0], self._between)
-                 for row, share in zip(places, shares, strict=True)]  # fmt: skip
-        for i, (row, share, (normal, direct)) in enumerate(zip(places, shares, heads, strict=True)):
-            hosts, tensors = self._hosts(f"{name}/head{i}/host", row, owners[i], direct, count)
+        sizes = [self._fitting([(p.gives, s) for p, s in zip(head.places, head.shares, strict=True) if p.gives >= 0],
+                               self._between) for head in heads]  # fmt: skip
+        for i, head_of in enumerate(heads):
+            row = head_of.places
+            normal, direct = _head(row, head_of.shares)
+            hosts, tensors = self._hosts(f"{name}/head{i}/host", head_of, direct, count)
             if not hosts:
                 normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
             joined = not any_form and all(size >= 0 for size in sizes)
             head = self._new(f"{name}/head{i}")
             least = 0 if any_form else min((p.gives for p in row if p.gives >= 0), default=0)
             made = Tensor(head, sizes[i] if joined else least)
-            feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if way.heads)
+            feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if not way.is_one)
             if feeds and (joined or i == 0):
                 given.append(made.name)
             reads = [each for each in row[0].reads if all(each in other.reads for other in row)]
@@ -247,17 +246,18 @@ class _Maker:
         part.direct.append(np.full(devices, FORBIDDEN))
         return first
 
-    def _hosts(
-        self, name: str, row: Sequence[WayOperator], owners: Sequence[int], direct: Array, count: int
-    ) -> tuple[list[str], list[Tensor]]:
+    def _hosts(self, name: str, head: Head, direct: Array, count: int) -> tuple[list[str], list[Tensor]]:
         """Names of the host tensors that a head reads, and those among them that are new."""
+        if head.is_rest:
+            return [], []
+        row = head.places
         shared = frozenset.intersection(*(each.shared for each in row)) if count == 1 else frozenset()
         bytes_shared = sum(t.size for t in self.graph.tensors if t.name in shared)
         if shared and not self._readable(bytes_shared, direct):
             shared, bytes_shared = frozenset(), 0
         hosts, tensors = sorted(shared), []
         if all(each.own >= 0 for each in row):
-            size = self._fitting([(each.own, s) for each, s in zip(row, owners, strict=True)], self._from_host)
+            size = self._fitting([(each.own, s) for each, s in zip(row, head.owners, strict=True)], self._from_host)
             if size >= 0:
                 size = _largest(size, lambda s: self._readable(bytes_shared + s, direct))
             if size >= 0:
@@ -330,7 +330,7 @@ def _tail(ways: Sequence[Way], part: _Part) -> Array | None:
     times = none
     for way in ways:
         for t, before in ((way.tail.normal, part.normal), (way.tail.direct, _modes(part))):
-            left = t if way.heads else t - sum(before, np.zeros_like(t))
+            left = t - sum(before, np.zeros_like(t)) if way.is_one else t
             left = np.ones_like(t) if way.tail_is_head else left
             times = np.minimum(times, np.where(t == FORBIDDEN, FORBIDDEN, left))
     return times if (times >= 1).all() else None
