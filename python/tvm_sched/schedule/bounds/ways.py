@@ -77,10 +77,13 @@ class Head:
 def heads_of(ways: Sequence[Way]) -> tuple[tuple[Way, ...], list[Head]]:
     """The ways as they are relaxed, and their heads: first those with host tensors, then the rest, if all ways have such.
 
-    An operator that is all of its way is divided among all of them.
+    Where one has a rest alone, all are heads, those that take longer first. An operator that is all of its way is divided
+    among all heads.
     """
+    if any(way.rest and not way.heads for way in ways):
+        ways = [_without_rest(way) for way in ways]
     first, second = max(len(way.heads) for way in ways), max(len(way.rest) for way in ways)
-    missing = any(not way.is_one and (not way.rest or (first and not way.heads)) for way in ways)
+    missing = any(not way.is_one and not way.rest for way in ways)
     divided = (each for way in ways for each in (way.rest or (way.tail,) * way.is_one))
     if missing or any(each.shortest <= first + second for each in divided):  # nothing is left of a few nanoseconds
         ways, second = [replace(way, rest=()) for way in ways], 0
@@ -104,6 +107,11 @@ def up_to(operators: Sequence[Operator], tail: int) -> list[int]:
         found |= inner
         stack += inner
     return [*sorted(found - {tail}), tail]
+
+
+def _without_rest(way: Way) -> Way:
+    heads = sorted((*way.heads, *way.rest), key=lambda head: -head.shortest) if way.any_form else way.heads
+    return replace(way, heads=tuple(heads), rest=())
 
 
 def of_any_form(operators: Sequence[WayOperator]) -> Way:
