@@ -254,7 +254,9 @@ class _Offers(Rewriter):
         for k in range(count):
             env: dict[relax.Var, Any] = {}
             for member in (*region.members[count], Member(core.joint, core.kernel, root, core.operands, core.joint.ty)):
-                given = [_piece_of(a, axis, k, count) for a, axis in zip(member.arguments, member.cut.axes, strict=True)]
+                given = [
+                    _piece_of(a, axis, k, count) for a, axis in zip(member.arguments, member.cut.axes, strict=True)
+                ]
                 kernel = self._kernel(
                     str(member.kernel.name_hint), partial(getattr, member.cut, "kernel"), (member.kernel, str(member.type), count)
                 )  # fmt: skip

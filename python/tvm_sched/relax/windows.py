@@ -103,7 +103,9 @@ def _needed(block: Any, values: Values | None, load: Any) -> Interval | None:
     analyzer = Analyzer()
     for each in block.iter_vars:
         cut = each.var.same_as(values.variable)
-        begin, end = (values.begin, values.end) if cut else (int(each.dom.min), int(each.dom.min) + int(each.dom.extent))
+        begin, end = (
+            (values.begin, values.end) if cut else (int(each.dom.min), int(each.dom.min) + int(each.dom.extent))
+        )
         kind = str(each.var.ty.dtype)
         analyzer.bind(each.var, tvm.ir.Range.from_min_extent(tirx.IntImm(kind, begin), tirx.IntImm(kind, end - begin)))
     found: list[tuple[float, Interval]] = []

@@ -23,7 +23,8 @@ another on its own device, the heads first. That is a schedule of the relaxed pr
 - *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the
   operator to which it belongs shares with operators of its way at most: all the parts that heads of these operators read
   occupy each bus no longer in all than that tensor, and no longer than a direct read of it. With one head it also reads
-  host tensors that others read too, if all ways do. Where that cannot be, it reads none.
+  host tensors that others read too, if all ways do. Where that cannot be, it reads none. An operator of no group reads
+  none of a tensor of which it reads rows, a table that is also a product's weights, so that it is the product's own.
 
 What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while the
 operator that makes that ends. Where some way makes the tensors that others read by several operators, on as many devices
@@ -64,7 +65,7 @@ def without_variants(problem: Problem) -> Problem:
             direct += part.direct
             tensors.update((tensor.name, tensor) for tensor in part.tensors)
         elif operator.name not in replaced:
-            operators.append(operator)
+            operators.append(reading_none_of(maker.left_to_groups, operator))
             normal.append(problem.costs.operator_ns[o])
             direct.append(problem.costs.direct_ns[o])
     gone = {name for part in parts.values() for name in part.gone}
@@ -99,9 +100,13 @@ class _Maker:
         count = len(problem.graph.operators)
         readers: dict[str, set[str]] = {}  # groups, or operators of none, that read a tensor in some way
         group_of = {name: group.name for group in problem.variants.groups for name in group.operators}
+        partly: set[str] = set()  # what operators of no group read rows of
         for operator in problem.graph.operators:
             for name in operator.inputs:
-                readers.setdefault(name, set()).add(group_of.get(operator.name, f"operator {operator.name}"))
+                if operator.name not in group_of and name in (operator.read_bytes or ()):
+                    partly.add(name)
+                else:
+                    readers.setdefault(name, set()).add(group_of.get(operator.name, f"operator {operator.name}"))
         for group in problem.variants.groups:
             for alternative in group.alternatives:
                 self.rows[group.name, alternative.name] = range(count, count + len(alternative.operators))
@@ -113,6 +118,7 @@ class _Maker:
             readers.setdefault(name, set()).add("result")
         self.taken = problem.graph.index.operator_id.keys() | problem.graph.index.tensor_id.keys()
         self.alone = {name for name, who in readers.items() if len(who) == 1}
+        self.left_to_groups = {name for name in partly & self.alone if readers[name] <= set(group_of.values())}
 
     def part(self, group: Group) -> _Part:
         """What stands for a group in the relaxed problem."""

@@ -91,7 +91,9 @@ def heads_of(ways: Sequence[Way]) -> tuple[tuple[Way, ...], list[Head]]:
     for count, rest in ((first, False), (second, True)):
         for i in range(count):
             of = [way.rest if rest else way.heads for way in ways]
-            places = tuple(each[i * len(each) // count] if each else way.tail for each, way in zip(of, ways, strict=True))
+            places = tuple(
+                each[i * len(each) // count] if each else way.tail for each, way in zip(of, ways, strict=True)
+            )
             shares = tuple(share_of(len(each), i, count) if each else first + second for each in of)
             owners = tuple(parts_of_own(each, i, count) for each in of)
             found.append(Head(places, shares, owners, rest))
