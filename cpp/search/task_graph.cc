@@ -11,7 +11,8 @@ TaskGraph::TaskGraph(const simulate::Problem& problem)
     : devices_(problem.devices.size()),
       time_(problem.operators(), devices_, kFar),
       speed_(devices_, devices_, simulate::kNone),
-      mean_time_(problem.operators()) {
+      mean_time_(problem.operators()),
+      lag_(problem.operators()) {
   for (size_t o = 0; o < problem.operators(); ++o) {
     int able = 0;
     for (size_t d = 0; d < devices_; ++d) {
@@ -22,6 +23,7 @@ TaskGraph::TaskGraph(const simulate::Problem& problem)
       ++able;
     }
     if (able > 0) mean_time_[o] /= able;
+    lag_[o] = problem.Lag(static_cast<OperatorId>(o)).count;
   }
   for (size_t a = 0; a < devices_; ++a) {
     for (size_t b = 0; b < devices_; ++b) {
@@ -95,6 +97,7 @@ void TaskGraph::FindOrder() {
 std::vector<double> TaskGraph::UpwardRank() const {
   std::vector<double> rank(size());
   for (auto o = order_.rbegin(); o != order_.rend(); ++o) {
+    rank[*o] = static_cast<double>(lag_[*o]);
     for (const Neighbour& next : Successors(*o))
       rank[*o] = std::max(rank[*o], mean_communication_[next.edge] + rank[next.op]);
     rank[*o] += mean_time_[*o];

@@ -23,6 +23,7 @@ from .inputs import (
     Model,
     Options,
     ReportFile,
+    Rows,
     SchedulerName,
     Seed,
     Streams,
@@ -105,6 +106,7 @@ def compile_model(
     streams: Streams = None,
     launch_order: LaunchOrder = None,
     variants: Variants = True,
+    rows: Rows = None,
     graph: Graph = None,
     resident: ResidentParameters = None,
     instances: Instances = None,
@@ -164,7 +166,7 @@ def compile_model(
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
-        launch_order=launch_order, variants=variants, graph=graph, resident=resident_of(resident), instances=instances,
+        launch_order=launch_order, variants=variants, rows=rows, graph=graph, resident=resident_of(resident), instances=instances,
         processor=processor, precision=precision, threads=threads, states=_states(state),
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
