@@ -73,6 +73,8 @@ def run_script(address, script, arguments, environment):
 
 def preload(what):
     """Import what most of them import, as commands do: without PyTorch."""
+    from tvm_sched._library import load_library, without_torch
+
     if what == "plans":
         import pytest  # noqa: F401
 
@@ -82,25 +84,31 @@ def preload(what):
         import tvm_sched.runtime
         import tvm_sched.schedulers
         import tvm_sched.testing
-        from tvm_sched._library import load_library
 
         load_library()
         return
     import onnx  # noqa: F401
     import onnxscript.optimizer  # noqa: F401
     import plotly.offline  # noqa: F401
-
-    from tvm_sched._library import without_torch
+    import scipy.optimize
+    import scipy.sparse  # noqa: F401
+    from ortools.math_opt.python import mathopt  # noqa: F401
+    from pydantic import BeforeValidator, Field, TypeAdapter  # noqa: F401
 
     with without_torch():
         import tvm  # noqa: F401
 
         import tvm_sched.cli
+        import tvm_sched.cluster
+        import tvm_sched.pipeline
         import tvm_sched.plans
+        import tvm_sched.relax.build
         import tvm_sched.relax.importers.onnx
+        import tvm_sched.relax.kernel_libraries.onednn
         import tvm_sched.report.cluster
         import tvm_sched.report.html
-        import tvm_sched.report.pipeline  # noqa: F401
+        import tvm_sched.report.pipeline
+        import tvm_sched.schedulers  # noqa: F401
 
 
 def serve(address):
