@@ -159,6 +159,9 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
         << "speed " << s;
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
+  const std::span<int64_t> lags = Elements("lag_ns", array("lag_ns"));
+  TVM_FFI_CHECK(lags.empty() || lags.size() == o, ValueError) << "lag_ns has one for each operator";
+  for (int64_t lag : lags) problem.lag.push_back(Nanoseconds{lag});
   AddResidentRoute(&problem);
   problem.concurrency =
       ConcurrencyOf(problem, at("serial_share").cast<double>(), at("factor").cast<double>(), array);

@@ -28,7 +28,7 @@ def problem_of(size, model="contention", count=2):
     return Problem(graph, topology, costs(graph, topology, model))
 
 
-def side_by_side(problem):
+def at_once(problem):
     """Latency of all operators in one stage over one after another."""
     names = [operator.name for operator in problem.graph.operators]
     stage = Schedule(problem.digest, tuple(Placement(o, "gpu0", stream=n, stage=1) for n, o in enumerate(names)))
@@ -39,10 +39,10 @@ def side_by_side(problem):
 def test_figure_1_of_hios():
     # "Shorter than the sequential execution time for input image sizes of no more than 64 x 64, but longer for 128 x 128 and
     # beyond" (Section II-A): without contention nothing is ever longer.
-    ratio = {size: side_by_side(problem_of(size)) for size in (8, 16, 32, 64, 128, 256, 512, 1024)}
+    ratio = {size: at_once(problem_of(size)) for size in (8, 16, 32, 64, 128, 256, 512, 1024)}
     assert all(ratio[size] < 1 for size in (8, 16, 32, 64))
     assert all(1 < ratio[size] < 1.1 for size in (128, 256, 512, 1024))
-    assert all(side_by_side(problem_of(size, "occupancy")) <= 1 for size in ratio)
+    assert all(at_once(problem_of(size, "occupancy")) <= 1 for size in ratio)
 
 
 def test_figure_2_of_hios(monkeypatch):
@@ -56,7 +56,7 @@ def test_figure_2_of_hios(monkeypatch):
 
 
 @pytest.mark.parametrize("scheduler", ["ios", "hios-lp"])
-def test_schedulers_put_small_convolutions_side_by_side_and_large_ones_not(scheduler):
+def test_schedulers_run_small_convolutions_at_once_and_large_ones_not(scheduler):
     stages = {}
     for size in (32, 256):
         problem = problem_of(size)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._library import load_library, without_torch
-from ..problem import HOST, Problem, Route
+from ..problem import HOST, Problem, Route, operator_lags
 
 with without_torch():  # which a plain import brings along where it is installed
     import tvm_ffi
@@ -231,6 +231,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "direct_ns": _array(problem.costs.direct_ns),
         "host_read_ns": _array(problem.host_reads_ns),
         "number_of_channels": len(problem.topology.channels),
+        "lag_ns": operator_lags(problem),
         **_routes(problem),
         **_concurrency(problem),
     }
