@@ -133,7 +133,7 @@ def gains_table(ms: Figures) -> Iterator[str]:
 
 
 class Minutes(NamedTuple):
-    """Scheduling with profiling, over the sizes of a network: HIOS-LP's most, by how many per cent it is below IOS, growth."""
+    """Scheduling with profiling, over the sizes: HIOS-LP's most, by how many per cent it is below IOS, growth of each."""
 
     network: str
     most: float
@@ -194,13 +194,15 @@ def contradictions(ms: Figures, rows: list[Row]) -> Iterator[str]:
     for name, _, lower, grown in minutes_of(rows):
         if name == "nasnet_large" and max(lower) > NASNET_LESS + TOLERANCE:
             yield (
-                f"{name}: HIOS-LP's scheduling takes {max(lower):.1f} % less than IOS's, in the paper up to {NASNET_LESS} %: "
+                f"{name}: HIOS-LP's scheduling takes {max(lower):.1f} % less than IOS's, in the paper up to "
+                f"{NASNET_LESS} %: "
                 "IOS asks for many more measurements, and here each costs the time of its runs alone."
             )
         if grown["hios-lp"] > grown["ios"]:
             yield (
                 f"{name}: HIOS-LP's minutes grow more with the images than IOS's, {grown['hios-lp']:.1f} times and "
-                f"{grown['ios']:.1f} times; in the paper they grow much slower. What does not grow with them, such as starting "
+                f"{grown['ios']:.1f} times; in the paper they grow much slower. What does not grow with them, such "
+                f"as starting "
                 "an engine, is not counted here, and small kernels that IOS measures side by side are mostly launches."
             )
     yield from why(ms, rows)
