@@ -23,10 +23,15 @@ TVM_SCHED_VERSIONS float Largest(const float* values, std::int64_t count) {
     std::memcpy(&next, values + k, sizeof next);
     found[0] = next > found[0] ? next : found[0];
   }
-  float largest = kLowest;
-  for (const auto& each : found) {
-    for (int lane = 0; lane < kLanes; ++lane) largest = std::max(largest, each[lane]);
+  for (int u = 1; u < kUnrolled; ++u) found[0] = found[u] > found[0] ? found[u] : found[0];
+  float lanes[kLanes];
+  std::memcpy(lanes, &found[0], sizeof lanes);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) {
+      lanes[lane] = std::max(lanes[lane], lanes[lane + half]);
+    }
   }
+  float largest = lanes[0];
   for (; k < count; ++k) largest = std::max(largest, values[k]);
   return largest;
 }
