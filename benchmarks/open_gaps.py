@@ -35,8 +35,8 @@ REASONS = {
   relaxation sees in cuts of convexity alone.""",
     "regal, 32 stages": """as with 16 stages: a run of 2 s ends before the relaxation does.""",
     "tarnawski": """bert_l-3 at operator granularity. The simple bound, average work, is the strongest, and 20 s of `anytime`
-  do not raise it. Memory has no part in it (all parameters fit into one device); what is missing is a bound on transfers that
-  holds against stages of very unequal work.""",
+  do not raise it. Memory has no part in it (all parameters fit into one device); what is missing is a bound on transfers
+  that holds against stages of very unequal work.""",
     "placement": """layer graphs (Inception-v3, ResNet-50): branches beside a path take their accelerators' time and copies,
   and the bound follows one path at a time.""",
     "moirai": """copies. With free ones the best schedules found of Inception-v4 and GoogLeNet are 6.3 % and 0.1 % above the

@@ -17,7 +17,7 @@ from ...schedule.bounds.bus import carried_for
 from ...schedule.bounds.relaxation import Relaxation
 from ...schedule.bounds.residency import without_resident
 from ..common.search import Choice, Searches
-from .improvers import EVENTS_PER_SECOND
+from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
 from .state import ScheduleState
 
 Times = npt.NDArray[np.float64]
@@ -44,7 +44,8 @@ class DirectReads:
         if not self._left:
             return False
         events = int(min(EVENTS, budget.left * EVENTS_PER_SECOND / len(self._left)))
-        budget.spend(events / EVENTS_PER_SECOND)
+        places = len(state.problem.graph.operators) * len(state.problem.topology.devices)
+        budget.spend(events / EVENTS_PER_SECOND + places / PLACES_PER_SECOND)
         searches, scale = Searches(keeping(state.problem, self._left.pop(0))), state.memory_scale
         everywhere = Choice(range(len(state.problem.topology.devices)))
         found = searches.construct([everywhere], [0] * len(state.problem.graph.operators), scale)
