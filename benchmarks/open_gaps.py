@@ -20,14 +20,15 @@ SUITE = Path(__file__).parent / "instances"
 MEDIAN_AIM, OPEN, SHARE_AIM = 0.02, 0.08, 0.9
 
 REASONS = {
-    "networks, cold": """copies and whole loads. The bound weighs paths, devices and buses
-  ([path and bus](../model.md#path-and-bus)), each operator loaded or reading directly. Most of what looked like a weak bound
-  was weak schedules: with the sets of operators to read directly decided first (`schedulers/anytime/direct_reads.py`) the best
-  known ones are 0 to 18 % faster, that of ResNet-50 on p4d takes 1,444,851 ns in place of 1,748,399. The relaxation divides
-  an operator among its ways, lets a direct read begin in the midst of a load, and sees copies in regions alone. So ResNet-50,
-  nearly a chain, is left with 4 to 10 %, GoogLeNet, of branches as short as a copy, with 7 to 24 %. That the buses carry what
-  precedes each operator before it ends would add 1 % or less to the linear program for GoogLeNet and ResNet-50, 4 % for
-  SqueezeNet on v100-server (measured in a prototype); next would be the copies of branches in the same program.""",
+    "networks, cold": """copies and whole loads. The bound weighs paths, devices and buses ([path and
+  bus](../model.md#path-and-bus)), each operator loaded or reading directly. Most of what looked like a weak bound was
+  weak schedules: with the sets of operators to read directly decided first (`schedulers/anytime/direct_reads.py`) the
+  best known ones are 0 to 18 % faster, that of ResNet-50 on p4d takes 1,444,851 ns in place of 1,748,399. The
+  relaxation divides an operator among its ways, lets a direct read begin in the midst of a load, and sees copies in
+  regions alone. So ResNet-50, nearly a chain, is left with 4 to 10 %, GoogLeNet, of branches as short as a copy, with
+  7 to 24 %. That the buses carry what precedes each operator before it ends would add 1 % or less to the linear
+  program for GoogLeNet and ResNet-50, 4 % for SqueezeNet on v100-server (measured in a prototype); next would be the
+  copies of branches in the same program.""",
     "networks, warm": """copies of about the length of the kernels, as for moirai.""",
     "regal, 16 stages": """time and the order of stages. The semidefinite bound of a run of 2 s is far from its end; 60 s on
   idle cores give 0.942 of the best at 16 stages ([MTPP](mtpp.md)). What remains there is the order of stages, which the
