@@ -52,7 +52,7 @@ class LatencyKind(Kind[Problem]):
     def proof(self, task: Problem) -> Proof:
         """The lower bound, with evidence where lemmas cover the problem and attain it."""
         known = lower_bound(task)
-        if task.resident or task.costs.concurrency is not None or task.variants is not None:
+        if task.resident or task.costs.concurrency is not None:
             return Proof(known.ns, known.name)
         found = evidence(task)
         return Proof(found.proved_ns, found.argument, found.to_json())

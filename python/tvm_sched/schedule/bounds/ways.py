@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,11 @@ SMALL = 16
 class WayOperator:
     """An operator of a way.
 
-    Its times by device, the activations that it reads from outside of the group, its largest host tensor that nobody else
-    reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
+    Its name, its times by device, the activations that it reads from outside of the group, its largest host tensor that
+    nobody else reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
     """
 
+    name: str
     normal: Array
     direct: Array
     reads: tuple[str, ...]
@@ -34,12 +35,12 @@ class WayOperator:
 
 @dataclass(frozen=True)
 class Way:
-    """The heads and the tail of a way; of the third form also what others than these read."""
+    """The heads and the tail of a way; of the third form also what others than these read, and which of them."""
 
     heads: tuple[WayOperator, ...]
     tail: WayOperator
     any_form: bool = False
-    reads: frozenset[str] = frozenset()
+    reads: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tail_is_head(self) -> bool:
@@ -64,7 +65,7 @@ def of_any_form(operators: Sequence[WayOperator]) -> Way:
     least = max(each.own for each in operators) / SMALL  # without what only adds a bias, ways have as many heads
     heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= max(least, 0)]
     heads.sort(key=lambda head: (not head.reads, -head.own))
-    others = frozenset(name for each in operators[:-1] if each.own < max(least, 0) for name in each.reads)
+    others = {name: each.name for each in operators[:-1] if each.own < max(least, 0) for name in each.reads}
     return Way(tuple(heads), tail, True, others)
 
 
@@ -72,7 +73,9 @@ def read_by_others(ways: Sequence[Way]) -> str:
     """An activation that an operator other than heads and tail, or the only one, reads in each way; "" where none is."""
     if any(not way.any_form and way.heads for way in ways):
         return ""
-    common = frozenset.intersection(*(way.reads if way.any_form else frozenset(way.tail.reads) for way in ways))
+    common = frozenset.intersection(
+        *(frozenset(way.reads) if way.any_form else frozenset(way.tail.reads) for way in ways)
+    )
     return min(common, default="")
 
 
