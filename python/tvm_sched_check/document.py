@@ -87,7 +87,7 @@ class Problem:
         self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
         parts = [o.get("read_bytes") or {} for o in operators]  # of tensors that are read directly in part
         self.host_bytes = [
-            sum(count(parts[o].get(self.tensor_names[t], self.size[t])) for t in host)
+            {t: count(parts[o].get(self.tensor_names[t], self.size[t])) for t in host}
             for o, host in enumerate(self.host_inputs)
         ]
         # Neighbours, and the largest tensor that is handed over.
@@ -111,7 +111,11 @@ class Problem:
 
     def host_read(self, o: int, d: int) -> int:
         """For how long a direct read of an operator occupies the bus of its device."""
-        return self.routes[HOST, d].ns(self.host_bytes[o])
+        return self.routes[HOST, d].ns(sum(self.host_bytes[o].values()))
+
+    def taken(self, o: int, t: int) -> float:
+        """Bytes that an operator takes of a host tensor, all it can where it reads none of them directly."""
+        return math.inf if self.direct[o].count(None) == len(self.direct[o]) else self.host_bytes[o][t]
 
 
 def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:
