@@ -69,6 +69,6 @@ def sentence() -> str:
     left = {why: number for why, number in _found.items() if why not in (REPLAYED, PROVED)}
     rest = "".join(f"; {number} are not covered by it ({why})" for why, number in left.items())
     return (
-        f"`tvm_sched_check` replayed {replayed} of {_found.total()} schedules behind the figures and proved the certificates' "
-        f"bounds of {_found[PROVED]} of them{rest}."
+        f"`tvm_sched_check` replayed {replayed} of {_found.total()} schedules behind the figures and proved the "
+        f"certificates' bounds of {_found[PROVED]} of them{rest}."
     )

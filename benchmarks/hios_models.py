@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from _checked import checked
 from _common import Row, parser, report
 from _gpu_graphs import gpu_graph
 from msgspec.structs import replace
@@ -78,7 +79,7 @@ def rows_of(name: str, size: int, seconds: float, graphs: Path | None) -> Iterat
     sequential = 0.0
     for method in METHODS:
         schedule, limits = schedule_of(problem, method, seconds)
-        assert schedule.certificate is not None
+        assert checked(problem, schedule).certificate is not None
         latency, bound = schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3
         sequential = sequential or latency
         yield Row(case, method, latency, "ms")

@@ -1,10 +1,11 @@
 """Variants: groups of operators that can be computed in several ways, of which a schedule chooses one each.
 
-A bound over all choices is that of one relaxed problem, which the evidence brings with it: for each group it has operators of
-its own, and says for each way which operator of that runs them. `Relaxed` checks that whoever runs any choice has run the
-relaxed problem as well, each operator its share, in turn, on its own device: the share takes no longer than it, what the
-share reads has come to it, and host tensors cross the buses in the time of its own. Lemmas limit neither memory nor channels
-between devices, and let bytes cross before the direct read that needs them, so what they prove holds for every choice.
+A bound over all choices is that of one relaxed problem, which the evidence brings with it. It has operators of its own for
+each group, and for each way of the group the evidence says which operator of that runs them. `Relaxed` checks that whoever
+runs any choice has run the relaxed problem as well, each operator its share, in turn, on its own device: the share takes no
+longer than it, what the share reads has come to it, and host tensors cross the buses in the time of its own. Lemmas limit
+neither memory nor channels between devices, and let bytes cross before the direct read that needs them: so what they prove
+holds for every choice.
 """
 
 from __future__ import annotations

@@ -68,10 +68,8 @@ def _proof(problem: Problem, bound: Bound) -> list[str]:
     told = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
     if len(lemmas) > MOST_SHOWN:
         told.append(f"  and {len(lemmas) - MOST_SHOWN} shorter ones between other operators")
-    return [
-        *told,
-        *(f"  {sentence}" for sentence in _whole(found.relaxed.problem if found.relaxed else problem, found, last)),
-    ]
+    basis = problem if found.relaxed is None else found.relaxed.problem
+    return [*told, *(f"  {sentence}" for sentence in _whole(basis, found, last))]
 
 
 def _lemma(lemma: dict[str, Any]) -> str:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from ...errors import FormatError, InputError
+from tvm_sched_check import Refused
+from tvm_sched_check.partitions import check as independent_check
+
+from ...errors import FormatError, InputError, SchedulerError
 from ...files import convert, decode_document, encode_document
 from ...pipeline import PartitionProblem
 from ...pipeline.programs import simple_bound
@@ -79,6 +85,21 @@ class ThroughputKind(Kind[Pipeline]):
     def proof(self, task: Pipeline) -> Proof:
         """The simple bound; methods that prove more say so in their results."""
         return Proof(simple_bound(task.graph, task.stages), "simple")
+
+    def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> str:
+        """The cost by `tvm_sched_check.partitions`; of bounds it knows the simple one alone."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / name for name in ("instance.json", "partition.json")]
+            for file, content in zip(files, (self.document(task), solution), strict=True):
+                file.write_bytes(content)
+            try:
+                found = independent_check(*files)
+            except Refused as error:
+                raise InputError(f"{where}: refused by tvm_sched_check.partitions: {error}") from None
+        if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
+            raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
+        is_proved = found.proved >= proof.bound * (1 - 1e-12)
+        return f"tvm_sched_check.partitions{'' if is_proved else ', cost alone'}"
 
     def document(self, task: Pipeline) -> bytes:
         """Nodes and tensors, as `PartitionProblem` has them."""

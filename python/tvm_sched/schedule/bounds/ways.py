@@ -21,7 +21,8 @@ class WayOperator:
     """An operator of a way.
 
     Its name, its times by device, the activations that it reads from outside of the group, its largest host tensor that
-    nobody else reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
+    nobody else reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail
+    (-1: none).
     """
 
     name: str
