@@ -6,6 +6,7 @@ A script calls `checked` for each schedule whose latency stands on its page; the
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from functools import lru_cache
@@ -13,6 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tvm_sched.cluster import Allocation, Request, Service
+    from tvm_sched.cluster.search import ClusterSearch
+    from tvm_sched.pipeline import Partition, PartitionProblem
     from tvm_sched.problem import Problem
     from tvm_sched.schedule import Schedule
 
@@ -50,13 +56,43 @@ def verdict(problem: Problem, schedule: Schedule) -> str:
         return PROVED if check(*files).all_proved else REPLAYED
 
 
+def allocation_verdict(
+    search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request], allocation: Allocation
+) -> str:
+    """The same of an allocation of the first of some requests, by `tvm_sched_check.clusters`."""
+    from tvm_sched.cluster.evidence import evidence
+    from tvm_sched_check.clusters import check
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]
+        for file, content in zip(files, (allocation, evidence(search, services, requests)), strict=True):
+            file.write_bytes(content.to_json())
+        return PROVED if check(*files).all_proved else REPLAYED
+
+
+def partition_verdict(problem: PartitionProblem, stages: int, found: Partition) -> str:
+    """The same of a partition, by `tvm_sched_check.partitions`; of bounds it knows the simple one alone."""
+    from tvm_sched.bench.kinds.throughput import Pipeline, ThroughputKind
+    from tvm_sched_check.partitions import check
+
+    kind, task = ThroughputKind(), Pipeline(problem, stages)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("instance.json", "partition.json")]
+        for file, content in zip(files, (kind.document(task), kind.solution(task, found)), strict=True):
+            file.write_bytes(content)
+        priced = check(*files)
+    if not math.isclose(priced.cost, found.cost, rel_tol=1e-9):
+        raise SystemExit(f"a partition costs {float(priced.cost)} by tvm_sched_check, {found.cost} by its certificate")
+    return PROVED if priced.proved >= found.bound * (1 - 1e-12) else REPLAYED
+
+
 def checked(problem: Problem, schedule: Schedule) -> Schedule:
     """The schedule, after `tvm_sched_check` has replayed it and verified the evidence of its bound."""
-    count(verdict(problem, schedule))
+    tally(verdict(problem, schedule))
     return schedule
 
 
-def count(found: str) -> None:
+def tally(found: str) -> None:
     """Add what `verdict` said, now or in a run before."""
     _found[found] += 1
 
@@ -69,6 +105,6 @@ def sentence() -> str:
     left = {why: number for why, number in _found.items() if why not in (REPLAYED, PROVED)}
     rest = "".join(f"; {number} are not covered by it ({why})" for why, number in left.items())
     return (
-        f"`tvm_sched_check` replayed {replayed} of {_found.total()} schedules behind the figures and proved the "
-        f"certificates' bounds of {_found[PROVED]} of them{rest}."
+        f"`tvm_sched_check` replayed {replayed} of the {_found.total()} schedules that were asked for and proved the "
+        f"bounds of {_found[PROVED]} of them{rest}."
     )

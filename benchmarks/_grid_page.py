@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from _checked import count
+from _checked import tally
 from _common import circumstances
 from _grid import WARM, Case, Cell, Cells
 from _grid_decided import HEAD, decided
@@ -37,7 +37,7 @@ def write_page(
     pairs = [(case, cell) for case in plan if (cell := cells.get(case)) is not None]
     for _, cell in pairs:
         if cell.schedule is not None:
-            count(cell.checked)
+            tally(cell.checked)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
     page = Page(markdown)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from _checked import tally
 from _common import circumstances
 from _grid_page import Page, plt
 from _tables import Row
@@ -64,6 +65,8 @@ def write(
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
     page = Page(markdown)
+    for one in (one for own in by_cell.values() for one in own if one.checked):
+        tally(one.checked)
     of = "1 sequence" if sequences == 1 else f"{sequences} sequences"
     page.text(f"# Services on mixed clusters, {of}")
     page.text(*circumstances())

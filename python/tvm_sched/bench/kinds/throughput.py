@@ -17,7 +17,7 @@ from tvm_sched_check.partitions import check as independent_check
 
 from ...errors import FormatError, InputError, SchedulerError
 from ...files import convert, decode_document, encode_document
-from ...pipeline import PartitionProblem
+from ...pipeline import Partition, PartitionProblem
 from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
 from .base import Answer, Kind, Proof, has_seed, limited
@@ -61,10 +61,13 @@ class ThroughputKind(Kind[Pipeline]):
         """`tvm_sched.pipeline.partition` in this time."""
         _, options = limited(PARTITIONERS, method, seconds, seed)
         found = partition(task.graph, task.stages, method, options)
+        return Answer(found.cost, self.solution(task, found), found.seconds, Proof(found.bound, found.bound_name))
+
+    def solution(self, task: Pipeline, found: Partition) -> bytes:
+        """The document of a partition."""
         lists = task.graph.stage_lists(found.stage_of, found.order)
         body = Partitioned(self.digest(task), tuple(tuple(task.graph.names[v] for v in nodes) for nodes in lists))
-        proof = Proof(found.bound, found.bound_name)
-        return Answer(found.cost, encode_document(body, FORMAT, VERSION), found.seconds, proof)
+        return encode_document(body, FORMAT, VERSION)
 
     def worth(self, task: Pipeline, solution: bytes, where: str) -> float:
         """The cost of the dearest stage; each node in one stage, each edge within a stage or to a later one."""
