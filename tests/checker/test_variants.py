@@ -105,6 +105,18 @@ def both_read_the_parameter(problem, claim):
     claim["graph"]["tensors"].append(tensor({"graph": problem["graph"]}, "w"))
 
 
+def ways_and_last(claim):
+    return zip(claim["runs"]["whole"].values(), ("whole", "tail"), strict=True)
+
+
+def name_twice(problem, claim):
+    """What the first half hands on has the name of a result, and a size of its own."""
+    way = problem["variants"]["groups"][0]["alternatives"][0]
+    way["tensors"][2].update(name="next:0", size=1000)
+    way["operators"][0]["outputs"] = ["next:0"]
+    way["operators"][2]["inputs"] = ["next:0", "h1"]
+
+
 HARDER = {
     "a time": lambda p, r: r["costs"]["operator_ns"][1].__setitem__(0, 50),
     "a time of a direct read": lambda p, r: r["costs"]["direct_ns"][1].__setitem__(1, 75),
@@ -124,12 +136,11 @@ HARDER = {
     "two that run in one": lambda p, r: r["runs"]["whole"]["halves"].update({"whole/head1": "head0"}),
     "a way that is left out": lambda p, r: r["runs"]["whole"].pop("halves"),
     "an operator that a way leaves out": lambda p, r: r["runs"]["whole"]["halves"].pop("whole/head1"),
-    "an operator of two groups": lambda p, r: r["runs"]["whole"]["fused"].update({"next": "whole"}),
+    "an operator that a way leaves out and nobody waits for": lambda p, r: r["runs"]["whole"]["halves"].pop("whole"),
+    "an operator of two groups": lambda p, r: [way.update({"next": o}) for way, o in ways_and_last(r)],
     "an operator of no group": lambda p, r: r.update(runs={}),
     "an operator that is not there": lambda p, r: r["runs"]["whole"]["halves"].update({"whole": "nobody"}),
-    "a name that means two things": lambda p, r: p["variants"]["groups"][0]["alternatives"][0]["tensors"][2].update(
-        name="first:0", size=1000
-    ),
+    "a name that means two things": name_twice,
 }
 
 
