@@ -96,6 +96,8 @@ class Cell(msgspec.Struct):
         What is run, now or in a later, quieter hour.
     checked : str
         What `tvm_sched_check` said of it.
+    made : str
+        The commit and the date of the sources that computed it.
     """
 
     error: str = ""
@@ -110,6 +112,7 @@ class Cell(msgspec.Struct):
     spans: list[tuple[str, str, float, float]] = []
     schedule: Schedule | None = None
     checked: str = "made before pages were checked"
+    made: str = ""
 
 
 class Cells:

@@ -105,6 +105,13 @@ def both_read_the_parameter(problem, claim):
     claim["graph"]["tensors"].append(tensor({"graph": problem["graph"]}, "w"))
 
 
+def parts_for_another_one(problem, claim):
+    """It is loaded once for both, but an operator in no group has all of it, and the group its parts besides."""
+    next(o for o in problem["graph"]["operators"] if o["name"] == "next")["inputs"].append("w")
+    operator(claim, "next")["inputs"].append("more")
+    claim["graph"]["tensors"].append({"name": "more", "size": 100, "kind": "parameter"})
+
+
 def ways_and_last(claim):
     return zip(claim["runs"]["whole"].values(), ("whole", "tail"), strict=True)
 
@@ -127,6 +134,7 @@ HARDER = {
     "bytes that a direct read leaves out": lambda p, r: p["graph"]["operators"][1].update(read_bytes={"w": 99}),
     "a parameter that nobody loads": lambda p, r: operator(r, "first")["inputs"].append("whole/head0/host"),
     "a parameter that another one reads": both_read_the_parameter,
+    "parts of a parameter for an operator in no group": parts_for_another_one,
     "a copy within the group": lambda p, r: tensor(r, "whole/head0").update(size=11),
     "a copy behind the group": lambda p, r: tensor(r, "whole:0").update(size=21),
     "a wait for what is not read": lambda p, r: operator(r, "next")["inputs"].append("first:0"),
