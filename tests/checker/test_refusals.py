@@ -198,9 +198,22 @@ def a_result_that_is_evicted(files):
     files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
 
 
+def short_of_memory(files):
+    document = json.loads(files.problem)
+    document["topology"]["devices"][0]["memory"] = 150
+    files.problem = json.dumps(document).encode()
+    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda files: files.schedule["placements"].pop(), "each operator exactly once"),
+        (lambda files: files.schedule["transfers"].append(files.schedule["transfers"][0]), "twice"),
+        (lambda files: files.schedule["transfers"].pop(), "nothing brings it there"),
+        (lambda files: files.schedule["placements"].reverse(), "deadlock"),
+        (short_of_memory, "holds 15. bytes"),
+        (lambda files: files.schedule["placements"][0].update(direct_host_access=True), "has one host_read of its own"),
         (in_a_stage, "is in a stage"),
         (where_it_cannot_run, "cannot run on"),
         (an_activation_from_host_memory, "no route, or no source"),
@@ -209,7 +222,9 @@ def a_result_that_is_evicted(files):
     ],
 )
 def test_schedules_that_the_rules_do_not_allow_are_refused(folder, change, said):
-    files = files_of(bus_problem(), msgspec.structs.replace(solve(bus_problem(), "single"), certificate=None))
+    problem = bus_problem(direct=np.full((2, 2), 200))
+    loaded = solve(bus_problem(), "single")  # it reads nothing directly, though it may
+    files = files_of(problem, msgspec.structs.replace(loaded, problem=problem.digest, certificate=None))
     files.check(folder)
     change(files)
     with pytest.raises(Refused, match=said):
