@@ -9,6 +9,7 @@ Latencies are the roofline's.
 from __future__ import annotations
 
 import msgspec
+from _checked import checked
 from _common import Row, parser, report
 
 from tvm_sched.cost_model import get_cost_model
@@ -60,11 +61,11 @@ def main() -> None:
         wanted = [name.strip() for name in options.ways.split(",")]
         for name, problem in problems(*cell).items():
             if not base:
-                base = solve(problem, "single").certificate.latency * 1e3
+                base = checked(problem, solve(problem, "single")).certificate.latency * 1e3
                 rows.append(Row(case, "one device", base, "ms", base, "one device"))
             if name not in wanted:
                 continue
-            known = solve(problem, "anytime", limit).certificate
+            known = checked(problem, solve(problem, "anytime", limit)).certificate
             rows.append(Row(case, name, known.latency * 1e3, "ms", base, "one device", f"gap {known.gap:.1%}"))
         report(
             "Schedules that see inside kernels",

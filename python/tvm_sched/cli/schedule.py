@@ -149,7 +149,7 @@ def schedule(
         chosen.save(output)
         out.wrote(output, "schedule")
     if evidence:
-        store_evidence(out, made, chosen, evidence)
+        store_evidence(out, made, evidence)
     own = {key: value for key, value in options.items() if key != "weights"}
     models = partial(describe_models, out, made, chosen, _requests(chosen), own, alone)
     _show_schedule(out, made, chosen, models, report, trace, {"schedule": output, "evidence": evidence})
