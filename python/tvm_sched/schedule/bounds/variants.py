@@ -10,8 +10,9 @@ long; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the
 ``n`` heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
 ``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Where all ways but those of one operator
 have a rest, there are as many heads for it as for the longest, to which its operators belong in the same manner; they read
-no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each operator of it do what belongs to it, one after
-another on its own device, the heads first. That is a schedule of the relaxed problem, and it ends no later, because
+no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each
+operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule of the relaxed
+problem, and it ends no later, because
 
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
 - *inputs*: a head or tail reads only activations that all operators read to which it belongs;

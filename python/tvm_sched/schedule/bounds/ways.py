@@ -41,8 +41,9 @@ class WayOperator:
 
 @dataclass(frozen=True)
 class Way:
-    """The heads and the tail of a way; of the third form also the rest, other heads that have no host tensor to read, and
-    what others than heads and tail read.
+    """The heads and the tail of a way.
+
+    Of the third form also the rest, other heads that have no host tensor to read, and what others than heads and tail read.
     """
 
     heads: tuple[WayOperator, ...]
@@ -64,8 +65,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Head:
-    """What a head of the relaxed problem stands for: by way its operator, into how many heads that is divided, and how many
-    heads have parts of the host tensor that it reads.
+    """What a head of the relaxed problem stands for.
+
+    By way its operator, into how many heads that is divided, and how many heads have parts of the host tensor that it reads.
     """
 
     places: tuple[WayOperator, ...]
