@@ -23,7 +23,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from tvm_sched.problem import Problem
 
-__all__ = ["Row", "best_ms", "circumstances", "instances", "parser", "report", "sections"]
+__all__ = ["Row", "best_ms", "circumstances", "instances", "parser", "report", "sections", "version_and_date"]
 T = TypeVar("T")
 PREDICTED = "Latencies on GPU topologies are predicted from data sheets (see `docs/model.md`), not measured."
 
@@ -128,9 +128,13 @@ def circumstances(predicted: bool = False) -> list[str]:
         cpu = names[0] if names else cpu
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_elsewhere, sys.argv[1:])])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
-    date = f"{time.strftime('%Y-%m-%d')}{_commit()}"
-    made = f"Made by `{command}` on {date}, {os.cpu_count()} cores of {cpu}; {packages}."
+    made = f"Made by `{command}` on {version_and_date()}, {os.cpu_count()} cores of {cpu}; {packages}."
     return [made, PREDICTED] if predicted else [made]
+
+
+def version_and_date() -> str:
+    """The date, and the version of the sources where there is git."""
+    return f"{time.strftime('%Y-%m-%d')}{_commit()}"
 
 
 def _commit() -> str:

@@ -93,6 +93,8 @@ class Cell(msgspec.Struct):
         The timeline, where it was asked for.
     schedule : Schedule
         What is run, now or in a later, quieter hour.
+    made : str
+        The commit and the date of the sources that computed it.
     """
 
     error: str = ""
@@ -106,6 +108,7 @@ class Cell(msgspec.Struct):
     warm: list[float] = []
     spans: list[tuple[str, str, float, float]] = []
     schedule: Schedule | None = None
+    made: str = ""
 
 
 class Cells:

@@ -2,9 +2,10 @@
 
 GPT2-large, GPT2-xl, OpenLLaMA-3B and OpenLLaMA-7B, made from their configurations, in float32, at the paper's four input
 shapes on its servers; each case is predicted by the simulator and run by the executor with emulated devices. A full run
-takes a day and more: with ``--resume FILE`` finished cells are kept there, and a run that was interrupted goes on where it
-was. The papers' methods have ``--submodel-time-limit`` on 16 of the 64 cells, which come first, and
-``--other-submodel-time-limit`` on the others (`thorough`).
+takes many hours: with ``--resume FILE`` finished cells are kept there, and a run that was interrupted goes on where it was.
+The papers' methods have ``--submodel-time-limit`` on 8 of the 64 cells (`thorough`) and ``--other-submodel-time-limit`` on
+the others. First come the methods without programs, on all cells; then the 8 cells; then the others (`stage`), so that what
+is done at any time is spread evenly over models, shapes and servers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from _common import parser
+from _common import parser, version_and_date
 from _grid import Case, Cell, Cells, Method, make_problem, measure, predict
 from _grid_page import write_page
 from rich.console import Console
@@ -81,7 +82,10 @@ def arguments() -> argparse.Namespace:
     result.add_argument("--schedulers", type=words(schedulers), default=schedulers, metavar="A,B")
     result.add_argument("--time-limit", type=float, default=60.0, help="seconds for `anytime`, a case")
     result.add_argument(
-        "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods, on 16 cells"
+        "--work", type=float, help="seconds of an idle core's work for `anytime` instead: the same on a busy machine"
+    )
+    result.add_argument(
+        "--submodel-time-limit", type=float, default=30.0, help="seconds a submodel, the papers' methods, on 8 cells"
     )
     result.add_argument("--other-submodel-time-limit", type=float, default=3.0, help="the same on the other cells")
     result.add_argument(
@@ -102,20 +106,44 @@ def arguments() -> argparse.Namespace:
     return result.parse_args()
 
 
-def thorough(model: str, shape: str, server: str) -> bool:
-    """Whether the papers' methods have their long limit: in each fourth cell of the grid, in a Latin square.
-
-    So each pair of a model, a shape and a server is in one such cell. Names that are not of the grid count as the first.
-    """
+def coordinates(model: str, shape: str, server: str) -> tuple[int, int, int]:
+    """Positions of a cell in the grid; a name that is not of the grid counts as the first."""
     axes = ((model, MODELS), (shape, SHAPES), (server, SERVERS))
-    return sum(axis.index(name) for name, axis in axes if name in axis) % 4 == 0
+    found = [axis.index(name) if name in axis else 0 for name, axis in axes]
+    return found[0], found[1], found[2]
+
+
+def thorough(model: str, shape: str, server: str) -> bool:
+    """Whether the papers' methods have their long limit: of model i in shapes i and i + 1, each on one server.
+
+    They are the half of a Latin square, so that each model, each shape and each server has two such cells.
+    """
+    m, s, v = coordinates(model, shape, server)
+    return (m + s + v) % 4 == 0 and (s - m) % 4 < 2
+
+
+def stage(case: Case) -> tuple[int, int, int]:
+    """Cells of a lower number are computed first.
+
+    Methods without programs; then the thorough cells; then the others, one Latin square after the other. What Figures 12 and
+    13 need besides comes last.
+    """
+    m, s, v = coordinates(case.model, case.shape, case.server)
+    square, diagonal = (m + s + v) % 4, (s - m) % 4
+    if case.method.limit in ("", "anytime"):
+        return 0, 0, 0
+    place = (0, diagonal) if thorough(case.model, case.shape, case.server) else (1 + square, diagonal)
+    return (2 if case.method.servers else 1, *place)
 
 
 def with_limits(method: Method, options: argparse.Namespace, long: bool) -> Method:
+    """The method with its limits. A submodel of several dominators has as many times the seconds: equal seconds in all."""
     part = 1 / 3 if method.limit == "third" else 1.0
     each = options.submodel_time_limit if long else options.other_submodel_time_limit
-    paper = {"time_limit": each * part, "total_time_limit": options.total_time_limit * part}
-    limits = {"": {}, "anytime": {"time_limit": options.time_limit}}.get(method.limit, paper)
+    each *= part * method.options.get("dominators", 1)
+    paper = {"time_limit": each, "total_time_limit": options.total_time_limit * part}
+    anytime = {"time_limit": options.time_limit} if options.work is None else {"work": options.work}
+    limits = {"": {}, "anytime": anytime}.get(method.limit, paper)
     return msgspec.structs.replace(method, options={**method.options, **limits})
 
 
@@ -161,9 +189,9 @@ def unfinished(cell: Cell | None, measured: bool) -> bool:
 
 
 def run(plan: list[Case], cells: Cells, measured: bool) -> None:
-    """Compute what is not finished, cells with the long limit first."""
+    """Compute what is not finished, in the order of `stage`."""
     problem, made_for = None, None
-    for n, case in enumerate(sorted(plan, key=lambda case: not thorough(case.model, case.shape, case.server))):
+    for n, case in enumerate(sorted(plan, key=stage)):
         cell = cells.get(case)
         if not unfinished(cell, measured):
             continue
@@ -175,6 +203,7 @@ def run(plan: list[Case], cells: Cells, measured: bool) -> None:
         assert problem is not None
         if cell is None:
             cell = predict(case, problem, (case.model, case.shape) == PICTURED)
+            cell.made = version_and_date()
             cells.add(case, cell)
         if measured:
             cells.add(case, measure(problem, cell))

@@ -159,6 +159,9 @@ simulate::Problem ProblemOf(const Arrays& arrays) {
         << "speed " << s;
     problem.route_speed.push_back(static_cast<int32_t>(s));
   }
+  const std::span<int64_t> lags = Elements("lag_ns", array("lag_ns"));
+  TVM_FFI_CHECK(lags.empty() || lags.size() == o, ValueError) << "lag_ns has one for each operator";
+  for (int64_t lag : lags) problem.lag.push_back(Nanoseconds{lag});
   AddResidentRoute(&problem);
   problem.concurrency =
       ConcurrencyOf(problem, at("serial_share").cast<double>(), at("factor").cast<double>(), array);
@@ -179,6 +182,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ProblemObj* problem, ffi::TensorView sequence) {
              return ffi::ObjectRef(ffi::make_object<ScheduleObj>(problem, sequence));
            })
+      .def("least_pair_ratio", &ProblemObj::LeastPairRatio)
       .def("list_schedule", &ProblemObj::ListSchedule)
       .def("hios", &ProblemObj::Hios)
       .def("ios", &ProblemObj::Ios)

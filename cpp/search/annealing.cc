@@ -289,7 +289,7 @@ std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSeq
     OperatorId& on_device = last[sequence.device[o]];
     before[o] = sequence.SameStage(i) ? before[sequence.order[i - 1]] : on_device;
     on_device = o;
-    if (timer.End(o) > timer.End(at)) at = o;
+    if (timer.End(o) + graph.Lag(o) > timer.End(at) + graph.Lag(at)) at = o;
   }
   std::vector<OperatorId> critical;
   while (at != simulate::kNone) {

@@ -28,6 +28,7 @@ simulate::Matrix<double> OptimisticCosts(const TaskGraph& graph) {
   const auto& order = graph.TopologicalOrder();
   for (auto o = order.rbegin(); o != order.rend(); ++o) {
     for (size_t d = 0; d < graph.devices(); ++d) {
+      table(*o, d) = static_cast<double>(graph.Lag(*o));
       for (const Neighbour& next : graph.Successors(*o)) {
         double least = std::numeric_limits<double>::infinity();
         for (size_t other = 0; other < graph.devices(); ++other) {

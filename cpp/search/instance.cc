@@ -52,6 +52,7 @@ void FindLongestPaths(Instance* instance) {
         best = std::min(best, instance->Duration(*o, static_cast<DeviceId>(d), direct));
       }
     }
+    instance->tail[*o] = instance->problem.Lag(*o);
     for (OperatorId s : instance->successors[*o]) {
       instance->tail[*o] = std::max(instance->tail[*o], instance->rank[s]);
     }

@@ -29,7 +29,7 @@ struct Instance {
   /*! \brief Operators that read each tensor. */
   simulate::Rows<OperatorId> readers;
   /*! \brief Longest path from the start of each operator to the end of the run, each on its best
-   * device; `tail` is the same from its end. */
+   * device, with the lag of the last; `tail` is the same from its end. */
   std::vector<Nanoseconds> rank, tail;
   /*! \brief Neighbours through which a parameter may be loaded into each device: on other buses,
    * the two nearest on each, joined without a bus. */

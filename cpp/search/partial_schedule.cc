@@ -96,7 +96,7 @@ Nanoseconds PartialSchedule::RunOperator(Event run, Nanoseconds ready) {
 }
 
 void PartialSchedule::Ran(Event run, Nanoseconds end) {
-  latency_ = std::max(latency_, end);
+  latency_ = std::max(latency_, end + problem_->Lag(run.item));
   placed_[run.item] = run.device;
   for (TensorId t : problem_->outputs[run.item]) Arrive(t, run.device, end);
   if (!growth_.plain) Release(run.item);

@@ -82,7 +82,7 @@ class PartialSchedule {
   const Sequence& events() const { return events_; }
   const std::vector<Nanoseconds>& starts() const { return starts_; }
   const std::vector<Nanoseconds>& ends() const { return ends_; }
-  /*! \brief End of the last operator. */
+  /*! \brief End of the last operator, each later by its lag. */
   Nanoseconds latency() const { return latency_; }
   const Instance& instance() const { return *instance_; }
   /*! \brief Device of an operator, kNone while it has none. */

@@ -80,13 +80,14 @@ std::vector<size_t> CriticalEvents(const PartialSchedule& state) {
   std::vector<std::pair<Nanoseconds, size_t>> ending;
   ending.reserve(events.size());
   size_t at = events.size();
+  const auto counts = [&](size_t i) { return state.ends()[i] + problem.Lag(events[i].item); };
   for (size_t i = 0; i < events.size(); ++i) {
     ending.emplace_back(state.ends()[i], i);
     if (events[i].is_direct()) {
       ending.emplace_back(
           state.starts()[i] + problem.host_read_time(events[i].item, events[i].device), i);
     }
-    if (events[i].is_run() && (at == events.size() || state.ends()[i] > state.ends()[at])) at = i;
+    if (events[i].is_run() && (at == events.size() || counts(i) > counts(at))) at = i;
   }
   std::sort(ending.begin(), ending.end());
   std::vector<size_t> found;

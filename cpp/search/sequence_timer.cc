@@ -7,11 +7,12 @@
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief Least time between the end of each operator and the end of the run. */
+/*! \brief Least time between the end of each operator and the end of the run, lags included. */
 std::vector<int64_t> Tails(const TaskGraph& graph) {
   std::vector<int64_t> tail(graph.size());
   const auto& order = graph.TopologicalOrder();
   for (auto o = order.rbegin(); o != order.rend(); ++o) {
+    tail[*o] = graph.Lag(*o);
     for (const Neighbour& next : graph.Successors(*o)) {
       int64_t shortest = kFar;
       for (size_t d = 0; d < graph.devices(); ++d)
@@ -53,6 +54,9 @@ class FreeTimer : public SequenceTimer {
     int64_t latency = 0;
     for (size_t d = 0; d < graph_.devices(); ++d)
       latency = std::max(latency, now_.free(sequence.order.size(), d));
+    if (problem_.lag.empty()) return latency;
+    for (const OperatorId o : sequence.order)
+      latency = std::max(latency, Add(now_.end[o], graph_.Lag(o)));
     return latency;
   }
 
@@ -142,6 +146,7 @@ class FreeTimer : public SequenceTimer {
       const DeviceId device = sequence_->device[order[begin]];
       int64_t longest = on_device_[device];
       for (size_t i = begin; i < after; ++i) {
+        longest = std::max(longest, graph_.Lag(order[i]));
         for (const Neighbour& to : graph_.Successors(order[i])) {
           const int64_t copy = graph_.Communication(to.edge, device, sequence_->device[to.op]);
           longest = std::max(longest, Add(copy, to_end_[to.op]));

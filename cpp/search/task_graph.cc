@@ -11,7 +11,8 @@ TaskGraph::TaskGraph(const simulate::Problem& problem)
     : devices_(problem.devices.size()),
       time_(problem.operators(), devices_, kFar),
       speed_(devices_, devices_, simulate::kNone),
-      mean_time_(problem.operators()) {
+      mean_time_(problem.operators()),
+      lag_(problem.operators()) {
   for (size_t o = 0; o < problem.operators(); ++o) {
     int able = 0;
     for (size_t d = 0; d < devices_; ++d) {
@@ -22,6 +23,7 @@ TaskGraph::TaskGraph(const simulate::Problem& problem)
       ++able;
     }
     if (able > 0) mean_time_[o] /= able;
+    lag_[o] = problem.Lag(static_cast<OperatorId>(o)).count;
   }
   for (size_t a = 0; a < devices_; ++a) {
     for (size_t b = 0; b < devices_; ++b) {
@@ -37,7 +39,7 @@ void TaskGraph::FindEdges(const simulate::Problem& problem) {
   const size_t speeds = problem.transfer_time.columns == 0
                             ? 0
                             : problem.transfer_time.value.size() / problem.transfer_time.columns;
-  const bool side_by_side = problem.route_channels.value.empty();
+  const bool concurrent = problem.route_channels.value.empty();
   std::vector<std::vector<Neighbour>> successors(problem.operators());
   for (size_t o = 0; o < problem.operators(); ++o) {
     std::map<OperatorId, int32_t> edge;
@@ -54,7 +56,7 @@ void TaskGraph::FindEdges(const simulate::Problem& problem) {
       for (size_t s = 0; s < speeds; ++s) {
         int64_t& sum = communication_.value[found->second * speeds + s];
         const int64_t time = problem.transfer_time(s, t).count;
-        sum = side_by_side ? std::max(sum, time) : Add(sum, time);
+        sum = concurrent ? std::max(sum, time) : Add(sum, time);
       }
     }
     for (const auto& [from, number] : edge) predecessors_.value.push_back({from, number});
@@ -95,6 +97,7 @@ void TaskGraph::FindOrder() {
 std::vector<double> TaskGraph::UpwardRank() const {
   std::vector<double> rank(size());
   for (auto o = order_.rbegin(); o != order_.rend(); ++o) {
+    rank[*o] = static_cast<double>(lag_[*o]);
     for (const Neighbour& next : Successors(*o))
       rank[*o] = std::max(rank[*o], mean_communication_[next.edge] + rank[next.op]);
     rank[*o] += mean_time_[*o];

@@ -54,12 +54,14 @@ class TaskGraph {
    * joined; 0 where there is none. */
   double MeanTime(OperatorId op) const { return mean_time_[op]; }
   double MeanCommunication(int32_t edge) const { return mean_communication_[edge]; }
+  /*! \brief What counts after an operator's end besides what follows it. */
+  int64_t Lag(OperatorId op) const { return lag_[op]; }
 
   /*! \brief Operators so that each stands after its predecessors; the first free one first. */
   const std::vector<OperatorId>& TopologicalOrder() const { return order_; }
 
-  /*! \brief Length of the longest path from the start of each operator to the end, of mean times;
-   * HEFT's upward rank and HIOS's priority indicator. */
+  /*! \brief Length of the longest path from the start of each operator to the end, of mean times
+   * and with the lag of the last; HEFT's upward rank and HIOS's priority indicator. */
   std::vector<double> UpwardRank() const;
 
   /*! \brief By descending upward rank: a topological order, since no operator takes no time. */
@@ -74,6 +76,7 @@ class TaskGraph {
   simulate::Matrix<int64_t> time_, communication_;
   simulate::Matrix<int32_t> speed_;
   std::vector<double> mean_time_, mean_communication_;
+  std::vector<int64_t> lag_;
   std::vector<OperatorId> order_;
 };
 

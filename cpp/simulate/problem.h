@@ -93,8 +93,13 @@ struct Problem {
   int32_t resident_route = kNone;
   int32_t channels = 0;
   Concurrency concurrency;
+  /*! \brief By operator, what searches add to its end where they judge a schedule, besides what
+   * follows it: with it a model among several counts as later than it ends. Empty: nothing. A run
+   * knows nothing of it. */
+  std::vector<Nanoseconds> lag;
 
   size_t operators() const { return inputs.size(); }
+  Nanoseconds Lag(OperatorId op) const { return lag.empty() ? Nanoseconds{} : lag[op]; }
   int32_t RouteOf(DeviceId source, DeviceId target) const { return route(source + 1, target + 1); }
   /*! \brief The route of a tensor: of one that is resident `resident_route`, where there is any. */
   int32_t RouteFor(TensorId tensor, DeviceId source, DeviceId target) const {

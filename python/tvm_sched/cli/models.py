@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._library import without_torch
 from ..errors import InputError
+from ..late_import import import_when_used
 from .inputs import is_problem, load_topology
 from .output import Output
 from .shapes import ShapeSet, one_shape, parse_constants, parse_shapes, parse_token_sizes
@@ -205,22 +204,12 @@ def packages_for(model: Path) -> AbstractContextManager[None]:
     """Within it, tvm is imported without PyTorch, which takes seconds, where the model is nothing of PyTorch's.
 
     For such a model sympy is imported when it is first used: the package onnx_ir imports it for arithmetic on symbols in
-    shapes, which few models have.
+    shapes, which few models have, and so does the module of it that reads such arithmetic.
     """
     if model.is_dir() or model.suffix.lower() in (".pt2", ".py"):
         return nullcontext()
-    import_when_used("sympy")
+    import_when_used("sympy", "onnx_ir._symbolic_shapes")
     return without_torch()
-
-
-def import_when_used(name: str) -> None:
-    """Let a package's own import be its first use; nothing where it is imported already, or is not installed."""
-    found = None if name in sys.modules else importlib.util.find_spec(name)
-    if found is None or found.loader is None:
-        return
-    found.loader = importlib.util.LazyLoader(found.loader)
-    sys.modules[name] = module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
 
 
 @contextmanager

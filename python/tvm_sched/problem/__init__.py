@@ -8,6 +8,7 @@ from .demand import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, mu
 from .from_graph import problem_of
 from .generation import generation_problem
 from .graph import GraphIndex, Operator, OpGraph, Tensor
+from .lags import operator_lags, with_lags
 from .merge import merge_graphs, merge_problems, problems_of_models
 from .problem import Problem
 from .topology import HOST, STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Route, Switch, Topology
@@ -51,10 +52,12 @@ __all__ = [
     "merge_graphs",
     "merge_problems",
     "multiprocessors_of",
+    "operator_lags",
     "parse_topology",
     "preset_names",
     "problem_of",
     "problems_of_models",
     "read_topology",
+    "with_lags",
     "write_topology",
 ]

@@ -73,6 +73,7 @@ class Problem:
         self._cold: Problem | None = None
         self._resolved: tuple[dict[str, str], Problem] | None = None  # the last choice
         self._warm: dict[frozenset[str], Problem] = {}  # the last sets of parameters
+        self.lags_ns: tuple[int, ...] = ()  # see `with_lags`
 
     @property
     def cold(self) -> Problem:
@@ -106,7 +107,7 @@ class Problem:
             if len(cold._warm) == MOST_WARM:
                 del cold._warm[next(iter(cold._warm))]
             warm = Problem._unchecked(cold.graph, cold.topology, cold.costs)
-            warm.variants, warm.resident, warm._cold = cold.variants, resident, cold
+            warm.variants, warm.resident, warm._cold, warm.lags_ns = cold.variants, resident, cold, cold.lags_ns
             cold._warm[resident] = warm
         return cold._warm[resident]
 
@@ -144,6 +145,7 @@ class Problem:
             if self._cold is None:
                 graph, costs = self.variants.choose(self.graph, self.costs, wanted)
                 chosen = Problem._unchecked(graph, self.topology, costs)  # checked when this was made
+                chosen.lags_ns = self.lags_ns
             else:
                 chosen = self._cold.resolve(wanted)
                 chosen = chosen.with_resident(self.resident & chosen.graph.index.tensor_id.keys())

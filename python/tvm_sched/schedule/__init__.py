@@ -3,7 +3,7 @@
 from .indexed import ScheduleIndex, Times
 from .models import ModelLatency, model_latencies
 from .residency import Requests, Resident, moved_parameters, requests_of, resident_parameters
-from .resolve import in_requests, priced, resolved, with_choice
+from .resolve import counted, in_requests, priced, resolved, with_choice
 from .rules import RULES, Violation
 from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Request, Schedule, Transfer
 from .simulator import memory_profile, simulate
@@ -27,6 +27,7 @@ __all__ = [
     "Times",
     "Transfer",
     "Violation",
+    "counted",
     "in_requests",
     "memory_profile",
     "model_latencies",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ScheduleError
-from ..problem import HOST, Problem
+from ..problem import HOST, Problem, operator_lags
 from ._compiled import compiled
 from .rules import Violation, describe
 from .schedule import Placement, Schedule, Transfer
@@ -158,6 +158,14 @@ class ScheduleIndex:
         """Tensor and device of the loads and copies whose parameter leaves the device after its last reader."""
         evicted = self.transfers[:, self.transfers[4] != 0]
         return frozenset(zip(_list(evicted[1]), _list(evicted[3]), strict=True))
+
+    @cached_property
+    def counted_ns(self) -> int:
+        """What searches make least: the latency, or with lags (`with_lags`) the moment that counts as the last."""
+        lags = operator_lags(self.problem)
+        if not len(lags):
+            return self.times.latency_ns
+        return int((self.times.end_ns + lags[self.placements[0]]).max(initial=0))
 
     @cached_property
     def native(self) -> NativeSchedule:

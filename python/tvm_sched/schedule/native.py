@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._library import load_library, without_torch
-from ..problem import HOST, Problem, Route
+from ..problem import HOST, Problem, Route, operator_lags
 
 with without_torch():  # which a plain import brings along where it is installed
     import tvm_ffi
@@ -156,6 +156,9 @@ class NativeProblem(tvm_ffi.Object):
         def schedule_of_sequence(self, sequence: Array) -> NativeSchedule:
             """A schedule from rows of kind, item, source, device."""
 
+        def least_pair_ratio(self) -> float:
+            """The least that a measured pair takes of what the formula says of it; at most 1."""
+
         def list_schedule(self, method: int) -> NativeSchedule | None:
             """HEFT or PEFT."""
 
@@ -228,6 +231,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "direct_ns": _array(problem.costs.direct_ns),
         "host_read_ns": _array(problem.host_reads_ns),
         "number_of_channels": len(problem.topology.channels),
+        "lag_ns": operator_lags(problem),
         **_routes(problem),
         **_concurrency(problem),
     }

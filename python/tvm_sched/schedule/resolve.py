@@ -76,6 +76,13 @@ def priced(problem: Problem, schedule: Schedule, requests: Sequence[Request]) ->
     return weighted_mean(requests, latencies), tuple(each)
 
 
+def counted(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> int:
+    """What a search makes least: the latency as `priced` has it, with the lags that models have (`with_lags`)."""
+    if not requests:
+        return ScheduleIndex.of(*resolved(problem, schedule)).counted_ns
+    return weighted_mean(requests, [run.counted_ns for run in in_requests(problem, schedule, requests)])
+
+
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:
     """A schedule of what ``choice`` makes of a problem, as one of the problem itself; the inverse of `resolved`."""
     assert problem.variants is not None

@@ -13,7 +13,7 @@ from ...problem import Operator
 Array = npt.NDArray[np.int64]
 
 SMALL = 16
-"""Operators whose own host tensor is so many times smaller than the largest of a way are no heads of it."""
+"""An operator is no head of a way if the largest host tensor of the way is this number of times as large as its own."""
 
 
 @dataclass(frozen=True)

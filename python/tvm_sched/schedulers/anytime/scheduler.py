@@ -10,7 +10,7 @@ import msgspec
 from ...anytime import Budget, Turn, budget_of, improve
 from ...errors import InfeasibleError, require_at_least
 from ...problem import Problem
-from ...schedule import INTERRUPTED, Certificate, Request, Schedule, priced, with_choice
+from ...schedule import INTERRUPTED, Certificate, Request, Schedule, counted, with_choice
 from ..common.native import nothing_contends
 from ..common.requests import mix_of
 from ..registry import SCHEDULERS, register
@@ -122,7 +122,7 @@ def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) 
             break
     if not found:
         raise refusals[0]
-    best = min(found, key=lambda schedule: priced(problem, schedule, mix_of(problem))[0])
+    best = min(found, key=lambda schedule: counted(problem, schedule, mix_of(problem)))
     return best.replace(certificate=INTERRUPTED) if interrupted else best
 
 

@@ -86,9 +86,9 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     def _priced(self, index: ScheduleIndex) -> tuple[int, tuple[int, str]]:
         """The latency that counts; the shortfall (see `shortfall`) in the worst of the runs that count."""
         if not self.mix:
-            return index.times.latency_ns, shortfall(index)
+            return index.counted_ns, shortfall(index)
         runs = [index.when_warm(run.resident) for run in self._runs]
-        return weighted_mean(self.mix, [run.times.latency_ns for run in runs]), max(map(shortfall, runs))
+        return weighted_mean(self.mix, [run.counted_ns for run in runs]), max(map(shortfall, runs))
 
     def offer_sequence(self, sequence: Array, memory_scale: float) -> int | None:
         """Count a sequence; its latency, or None if it does not fit into memory and so does not count."""

@@ -24,6 +24,10 @@ GAP = 1e-4
 """Relative gap at which an answer counts as optimal."""
 
 
+ENOUGH = 0.5
+"""Share of the seconds that a solver would have now with which an answer to an equal program counts, if it is not proved."""
+
+
 class Effort(NamedTuple):
     """How a program is solved.
 

@@ -139,7 +139,7 @@ def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Ef
             now += share * seconds
             part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
             annealed.append(anneal(problem, start, part))
-        annealed.sort(key=lambda index: index.times.latency_ns)
+        annealed.sort(key=lambda index: index.counted_ns)
         found = annealed[: (len(annealed) + 1) // 2]
     return found[0]
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 from ...errors import InfeasibleError, SchedulerError
 from ...problem import Problem
-from ...schedule import INTERRUPTED, Certificate, Request, Schedule, in_requests, priced
+from ...schedule import INTERRUPTED, Certificate, Request, Schedule, counted, in_requests
 from .native import shortfall
 
 Method = Callable[[Problem], Schedule]
@@ -65,7 +65,7 @@ def serve(problem: Problem, requests: Sequence[Request], method: Method, one_dev
             "memory does not suffice for the runs of all requests in any schedule that was found; use devices with more "
             "memory, or leave parameters out of what is resident"
         )
-    best = min(fitting, key=lambda schedule: priced(problem, schedule, requests)[0])
+    best = min(fitting, key=lambda schedule: counted(problem, schedule, requests))
     if not any(best is each for each in found):
         best = best.replace(notes={**best.notes, "instead": "one device, which is faster for these requests"})
     return best.replace(certificate=INTERRUPTED) if interrupted else best

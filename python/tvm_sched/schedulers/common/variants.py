@@ -8,7 +8,7 @@ from random import Random
 
 from ...errors import InfeasibleError
 from ...problem import Problem
-from ...schedule import Schedule, simulate, with_choice
+from ...schedule import Schedule, ScheduleIndex, with_choice
 
 Choice = dict[str, str]
 Price = Callable[[Choice], float]
@@ -110,7 +110,7 @@ def over_variants(problem: Problem, method: Callable[[Problem], Schedule]) -> Sc
         except InfeasibleError as error:
             refusals.append(error)
             return math.inf
-        latency = simulate(resolved, schedule).latency_ns
+        latency = ScheduleIndex.of(resolved, schedule).counted_ns
         if not found or latency < found[-1][0]:
             found.append((latency, with_choice(problem, schedule, choice)))
         return latency

@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from math import inf
 
+import msgspec
+
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem
 from ...progress import report_progress
 from ...schedule import ENDED, INTERRUPTED, Schedule
 from ..common.events import Event, Move, Run
 from ..common.merging import ListedSchedule, merged
-from ..common.milp import Effort, ProgramOptions
+from ..common.milp import ENOUGH, Effort, ProgramOptions
 from ..common.submodels import submodels_of
 from ..registry import register
 from .instance import Instance, evaluate
-from .program import place
+from .program import SolvedPlacement, place
 
 ROUNDS, EVALUATIONS = 3, 1000
 """Effort of the heuristic in one submodel."""
@@ -50,16 +52,17 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
     listed = ListedSchedule(problem)
     events: list[Event] = []
     room = [float(device.memory) for device in problem.topology.devices]
+    known: dict[bytes, tuple[float, SolvedPlacement]] = {}
     try:
         for i, operators in enumerate(groups):
             report_progress("submodels", i, len(groups))
             rest = (deadline - time.monotonic()) / (len(groups) - i)
             effort = options.effort(rest)
             try:
-                runs = _runs(problem, operators, room, options.q, effort if rest > 0 else None)
+                runs = _runs(problem, operators, room, options.q, effort if rest > 0 else None, known)
             except KeyboardInterrupt:
                 deadline, status = 0.0, INTERRUPTED
-                runs = _runs(problem, operators, room, options.q, None)
+                runs = _runs(problem, operators, room, options.q, None, known)
             for run in runs:
                 events += [*_loads(problem, run), run]
     except InfeasibleError:
@@ -73,7 +76,14 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
     return found.index.to_schedule([submodel[o] for o in range(len(submodel))], certificate=status)
 
 
-def _runs(problem: Problem, operators: list[int], room: list[float], q: int, effort: Effort | None) -> list[Run]:
+def _runs(
+    problem: Problem,
+    operators: list[int],
+    room: list[float],
+    q: int,
+    effort: Effort | None,
+    known: dict[bytes, tuple[float, SolvedPlacement]],
+) -> list[Run]:
     """Where the operators of a submodel run, in the order of the program's times; takes their memory from ``room``."""
     if not operators:
         return []
@@ -88,7 +98,7 @@ def _runs(problem: Problem, operators: list[int], room: list[float], q: int, eff
         capacity=list(room),
         q=q,
     )
-    placement = place(instance, effort, ROUNDS, EVALUATIONS)
+    placement = _placed_once(instance, effort, known)
     ends = evaluate(instance, placement.subgraph)
     assert ends is not None
     position = {o: i for i, o in enumerate(instance.order)}
@@ -102,6 +112,25 @@ def _runs(problem: Problem, operators: list[int], room: list[float], q: int, eff
         for e in devices:
             room[e] -= sum(index.size[t] for t in index.host_inputs[operators[i]]) if e == d else 0
     return runs
+
+
+def _placed_once(
+    instance: Instance, effort: Effort | None, known: dict[bytes, tuple[float, SolvedPlacement]]
+) -> SolvedPlacement:
+    """The placement of an instance; that of an equal one before, which ``known`` has with its seconds, where there is one.
+
+    Equal layers make equal instances; how much memory is left counts where it can be short.
+    """
+    ample = sum(instance.size) <= min(instance.capacity)
+    memory = None if ample else (instance.size, instance.capacity)
+    key = msgspec.msgpack.encode((instance.accelerator, instance.transfer, instance.edges, instance.q, memory))
+    seconds = effort.time_limit if effort is not None else 0.0
+    if key in known:
+        had, placement = known[key]
+        if placement.optimal or had >= ENOUGH * seconds:
+            return placement
+    known[key] = seconds, place(instance, effort, ROUNDS, EVALUATIONS)
+    return known[key][1]
 
 
 def _one_speed(problem: Problem, o: int) -> list[float]:

@@ -22,12 +22,17 @@ class Outcome(msgspec.Struct):
     objective_ns, bound_ns : int or None
         The solver's best solution, and below what no solution is; None where it has none.
     status : str
-        ``optimal``, ``limit`` (a solution, not proved within the limits), ``no solution`` (none within them), what else the
-        solver said, ``failed`` (by a fault of its own), ``interrupted``, or ``not asked`` (no time was left).
+        ``optimal``, ``limit`` (a solution, not proved within the limits), ``no solution`` (none within them), ``alike`` (the
+        optimum of a program that is not quite this one), what else the solver said, ``failed`` (by a fault of its own),
+        ``interrupted``, or ``not asked`` (no time was left).
     seconds : float
         Of the solver.
     decided_by : str
         ``solver`` where its solution was better than the start and is taken, else ``start``.
+    same_as : int or None
+        The submodel before, counted from 0 among those that have operators, whose program is alike (`Repeats`): its answer
+        is taken and the solver is not asked again. Start and bound are those of there, later by what devices and buses are
+        free later, and the objective is that of its answer here.
     total_ns : int
         TotalLatency of what was taken, after the improvement of a solver's solution by single moves.
     simulated_ns : int
@@ -41,6 +46,7 @@ class Outcome(msgspec.Struct):
     status: str = "not asked"
     seconds: float = 0.0
     decided_by: str = "start"
+    same_as: int | None = None
     total_ns: int = 0
     simulated_ns: int = 0
 
@@ -48,7 +54,8 @@ class Outcome(msgspec.Struct):
 def notes_of(outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]], index: ScheduleIndex) -> dict[str, Any]:
     """The notes of a schedule whose submodels are ``groups``: an outcome for each that has operators.
 
-    ``total_latency_ns`` is TotalLatency of the last program: what the method itself takes for the latency.
+    ``total_latency_ns`` is TotalLatency of the last program: what the method itself takes for the latency; ``programs`` are
+    those that differ, each solved once.
     """
     end = dict(zip(index.operator, index.times.end_ns.tolist(), strict=True))
     filled = [group for group in groups if group]
@@ -58,5 +65,6 @@ def notes_of(outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]], index
         "total_latency_ns": max((outcome.total_ns for outcome in outcomes), default=0),
         "decided_by_solver": sum(outcome.decided_by == "solver" for outcome in outcomes),
         "proved": sum(outcome.status == "optimal" for outcome in outcomes),
+        "programs": sum(outcome.same_as is None for outcome in outcomes),
         "submodels": msgspec.to_builtins(outcomes),
     }

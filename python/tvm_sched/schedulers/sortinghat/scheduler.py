@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...errors import InfeasibleError, InputError
+from ...errors import InfeasibleError, InputError, require_at_least
 from ...problem import Problem
 from ...progress import report_progress
 from ...registry import NoOptions
@@ -22,8 +22,10 @@ from ..registry import register
 from .adjustments import Adjustments, Latencies
 from .heuristic import EVALUATIONS, best_assignment, improve
 from .outcome import Outcome, notes_of
+from .repeats import Repeats
 from .state import State
 from .submodel import Submodel, evaluate
+from .windows import tightened
 
 if TYPE_CHECKING:
     from .program import Solved
@@ -49,6 +51,9 @@ class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields
     strengthened : bool
         Whether the programs have inequalities that change no solution and make the solver's bound stronger
         (`strengthening`, `symmetry`); false: as printed.
+    alike : float
+        Submodels with equal constants whose buses and devices are free at times that differ by one amount, up to this part
+        of the time that the submodel takes, are solved once (`Repeats`); 0: up to the solvers' own tolerance.
     """
 
     direct_contention: bool = True
@@ -57,9 +62,11 @@ class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields
     contention: bool = True
     topology_aware: bool = True
     strengthened: bool = True
+    alike: float = 0.02
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_at_least(self, alike=0)
         if self.q % 2:
             raise InputError(f"q is {self.q}; an even number is allowed: each second subgraph has direct host access")
 
@@ -191,33 +198,41 @@ class _Clock:
 
 def _all_placed(state: State, groups: list[list[int]], clock: _Clock, outcomes: list[Outcome]) -> bool:
     """Place the submodels one after another, and say how each went; False where one has no assignment."""
-    twins: dict[object, list[int]] = {}
+    repeats = Repeats(clock.options.alike)
     for i, operators in enumerate(groups):
         report_progress("submodels", i, len(groups))
         if not operators:
             continue
         s, nodes = state.submodel(operators)
-        found = _assignment(s, clock, twins)
+        program, effort = tightened(s), clock.effort()
+        repeated = repeats.find(program, effort)
+        found = repeated or _assignment(program, clock, effort, repeats.start(program))
         times = evaluate(s, found[0]) if found else None
         if found is None or times is None:
             return False
         assignment, outcome = found
         outcome.total_ns = round(times.total)
+        if repeated is None:
+            repeats.add(len(outcomes), program, assignment, outcome, effort)
         outcomes.append(outcome)
         state.accept(s, nodes, assignment, times)
     report_progress("submodels", len(groups), len(groups))
     return True
 
 
-def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> tuple[list[int], Outcome] | None:
-    """The best assignment known, and how it was found: the heuristic's, that of an equal submodel before, the solver's."""
-    effort = clock.effort()
-    start = best_assignment(s, EVALUATIONS if effort is not None else 0)
+def _assignment(
+    s: Submodel, clock: _Clock, effort: Effort | None, before: list[int] | None
+) -> tuple[list[int], Outcome] | None:
+    """The best assignment found, and how: the heuristic's, or the solver's.
+
+    ``before`` is the answer to a program that differs from this one in times alone; the heuristic starts from it.
+    """
+    evaluations = EVALUATIONS if effort is not None else 0
+    start = best_assignment(s, evaluations if before is None else 0)
     if start is None:
         return None
-    shape = _shape(s)
-    if shape in twins:
-        start = _better(s, start, _as_fixed(s, twins[shape]))
+    if before is not None:
+        start = improve(s, _better(s, start, before), evaluations)
     known = evaluate(s, start)
     assert known is not None
     outcome = Outcome(s.operators, round(known.total))
@@ -233,18 +248,7 @@ def _assignment(s: Submodel, clock: _Clock, twins: dict[object, list[int]]) -> t
         outcome.status, outcome.seconds = solved.status, solved.seconds
         if solved.assignment is not None:
             start, outcome.decided_by = improve(s, solved.assignment, EVALUATIONS), "solver"
-    twins[shape] = start
     return start, outcome
-
-
-def _shape(s: Submodel) -> object:
-    """Equal for submodels that differ in nothing but the state that they start from."""
-    return s.operators, s.placeholders, tuple(s.edges), tuple(map(tuple, s.kernel)), tuple(map(tuple, s.load))
-
-
-def _as_fixed(s: Submodel, assignment: list[int]) -> list[int]:
-    """Another submodel's assignment with the fixed nodes of this one."""
-    return [s.of_device(s.fixed[v])[0] if v in s.fixed else j for v, j in enumerate(assignment)]
 
 
 def _better(s: Submodel, first: list[int], second: list[int]) -> list[int]:
