@@ -121,8 +121,8 @@ def conclusions(options: argparse.Namespace, done: dict[str, Found]) -> str:
     if not known:
         return "No case is done yet."
     lines = [
-        f"Each search had work {options.work:g}, seconds of an idle core, whatever ran beside it. A gap is 1 - bound / latency "
-        "with the bound over all ways of the case, also in columns that have fewer.",
+        f"Each search had work {options.work:g}, seconds of an idle core, whatever ran beside it. A gap is 1 - bound / "
+        "latency with the bound over all ways of the case, also in columns that have fewer.",
         "",
     ]
     for column in columns:
