@@ -41,7 +41,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -62,21 +62,28 @@ test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python 
 test-thorough: export TVM_SCHED_THOROUGH := 1
 test-thorough: test ## Run all tests, and the larger networks and further cases that the others leave out
 
-# The C++ library is built once more, with counters that threads share; the Python tests run over that one.
+# Lines of Python by all tests; those of C++ by the C++ tests and the quick Python tests, over a library that counts: built once
+# more, unoptimised, with counters that threads share. The report comes also where a test fails, and then the failure.
 COUNTED := build/coverage
-coverage: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage-tools ## Say which lines the tests run, of Python and of C++
+coverage: coverage-cpp coverage-python ## Say which lines the tests run, of C++ and of Python
+
+coverage-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser $(STAMPS)/coverage-tools ## Say which lines of Python all Python tests run
+	rm -f .coverage .coverage.*
+	@$(PY) -m coverage run -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS); status=$$?; \
+	$(PY) -m coverage combine --quiet && $(PY) -m coverage report --skip-covered --sort=cover && exit $$status
+
+coverage-cpp: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage-tools ## Say which lines of C++ the C++ tests and the quick Python tests run
 	@mkdir -p $(COUNTED)
-	cmake -S . -B $(COUNTED) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" \
+	cmake -S . -B $(COUNTED) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" \
 	  -DCMAKE_CXX_FLAGS="--coverage -fprofile-update=atomic" -DTVM_SCHED_BUILD_TESTS=ON \
 	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(COUNTED))/lib -DPython_EXECUTABLE=$(abspath $(PY)) >$(COUNTED)/configure.log \
 	  || { cat $(COUNTED)/configure.log; exit 1; }
 	cmake --build $(COUNTED)
-	find $(COUNTED) -name '*.gcda' -delete; rm -f .coverage .coverage.*
-	ctest --test-dir $(COUNTED) --output-on-failure
-	TVM_SCHED_LIBRARY=$(abspath $(COUNTED))/lib/libtvm_sched.so $(PY) -m coverage run -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
-	$(PY) -m coverage combine --quiet
-	$(PY) -m coverage report --skip-covered --sort=cover
-	$(PY) -m gcovr --root . --filter cpp/ --sort uncovered-percent --print-summary $(COUNTED)
+	find $(COUNTED) -name '*.gcda' -delete
+	@ctest --test-dir $(COUNTED) -R tvm_sched_tests --output-on-failure; tests=$$?; \
+	TVM_SCHED_LIBRARY=$(abspath $(COUNTED))/lib/libtvm_sched.so $(PY) -m pytest -n $(JOBS) --dist loadgroup -m fast $(PYTEST_ARGS); \
+	status=$$((tests + $$?)); \
+	$(PY) -m gcovr --root . --filter cpp/ -j $(JOBS) --sort uncovered-percent --print-summary $(COUNTED) && exit $$status
 
 test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and nvcc), in one process
 	$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/cuda

@@ -1,4 +1,7 @@
-"""What each improver of `anytime` is worth: the same work with all of them and without one, on instances of many kinds.
+"""What each improver of `anytime` is worth: the same work with all of them and without one, on different instances.
+
+Of schedules, or with ``--partitions`` of pipelines cut into stages; there the improvers that only the clock can limit, the
+integer programs, take no part.
 
 Work is limited, not time, so that the figures are the same on every machine. "Loaded": parameters come from host memory
 before a kernel reads them, over buses that copies use, too; "unloaded": nothing comes from host memory. With ``--json FILE``
@@ -10,18 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from _common import circumstances, parser
 from rich.console import Console
 
-from tvm_sched.anytime import Budget, Turn, improve
+from tvm_sched.anytime import Budget, Incumbent, Turn, improve
 from tvm_sched.cost_model.roofline_model import roofline
+from tvm_sched.pipeline import PartitionProblem
+from tvm_sched.pipeline import anytime as cutting
+from tvm_sched.pipeline.partition_state import MOST_MOVES, PartitionState
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers.anytime.scheduler import AnytimeOptions, turns
 from tvm_sched.schedulers.anytime.state import ScheduleState
 from tvm_sched.testing.hios import random_layered
+from tvm_sched.testing.regal import regal_like
 from tvm_sched.testing.task_graphs import task_graph
 
 ALL = "all"
@@ -44,12 +51,19 @@ class Measurement(msgspec.Struct, frozen=True):
         return 100 * (fmean(self.costs) / self.bound - 1)
 
 
+class Stages(NamedTuple):
+    """A graph and the number of stages that it is cut into."""
+
+    graph: PartitionProblem
+    count: int
+
+
 class Instance(msgspec.Struct, frozen=True):
     """A problem to be made when it is needed."""
 
     name: str
     loaded: bool
-    make: Callable[[], Problem]
+    make: Callable[[], Problem | Stages]
 
 
 def _tasks(family: str, topology: str, loaded: bool) -> Instance:
@@ -103,13 +117,38 @@ INSTANCES = (
 )
 
 
-def search(problem: Problem, seed: int, work: float, without: str) -> ScheduleState:
+def _cut(seed: int, nodes: int, stages: int) -> Instance:
+    return Instance(
+        f"{nodes} nodes (seed {seed}), {stages} stages", False, lambda: Stages(regal_like(seed, nodes), stages)
+    )
+
+
+PARTITIONS = tuple(
+    _cut(seed, nodes, stages)
+    for seed, (nodes, stages) in enumerate(
+        [(16, 3), (24, 4), (40, 4), (60, 8), (100, 4), (150, 8), (250, 8), (400, 16)] * 2
+    )
+)[:12]
+
+
+def rounds(problem: Problem | Stages, seed: int, work: float) -> list[tuple[list[Turn[Any]], float]]:
+    """The improvers of `anytime` for a problem in the rounds in which they take turns, each with its work."""
+    if isinstance(problem, Stages):
+        first = cutting.FIRST_SHARE * work
+        return [(cutting.first_turns(True), first), (cutting.turns(True, False, MOST_MOVES), work - first)]
+    return [(list(turns(problem, AnytimeOptions(work=work, seed=seed), work)), work)]
+
+
+def search(problem: Problem | Stages, seed: int, work: float, without: str) -> Incumbent[Any]:
     """The search of `anytime` without one improver, whose share of the work goes to the others."""
-    state = ScheduleState(problem, seed)
-    chosen: list[Turn[ScheduleState]] = [
-        turn for turn in turns(problem, AnytimeOptions(work=work, seed=seed), work) if turn.improver.name != without
-    ]
-    improve(state, chosen, Budget(work))
+    state: Incumbent[Any]
+    if isinstance(problem, Stages):
+        state = PartitionState(problem.graph, problem.count, seed, 1, "highs")
+    else:
+        state = ScheduleState(problem, seed)
+    for chosen, part in rounds(problem, seed, work):
+        if not state.proved:
+            improve(state, [turn for turn in chosen if turn.improver.name != without], Budget(part))
     return state
 
 
@@ -120,7 +159,7 @@ def measure(
     done = {(m.instance, m.loaded, m.without): m for m in known if (len(m.costs), m.work) == (seeds, work)}
     for instance in instances:
         problem = instance.make()
-        names = dict.fromkeys(turn.improver.name for turn in turns(problem, AnytimeOptions(), work))
+        names = dict.fromkeys(turn.improver.name for chosen, _ in rounds(problem, 0, work) for turn in chosen)
         for without in (ALL, *(name for name in names if name and (not only or name in only))):
             found = done.get((instance.name, instance.loaded, without))
             if found is None:
@@ -174,9 +213,11 @@ def main(arguments: Any = None) -> None:
     given_parser = parser(__doc__ or "", models=False)
     given_parser.add_argument("--work", type=float, default=2.0, help="seconds of work of one search")
     given_parser.add_argument("--seeds", type=int, default=10)
+    given_parser.add_argument("--partitions", action="store_true", help="of partitions instead of schedules")
     given_parser.add_argument("--only", default="", help="leave out these improvers alone, separated by commas")
     given = given_parser.parse_args(arguments)
-    seeds, instances = (2, INSTANCES[::5]) if given.quick else (given.seeds, INSTANCES)
+    chosen = PARTITIONS if given.partitions else INSTANCES
+    seeds, instances = (2, chosen[::5]) if given.quick else (given.seeds, chosen)
     only = [name for name in given.only.split(",") if name]
     resume: Path | None = given.json
     known = msgspec.json.decode(resume.read_bytes(), type=list[Measurement]) if resume and resume.is_file() else []

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from _common import circumstances
 
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
 from tvm_sched.cost_model.occupancy_model import occupancy_share
@@ -186,6 +187,14 @@ def orders_table(data: dict[str, Any], efficiency: float) -> list[str]:
     return [f"Medians over {len(found)} sets of four to eight kernels, each in seven orders:", "", *lines]
 
 
+def slowest_pair(data: dict[str, Any]) -> str:
+    """The pair that took longest together beside one after another."""
+    kernels = data["kernels"]["rows"]
+    first, second, after, beside = max(data["pairs"]["rows"], key=lambda pair: pair[3] / pair[2])
+    said = [f"{kernels[k][1]} blocks of {kernels[k][2]} threads ({kernels[k][7]:.0f} us alone)" for k in (first, second)]
+    return f"Slowed most were {said[0]} beside {said[1]}: {beside:.0f} us in place of {after:.0f} one after another."
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--markdown", type=Path, metavar="FILE")
@@ -198,14 +207,12 @@ def main() -> None:
     )
     join = (over["forkjoin_8_30"] - over["forkjoin_8_10"]) / 20
     text = "\n".join([
-        "# Concurrent kernels", "",
-        f"Made by `python benchmarks/concurrent_kernels.py --markdown FILE`. Measured: {data['source']}.", "",
+        "# Concurrent kernels", "", *circumstances(),
+        f"Measured: {data['source']}.", "",
         *pairs_table(data), "", *orders_table(data, 0.35), "",
         f"In a graph an empty kernel takes {empty:.2f} us after another of its stream, {between:.2f} us after one of",
-        f"another stream; a fork to eight streams and their join {join:.1f} us. Of branches that get ready together,",
-        "a graph starts the one that was captured last first: in all of 465 pairs whose starts were noted, and in sets",
-        "nearly in reverse (Kendall's tau -0.99). Small blocks that wait for large ones crowd on multiprocessors that",
-        "get free first: 132 blocks of 128 threads took 691 us beside 132 blocks of another kernel, and 109 us alone.", "",
+        f"another stream; a fork to eight streams and their join {join:.1f} us. Noted with the data: {data['notes']}.",
+        "Small blocks that wait for large ones crowd on multiprocessors that get free first. " + slowest_pair(data), "",
     ])  # fmt: skip
     if given.markdown:
         given.markdown.write_text(text)

@@ -1,4 +1,4 @@
-"""HIOS's Figures 1 and 2 as the cost model ``contention`` predicts them: convolutions side by side, and their transfers.
+"""HIOS's Figures 1 and 2 as the cost model ``contention`` predicts them: concurrent convolutions, and their transfers.
 
 Figure 1: two equal 5x5 convolutions of 48 channels on one A40, both at once over one after another. Figure 2: the transfer
 of a convolution's input between two GPUs over its computation. The paper prints curves, no numbers; what it says of them in
@@ -61,7 +61,7 @@ def border() -> str:
     """Where the prediction has the border between faster and slower at once, beside the paper's."""
     found = max((size for size in SIZES if together(size, "contention") < 1), default=0)
     agrees = "as in the paper" if found == SHORTER_UP_TO else f"in the paper {SHORTER_UP_TO} x {SHORTER_UP_TO}"
-    return f"By prediction images up to {found} x {found} take less side by side, {agrees}."
+    return f"By prediction images up to {found} x {found} take less at once, {agrees}."
 
 
 def figure_2() -> list[str]:

@@ -180,7 +180,7 @@ def measured_signatures(profile: Profile) -> list[str]:
     return [row.signature for row in profile.kernels if row.seconds > 0]
 
 
-def side_by_side(profiles: list[Profile]) -> Iterator[Row]:
+def at_once(profiles: list[Profile]) -> Iterator[Row]:
     """Pairs of kernels on one device: from times on all threads, on half of them, on as many in runs of other profiles."""
     nothing, in_turn = Contention(0.0, 0.0, 0.0), Contention(1.0, 0.0, 0.0)
     for profile in profiles:
@@ -350,7 +350,7 @@ def main() -> None:
             rows += cpu_kernels(profiles, args.seed, points)
             rows += speed(load_learned())
         if args.part != "cpu":
-            of_pairs = [*side_by_side(profiles), *quiet_pairs()]
+            of_pairs = [*at_once(profiles), *quiet_pairs()]
             NOTES["pairs"] = pairs_notes(profiles, of_pairs)
             rows += of_pairs
     if args.plot:

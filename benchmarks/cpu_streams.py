@@ -1,8 +1,8 @@
 """What `-t cpu` chooses, beside all that it chooses from: one stream, parallel streams, logical devices.
 
 For each network the uses of the cores that `choose_fastest` compares run in turns, all with the same kernels, on a quiet
-machine and beside a process that takes all of a core that it gets. The choice is made before, once, as by ``compile(model,
-"cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` all are
+machine and beside a process that takes all of a core that it gets; one stream and what was chosen run as a second copy each,
+too, which says how much of a difference is noise. The choice is made before, once, as by ``compile(model, "cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` all are
 lowered first, and each measurement waits for a line on standard input, so that it can begin when the machine is quiet.
 """
 
@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from _common import circumstances, parser
 from busy_machine import busy_process
 
@@ -27,11 +28,16 @@ AIM, COLLAPSE = 1.03, 2.5
 ROUNDS, SECONDS = 8, 0.12
 """Turns of each use of the cores in each situation, and seconds of a turn."""
 COLUMNS = ("one stream", "in parallel", "logical devices", "one of N devices")
+AGAIN = ", again"
+"""Behind the name of a use of the cores: a second copy of the same artifact."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Median milliseconds of each use of the cores, quiet and beside a busy process, and which was chosen."""
+    """Median milliseconds of each use of the cores, quiet and beside a busy process, and which was chosen.
+
+    ``seen`` are the choice's own comparisons, in seconds.
+    """
 
     network: str
     kind: str
@@ -41,21 +47,38 @@ class Result:
     choosing_seconds: float
     quiet_ms: dict[str, float]
     busy_ms: dict[str, float]
+    seen: list[dict[str, Any]]
 
     @property
     def over_best(self) -> float:
         """The chosen one's quiet latency over that of the fastest."""
-        return self.quiet_ms[self.chosen] / min(self.quiet_ms.values())
+        return over_best(self.quiet_ms, self.chosen)
 
     @property
     def busy_over_best(self) -> float:
         """The same beside a busy process."""
-        return self.busy_ms[self.chosen] / min(self.busy_ms.values())
+        return over_best(self.busy_ms, self.chosen)
 
     @property
     def busy_over_quiet(self) -> float:
         """What the busy process costs the chosen one."""
-        return self.busy_ms[self.chosen] / self.quiet_ms[self.chosen]
+        return of_both(self.busy_ms, self.chosen) / of_both(self.quiet_ms, self.chosen)
+
+    @property
+    def noise(self) -> float:
+        """The slower of two copies of one artifact over the other one, on a quiet machine: the most of those that ran twice."""
+        twice = [use for use in self.quiet_ms if use + AGAIN in self.quiet_ms]
+        return max(float(np.exp(abs(np.log(self.quiet_ms[use + AGAIN] / self.quiet_ms[use])))) for use in twice)
+
+
+def of_both(times: dict[str, float], use: str) -> float:
+    """Milliseconds of a use of the cores; of two copies their mean."""
+    return statistics.fmean(times[name] for name in (use, use + AGAIN) if name in times)
+
+
+def over_best(times: dict[str, float], chosen: str) -> float:
+    """The latency of what was chosen over that of the fastest."""
+    return of_both(times, chosen) / min(of_both(times, use) for use in times if not use.endswith(AGAIN))
 
 
 def _torch(make: Callable[[], tuple[Any, tuple[Any, ...]]]) -> Any:
@@ -174,6 +197,9 @@ def measure(name: str, mod: Any) -> Result:
     _, schedule = choice.run(problem, get_schedule(mod))
     said, seconds = schedule.notes["measured"], time.perf_counter() - begin
     runners = {candidate.name: Runner(choice.module(candidate)) for candidate in choice.tried}
+    for candidate in choice.tried:
+        if candidate.name in (COLUMNS[0], said["chosen"]):
+            runners[candidate.name + AGAIN] = Runner(choice.module(candidate))
     found: list[dict[str, float]] = []
     for situation in (nullcontext, busy_process):
         times: dict[str, list[float]] = {use: [] for use in runners}
@@ -185,7 +211,7 @@ def measure(name: str, mod: Any) -> Result:
         found.append({use: round(1e3 * statistics.median(each), 4) for use, each in times.items()})
     quiet = all(row.get("quiet", True) for row in said["measured"])
     kind, operators = NETWORKS[name][0], len(problem.graph.operators)
-    return Result(name, kind, operators, said["chosen"], quiet, round(seconds, 1), *found)
+    return Result(name, kind, operators, said["chosen"], quiet, round(seconds, 1), found[0], found[1], said["measured"])
 
 
 def page(results: list[Result]) -> str:
@@ -198,19 +224,22 @@ def page(results: list[Result]) -> str:
         'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen '
         "over that "
         f"of the fastest here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, "
-        f"what was chosen shall take no more than {COLLAPSE} times its quiet latency.",
+        f"what was chosen shall take no more than {COLLAPSE} times its quiet latency. \"Twice the same\": the slower of two copies "
+        "of one artifact over the other, of one stream and of what was chosen, whichever is more: smaller differences are noise. "
+        "Of what ran as two copies the mean counts.",
         "",
-        "| network | kind | operators | one stream | parallel streams | logical devices | one core | over best |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        "| network | kind | operators | one stream | parallel streams | logical devices | one core | over best | twice the same |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
 
     def cells(result: Result, times: dict[str, float]) -> str:
-        shown = (f"{times[use]:.3g} ms" if use in times else "–" for use in COLUMNS)
+        shown = (f"{of_both(times, use):.3g} ms" if use in times else "–" for use in COLUMNS)
         marked = (f"**{cell}**" if use == result.chosen else cell for use, cell in zip(COLUMNS, shown, strict=True))
         return " | ".join(marked)
 
     lines += [
-        f"| {r.network} | {r.kind} | {r.operators} | {cells(r, r.quiet_ms)} | {r.over_best:.3f} |" for r in results
+        f"| {r.network} | {r.kind} | {r.operators} | {cells(r, r.quiet_ms)} | {r.over_best:.3f} | {r.noise:.3f} |"
+        for r in results
     ]
     lines += [
         "",
@@ -224,11 +253,15 @@ def page(results: list[Result]) -> str:
     ]
     worst = max(results, key=lambda r: r.over_best)
     slowest = max(results, key=lambda r: r.busy_over_quiet)
-    above = [r.network for r in results if r.over_best > AIM]
+    above = [r for r in results if r.over_best > AIM]
+    within = [r.network for r in above if r.over_best <= r.noise]
     lines += [
         "",
         f"Of {len(results)} networks, what was chosen is within 3 % of the fastest of {len(results) - len(above)}; "
-        f"the worst is {worst.network} with {worst.over_best:.3f}. Beside a busy process it takes "
+        f"the worst is {worst.network} with {worst.over_best:.3f}"
+        + (f"; of the others two copies of one artifact differ by as much for {', '.join(within)}" if within else "")
+        + f". Two copies differ by {100 * (statistics.median(r.noise for r in results) - 1):.1f} % in the median and "
+        f"{100 * (max(r.noise for r in results) - 1):.1f} % at most. Beside a busy process what was chosen takes "
         f"{slowest.busy_over_quiet:.2f} "
         f"times its quiet latency at most ({slowest.network}). Choosing took "
         f"{min(r.choosing_seconds for r in results):.0f} to "

@@ -3,7 +3,8 @@
 
 In two steps, so that the machine with the GPU needs neither TVM nor nvcc: ``prepare FOLDER`` compiles, here; ``run FOLDER``,
 there, measures and writes ``FOLDER/results.json``; ``torch FOLDER`` adds what PyTorch takes. Parameters are random and made
-where it runs. Every variant has the same kernels; they differ in streams, waits and the order of launches alone.
+where it runs. Every variant has the same kernels; they differ in streams, waits and the order of launches alone. ``page`` makes
+the page of what was measured, which stands in ``data/h100_opara.json``.
 """
 
 from __future__ import annotations
@@ -261,12 +262,23 @@ def run_torch(folder: Path, names: list[str], seconds: float) -> None:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("step", choices=("prepare", "run", "torch"))
-    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("step", choices=("prepare", "run", "torch", "page"))
+    arguments.add_argument("folder", type=Path, nargs="?")
+    arguments.add_argument("--markdown", type=Path, metavar="FILE", help="where page writes")
     arguments.add_argument("--models", nargs="*", default=[])
     arguments.add_argument("--arch", default="sm_90")
     arguments.add_argument("--seconds", type=float, default=2.0)
     given = arguments.parse_args()
+    if given.step == "page":
+        from _opara_measured import page
+
+        text = page()
+        print(text)
+        if given.markdown:
+            given.markdown.write_text(text)
+        return
+    if given.folder is None:
+        arguments.error(f"{given.step} needs a folder")
     if given.step == "prepare":
         prepare(given.folder, given.models, given.arch)
     elif given.step == "run":

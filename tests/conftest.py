@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import tempfile
 
 import pytest
@@ -14,9 +15,15 @@ from thorough import THOROUGH
 
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
 os.environ.pop("TVM_SCHED_NO_CACHE", None)
+# Bytecode of tests and package is kept whatever the environment says: else each worker and each of a hundred processes
+# compiles them anew, which takes a tenth of the time of all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # Kernels that several tests have in common are compiled once a session, whichever process needs them.
-    _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
+    # In memory where there is such a folder: each kernel that is kept is a transaction, which waits for a disk.
+    _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.", dir=_memory)  # removed when the process ends
     os.environ["TVM_SCHED_CACHE"] = _cache.name
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

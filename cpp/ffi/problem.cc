@@ -182,6 +182,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ProblemObj* problem, ffi::TensorView sequence) {
              return ffi::ObjectRef(ffi::make_object<ScheduleObj>(problem, sequence));
            })
+      .def("least_pair_ratio", &ProblemObj::LeastPairRatio)
       .def("list_schedule", &ProblemObj::ListSchedule)
       .def("hios", &ProblemObj::Hios)
       .def("ios", &ProblemObj::Ios)

@@ -34,6 +34,9 @@ class ProblemObj : public tvm::ffi::Object {
   /*! \brief From arrays by name, as `ProblemOf` in problem.cc reads them. */
   explicit ProblemObj(const tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>& arrays);
 
+  /*! \brief See `simulate::Concurrency`. */
+  double LeastPairRatio() const { return problem_.concurrency.LeastPairRatio(); }
+
   // ---- construction of schedules, streams and launch orders: search.cc
 
   Found ListSchedule(int64_t method) const;

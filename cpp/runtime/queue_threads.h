@@ -27,7 +27,7 @@ class QueueThreads {
   int count() const { return static_cast<int>(threads_.size()); }
 
   /// Let job(0) ... job(count - 1) begin, each on its own thread. A job returns when the whole work
-  /// is done, whoever did it, and must not throw. It has to exist until `Finish` or `Await`
+  /// is done, by any thread, and must not throw. It has to exist until `Finish` or `Await`
   /// returns.
   void Begin(int count, const Job& job);
   /// The work is done: nobody begins any more, and those who have are awaited. So a thread that did
@@ -52,7 +52,7 @@ class QueueThreads {
   bool closing_ = false;
   bool open_ = false;  // threads may still begin the job
   const Job* job_ = nullptr;
-  int wanted_ = 0;  // of the threads, the first so many
+  int wanted_ = 0;  // the first `wanted_` threads work
   int running_ = 0;
   pid_t owner_;
   std::vector<std::thread> threads_;

@@ -39,7 +39,7 @@ void TaskGraph::FindEdges(const simulate::Problem& problem) {
   const size_t speeds = problem.transfer_time.columns == 0
                             ? 0
                             : problem.transfer_time.value.size() / problem.transfer_time.columns;
-  const bool side_by_side = problem.route_channels.value.empty();
+  const bool concurrent = problem.route_channels.value.empty();
   std::vector<std::vector<Neighbour>> successors(problem.operators());
   for (size_t o = 0; o < problem.operators(); ++o) {
     std::map<OperatorId, int32_t> edge;
@@ -56,7 +56,7 @@ void TaskGraph::FindEdges(const simulate::Problem& problem) {
       for (size_t s = 0; s < speeds; ++s) {
         int64_t& sum = communication_.value[found->second * speeds + s];
         const int64_t time = problem.transfer_time(s, t).count;
-        sum = side_by_side ? std::max(sum, time) : Add(sum, time);
+        sum = concurrent ? std::max(sum, time) : Add(sum, time);
       }
     }
     for (const auto& [from, number] : edge) predecessors_.value.push_back({from, number});

@@ -82,6 +82,12 @@ void Concurrency::AddPair(int32_t device, Member first, Member second, Nanosecon
   ratio_[{device, a, b}] = static_cast<double>(together.count) / Formula(device, members);
 }
 
+double Concurrency::LeastPairRatio() const {
+  double least = 1;
+  for (const auto& [key, ratio] : ratio_) least = std::min(least, ratio);
+  return least;
+}
+
 double Concurrency::PairRatio(int32_t device, int32_t a, int32_t b) const {
   if (ratio_.empty()) return 0;
   const auto found = ratio_.find({device, std::min(a, b), std::max(a, b)});
@@ -89,16 +95,18 @@ double Concurrency::PairRatio(int32_t device, int32_t a, int32_t b) const {
 }
 
 double Concurrency::Formula(int32_t device, std::span<const Member> members) const {
+  const std::vector<double> times = TimesInStage(device, members);
   double sum = 0, longest = 0;
   std::vector<double> used(resources_);
   std::unordered_map<int32_t, double> stream;
-  for (const Member& member : members) {
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Member& member = members[i];
+    sum += times[i];
+    longest = std::max(longest, stream[member.stream] += times[i]);
     const auto alone = static_cast<double>(member.alone.count);
-    sum += alone;
-    longest = std::max(longest, stream[member.stream] += alone);
     for (size_t r = 0; r < resources_; ++r) used[r] += alone * Utilisation(member.op, device, r);
   }
-  if (has_threads(device)) longest = LongestOnThreads(device, members);
+  if (has_threads(device)) longest = LastOfStreams(device, members, times);
   for (double time : used) longest = std::max(longest, time);
   return serial_share_ * sum + (1 - serial_share_) * longest;
 }
@@ -136,16 +144,29 @@ std::vector<int32_t> Concurrency::ThreadsOf(int32_t device, std::span<const Memb
   return result;
 }
 
+/*! \brief Of each member by itself, on the threads that it has in the stage. */
+std::vector<double> Concurrency::TimesInStage(int32_t device,
+                                              std::span<const Member> members) const {
+  std::vector<int32_t> threads;
+  if (has_threads(device)) threads = ThreadsOf(device, members);
+  std::vector<double> times;
+  for (size_t i = 0; i < members.size(); ++i) {
+    times.push_back(threads.empty() ? static_cast<double>(members[i].alone.count)
+                                    : TimeOn(threads[i], device, members[i]));
+  }
+  return times;
+}
+
 /*! \brief Until the last stream ends, each on its threads; where there are more streams than
  * threads, the next one starts when a thread is free. */
-double Concurrency::LongestOnThreads(int32_t device, std::span<const Member> members) const {
-  const std::vector<int32_t> threads = ThreadsOf(device, members);
+double Concurrency::LastOfStreams(int32_t device, std::span<const Member> members,
+                                  std::span<const double> times) const {
   std::vector<int32_t> order;  // streams by their first member
   std::unordered_map<int32_t, double> time;
   for (size_t i = 0; i < members.size(); ++i) {
     const auto [stream, added] = time.try_emplace(members[i].stream, 0);
     if (added) order.push_back(members[i].stream);
-    stream->second += TimeOn(threads[i], device, members[i]);
+    stream->second += times[i];
   }
   std::vector<double> busy(std::max<size_t>(threads_[device], 1));
   for (int32_t stream : order) *std::ranges::min_element(busy) += time[stream];
@@ -190,25 +211,19 @@ double Concurrency::StageContention(int32_t device, std::span<const Member> memb
   if (excess_.empty() && crowding_.empty()) return 0;
   // On a device with threads each stream has cores of its own: only what lies behind them is
   // shared.
-  std::vector<int32_t> threads;
-  if (has_threads(device)) threads = ThreadsOf(device, members);
-  std::vector<double> times;
-  for (size_t i = 0; i < members.size(); ++i) {
-    times.push_back(threads.empty() ? static_cast<double>(members[i].alone.count)
-                                    : TimeOn(threads[i], device, members[i]));
-  }
+  const std::vector<double> times = TimesInStage(device, members);
   double sum = 0;
   std::vector<double> used(resources_);
   ForPhases(members, times, [&](double time, const std::vector<size_t>& running) {
     std::ranges::fill(used, 0);
     for (size_t i : running) {
       const double pace = static_cast<double>(members[i].alone.count) / times[i];
-      for (size_t r = threads.empty() ? 0 : 1; r < resources_; ++r)
+      for (size_t r = has_threads(device) ? 1 : 0; r < resources_; ++r)
         used[r] += pace * Utilisation(members[i].op, device, r);
     }
     sum += time * Excess(used);
   });
-  if (crowding_.empty() || !threads.empty()) return sum;
+  if (crowding_.empty() || has_threads(device)) return sum;
   std::map<int32_t, double> largest;  // of each stream: what its largest operator takes
   double all = 0;
   for (const Member& m : members) {

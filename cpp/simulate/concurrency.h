@@ -56,6 +56,9 @@ class Concurrency {
   /*! \brief Two operators take `together` on a device; `first` and `second` alone. */
   void AddPair(int32_t device, Member first, Member second, Nanoseconds together);
 
+  /*! \brief The least that a measured pair takes of what the formula says of it; at most 1. */
+  double LeastPairRatio() const;
+
   /*! \brief Time from the common start of a stage's operators to their common end. */
   Nanoseconds StageTime(int32_t device, std::span<const Member> members) const;
 
@@ -73,7 +76,9 @@ class Concurrency {
   }
   double Formula(int32_t device, std::span<const Member> members) const;
   double TimeOn(int32_t threads, int32_t device, const Member& member) const;
-  double LongestOnThreads(int32_t device, std::span<const Member> members) const;
+  std::vector<double> TimesInStage(int32_t device, std::span<const Member> members) const;
+  double LastOfStreams(int32_t device, std::span<const Member> members,
+                       std::span<const double> times) const;
   double PairRatio(int32_t device, int32_t a, int32_t b) const;
   double OverlapTime(int32_t device, std::span<const Member> members) const;
   double StageContention(int32_t device, std::span<const Member> members) const;

@@ -6,7 +6,7 @@ stands between start and end of the run and is the bound.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from math import inf
 from typing import Any
@@ -56,7 +56,7 @@ class Derivation:
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
         """Nanoseconds that a rule proves; the methods below say why."""
         if rule == "bus" and first is None:
-            return self.bus(last, lemma["least"], lemma["multipliers"])
+            return self.bus(last, lemma)
         (start, end), (after, passed) = self.reach(first, True), self.reach(last, False)
         between = [o for o in self.problem.order if o in end and o in after and o != first]
         operators = {self.problem.o[name] for name in lemma.get("operators", [])}
@@ -172,33 +172,66 @@ class Derivation:
             raise Refused("a lemma of rule 'work' counts more for devices that may be idle than it proves")
         return -(-total // sum(weights))
 
-    def bus(self, last: int | None, least: int, weights: Mapping[str, int]) -> int:
+    def bus(self, last: int | None, lemma: Mapping[str, Any]) -> int:
         """Host tensors whose readers must be followed by at least ``least`` cross the buses before that.
 
-        Each tensor counts for the reader that is followed by most. An operator's tensors are loaded, each by itself, or
-        cross in its direct read, whole; the cheapest by the buses' weights is counted.
+        Of the whole run ``steps`` along paths, and ``devices``, may be weighed with the buses: none of them takes longer
+        than the run, and so does no weighted mean. An operator counts with the device and way, loaded or read directly, that
+        is cheapest by all multipliers, a tensor for the reader that takes most of it directly, or cannot: either this has it
+        loaded, or reads it.
         """
-        p, (after, _) = self.problem, self.reach(last, False)
+        p, (after, _), given = self.problem, self.reach(last, False), lemma["multipliers"]
         names = sorted({p.devices[d]["bus"] for d in self.on_bus})
-        if self.bypass or sorted(weights) != names:
+        if self.bypass or sorted(given) != names or (last is not None and {"steps", "devices"} & {*lemma}):
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
-        of = dict(zip(names, multipliers([weights[name] for name in names], len(names)), strict=True))
-        weight = [of[p.devices[d]["bus"]] for d in self.on_bus]
-        follows: dict[int, int] = {}
+        of = {name: count(given[name]) for name in names}
+        bus, follows, reader = [of.get(d.get("bus"), 0) for d in p.devices], dict[int, int](), dict[int, int]()
+        busy = [count(weight) for weight in lemma.get("devices", [0] * len(bus))]
         for o in after:
             if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):
                 # Between an operator's last byte and its end lies its time, or what its direct read leaves of it.
                 rests = [ns - (p.host_read[o][d] or 0) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
-                follows[o] = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
-        total, seen, lowest = 0, set[int](), 0
-        for o in sorted((o for o in follows if follows[o] >= least), key=lambda o: (-follows[o], o)):
-            if tensors := set(p.host_inputs[o]) - seen:
-                ways = [sum(min(w * ns for w, ns in zip(weight, self.load[t], strict=True)) for t in tensors)]
-                ways += [
-                    w * (p.host_read[o][d] or 0) for w, d in zip(weight, self.on_bus, strict=True) if p.direct[o][d]
-                ]
-                total, seen, lowest = total + min(ways), seen | tensors, follows[o]
-        return -(-total // sum(of.values())) + lowest
+                rest = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
+                if rest >= lemma["least"]:
+                    follows[o] = rest
+        for o in sorted(follows, key=lambda o: (-follows[o], o)):
+            for t in p.host_inputs[o]:
+                if t not in reader or p.taken[o][t] > p.taken[reader[t]][t]:
+                    reader[t] = o
+        loads = [0] * len(p.o)
+        for t, o in reader.items():
+            loads[o] += min(bus[d] * ns for d, ns in zip(self.on_bus, self.load[t], strict=True))
+        along, started, total = self.along(lemma.get("steps", []))
+        for o in range(len(p.o)) if started or any(busy) else follows:
+            ways = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
+            for d in self.devices:
+                if (ns := p.direct[o][d]) is not None:
+                    ways.append((d, ns, bus[d] * (p.host_read[o][d] or 0) if o in follows else 0))
+            total += min((along[o] + busy[d]) * ns + carried for d, ns, carried in ways)
+        total += sum(of.values()) * min(follows.values(), default=0)
+        multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
+        return -(-total // (sum(of.values()) + sum(busy) + started))
+
+    def along(self, steps: list[dict[str, Any]]) -> tuple[Counter[int], int, int]:
+        """Multipliers of operators on paths, what starts of them, and what lemmas between other operators prove of them.
+
+        The end of a step's last operator lies its time after that of its first. In the sum by multipliers, operators between
+        steps cancel out, as long as no more goes on from one than arrives there.
+        """
+        along, left, started, proved = Counter[int](), Counter[int | None](), 0, 0
+        for step in steps:
+            weight, last = count(step["multiplier"]), self.problem.o[step["last"]]
+            first = self.problem.o[step["first"]] if "first" in step else None
+            left[last] += weight
+            left[first] -= weight
+            started += weight if first is None else 0
+            if first is None or first in self.problem.before[last]:
+                along[last] += weight
+            else:
+                proved += weight * max(ns for other, ns in self.of[first] if other == last)
+        if any(weight < 0 for o, weight in left.items() if o is not None):
+            raise Refused("rule 'bus': more goes on from an operator along steps than arrives there")
+        return along, started, proved
 
 
 def multipliers(weights: Any, number: int) -> list[int]:

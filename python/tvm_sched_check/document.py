@@ -83,7 +83,17 @@ class Problem:
         self.shares = [not d.get("bus") for d in self.devices]
         self.normal, self.direct = ([[_at_least_one(ns) for ns in row[mode]] for row in rows] for mode in (1, 2))
         self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
-        self.host_read = [self._host_reads(o, operators[o].get("read_bytes") or {}) for o in range(len(rows))]
+        parts = [operator.get("read_bytes") or {} for operator in operators]
+        read = [
+            {t: count(parts[o].get(self.tensor_names[t], self.size[t])) for t in self.host_inputs[o]}
+            for o in self.o.values()
+        ]
+        self.host_read = [self._host_reads(sum(each.values())) for each in read]
+        # Bytes that an operator takes of each host tensor, all it can where it reads none of them directly.
+        self.taken = [
+            each if any(ns is not None for ns in direct) else dict.fromkeys(each, math.inf)
+            for each, direct in zip(read, self.direct, strict=True)
+        ]
         self.before = [sorted({producer[t] for t in read if not self.is_host(t)}) for read in self.inputs]
         self.after: list[list[int]] = [[] for _ in rows]
         for p, o in ((p, o) for o, before in enumerate(self.before) for p in before):
@@ -101,9 +111,8 @@ class Problem:
         """Times of an operator on a device, in the modes in which it runs there."""
         return [ns for ns in (self.normal[o][d], self.direct[o][d]) if ns is not None]
 
-    def _host_reads(self, o: int, parts: dict[str, int]) -> list[int | None]:
-        """By device: for how long a direct read of an operator occupies the bus."""
-        amount = sum(count(parts.get(self.tensor_names[t], self.size[t])) for t in self.host_inputs[o])
+    def _host_reads(self, amount: int) -> list[int | None]:
+        """By device: for how long a direct read of so many bytes occupies the bus."""
         routes = [self.routes.get((HOST, d)) for d in range(len(self.devices))]
         return [None if route is None else route.ns(amount) for route in routes]
 

@@ -71,3 +71,17 @@ def bus_problem(copies=(100, 50), direct=None):
 def placed(ns):
     """A lemma on the branches of `fan`."""
     return {"rule": "placement", "first": "source", "last": "join", "operators": ["a", "b", "join"], "ns": ns}
+
+
+def chain_of_readers(count=4):
+    """Operators after each other: 10 each, and 200 on the bus, where two tensors are loaded; read directly 160 and 150."""
+    device = Device("gpu", 10**6, 1e12, {"float32": 1e12}, bus="pcie")
+    topology = Topology("one", (device,), (Bus("pcie", 1e9, 50e-9),))
+    names = [f"o{i}" for i in range(count)]
+    tensors = [Tensor(f"{name} {part}", 50, "parameter") for name in names for part in "ab"]
+    operators = tuple(
+        Operator(name, "", (f"{name} a", f"{name} b", *names[max(0, i - 1) : i]), (name,))
+        for i, name in enumerate(names)
+    )
+    graph = OpGraph("chain", operators, (*tensors, *(Tensor(name, 1) for name in names)), (names[-1],))
+    return Problem(graph, topology, Costs(np.full((count, 1), 10), np.full((count, 1), 160)))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.cases import bus_problem, certified, fan, files_of, placed
+from checker.cases import bus_problem, certified, chain_of_readers, fan, files_of, placed
 from strategies import SEEDS, problems, scheduled_problems
-from tvm_sched.problem import Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.problem.merge import merge_problems
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.simulator import simulate
@@ -44,7 +44,7 @@ def test_a_region_of_which_places_are_left_open_is_proved(folder):
 
 
 def test_each_argument_is_proved(folder):
-    """The random problems at hand have bounds by all three arguments, and lemmas of all rules but one."""
+    """The random problems at hand have bounds by all four arguments, and lemmas of all rules but one."""
     arguments, rules = set(), set()
     for seed in range(30):
         problem = random_problem(seed, operators=3 + seed % 20, devices=1 + seed % 5, memory="generous")
@@ -52,7 +52,7 @@ def test_each_argument_is_proved(folder):
         assert files.check(folder).all_proved
         arguments.add(files.evidence["argument"])
         rules |= {lemma["rule"] + lemma.get("by", "") for lemma in files.evidence["lemmas"]}
-    assert arguments == {"critical path", "bus", "device work"}
+    assert arguments == {"critical path", "bus", "device work", "path and bus"}
     assert rules >= {"path", "bus", "placement", "workstart"}
 
 
@@ -140,6 +140,59 @@ def test_buses_by_hand(folder):
     # From 20 on only the first operator's counts: 100, then 20.
     files.evidence["lemmas"] = [lemma | {"least": 20, "ns": 120}]
     assert files.check(folder).proved_ns == 120
+
+
+def test_path_and_bus_by_hand(folder):
+    """An operator costs a quarter of its time and three of its bus time: 152.5 either way; 10 follow the last byte."""
+    problem = chain_of_readers()
+    files = files_of(problem, solve(problem, "single"))
+    steps = [{"first": f"o{i - 1}", "last": f"o{i}", "multiplier": 1} for i in range(1, 4)]
+    steps.insert(0, {"last": "o0", "multiplier": 1})
+    lemma = {"rule": "bus", "least": 10, "multipliers": {"pcie": 3}, "steps": steps, "ns": 618}
+    files.evidence["lemmas"] = [lemma]
+    assert files.check(folder).proved_ns == 618
+    # The device is busy for as long as the path, here: its weight in the path's place says the same.
+    files.evidence["lemmas"] = [{**lemma, "steps": [], "devices": [1]}]
+    assert files.check(folder).proved_ns == 618
+    # Without the last operator on the path it reads directly: (3 * 152.5 + 112.5) + 7.5.
+    files.evidence["lemmas"] = [{**lemma, "steps": steps[:3], "ns": 578}]
+    assert files.check(folder).proved_ns == 578
+    wrong_steps = (
+        [*steps[:3], {**steps[3], "multiplier": 2}],  # more goes on than arrives
+        [*steps[1:]],
+        [steps[0], {"first": "o0", "last": "o2", "multiplier": 1}],  # no edge, and no lemma
+        [{**steps[0], "multiplier": -1}],
+        steps[:3],
+    )
+    wrongs = [{"steps": wrong} for wrong in wrong_steps]
+    wrongs += [{"ns": 619}, {"devices": [-1]}, {"multipliers": {"pcie": 0}, "steps": []}, {"last": "o3"}]
+    for wrong in wrongs:
+        files.evidence["lemmas"] = [lemma | wrong, {"rule": "path", "ns": 1}]
+        with pytest.raises(Refused):
+            files.check(folder)
+
+
+def test_a_tensor_counts_for_the_reader_that_takes_most_of_it(folder):
+    """A lookup that reads a row of a table directly does not spare the bus what another operator takes of it, 1000."""
+    device = Device("gpu", 10**6, 1e12, {"float32": 1e12}, bus="pcie")
+    lookup = Operator("lookup", "", ("table",), ("x",), read_bytes={"table": 1})
+    graph = OpGraph(
+        "tied",
+        (lookup, Operator("head", "", ("table", "x"), ("y",))),
+        (Tensor("table", 1000, "parameter"), Tensor("x", 1), Tensor("y", 1)),
+        ("y",),
+    )
+    problem = Problem(
+        graph, Topology("one", (device,), (Bus("pcie", 1e9),)), Costs(np.array([[10], [20]]), [[10], [1005]])
+    )
+    files = files_of(problem, solve(problem, "single"))
+    assert files.check(folder).proved_ns == lower_bound(problem).ns
+    lemma = {"rule": "bus", "least": 5, "multipliers": {"pcie": 1}}
+    files.evidence["lemmas"] = [{**lemma, "ns": 1005}]
+    assert files.check(folder).proved_ns == 1005
+    files.evidence["lemmas"] = [{**lemma, "ns": 1006}]
+    with pytest.raises(Refused):
+        files.check(folder)
 
 
 def test_work_and_turns_by_hand(folder):

@@ -27,7 +27,7 @@ def test_a_certificate_that_is_wrong_is_refused(folder):
 
 
 def test_a_schedule_without_a_certificate_has_no_bound_that_is_proved(folder):
-    """Else whoever takes a certificate out would be told that all of it is proved."""
+    """Else one who takes a certificate out would be told that all of it is proved."""
     problem = fan(10)
     files = files_of(problem, msgspec.structs.replace(solve(problem, "single"), certificate=None))
     verdict = files.check(folder)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
 from tvm_sched.cost_model.uncertainty import sample_latencies
-from tvm_sched.problem import Device, KernelResources, Problem, Topology, load_topology
+from tvm_sched.problem import Concurrency, Costs, Device, KernelResources, Problem, Topology, load_topology
 from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedulers import solve
@@ -28,7 +28,7 @@ def problem_of(size, model="contention", count=2):
     return Problem(graph, topology, costs(graph, topology, model))
 
 
-def side_by_side(problem):
+def at_once(problem):
     """Latency of all operators in one stage over one after another."""
     names = [operator.name for operator in problem.graph.operators]
     stage = Schedule(problem.digest, tuple(Placement(o, "gpu0", stream=n, stage=1) for n, o in enumerate(names)))
@@ -39,10 +39,10 @@ def side_by_side(problem):
 def test_figure_1_of_hios():
     # "Shorter than the sequential execution time for input image sizes of no more than 64 x 64, but longer for 128 x 128 and
     # beyond" (Section II-A): without contention nothing is ever longer.
-    ratio = {size: side_by_side(problem_of(size)) for size in (8, 16, 32, 64, 128, 256, 512, 1024)}
+    ratio = {size: at_once(problem_of(size)) for size in (8, 16, 32, 64, 128, 256, 512, 1024)}
     assert all(ratio[size] < 1 for size in (8, 16, 32, 64))
     assert all(1 < ratio[size] < 1.1 for size in (128, 256, 512, 1024))
-    assert all(side_by_side(problem_of(size, "occupancy")) <= 1 for size in ratio)
+    assert all(at_once(problem_of(size, "occupancy")) <= 1 for size in ratio)
 
 
 def test_figure_2_of_hios(monkeypatch):
@@ -56,7 +56,7 @@ def test_figure_2_of_hios(monkeypatch):
 
 
 @pytest.mark.parametrize("scheduler", ["ios", "hios-lp"])
-def test_schedulers_put_small_convolutions_side_by_side_and_large_ones_not(scheduler):
+def test_schedulers_run_small_convolutions_at_once_and_large_ones_not(scheduler):
     stages = {}
     for size in (32, 256):
         problem = problem_of(size)
@@ -120,7 +120,36 @@ def test_a_fit_finds_what_pairs_were_made_of():
     assert 0.95 < found.interval[0] < 1 < found.interval[1] < 1.05
 
 
-def test_what_is_shipped_is_what_half_of_the_measured_pairs_say():
+@settings(max_examples=60, deadline=None)
+@given(
+    alone=st.tuples(st.integers(10**4, 10**6), st.integers(10**4, 10**6)),
+    used=st.lists(st.lists(st.floats(0.5, 1), min_size=3, max_size=3), min_size=2, max_size=2),
+    share=st.floats(0, 1),
+    excess=st.floats(0, 0.5),
+    crowd=st.tuples(st.floats(0, 4), st.floats(0, 4)),
+    threads=st.sampled_from([0, 2]),
+)
+def test_what_is_fitted_is_what_a_stage_takes(alone, used, share, excess, crowd, threads):
+    base, used = problem_of(32), np.array(used)
+    together = Concurrency(
+        used[:, None, :], share, threads=[threads] if threads else [], excess=[excess] * 3,
+        crowding=np.array(crowd).reshape(2, 1),
+    )  # fmt: skip
+    p = Problem(base.graph, base.topology, Costs(np.array(alone).reshape(2, 1), concurrency=together))
+    names = [operator.name for operator in p.graph.operators]
+    stage = Schedule(p.digest, tuple(Placement(o, "gpu0", stream=n, stage=1) for n, o in enumerate(names)))
+    said = simulate(p, stage).latency_ns
+    times, parts, crowding = np.array(alone, dtype=float), used, np.array(crowd)
+    if threads:  # each on one thread, whose arithmetic it has to itself
+        times = threads * used[:, 0] * times
+        parts = used * (np.array(alone) / times)[:, None]
+        parts[:, 0], crowding = 0, np.zeros(2)
+    (expected,) = Contention(share, excess, 1.0).pairs(times[None], parts[None], crowding[None])
+    assert said == pytest.approx(max(expected, *times), abs=1.01)
+
+
+def test_what_is_shipped_is_what_half_of_the_measured_pairs_say(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     found = runpy.run_path(str(BENCHMARKS / "concurrent_kernels.py"))
     data = found["json"].loads(found["DATA"].read_text())
     fitted = found["fitted_contention"](data)

@@ -82,7 +82,7 @@ def test_kernels_alone_warm_cold_and_from_the_host(cupy, lowered):
     assert first.in_run == 1e-5
 
 
-def test_kernels_side_by_side(cupy, lowered):
+def test_kernels_concurrently(cupy, lowered):
     mod, extraction = lowered
     names = signatures(extraction.graph)
     (pair,) = bench.CudaBench("cuda").beside(mod, extraction, [(names[0], names[1]), (names[0], "unknown")])

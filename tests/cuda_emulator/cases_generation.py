@@ -19,6 +19,7 @@ from tvm_sched.schedulers import register as register_scheduler  # noqa: E402
 from tvm_sched.testing import random_schedule  # noqa: E402
 
 PROMPT, STEPS = (512, 16) if THOROUGH else (48, 4)
+pytestmark = pytest.mark.gpu
 TOLERANCE = 1e-2  # of the greatest logit of PyTorch's float32
 
 

@@ -6,10 +6,13 @@ import ctypes
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm_ffi
 from gpu import Gpu
 
 from tvm_sched.relax.kernel_libraries import get_library
+
+pytestmark = pytest.mark.gpu
 
 
 class Tensor(ctypes.Structure):

@@ -13,6 +13,7 @@ import networks  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
 from tvm_sched.relax.autoload import register  # noqa: E402
 
+pytestmark = pytest.mark.gpu
 # The kernels that TVM generates alone, or those of our libraries first: cuBLASLt, cuDNN, kernels written in CUDA C++.
 LIBRARIES = {"tvm": "", "libraries": "cuda,nvidia"}
 ALWAYS = {

@@ -12,6 +12,7 @@ from tvm import relax
 from tvm_sched.relax import compile
 from tvm_sched.relax.autoload import register
 
+pytestmark = pytest.mark.gpu
 TYPES = {"float32": 1e-4, "float16": 1.5e-2, "bfloat16": 8e-2}
 """How far a result may be from the float32 of the CPU's kernels, over the largest magnitude."""
 op, nn = relax.op, relax.op.nn

@@ -16,6 +16,7 @@ from tvm_sched.schedule.indexed import ScheduleIndex
 from tvm_sched.testing import random_schedule, random_streams
 
 register()
+pytestmark = pytest.mark.gpu
 MODELS = {"branches": (branches, (32, 64)), "image": (image, (1, 3, 16, 16))}
 LIBRARIES = ("", "cuda,nvidia")  # the kernels that TVM generates; those of libraries first
 CASES = [

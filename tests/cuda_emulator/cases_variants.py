@@ -11,6 +11,9 @@ from tvm_sched.relax.build import make_problem
 register()
 
 
+pytestmark = pytest.mark.gpu
+
+
 @pytest.mark.parametrize(
     ("make", "way"),
     [

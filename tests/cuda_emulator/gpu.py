@@ -29,7 +29,7 @@ class Gpu:
 
     @staticmethod
     def configure(devices: int = 1, memory: int = 1 << 28, peers: bool = True) -> None:
-        """So many GPUs, and no faults of former tests."""
+        """``devices`` GPUs, and no faults of former tests."""
         ctypes.CDLL(str(build.driver())).fake_cuda_configure(devices, ctypes.c_longlong(memory), int(peers))
 
     def enter(self) -> None:

@@ -11,21 +11,22 @@ from thorough import THOROUGH
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-# Of each run: what pytest is given, and the GPUs.
+CASES = {
+    name: HERE / f"cases_{name}.py"
+    for name in ("networks", "operators", "libraries", "generation", "schedules", "variants")
+}
+FOUR = "sm_80,sm_86,sm_89,sm_90"
+# Of each run, a process: what pytest is given, and the GPUs.
 RUNS = {
-    "tests of GPUs": (["-m", "gpu", "tests/cuda", *([] if THOROUGH else ["-k", "not pipeline"])], {}),
-    "networks": ([HERE / "cases_networks.py"], {"seed": 2}),
-    "operators": ([HERE / "cases_operators.py"], {"seed": 7}),
-    "libraries": ([HERE / "cases_libraries.py"], {"seed": 8}),
-    **({"generation": ([HERE / "cases_generation.py"], {"seed": 5})} if THOROUGH else {}),
-    "generation, four": (
-        [HERE / "cases_generation.py"],
-        {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 6},
+    "one GPU": (
+        ["tests/cuda", CASES["networks"], CASES["operators"], CASES["libraries"]]
+        + ([CASES["generation"]] if THOROUGH else ["-k", "not pipeline"]),
+        {"seed": 2},
     ),
-    "schedules, peers": ([HERE / "cases_schedules.py"], {"devices": 4, "archs": "sm_80,sm_86,sm_89,sm_90", "seed": 3}),
-    "variants": ([HERE / "cases_variants.py"], {"devices": 4, "seed": 7}),
-    "schedules, no peers": (
-        [HERE / "cases_schedules.py"],
+    "four, peers": ([CASES["schedules"], CASES["generation"]], {"devices": 4, "archs": FOUR, "seed": 3}),
+    "four alike": ([CASES["variants"]], {"devices": 4, "seed": 7}),
+    "four, no peers": (
+        [CASES["schedules"]],
         {"devices": 4, "archs": "sm_90,sm_90,sm_100,sm_80", "peers": False, "seed": 4},
     ),
 }
@@ -47,12 +48,14 @@ def test_on_emulated_gpus(name):
         "-p",
         "no:cacheprovider",
         "--no-header",
+        "-m",
+        "gpu",
         *map(str, arguments),
     ]
     environment = build.environment(**gpus)
     environment["TVM_SCHED_CUDA_ARCHS"] = ",".join(sorted(set(environment["FAKE_CUDA_ARCHS"].split(","))))
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3000 if THOROUGH else 600
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3000 if THOROUGH else 1200
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-4000:]
     assert " passed" in done.stdout

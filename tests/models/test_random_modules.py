@@ -43,7 +43,7 @@ def random_machine(seed: int) -> Topology:
     return Topology("random", devices, named, links if random.random() < 0.7 else ())
 
 
-SIDE_BY_SIDE = {"random": None, "streams": random_streams, "stages": random_stages}
+CONCURRENCY = {"random": None, "streams": random_streams, "stages": random_stages}
 """What is done to a random schedule."""
 
 
@@ -51,14 +51,14 @@ def check(seed: int, operators: int, scheduler: str) -> None:
     mod, inputs, expected = random_module(seed, operators)
     topology = random_machine(seed)
     schedule, costs = None, "roofline"
-    if scheduler in SIDE_BY_SIDE:
-        change, costs = SIDE_BY_SIDE[scheduler], "roofline" if scheduler == "random" else "occupancy"
+    if scheduler in CONCURRENCY:
+        change, costs = CONCURRENCY[scheduler], "roofline" if scheduler == "random" else "occupancy"
         problem = make_problem(mod, topology, cost_model=costs)
         schedule = random_schedule(problem, seed)
         schedule = change(problem, schedule, seed) if change else schedule
         verify(problem, schedule)
     options = {"work": 0.2} if scheduler == "anytime" else None
-    name = "single" if scheduler in SIDE_BY_SIDE else scheduler
+    name = "single" if scheduler in CONCURRENCY else scheduler
     compiled = compile(mod, topology, name, options, schedule=schedule, cost_model=costs)
     simulate(compiled.problem, compiled.schedule)
     if not compiled.problem.graph.operators:
@@ -76,7 +76,7 @@ def check(seed: int, operators: int, scheduler: str) -> None:
 
 @pytest.mark.slow
 @MANY
-@given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), kind=st.sampled_from(list(SIDE_BY_SIDE)))
+@given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), kind=st.sampled_from(list(CONCURRENCY)))
 def test_random_schedules_compute_what_numpy_computes(seed: int, operators: int, kind: str) -> None:
     check(seed, operators, kind)
 
@@ -89,7 +89,7 @@ def test_schedulers_compute_what_numpy_computes(seed: int, operators: int, sched
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", list(SIDE_BY_SIDE))
+@pytest.mark.parametrize("kind", list(CONCURRENCY))
 def test_a_larger_graph(kind: str) -> None:
     for seed in range(examples(3)):
         check(seed, 60, kind)

@@ -43,7 +43,7 @@ def test_names_costs_and_outputs_of_both():
     assert merged.costs.source == "hand"
 
 
-def test_models_on_two_devices_run_side_by_side():
+def test_models_on_two_devices_run_concurrently():
     """By hand: 20 ns on one device beside 40 ns on the other; on one device 60 ns."""
     merged = merge_problems([chain("one", 10), chain("two", 20)])
     assert simulate(merged, solve(merged, "single")).latency_ns == 60

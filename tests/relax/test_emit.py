@@ -17,13 +17,13 @@ from tvm_sched.problem import Problem
 from tvm_sched.relax.graph import Extraction
 from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
-SIDE_BY_SIDE = {"one after another": None, "streams": random_streams, "stages": random_stages}
+CONCURRENCY = {"one after another": None, "streams": random_streams, "stages": random_stages}
 """What is done to a random schedule, so that operators of one device overlap."""
 
 
 def random_case(seed, kind):
     """A problem of bytes, and a random schedule of it."""
-    problem, change = byte_problem(seed), SIDE_BY_SIDE[kind]
+    problem, change = byte_problem(seed), CONCURRENCY[kind]
     if change is None:
         return problem, random_schedule(problem, seed)
     problem = random_concurrency(problem, seed)
@@ -85,7 +85,7 @@ def emit(problem, schedule, prefix):
 
 @settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 100_000))
-@pytest.mark.parametrize("kind", SIDE_BY_SIDE)
+@pytest.mark.parametrize("kind", CONCURRENCY)
 def test_random_schedules_compute_the_same(seed, kind):
     load_library()
     problem, schedule = random_case(seed, kind)
@@ -110,7 +110,7 @@ def test_random_schedules_compute_the_same(seed, kind):
 
 @settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 100_000))
-@pytest.mark.parametrize("kind", SIDE_BY_SIDE)
+@pytest.mark.parametrize("kind", CONCURRENCY)
 def test_waits_delay_nothing(seed, kind):
     """With the planned durations, queues and waits alone give the simulator's times."""
     problem, schedule = random_case(seed, kind)

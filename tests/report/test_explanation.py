@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from checker.cases import chain_of_readers
 from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.report.explanation import explain
 from tvm_sched.schedulers import solve
@@ -35,6 +36,14 @@ def test_what_the_buses_carry():
 def test_the_path(times, words):
     told = explain(problem := one_bus(times), solve(problem, "single"))
     assert any("the longest path takes" in line and words in line for line in told)
+
+
+def test_path_and_bus():
+    problem = chain_of_readers()
+    told = explain(problem, solve(problem, "single"))
+    assert "Counted with 25.0% of its time on the paths and 75.0% of its time on pcie, whichever is less" in told[-3]
+    assert "all operators take 618 ns" in told[-3]
+    assert told[-2].endswith("The path that counts most: o0 -> o1 -> o2 -> o3.")
 
 
 def test_variants_are_explained_for_the_choice():

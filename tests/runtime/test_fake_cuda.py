@@ -25,10 +25,6 @@ pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is n
         ("warm_runs_move_nothing", 4, 1),
         ("instances_share_parameters", 4, 0),
         ("faults_name_their_cause", 2, 1),
-        ("pipelines_equal_the_cpus", 4, 1),
-        ("pipelines_equal_the_cpus", 1, 1),
-        ("batches_arrive_and_leave_while_others_are_computed", 1, 1),
-        ("a_fault_fails_one_batch_of_a_pipeline", 4, 1),
         ("too_few_gpus_say_what_to_do", 1, 1),
         ("a_fork_is_refused", 2, 1),
         ("images_are_launched_with_their_pointers", 2, 1),
@@ -36,6 +32,19 @@ pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is n
 )
 def test_without_a_gpu(case, gpus, peers):
     fake_driver.run_case(HERE / "fake_cuda_cases.py", case, gpus, peers)
+
+
+@pytest.mark.parametrize(
+    ("case", "gpus", "peers"),
+    [
+        ("pipelines_equal_the_cpus", 4, 1),
+        ("pipelines_equal_the_cpus", 1, 1),
+        ("batches_arrive_and_leave_while_others_are_computed", 1, 1),
+        ("a_fault_fails_one_batch_of_a_pipeline", 4, 1),
+    ],
+)
+def test_pipelines(case, gpus, peers):
+    fake_driver.run_case(HERE / "fake_cuda_pipelines.py", case, gpus, peers)
 
 
 @pytest.mark.parametrize(

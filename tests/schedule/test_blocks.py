@@ -37,7 +37,7 @@ def ends(kernels, count=4):
     return [end for _, end in run_blocks(kernels, H100, count)]
 
 
-def test_kernels_that_fit_run_side_by_side():
+def test_kernels_that_fit_run_concurrently():
     assert ends([BlockKernel(HALF, 1000), BlockKernel(HALF, 700)]) == [1000, 700]
 
 
@@ -158,7 +158,7 @@ def test_the_launch_order_of_a_schedule_counts():
 
 
 def test_the_best_order_is_found_by_blocks():
-    # A half, a full one and a half: the halves side by side, if the full one does not stand between them.
+    # A half, a full one and a half: the halves at once, if the full one does not stand between them.
     half, whole = KernelResources(132, 1024, 32), KernelResources(132, 1024, 64)
     problem = branches(half, whole, half)
     between = on_streams(problem, [0, 1, 2])
@@ -199,7 +199,7 @@ def test_what_has_no_blocks():
 
 
 def test_beside_an_h100():
-    """Of the pairs that were measured, those far slower side by side are told from those that are far faster."""
+    """Of the pairs that were measured, those far slower at once are told from those that are far faster."""
     rows = {k: row for k, row in enumerate(MEASURED["kernels"]["rows"]) if not row[6]}  # those that move no bytes
     gap = 1800  # nanoseconds between kernels of a graph
     kernels = {}

@@ -17,7 +17,7 @@ from tvm_sched.streams import core_shares
 from tvm_sched.testing import random_concurrency, random_schedule, random_stages, random_streams
 
 
-def side_by_side(times, utilisation=0.6, serial_share=0.5, pairs=(), edges=(), devices=1, threads=(), **contention):
+def at_once(times, utilisation=0.6, serial_share=0.5, pairs=(), edges=(), devices=1, threads=(), **contention):
     """Operators a, b, ... on equal devices; each edge "ab" is a tensor of 10 bytes, copies take 10 ns."""
     names = "abcdefgh"[: len(times)]
     reads = {n: [e for e in edges if e[1] == n] for n in names}
@@ -49,14 +49,14 @@ def spans(p, s):
 
 def test_a_stage_takes_the_time_of_the_set():
     # 0.5 (100 + 50) + 0.5 max(60 + 30, 100) = 125; both end then.
-    p = side_by_side([100, 50])
+    p = at_once([100, 50])
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 125), (0, 125)]
 
 
 def test_operators_of_one_stream_in_a_stage_run_one_after_another():
     # a, then b (20 + 30 on stream 0) beside c (100): 0.5 150 + 0.5 max(0.6 150, 100) = 125 by the formula. Sharing: beside c
     # each is 1.6 times slower, so b is done at 80 and c, which has 50 left, at 130. b may read what a made.
-    p = side_by_side([20, 30, 100], edges=["ab"])
+    p = at_once([20, 30, 100], edges=["ab"])
     s = place(p, "a d0 0 1", "b d0 0 1", "c d0 1 1")
     verify(p, s)
     assert spans(p, s) == [(0, 130)] * 3
@@ -64,7 +64,7 @@ def test_operators_of_one_stream_in_a_stage_run_one_after_another():
 
 def test_stages_follow_each_other_and_wait_for_all_their_inputs():
     # c ends at 40 on d1, its tensor is there at 50: the stage of a and b (160 long) waits for it; d follows.
-    p = side_by_side([100, 100, 40, 10], edges=["cb", "ad"], devices=2)
+    p = at_once([100, 100, 40, 10], edges=["cb", "ad"], devices=2)
     s = place(p, "c d1 0 0", "a d0 0 1", "b d0 1 1", "d d0 0 0")
     s = msgspec.structs.replace(s, transfers=schedule(p, [], ["copy cb d1 d0"]).transfers)
     verify(p, s)
@@ -73,33 +73,33 @@ def test_stages_follow_each_other_and_wait_for_all_their_inputs():
 
 def test_streams_share_the_device_while_they_overlap():
     # Together each is 0.5 2 + 0.5 1.2 = 1.6 times slower: b is done at 80, a has 50 of 100 left and ends at 130.
-    p = side_by_side([100, 50])
+    p = at_once([100, 50])
     s = place(p, "a d0 0 0", "b d0 1 0")
     verify(p, s)
     assert spans(p, s) == [(0, 130), (0, 80)]
 
 
 def test_one_stream_runs_one_after_another_whatever_the_costs_know():
-    p = side_by_side([100, 50])
+    p = at_once([100, 50])
     assert spans(p, place(p, "a d0 3 0", "b d0 3 0")) == [(0, 100), (100, 150)]
 
 
 def test_streams_mean_nothing_where_the_costs_know_nothing():
-    p = side_by_side([100, 50])
+    p = at_once([100, 50])
     p = Problem(p.graph, p.topology, Costs(p.costs.operator_ns))
     assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 100), (100, 150)]
 
 
 def test_small_operators_overlap_for_nothing():
     # No serial share, a third of the device each: three at once take as long as one.
-    p = side_by_side([90, 90, 90], utilisation=1 / 3, serial_share=0)
+    p = at_once([90, 90, 90], utilisation=1 / 3, serial_share=0)
     assert spans(p, place(p, "a d0 0 0", "b d0 1 0", "c d0 2 0")) == [(0, 90)] * 3
     assert lower_bound(p).ns in (89, 90)
 
 
 def test_measured_pairs_refine_the_formula():
     # Predicted 160, measured 140: stages take 140, streams are 1.6 * 140 / 160 = 1.4 times slower.
-    p = side_by_side([100, 100], pairs=[(0, 1, 0, 140)])
+    p = at_once([100, 100], pairs=[(0, 1, 0, 140)])
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 140)] * 2
     assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 140)] * 2
     assert lower_bound(p).ns in (139, 140)
@@ -107,7 +107,7 @@ def test_measured_pairs_refine_the_formula():
 
 def test_a_stream_waits_for_another_only_for_its_tensors():
     # a 0-100 alone; then b (stream 0) and c (stream 1, reads a's) together: 1.6 * 50 = 80.
-    p = side_by_side([100, 50, 50], edges=["ac"])
+    p = at_once([100, 50, 50], edges=["ac"])
     assert spans(p, place(p, "a d0 0 0", "b d0 0 0", "c d0 1 0")) == [(0, 100), (100, 180), (100, 180)]
 
 
@@ -120,7 +120,7 @@ def test_a_stream_waits_for_another_only_for_its_tensors():
     ],
 )
 def test_broken_stages(rule, placements, message):
-    p = side_by_side([10, 10, 10, 10], edges=["ac"])
+    p = at_once([10, 10, 10, 10], edges=["ac"])
     used = [text.split()[0] for text in placements]
     s = place(p, *placements, *(f"{o} d0 {'0 0' if 'streams' not in rule else '3 0'}" for o in "abcd" if o not in used))
     found = violations(p, s)
@@ -129,7 +129,7 @@ def test_broken_stages(rule, placements, message):
 
 
 def test_a_stage_needs_costs_of_operators_together():
-    p = side_by_side([10, 10])
+    p = at_once([10, 10])
     p = Problem(p.graph, p.topology, Costs(p.costs.operator_ns))
     assert {v.rule for v in violations(p, place(p, "a d0 0 1", "b d0 1 1"))} == {"stage-unknown"}
 
@@ -168,7 +168,7 @@ def test_what_is_refused(make, message):
 def test_streams_of_a_stage_share_the_threads_of_a_device():
     # On one thread a takes 4 * 100 = 400 and b 0.25 * 4 * 50 = 50, the same as on four. Two more threads go to a, which
     # takes 400 / 3 then; b ends earlier.
-    p = side_by_side([100, 50], [1, 0.25], serial_share=0, threads=[4])
+    p = at_once([100, 50], [1, 0.25], serial_share=0, threads=[4])
     s = place(p, "a d0 0 1", "b d0 1 1")
     assert spans(p, s) == [(0, 134), (0, 134)]
     assert core_shares(p, s) == {"a": (3, 4), "b": (1, 4)}
@@ -179,7 +179,7 @@ def test_streams_of_a_stage_share_the_threads_of_a_device():
 
 def test_what_does_not_scale_follows_amdahl():
     # a: 100 on four threads, 160 on one, so 20 of each thread's share in parallel: 80 + 80 / p; on two threads 120.
-    p = side_by_side([100, 100], 0.4, serial_share=0, threads=[4])
+    p = at_once([100, 100], 0.4, serial_share=0, threads=[4])
     s = place(p, "a d0 0 1", "b d0 1 1")
     assert spans(p, s) == [(0, 120), (0, 120)]
     assert core_shares(p, s) == {"a": (1, 2), "b": (1, 2)}
@@ -187,12 +187,12 @@ def test_what_does_not_scale_follows_amdahl():
 
 def test_more_streams_than_threads_take_turns():
     # One thread each: 40, 30 and 20; the third starts when the second has ended.
-    p = side_by_side([20, 15, 10], 1.0, serial_share=0, threads=[2])
+    p = at_once([20, 15, 10], 1.0, serial_share=0, threads=[2])
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1", "c d0 2 1")) == [(0, 50)] * 3
 
 
 def test_outside_of_stages_a_device_with_threads_runs_one_operator_at_a_time():
-    p = side_by_side([100, 50], 0.5, serial_share=0, threads=[2])
+    p = at_once([100, 50], 0.5, serial_share=0, threads=[2])
     assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 100), (100, 150)]
 
 
@@ -201,36 +201,36 @@ def test_outside_of_stages_a_device_with_threads_runs_one_operator_at_a_time():
 )
 def test_threads_that_make_no_sense_are_refused(threads, text):
     with pytest.raises(CostsError, match=text):
-        side_by_side([100], 0.2, threads=threads)
+        at_once([100], 0.2, threads=threads)
 
 
 def test_what_streams_ask_for_beyond_the_device_comes_on_top():
     # Together they ask for 1.8 of the device: 1.8 + 0.5 * 0.8 = 2.2 times slower, so b is done at 110 and a at 160. One by
     # one they take 150. The stage: 0.9 * 150, and 0.4 for the 50 in which both run.
-    p = side_by_side([100, 50], 0.9, serial_share=0, excess=[0.5])
+    p = at_once([100, 50], 0.9, serial_share=0, excess=[0.5])
     assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 160), (0, 110)]
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 155)] * 2
     assert lower_bound(p).ns <= 150, "one after another there is no contention"
 
 
 def test_small_operators_do_not_contend():
-    p = side_by_side([100, 50], 0.5, serial_share=0, excess=[9])
+    p = at_once([100, 50], 0.5, serial_share=0, excess=[9])
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 100)] * 2
 
 
 def test_blocks_that_start_beside_a_full_device_crowd():
     # b fills the device: a has three times its work, 300. Both are 1.5 times slower until b is done at 75; a has 250 left.
     crowding = [[2], [0]]
-    p = side_by_side([100, 50], [0.5, 1], serial_share=0, crowding=crowding)
+    p = at_once([100, 50], [0.5, 1], serial_share=0, crowding=crowding)
     assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 325), (0, 75)]
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 300)] * 2
     # Beside c, which has half of the device, a has 150; it has its places when b starts at 20, and keeps them.
-    p = side_by_side([100, 50, 20], [0.5, 1, 0.5], serial_share=0, crowding=[*crowding, [0]])
+    p = at_once([100, 50, 20], [0.5, 1, 0.5], serial_share=0, crowding=[*crowding, [0]])
     assert spans(p, place(p, "c d0 1 0", "a d0 0 0", "b d0 1 0"))[1:] == [(0, 175), (20, 95)]
 
 
 def test_a_measured_pair_holds_its_contention():
-    p = side_by_side([100, 100], pairs=[(0, 0, 1, 140)], excess=[1], crowding=[[5], [5]], factor=3)
+    p = at_once([100, 100], pairs=[(0, 0, 1, 140)], excess=[1], crowding=[[5], [5]], factor=3)
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 140)] * 2
     assert spans(p, place(p, "a d0 0 0", "b d0 1 0")) == [(0, 140)] * 2
 
@@ -239,7 +239,7 @@ def test_streams_on_threads_of_their_own_contend_for_what_lies_behind_the_cores(
     # Two threads, each operator 100 on one and 50 on both. The second resource: 80 % of it in 50, so 40 % in 100 each: no
     # excess. With 100 % it is half each: 1.0 together. Three streams would be more.
     used = [[[1.0, 0.8]], [[1.0, 0.8]]]
-    base = side_by_side([50, 50], 1.0)
+    base = at_once([50, 50], 1.0)
     for part, latency in ((0.8, 100), (1.0, 100)):
         together = Concurrency(np.array(used) * [1, part / 0.8], 0, threads=[2], excess=[7, 1])
         p = Problem(base.graph, base.topology, Costs(base.costs.operator_ns, concurrency=together))
@@ -252,21 +252,36 @@ def test_streams_on_threads_of_their_own_contend_for_what_lies_behind_the_cores(
 
 
 def test_the_factor_is_of_sets_and_no_faster_than_the_longest():
-    p = side_by_side([100, 50], factor=0.5)
+    p = at_once([100, 50], factor=0.5)
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 100)] * 2, "half of 125"
     assert spans(p, place(p, "a d0 0 0", "b d0 0 0")) == [(0, 100), (100, 150)]
     assert lower_bound(p).ns <= 100
-    p = side_by_side([100, 50], factor=2)
+    p = at_once([100, 50], factor=2)
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 250)] * 2
 
 
 def test_a_problem_file_keeps_what_is_known():
     contention = {"excess": [0.1], "crowding": [[1], [2]], "factor": 1.1, "interval": (0.8, 1.3)}
-    p = side_by_side([100, 50], pairs=[(0, 0, 1, 140)], threads=[2], **contention)
+    p = at_once([100, 50], pairs=[(0, 0, 1, 140)], threads=[2], **contention)
     again = Problem.from_json(p.to_json())
     assert again.costs == p.costs
     assert again.digest == p.digest
     assert Problem(p.graph, p.topology, Costs(p.costs.operator_ns)).digest != p.digest
+
+
+def test_what_is_serial_takes_its_time_on_the_threads_that_it_has():
+    # On one thread a takes 100 and b 40, on both half: 0.5 (100 + 40) + 0.5 max(100, 40).
+    p = side_by_side([50, 20], 1.0, threads=[2])
+    assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 120)] * 2
+
+
+def test_the_bound_takes_a_pair_as_the_stage_does():
+    # a and b take 80 where 100 are said, a's time on its thread: 0.8 times. So do all four: 120 are said, since b, c and d
+    # (20 + 50 + 50) follow each other on the other thread, which makes 96. All cores are busy for 110 by what is said.
+    p = side_by_side([50, 10, 25, 25], 1.0, serial_share=0, threads=[2], pairs=[(0, 0, 1, 80)])
+    s = place(p, "a d0 0 1", "b d0 1 1", "c d0 2 1", "d d0 3 1")
+    assert simulate(p, s).latency_ns == 96
+    assert lower_bound(p).ns <= 96
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -275,7 +290,7 @@ def test_a_problem_file_keeps_what_is_known():
     seed=SEEDS,
     change=st.sampled_from([random_stages, random_streams]),
 )
-def test_no_bound_exceeds_operators_side_by_side(base, seed, change):
+def test_no_bound_exceeds_operators_concurrently(base, seed, change):
     p = random_concurrency(base, seed)
     s = change(p, random_schedule(p, seed), seed)
     assert {v.rule for v in violations(p, s)} <= {"memory"}

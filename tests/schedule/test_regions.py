@@ -26,7 +26,7 @@ def test_branches_share_a_device_or_pay_for_copies():
     assert spans(fan(110), np.full((4, 2), 100.0), 0) == [(0, 3, 300.0)]
 
 
-def test_branches_that_share_a_device_side_by_side():
+def test_branches_that_share_a_device_concurrently():
     # Each occupies 30 of the device: both branches there end after 100, then the join.
     assert shared_spans(fan(110), np.full(4, 100.0), np.full(4, 30.0), 0) == [(0, 3, 200.0)]
 
@@ -99,7 +99,7 @@ def test_regions_that_are_too_wide_are_left_out():
     assert [members for _, _, members in joins(fans(3), 0, 4)] == [[1, 2, 3, 4]]
 
 
-def test_on_many_devices_branches_elsewhere_run_side_by_side():
+def test_on_many_devices_branches_elsewhere_run_concurrently():
     # With more devices than the enumeration of places takes, what is not on the source's device runs wherever it likes:
     # five branches on twenty devices take no longer than one.
     names = tuple(f"gpu{i}" for i in range(20))

@@ -157,6 +157,59 @@ def test_the_bound_knows_that_a_copy_may_be_sooner_there_by_way_of_another_devic
     assert lower_bound(problem).ns <= simulate(problem, schedule).latency_ns == 45004
 
 
+def with_a_table(reader: str) -> Problem:
+    """A table of which ``take`` reads a row and a product all, as a language model's whose last product has its embedding.
+
+    The product can be computed in two parts, each of half of the table or, by rows, of all of it.
+    """
+    names = ("gpu0", "gpu1")
+    devices = tuple(
+        msgspec.structs.replace(gated().topology.devices[0], name=name, bus=f"bus {name}", kind="cuda", memory=1 << 20)
+        for name in names
+    )
+    buses = tuple(Bus(device.bus, 1e9) for device in devices)
+    topology = Topology("two", devices, buses, links=(Link(names, 1e12),))
+    tensors = (Tensor("table", 100_000, "parameter"), Tensor("t", 10), Tensor("u", 10), Tensor("y", 20))
+    graph = OpGraph(
+        "tied",
+        (
+            Operator("take", inputs=("table",), outputs=("t",), read_bytes={"table": 10}),
+            Operator("product", inputs=("t", "table"), outputs=("y",)),
+        ),
+        (*tensors[:2], tensors[3]),
+        ("y",),
+    )
+    whole = reader == "rows"
+    own = tuple(Tensor(f"half {k}", 50_000, "parameter") for k in range(2) if not whole)
+    parts = tuple(
+        Operator(f"part {k}", inputs=("t", "table" if whole else f"half {k}"), outputs=(f"y {k}",)) for k in range(2)
+    )
+    tail = Operator("tail", inputs=("y 0", "y 1"), outputs=("y",))
+    alternative = Alternative("parts", (*parts, tail), (*own, *(Tensor(f"y {k}", 10) for k in range(2))))
+    direct = np.array([[40, 40], [FORBIDDEN, FORBIDDEN]])
+    variants = Variants([Group("product", ("product",), (alternative,))], Costs(np.full((3, 2), 100)))
+    return Problem(graph, topology, Costs(np.full((2, 2), 200), direct), variants)
+
+
+def test_a_table_that_is_also_weights_is_brought_once():
+    """100,000 ns on one bus, half of that on two, whoever reads rows of it besides."""
+    halves = lower_bound(with_a_table("columns")).ns
+    assert 50_000 <= halves <= 50_400
+    choice = {"product": "parts"}
+    schedule = with_choice(with_a_table("columns"), solve(with_a_table("columns").resolve(choice), "heft"), choice)
+    assert halves <= simulate(with_a_table("columns"), schedule).latency_ns
+
+
+def test_parts_by_rows_need_all_weights_but_no_bus_brings_them_twice():
+    problem = with_a_table("rows")
+    bound = lower_bound(problem).ns
+    assert bound >= 50_000  # a half over each bus, and a copy of the other
+    for choice in ({}, {"product": "parts"}):
+        for scheduler in ("single", "heft", "peft"):
+            chosen = problem.resolve(choice)
+            assert bound <= simulate(chosen, solve(chosen, scheduler)).latency_ns
+
+
 def test_the_relaxed_problem_has_names_of_its_own():
     """The graph has an operator and a tensor that are called as heads would be."""
     problem = gated()
@@ -246,7 +299,10 @@ def test_an_interrupt_in_the_last_search_is_said_of_the_best_of_all(monkeypatch)
 
 
 def in_parts(problem: Problem, seed: int) -> Problem | None:
-    """The problem in which an operator and the one reader of its result can be computed in parts, which are added."""
+    """The problem in which an operator and the one reader of its result can be computed in parts, which are added.
+
+    In some each part has its part of all parameters, in others all of them, as parts by rows do.
+    """
     random, graph, index = Random(f"{seed} parts"), problem.graph, problem.graph.index
     pairs = [
         (a, b)
@@ -261,11 +317,14 @@ def in_parts(problem: Problem, seed: int) -> Problem | None:
     size = {tensor.name: tensor for tensor in graph.tensors}
     count, own, operators, times = random.choice([2, 3]), list[Tensor](), list[Operator](), list[int]()
     shared = set(last.inputs) - set(first.outputs)
+    rows = random.random() < 0.4
     for k in range(count):
         for operator, made in ((first, f"first {k}"), (last, f"last {k}")):
             inputs = [f"first {k}"] if operator is last else []
             for name in dict.fromkeys(operator.inputs):
-                if size[name].kind == "parameter":
+                if size[name].kind == "parameter" and rows:
+                    inputs.append(name)
+                elif size[name].kind == "parameter":
                     own.append(Tensor(f"{name}/{operator.name}/{k}", -(-size[name].size // count), "parameter"))
                     inputs.append(own[-1].name)
                 elif operator is first or (

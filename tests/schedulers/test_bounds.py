@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checker.cases import chain_of_readers
 from schedule import cases
 from thorough import examples
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
-from tvm_sched.schedule.bounds import all_bounds, lower_bound, regions
+from tvm_sched.schedule.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
+from tvm_sched.schedule.bounds.bus import Crossing, by_what_follows
 from tvm_sched.schedule.bounds.device_work import device_work_bound
 from tvm_sched.schedule.bounds.heads_and_tails import Side, between_ends, device_weights
 from tvm_sched.schedule.bounds.neighbours import Beside, together_or_apart
@@ -34,6 +36,33 @@ def test_no_bound_exceeds_the_optimum_of_tiny_problems(seed, operators, devices)
         return
     for bound in all_bounds(problem):
         assert least is None or bound.ns <= least, bound
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(seed=st.integers(0, 100_000), operators=st.integers(2, 4), devices=st.integers(1, 3), data=st.data())
+def test_path_and_bus_hold_by_any_weights(seed, operators, devices, data):
+    """Not by those of the linear program alone, for the transfers of any number of operators."""
+    problem = random_problem(seed, operators, devices, style="bus")
+    relaxation = Relaxation(problem)
+    follows, order = by_what_follows(relaxation)
+    if not order:
+        return
+    try:
+        least = least_latency(problem, most_states=1500)
+    except TooLarge:
+        return
+    count = data.draw(st.integers(1, len(order)))
+    crossing = Crossing(0.0, follows[order[count - 1]], order[:count])
+    flow = {}
+    for chain in data.draw(st.lists(st.lists(st.sampled_from(range(operators)), max_size=4), max_size=3)):
+        at, weight = -1, data.draw(st.floats(0, 1))
+        for o in chain:
+            if at < 0 or at in problem.graph.index.predecessors[o]:
+                flow[at, o] = flow.get((at, o), 0.0) + weight
+                at = o
+    dual = path_and_bus._Dual(relaxation, crossing)
+    weights = dual._integers(flow, data.draw(st.floats(0, 1)), data.draw(st.floats(0.01, 1)))
+    assert least is None or whole_ns(dual.value(weights)) <= least
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -117,6 +146,14 @@ def test_bounds_of_a_diamond_by_hand():
     assert bounds["critical path"] == 1200
     assert bounds["bus"] == 1204
     assert bounds["device work"] == 1204
+
+
+def test_path_and_buses_are_weighed_together():
+    """Normal 10 and 200 on the bus, or direct 160 and 150: by a quarter and three quarters 152.5 either way, then 7.5."""
+    problem = chain_of_readers(4)
+    bounds = {bound.name: bound.ns for bound in all_bounds(problem)}
+    assert bounds == {"critical path": 610, "device work": 610, "bus": 610, "path and bus": 618}
+    assert lower_bound(problem).ns <= solve(problem, "anytime", {"work": 0.2}).certificate.latency_ns
 
 
 def test_a_host_tensor_bound_counts_direct_reads():

@@ -1,4 +1,4 @@
-"""The commands on serving.deployments, each a process of its own; and the ways in which deploying fails."""
+"""The commands on deployments; and the ways in which deploying fails."""
 
 import json
 import shutil
@@ -9,8 +9,10 @@ import sys
 import numpy as np
 import pytest
 from small_pipeline import batches
+from typer.testing import CliRunner
 
 from tvm_sched import serving
+from tvm_sched.cli import app
 from tvm_sched.errors import InputError, ServingError
 from tvm_sched.pipeline.artifact import MANIFEST
 from tvm_sched.serving import load_deployment
@@ -29,13 +31,19 @@ stages = [{{ resources = {{ dev = 1 }} }}, {{ resources = {{ dev = 1 }} }}, {{ r
 
 
 def call(*arguments):
+    """A command in this process, which is joined to the cluster already."""
+    return CliRunner().invoke(app, [*map(str, arguments)], prog_name="tvm-sched")
+
+
+def call_apart(*arguments):
+    """A command as a process of its own, which joins the cluster and leaves it."""
     command = [*PROGRAM, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
 
 
 def works(*arguments):
     result = call(*arguments, "--json")
-    assert result.returncode == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
 
@@ -53,7 +61,9 @@ def plan(tmp_path, artifact):
 
 def test_serve_request_interrupt_status_undeploy(three_nodes, plan, compiled, tmp_path):
     at = ("--address", three_nodes.address)
-    assert works("serve", plan, *at, "--timeout", PATIENCE)["stages"][2]["state"] == "ready"
+    served = call_apart("serve", plan, *at, "--timeout", PATIENCE, "--json")  # what it made stays when it has ended
+    assert served.returncode == 0, served.stderr
+    assert json.loads(served.stdout)["stages"][2]["state"] == "ready"
 
     (batch,) = batches(1)
     np.save(tmp_path / "x.npy", batch)
@@ -75,7 +85,7 @@ def test_serve_request_interrupt_status_undeploy(three_nodes, plan, compiled, tm
     assert (found["name"], found["answered"]) == ("layers", 3)
     assert len(works("undeploy", "layers", *at)["actors"]) == 5
     again = call("undeploy", "layers", *at)
-    assert again.returncode == 2
+    assert again.exit_code == 2
     assert "there is no deployment 'layers'; there are none" in again.stderr
 
 
@@ -117,8 +127,9 @@ def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monk
 def test_wrong_input_ends_with_status_2(plan, tmp_path, arguments, message):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
     arguments = [str(plan) if word == "plan.toml" else word for word in arguments]
-    result = call(*arguments)
-    assert result.returncode == 2, result.stderr
+    run = call_apart if "--address" in arguments else call  # here an address is not looked at again
+    result = run(*arguments)
+    assert (result.returncode if run is call_apart else result.exit_code) == 2, result.stderr
     assert message in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
 

@@ -13,6 +13,7 @@ from .inputs import (
     Phase,
     Ray,
     ReportFile,
+    Rows,
     Seed,
     TimeLimit,
     Variants,
@@ -55,6 +56,7 @@ def compare(
     seed: Seed = None,
     costs: OptionalCosts = None,
     variants: Variants = True,
+    rows: Rows = None,
     each: Annotated[
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
     ] = False,
@@ -72,7 +74,7 @@ def compare(
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
     apart = [[source] for source in sources] if each else [sources]
-    given = ModelOptions(input_shape, shape, constant, phase, variants)
+    given = ModelOptions(input_shape, shape, constant, phase, variants, bool(resident) if rows is None else rows)
     problems = [load_problem(out, group, topology, given, costs) for group in apart]
     with workers_of(ray):
         wanted = [requests_from(made, resident) for made in problems]

@@ -48,7 +48,7 @@ def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path
 
 
 def store_pipeline_evidence(out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path) -> None:
-    """The same of a pipeline's bound, for at most so many stages on all devices; ``"auto"``: one for each."""
+    """The same of a pipeline's bound, for at most that number of stages on all devices; ``"auto"``: one for each."""
     from ..pipeline.evidence import evidence
 
     count = stages if isinstance(stages, int) else len(problem.topology.devices)

@@ -93,7 +93,15 @@ Variants = Annotated[
     typer.Option(
         "--variants/--no-variants",
         help="Offer the scheduler several ways to compute operators: fused kernels with their ends apart, products and "
-        "convolutions in pieces, blocks tensor-parallel. Schedulers that do not choose take the fused kernels.",
+        "convolutions in pieces, blocks tensor-parallel or by rows. Schedulers that do not choose take the fused kernels.",
+    ),
+]
+Rows = Annotated[
+    bool | None,
+    typer.Option(
+        "--rows/--no-rows",
+        help="Offer parts by rows (of the batch, of tokens, of a picture), each of which needs all weights, also where only "
+        "runs with parameters on the devices can gain. Default: with --resident.",
     ),
 ]
 Graph = Annotated[

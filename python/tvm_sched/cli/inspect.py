@@ -105,7 +105,7 @@ def _inspect_artifact(path: Path) -> Inspection:
     from ..problem import Demand
     from ..relax.inspection import Inspection, Tensor
     from ..runtime.tensors import tensor_bytes
-    from .execute import kernels_for, tail_text
+    from .run_result import kernels_for, tail_text
 
     module = runtime.load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._library import without_torch
 from ..errors import InputError
+from ..late_import import import_when_used
 from .inputs import is_problem, load_topology
 from .output import Output
 from .shapes import ShapeSet, one_shape, parse_constants, parse_shapes, parse_token_sizes
@@ -24,13 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What is said of models: ``--input-shape``, ``--shape``, ``--constant``, ``--phase`` and ``--variants``."""
+    """What is said of models: ``--input-shape``, ``--shape``, ``--constant``, ``--phase``, ``--variants`` and ``--rows``."""
 
     input_shape: list[str] | None = None
     shape: list[str] | None = None
     constant: list[str] | None = None
     phase: str = "full"
     variants: bool = True
+    rows: bool = False
 
     def sets(self) -> list[ShapeSet]:
         """All shapes that are given, ``--shape`` as sizes of the symbols ``batch`` and ``tokens``."""
@@ -98,7 +98,7 @@ def load_problem(
     for path in sources:
         config = configs.get(path)
         if config is not None:
-            graph_of = partial(_decoder_graph, out, config, next(sizes), options.phase, costs in BY_LAUNCHES)
+            graph_of = partial(_decoder_graph, out, config, next(sizes), options, costs in BY_LAUNCHES)
             problems.append(_on_machine(out, path, topology, graph_of, costs, options.variants))
             continue
         given = one_shape(parse_shapes(options.input_shape), "a problem has one")
@@ -123,14 +123,16 @@ def _check_options(options: ModelOptions, sources: Sequence[Path], named: Sequen
 
 
 def _decoder_graph(
-    out: Output, config: DecoderConfig, shape: tuple[int, int], phase: str, demands: bool, machine: Topology
+    out: Output, config: DecoderConfig, shape: tuple[int, int], options: ModelOptions, demands: bool, machine: Topology
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     with out.step(f"Making {config.name}"):
         from ..relax.decoders import decoder_variants
         from ..relax.variants import pieces_for
 
         gpus = machine if demands else None
-        return decoder_variants(config, *shape, phase=phase, pieces=pieces_for(machine), gpus=gpus)
+        return decoder_variants(
+            config, *shape, phase=options.phase, pieces=pieces_for(machine), rows=options.rows, gpus=gpus
+        )
 
 
 def _on_machine(
@@ -177,7 +179,8 @@ def _load_file(
             from ..problem.decoder_config import PRESETS
 
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
-        return import_problem(out, path, _machine_for(path, topology), shapes, constants, costs, options.variants)
+        machine = _machine_for(path, topology)
+        return import_problem(out, path, machine, shapes, constants, costs, options.variants, options.rows)
     if shapes or constants:
         option = "--input-shape" if shapes else "--constant"
         raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
@@ -201,22 +204,12 @@ def packages_for(model: Path) -> AbstractContextManager[None]:
     """Within it, tvm is imported without PyTorch, which takes seconds, where the model is nothing of PyTorch's.
 
     For such a model sympy is imported when it is first used: the package onnx_ir imports it for arithmetic on symbols in
-    shapes, which few models have.
+    shapes, which few models have, and so does the module of it that reads such arithmetic.
     """
     if model.is_dir() or model.suffix.lower() in (".pt2", ".py"):
         return nullcontext()
-    import_when_used("sympy")
+    import_when_used("sympy", "onnx_ir._symbolic_shapes")
     return without_torch()
-
-
-def import_when_used(name: str) -> None:
-    """Let a package's own import be its first use; nothing where it is imported already, or is not installed."""
-    found = None if name in sys.modules else importlib.util.find_spec(name)
-    if found is None or found.loader is None:
-        return
-    found.loader = importlib.util.LazyLoader(found.loader)
-    sys.modules[name] = module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
 
 
 @contextmanager
@@ -243,6 +236,7 @@ def import_problem(
     constants: dict[str, Any],
     costs: str | None = None,
     variants: bool = True,
+    rows: bool = False,
 ) -> Problem:
     """The problem of a model file."""
     from ..cost_model import get_cost_model
@@ -254,5 +248,5 @@ def import_problem(
             from ..relax import make_problem
 
         return make_problem(
-            path, topology, input_shapes=shapes, constants=constants, cost_model=costs, variants=variants
+            path, topology, input_shapes=shapes, constants=constants, cost_model=costs, variants=variants, rows=rows
         )

@@ -21,6 +21,7 @@ from .inputs import (
     Phase,
     ProblemFile,
     ReportFile,
+    Rows,
     ScheduleFile,
     SchedulerName,
     Seed,
@@ -66,10 +67,12 @@ def problem(
     phase: Phase = "full",
     costs: OptionalCosts = None,
     variants: Variants = True,
+    rows: Rows = None,
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
-    made = load_problem(out, models, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
+    given = ModelOptions(input_shape, shape, constant, phase, variants, bool(rows))
+    made = load_problem(out, models, topology, given, costs)
     write_problem(out, made, output)
 
 
@@ -109,6 +112,7 @@ def schedule(
     streams: Streams = None,
     launch_order: LaunchOrder = None,
     variants: Variants = True,
+    rows: Rows = None,
     resident: ResidentRequests = None,
     alone: Alone = False,
     objective: Objective = "latency",
@@ -133,7 +137,8 @@ def schedule(
         from ..cost_model import default_cost_model
 
         costs = default_cost_model(load_topology(topology), together=True)
-    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase, variants), costs)
+    given = ModelOptions(input_shape, shape, constant, phase, variants, bool(resident) if rows is None else rows)
+    made = load_problem(out, sources, topology, given, costs)
     from ..schedule import resolved, with_choice
 
     asked = requests_from(made, resident)

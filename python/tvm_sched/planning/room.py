@@ -22,7 +22,7 @@ def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> N
     What may run is, of each other stream, one of the kernels launched before that are not known to have ended, except of
     the same stage: these are meant to share the device. Room is cores where a device gives its threads to streams, else
     each resource of the costs. The streams that are planned to end first are waited for first. So the operators that stages
-    keep apart since they do not fit side by side stay apart, and others need no barrier.
+    keep apart since they do not fit at the same time stay apart, and others need no barrier.
 
     Parameters
     ----------

@@ -119,6 +119,7 @@ class Multiprocessor(msgspec.Struct, frozen=True):
 _WARP, _QUARTERS, _REGISTER_UNIT, _SHARED_UNIT = 32, 4, 256, 128
 MULTIPROCESSORS = {
     "sm_70": Multiprocessor(2048, 65536, 96 * 1024, 32, 0),
+    "sm_75": Multiprocessor(1024, 65536, 64 * 1024, 16, 0),
     "sm_80": Multiprocessor(2048, 65536, 164 * 1024, 32),
     "sm_86": Multiprocessor(1536, 65536, 100 * 1024, 16),
     "sm_89": Multiprocessor(1536, 65536, 100 * 1024, 24),
@@ -126,7 +127,7 @@ MULTIPROCESSORS = {
 }
 """By compute capability: the CUDA C++ Programming Guide's table of technical specifications."""
 
-_COUNTS = {"V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132}
+_COUNTS = {"V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132, "RTX 2080 SUPER": 48}
 """Multiprocessors of products, by a part of their names (NVIDIA's data sheets)."""
 
 

@@ -30,6 +30,7 @@ _OF_LATENCY = (
     "streams",
     "launch_order",
     "variants",
+    "rows",
     "graph",
     "resident",
     "instances",
@@ -73,6 +74,9 @@ class CompileOptions:
     variants : bool
         Whether the scheduler may choose among several ways to compute fused kernels. Schedulers that do not choose take
         the fused kernels.
+    rows : bool, optional
+        Whether parts by rows (of the batch, of tokens, of a picture), each of which needs all weights, are among the ways
+        also where only runs with parameters on the devices can gain by them. Default: where ``resident`` is given.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or beside it. ``"auto"`` embeds up to `EMBED_LIMIT` bytes.
     processor : str
@@ -121,6 +125,7 @@ class CompileOptions:
     streams: str | None = None
     launch_order: str | None = None
     variants: bool = True
+    rows: bool | None = None
     parameters: str = "auto"
     processor: str = "native"
     precision: str = "float32"
@@ -159,7 +164,7 @@ class CompileOptions:
         self._check_measure()
 
     def _check_run(self) -> None:
-        for name in ("variants", "graph", "measure"):
+        for name in ("variants", "rows", "graph", "measure"):
             if (value := getattr(self, name)) not in (None, False, True):  # else "no" would mean yes
                 raise InputError(f"{name} is {value!r}; true and false are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
@@ -250,6 +255,11 @@ class CompileOptions:
             return self.measure
         here = self._chosen_here is not None and self._chosen_here is self.topology
         return here and self.backend in (None, "cpu") and self.objective == "latency"
+
+    @property
+    def offers_rows(self) -> bool:
+        """Whether parts by rows are offered for warm runs."""
+        return bool(self.resident) if self.rows is None else self.rows
 
     @property
     def run_options(self) -> dict[str, Any]:

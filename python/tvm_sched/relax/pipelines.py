@@ -113,6 +113,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
             libraries=() if emulates_gpus(options) else None,
             variants=offers_variants(options),
             pieces=pieces_for(options.topology),
+            rows=options.offers_rows,
             gpus=() if compiles else _gpus_to_lower_for(options, cost_model),
             archs=sorted({device.arch for device in options.topology.devices if device.arch}),
         ),

@@ -45,7 +45,7 @@ class Product:
         return max(len(self.first.shape.values) - 1, 0)
 
     def allows(self, count: int) -> bool:
-        """Whether there can be so many pieces."""
+        """Whether it can be cut into ``count`` pieces."""
         return self.columns >= count
 
     @property
@@ -121,16 +121,16 @@ class Channels:
     name: ClassVar[str] = "channels"
 
     def allows(self, count: int) -> bool:
-        """Whether there can be so many pieces."""
+        """Whether it can be cut into ``count`` pieces."""
         return self.columns % count == 0
 
     def pieces(self, count: int) -> list[tuple[int, int]]:
-        """The channels, from and up to, of each of so many pieces."""
+        """The channels, from and up to, of each piece."""
         width = self.columns // count
         return [(k * width, (k + 1) * width) for k in range(count)]
 
     def kernel(self, columns: int) -> tvm.tirx.PrimFunc:
-        """The kernel of so many of the channels."""
+        """The kernel of ``columns`` channels."""
         found = slice_result(self.function, self.result_axis, self.columns // columns)
         assert found is not None  # as for two pieces
         return found.kernel

@@ -16,7 +16,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .fused_functions import HEAVY, Core, fused_kernel, heavy_binding, is_kernel_call, pattern
+from .fused_functions import Core
+from .main_calls import MainCalls
 from .slicing import Slice, slice_result, slice_sum
 
 
@@ -109,17 +110,7 @@ def find_regions(
 class _Search:
     def __init__(self, mod: tvm.IRModule, is_weights: Callable[[Any], bool]) -> None:
         self.mod, self.is_weights = mod, is_weights
-        body = mod["main"].body
-        self.bindings = [b for block in body.blocks for b in block.bindings] if isinstance(body, relax.SeqExpr) else []
-        self.variables = [binding.var for binding in self.bindings]
-        self.place = {variable: k for k, variable in enumerate(self.variables)}
-        self.users: dict[Any, set[Any]] = {}
-        for binding in self.bindings:
-            for used in relax.analysis.free_vars(binding.value):
-                self.users.setdefault(used, set()).add(binding.var)
-        for used in relax.analysis.free_vars(body.body) if self.bindings else ():
-            self.users.setdefault(used, set()).add(None)
-        self._kernels: dict[Any, tvm.tirx.PrimFunc | None] = {}
+        self.calls = MainCalls(mod)
         self._slices: dict[Any, Slice | None] = {}
 
     def region(self, variable: relax.Var, core: Core, counts: Sequence[int], taken: set[relax.Var]) -> Region | None:
@@ -130,7 +121,7 @@ class _Search:
             if root is None or not self._can_be_cut(core.operands, root):
                 continue
             members = self._members(variable, core, root, count, taken)
-            if not any(self._is_heavy(member.variable) for member in members):
+            if not any(self.calls.is_heavy(member.variable) for member in members):
                 continue
             variables = (*(member.variable for member in members), variable)
             if found is None:
@@ -145,7 +136,7 @@ class _Search:
         """The other calls of a region, in the order of ``main``."""
         needed: dict[Any, set[int | None]] = {}
         _note(needed, core.operands, root.axes)
-        call = self.bindings[self.place[last]].value
+        call = self.calls.bindings[self.calls.place[last]].value
         if core.epilogue:  # what was fused to the heavy kernel reads whole tensors, also one of which that reads a part
             given = dict(zip(self.mod[call.op].params, call.args, strict=True))
             for binding in core.epilogue:
@@ -153,14 +144,14 @@ class _Search:
         outside = (v for v in relax.analysis.free_vars(call) if not any(v.same_as(each) for each in core.operands))
         _note(needed, list(outside))
         inside, members = {last}, list[Member]()
-        for place in reversed(range(self.place[last])):
-            variable = self.variables[place]
+        for place in reversed(range(self.calls.place[last])):
+            variable = self.calls.variables[place]
             axes = needed.get(variable, {None})
-            if None in axes or len(axes) > 1 or variable in taken or not self.users[variable] <= inside:
+            if None in axes or len(axes) > 1 or variable in taken or not self.calls.users[variable] <= inside:
                 continue
             (axis,) = axes
             assert axis is not None
-            member = self._member(self.bindings[place], axis, count)
+            member = self._member(self.calls.bindings[place], axis, count)
             if member is not None:
                 inside.add(variable)
                 members.append(member)
@@ -169,18 +160,10 @@ class _Search:
 
     def _member(self, binding: relax.VarBinding, axis: int, count: int) -> Member | None:
         """A call, cut along an axis of its result; None where it cannot be."""
-        value = binding.value
-        if not isinstance(value, relax.Call) or not isinstance(binding.var.ty, relax.TensorType):
+        called = self.calls.called(binding)
+        if called is None:
             return None
-        if isinstance(value.op, tvm.ir.GlobalVar):
-            variable, arguments = value.op, tuple(value.args)
-        elif is_kernel_call(value):
-            variable, arguments = value.args[0], tuple(value.args[1].fields)
-        else:
-            return None
-        kernel = self._kernel(variable)
-        if kernel is None:
-            return None
+        variable, arguments, kernel = called
         cut = self._slice((variable, axis, count), lambda: slice_result(kernel, axis, count))
         if cut is None or not self._can_be_cut(arguments, cut):
             return None
@@ -193,27 +176,14 @@ class _Search:
         if len(arguments) != len(cut.axes):
             return False
         return all(
-            axis is None or self.is_weights(argument) or argument in self.place
+            axis is None or self.is_weights(argument) or argument in self.calls.place
             for argument, axis in zip(arguments, cut.axes, strict=True)
         )
-
-    def _kernel(self, variable: tvm.ir.GlobalVar) -> tvm.tirx.PrimFunc | None:
-        if variable not in self._kernels:
-            function = self.mod[variable]
-            fused = isinstance(function, relax.Function)
-            self._kernels[variable] = fused_kernel(self.mod, variable) if fused else function
-        return self._kernels[variable]
 
     def _slice(self, key: Any, make: Callable[[], Slice | None]) -> Slice | None:
         if key not in self._slices:
             self._slices[key] = make()
         return self._slices[key]
-
-    def _is_heavy(self, variable: relax.Var) -> bool:
-        value = self.bindings[self.place[variable]].value
-        if isinstance(value.op, tvm.ir.GlobalVar):
-            return heavy_binding(self.mod, self.mod[value.op]) is not None
-        return pattern(self.mod, value) == HEAVY
 
 
 def _note(needed: dict[Any, set[int | None]], arguments: Sequence[Any], axes: Sequence[int | None] = ()) -> None:

@@ -18,16 +18,20 @@ from tvm import relax
 
 from ..problem import Topology
 from .fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, typed
+from .importers.model import number_of_inputs
 from .kernel_libraries.rewrite import Rewriter
+from .kernel_parts import Interval
 from .products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
-from .slicing import Slice
-from .tensor_parallel import Region, find_regions
+from .row_regions import PartCall, RowRegion, RowSearch, part_type
+from .tensor_parallel import Member, Region, find_regions
 from .ways import CALL
 
 WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
 
 
-def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool = False) -> tvm.IRModule:
+def offer_variants(
+    mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool = False, warm: bool = False
+) -> tvm.IRModule:
     """Offer other ways to compute the kernels of ``main``.
 
     *Tails apart.* A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that
@@ -42,6 +46,9 @@ def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool 
     *Tensor.* A product or convolution with weights is computed in parts of its sum, which a last kernel adds, and what is
     before it in the same parts, as far as each needs only its own (`find_regions`).
 
+    *Batch, rows.* Calls are computed for parts of the batch, of the tokens or of a picture, which a last kernel puts
+    together, where that can gain although each part needs all weights (`tvm_sched.relax.row_regions`).
+
     Parameters
     ----------
     mod : tvm.IRModule
@@ -50,9 +57,11 @@ def offer_variants(mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool 
         Numbers of pieces to offer.
     unbound : bool
         Whether weights without values are cut, too: for scheduling alone, since nothing can cut what each call brings.
+    warm : bool
+        Whether parameters may be on the devices already when a run begins, so that rows gain.
     """
-    offers = _Offers(mod, pieces, unbound)
-    return offers.run() if offers.splits or offers.products else mod
+    offers = _Offers(mod, pieces, unbound, warm)
+    return offers.run() if offers.groups else mod
 
 
 def pieces_for(topology: Topology) -> tuple[int, ...]:
@@ -81,13 +90,15 @@ class _Pieces:
 class _Offers(Rewriter):
     """Goes through ``main`` and joins calls with their alternatives."""
 
-    def __init__(self, mod: tvm.IRModule, pieces: Sequence[int], unbound: bool) -> None:
+    def __init__(self, mod: tvm.IRModule, pieces: Sequence[int], unbound: bool, warm: bool) -> None:
         super().__init__(mod.clone())  # functions join it
+        self.groups: dict[relax.Var, tuple[relax.Var, ...]] = {}  # by the last call of each: all of them
         self.splits: dict[relax.Var, _Split] = {}
         self.products: dict[relax.Var, _Pieces] = {}
         self.regions: dict[relax.Var, Region] = {}
+        self.rows: dict[relax.Var, RowRegion] = {}
         self._pieces, self._unbound = pieces, unbound
-        self._given = frozenset(self.function.params)
+        self._given = frozenset(self.function.params[number_of_inputs(self.function) :])
         self._made: dict[Any, Any] = {}
         self._known: dict[Any, Product | Channels | None] = {}
         body = self.function.body
@@ -106,6 +117,25 @@ class _Offers(Rewriter):
             heavy |= self._is_heavy(binding.value) << position
         roots = {variable: each.core for variable, each in self.products.items()}
         self.regions = find_regions(self.mod, roots, pieces, self._is_weights)
+        self._find_groups(RowSearch(self.mod, pieces, self._is_weights, warm))
+        self._inner = {each for members in self.groups.values() for each in members[:-1]}
+
+    def _find_groups(self, search: RowSearch) -> None:
+        """The calls that are computed in one way: those of each region, others alone, and those that rows are offered for."""
+        inner = {each for region in self.regions.values() for each in region.inside}
+        for variable in search.calls.variables:
+            if variable in self.regions:
+                self.groups[variable] = self.regions[variable].variables
+            elif variable in self.products and variable not in inner:
+                self.groups[variable] = (variable,)
+        for last, members in self.groups.items():
+            if (found := search.within(members)) is not None:
+                self.rows[last] = found
+        others = search.others({each for members in self.groups.values() for each in members})
+        self.rows |= others
+        self.groups |= {last: found.variables for last, found in others.items()}
+        taken = {each for members in self.groups.values() for each in members}
+        self.groups |= {variable: (variable,) for variable in self.splits if variable not in taken}
 
     def _is_heavy(self, value: Any) -> bool:
         """Whether a call is of a heavy kernel, alone, fused, or of a kernel library."""
@@ -154,19 +184,19 @@ class _Offers(Rewriter):
 
     def visit(self, variable: Any, value: Any) -> Any:
         """A call, its alternatives, and the choice between them; of a region all calls at once, at its last one."""
-        region = self.regions.get(variable)
-        inner = any(variable in each.inside for each in self.regions.values())
-        if region is None and (inner or (variable not in self.splits and variable not in self.products)):
+        if variable in self._inner or variable not in self.groups:
             return super().visit(variable, value)
+        members, region, rows = self.groups[variable], self.regions.get(variable), self.rows.get(variable)
         fused = self.emit(self.rebuild(value))
         ways = {FUSED if isinstance(value.op, tvm.ir.GlobalVar) else WHOLE: fused}
-        members = region.variables if region else (variable,)
         if any(each in self.splits for each in members):
             ways[APART] = self._anew(members, APART, 0)
         for cut, counts in self._cuts(members).items():
             ways |= {f"{cut}/{count}": self._anew(members, cut, count) for count in counts}
         if region is not None:
             ways |= {f"{TENSOR}/{count}": self._tensor_parallel(region, count, value) for count in region.counts}
+        if rows is not None:
+            ways |= {name: self._by_rows(members, parts) for name, parts in rows.parts.items()}
         names = [tvm.ir.StringImm(name) for name in ways]
         return self.emit(relax.op.call_pure_packed(CALL, *ways.values(), *names, ty_args=fused.ty))
 
@@ -220,49 +250,71 @@ class _Offers(Rewriter):
         """A region in parts, each with its part of all weights, whose results are added at the end."""
         core, root = region.core, region.roots[count]
         made = []
+        cut: dict[Any, Any] = {}
         for k in range(count):
             env: dict[relax.Var, Any] = {}
-            for member in region.members[count]:
-                env[member.variable] = self._piece(
-                    member.kernel, member.cut, member.arguments, member.type, env, k, count
-                )
-            made.append(self._piece(core.kernel, root, core.operands, core.joint.ty, env, k, count))
+            for member in (*region.members[count], Member(core.joint, core.kernel, root, core.operands, core.joint.ty)):
+                given = [
+                    _piece_of(a, axis, k, count) for a, axis in zip(member.arguments, member.cut.axes, strict=True)
+                ]
+                kernel = self._kernel(
+                    str(member.kernel.name_hint), partial(getattr, member.cut, "kernel"), (member.kernel, str(member.type), count)
+                )  # fmt: skip
+                env[member.variable] = self._part_call(kernel, member.arguments, given, member.type, env, cut)
+            made.append(env[core.joint])
         types = [core.joint.ty] * count
         return self._together(self._kernel("add", lambda: addition(types), ("add", str(types))), made, core, value)
 
-    def _piece(
+    def _by_rows(self, members: Sequence[relax.Var], parts: Sequence[Sequence[PartCall]]) -> Any:
+        """Some calls for each part of the rows, put together; those that are not cut as in the graph."""
+        cut_calls = {call.variable for call in parts[0]}
+        before = {each: self.values[each] for each in members if each in self.values}
+        for each in members:
+            if each not in cut_calls:
+                self.values[each] = self.emit(self.rebuild(self.definitions[each]))
+        made = []
+        cut: dict[Any, Any] = {}
+        for part in parts:
+            env: dict[relax.Var, Any] = {}
+            for call in part:
+                key = call.called.variable, call.rows, call.given
+                kernel = self._kernel(str(call.called.variable.name_hint), partial(call.window.kernel, call.given), key)
+                env[call.variable] = self._part_call(kernel, call.called.arguments, call.given, call.type, env, cut)
+            made.append(env[part[-1].variable])
+        self.values.update(before)
+        types, axis = [part[-1].type for part in parts], parts[0][-1].rows.axis
+        join = self._kernel("concatenate", lambda: concatenation(types, axis), ("concatenate", str(types), axis))
+        return self.emit(relax.call_tir(join, made, members[-1].ty))
+
+    def _part_call(
         self,
         kernel: tvm.ir.GlobalVar,
-        cut: Slice,
         arguments: Sequence[Any],
+        given: Sequence[Interval | None],
         ty: Any,
         env: dict[relax.Var, Any],
-        k: int,
-        count: int,
+        cut: dict[Any, Any],
     ) -> Any:
-        """The ``k``-th part of a kernel, of its parts of the arguments."""
-        variable = self._kernel(str(kernel.name_hint), lambda: cut.kernel, (kernel, str(ty), count))
-        given = [
-            env[argument] if isinstance(argument, relax.Var) and argument in env else self._part(argument, axis, k, count)
-            for argument, axis in zip(arguments, cut.axes, strict=True)
-        ]  # fmt: skip
-        return self.emit(relax.call_tir(variable, given, ty))
+        """The call of a kernel on what ``env`` has of its arguments, and on parts of the others, each cut off once."""
+        found = []
+        for argument, interval in zip(arguments, given, strict=True):
+            if isinstance(argument, relax.Var) and argument in env:
+                found.append(env[argument])
+                continue
+            if (argument, interval) not in cut:
+                cut[argument, interval] = self._part(argument, interval)
+            found.append(cut[argument, interval])
+        return self.emit(relax.call_tir(kernel, found, ty))
 
-    def _part(self, argument: Any, axis: int | None, k: int, count: int) -> Any:
-        """The ``k``-th part of an operand: of weights, or of an activation, which a kernel cuts off."""
+    def _part(self, argument: Any, part: Interval | None) -> Any:
+        """A part of an operand: of weights, or of an activation, which a kernel cuts off."""
         whole = self.value(argument)
-        if axis is None:
+        if part is None:
             return whole
-        width = int(argument.ty.shape.values[axis]) // count
-        begin, end = k * width, (k + 1) * width
         if self._is_weights(argument):
-            return self.emit(relax.op.strided_slice(whole, [axis], [begin], [end]))
-        kernel = self._kernel(
-            "strided_slice", lambda: part_of(argument.ty, axis, begin, end), (str(argument.ty), axis, k, count)
-        )
-        shape = [int(extent) for extent in argument.ty.shape.values]
-        shape[axis] = width
-        return self.emit(relax.call_tir(kernel, [whole], relax.TensorType(shape, str(argument.ty.dtype.dtype))))
+            return self.emit(relax.op.strided_slice(whole, [part.axis], [part.begin], [part.end]))
+        kernel = self._kernel("strided_slice", lambda: part_of(argument.ty, *part), (str(argument.ty), part))
+        return self.emit(relax.call_tir(kernel, [whole], part_type(argument.ty, part)))
 
     def _together(self, join: tvm.ir.GlobalVar, made: Sequence[Any], core: Core, value: relax.Call) -> Any:
         """What a kernel makes of all pieces, and what was fused to the heavy kernel that they are pieces of."""
@@ -275,9 +327,13 @@ class _Offers(Rewriter):
         return self._call([joined, *core.epilogue], core.epilogue[-1].var, given)
 
     def _kernel(self, name: str, make: Callable[[], tvm.tirx.PrimFunc], key: Any) -> tvm.ir.GlobalVar:
-        """A kernel of the module, which is made once."""
+        """A kernel of the module, which is made once; parts that compute the same have the same kernel."""
         if key not in self._made:
-            self._made[key] = self._add(name, make())
+            function = make()
+            same = str(name), tvm_ffi.structural_hash(function, map_free_vars=True)
+            if same not in self._made:
+                self._made[same] = self._add(name, function)
+            self._made[key] = self._made[same]
         return self._made[key]
 
     def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
@@ -319,6 +375,14 @@ def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], h
     tail = [b for b in bindings if b.var not in inside]
     taken = {v for b in tail for v in relax.analysis.free_vars(b.value) if v in inside}
     return _Split(tuple(head), tuple(tail), joint) if tail and taken == {joint} else None
+
+
+def _piece_of(argument: Any, axis: int | None, k: int, count: int) -> Interval | None:
+    """The ``k``-th of some equal parts of an operand."""
+    if axis is None:
+        return None
+    width = int(argument.ty.shape.values[axis]) // count
+    return Interval(axis, k * width, (k + 1) * width)
 
 
 def _union(sets: Iterable[int]) -> int:

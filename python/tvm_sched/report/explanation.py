@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import InputError
@@ -102,6 +102,9 @@ def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[
             for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
                 read[t] = min(size, read.get(t, size))
         buses = ", ".join(last["multipliers"])
+        if "steps" in last:
+            yield from _weighed(last)
+            return
         yield (
             f"{len(read)} inputs and parameters, {format_bytes(sum(read.values()))}, have to cross {buses} "
             f"to {len(readers)} operators, and after each of them at least {format_ns(last['least'])} of work follow: {ns}."
@@ -111,3 +114,32 @@ def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[
             f"{len(last['operators'])} operators fill the {len(last['multipliers'])} devices between what must be done "
             f"before them and after them: {ns}."
         )
+
+
+def _weighed(last: dict[str, Any]) -> Iterator[str]:
+    """Path and bus."""
+    crossing, working = sum(last["multipliers"].values()), sum(last.get("devices", [0]))
+    along = sum(step["multiplier"] for step in last["steps"] if "first" not in step)
+    total = crossing + working + along
+    parts = [(along, "on the paths"), (working, "on the devices"), (crossing, f"on {', '.join(last['multipliers'])}")]
+    said = " and ".join(f"{format_percent(part / total)} of its time {where}" for part, where in parts if part)
+    path = heaviest_path(last["steps"])
+    shown = " -> ".join(path if len(path) <= 9 else [*path[:4], f"({len(path) - 8} more)", *path[-4:]])
+    yield (
+        "An operator whose parameters are loaded keeps the buses busy, one that reads them directly takes longer. Counted "
+        f"with {said}, whichever is less, all operators take {format_ns(last['ns'])}."
+    )
+    if path:
+        yield f"The path that counts most: {shown}."
+
+
+def heaviest_path(steps: Sequence[dict[str, Any]]) -> list[str]:
+    """The operators that one comes to along steps, always by the one of largest multiplier."""
+    onward: dict[str | None, dict[str, Any]] = {}
+    for step in sorted(steps, key=lambda step: int(step["multiplier"])):
+        onward[step.get("first")] = step
+    at, path = None, list[str]()
+    while at in onward:
+        at = onward[at]["last"]
+        path.append(at)
+    return path

@@ -156,6 +156,9 @@ class NativeProblem(tvm_ffi.Object):
         def schedule_of_sequence(self, sequence: Array) -> NativeSchedule:
             """A schedule from rows of kind, item, source, device."""
 
+        def least_pair_ratio(self) -> float:
+            """The least that a measured pair takes of what the formula says of it; at most 1."""
+
         def list_schedule(self, method: int) -> NativeSchedule | None:
             """HEFT or PEFT."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import combinations
 from random import Random
 
 import msgspec
 import numpy as np
 
-from ..problem import Concurrency, Costs, Problem
+from ..problem import FORBIDDEN, Concurrency, Costs, Problem
 from ..schedule import Placement, Schedule, violations
 
 
@@ -24,9 +26,21 @@ def random_concurrency(problem: Problem, seed: int) -> Problem:
     excess = [random.uniform(0, 1) for _ in range(shape[2])] if contended else []
     crowding = [[random.uniform(0, 4) for _ in range(shape[1])] for _ in range(shape[0])] if contended else []
     factor = random.choice([0.7, 1.0, 1.3]) if contended else 1.0
-    together = Concurrency(used, share, threads=threads, excess=excess, crowding=crowding, factor=factor)
+    pairs = list(_random_pairs(problem, random)) if random.random() < 0.3 else []
+    together = Concurrency(used, share, pairs, threads, excess=excess, crowding=crowding, factor=factor)
     costs = Costs(problem.costs.operator_ns, problem.costs.direct_ns, problem.costs.source, together)
     return Problem(problem.graph, problem.topology, costs)
+
+
+def _random_pairs(problem: Problem, random: Random) -> Iterator[tuple[int, int, int, int]]:
+    """Measured pairs of some operators that a device runs: from as long as the longer to half more than one after another."""
+    times = problem.costs.operator_ns
+    for d in range(times.shape[1]):
+        able = [o for o in range(times.shape[0]) if times[o, d] != FORBIDDEN]
+        for a, b in combinations(able, 2):
+            if random.random() < 0.3:
+                longer, both = max(1, *times[[a, b], d].tolist()), int(times[[a, b], d].sum())
+                yield d, a, b, random.randint(longer, max(longer, 3 * both // 2))
 
 
 def random_streams(problem: Problem, schedule: Schedule, seed: int, streams: int = 3) -> Schedule:

@@ -49,7 +49,7 @@ def _switches(cluster: Cluster, kinds: set[int]) -> set[int]:
 
 
 def _fibres_over(cluster: Cluster, cut: set[int]) -> int:
-    """Fibres between the switches of some kinds and all others: whoever is on both sides holds one of them."""
+    """Fibres between the switches of some kinds and all others: a service on both sides holds one of them."""
     inside = _switches(cluster, cut)
     if inside & _switches(cluster, set(range(len(cluster.kinds))) - cut):
         raise Refused("a cut is around kinds of GPUs that share a switch with others")

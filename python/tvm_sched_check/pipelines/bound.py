@@ -1,4 +1,4 @@
-"""Arguments for lower bounds of pipelines: no plan of at most so many stages on some devices has a cheaper dearest stage.
+"""Arguments for lower bounds of pipelines: how dear the dearest stage of any plan is, by the most stages allowed.
 
 All of them are about a problem in which each operator takes its least time on these devices, each tensor its least time
 between them, and parameters nothing: there no stage costs more than in the true one.
@@ -87,7 +87,7 @@ class Relaxed:
         return flow
 
     def can_be_cut(self, stages: int, ns: int) -> bool:
-        """Whether some partition into at most so many stages has none of ``ns`` or more; all of them are looked at.
+        """Whether some partition into at most ``stages`` stages has none of ``ns`` or more; all of them are looked at.
 
         After each stage the operators so far are closed under what they read. Of those sets only the ones that are reached
         by fewest stages matter, and a stage only grows dearer in work.

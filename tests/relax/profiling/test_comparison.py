@@ -1,4 +1,4 @@
-"""Two schedules side by side: turns, and what counts where other processes come and go."""
+"""Two schedules compared: turns, and what counts where other processes come and go."""
 
 import pytest
 

@@ -155,7 +155,7 @@ def test_one_core_leaves_nothing_to_choose(monkeypatch):
     np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
 
 
-def test_side_by_side_gives_each_stream_a_share_of_the_cores(monkeypatch, two_cores):
+def test_running_concurrently_gives_each_stream_a_share_of_the_cores(monkeypatch, two_cores):
     described = []
     made = measured_choice.make_runnable
 

@@ -48,7 +48,7 @@ def test_every_kernel_once_and_never_again(network, tmp_path, monkeypatch):
     assert profile.profile_models({"a": network}, "cpu2", database=database).kernels == found.kernels
 
 
-def test_pairs_side_by_side(network, tmp_path, monkeypatch):
+def test_pairs_concurrently(network, tmp_path, monkeypatch):
     if cores() < 2:
         pytest.skip("one core runs nothing beside anything")
     monkeypatch.setattr(profile, "MOST_SECONDS", 0.03)

@@ -73,16 +73,18 @@ def decoder_variants(
     phase: str = "full",
     dtype: str = "float32",
     pieces: Sequence[int] = (),
+    rows: bool = False,
     gpus: Topology | None = None,
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     """`decoder_graph`, and the groups of its operators that can be computed in other ways.
 
-    Products may be cut into any of these numbers of ``pieces``. With ``gpus``, operators say what their kernels take of the
+    Products may be cut into any of these numbers of ``pieces``, with ``rows`` by rows also where only warm runs can gain
+    (`tvm_sched.relax.row_regions`). With ``gpus``, operators say what their kernels take of the
     GPUs of that topology (`tvm_sched.relax.demands`), which takes a tenth of a second for each kernel.
     """
     archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
-    lower = tvm.transform.Sequential(
-        [LowerToKernels(schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True, gpus=archs)]
+    lower = LowerToKernels(
+        schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True, rows=rows, gpus=archs
     )
     mod = lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype))
     found = extract_variants(mod)

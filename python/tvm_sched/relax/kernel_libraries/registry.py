@@ -134,13 +134,13 @@ class KernelSet:
 
 def kernel_flops(mod: tvm.IRModule, function: str) -> int:
     """Floating-point operations of a function that a library computes; 0 for any other."""
-    document = _documents(mod).get(function)
-    return 0 if document is None else int(json.loads(document)["flops"])
+    documents = _documents(mod)
+    return int(json.loads(str(documents[function]))["flops"]) if function in documents else 0
 
 
 def kernel_document(mod: tvm.IRModule, function: str) -> tuple[str, dict[str, Any]]:
     """The library that computes a function, and how it describes it."""
-    content = json.loads(_documents(mod)[function])
+    content = json.loads(str(_documents(mod)[function]))
     return content["library"], content["kernel"]
 
 
@@ -157,13 +157,12 @@ def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) 
     shares = {name: cores[function] for function, name in functions.items() if function in cores}
     by_library: dict[str, dict[str, Any]] = {}
     for function, document in _documents(mod).items():
-        if function in functions:
-            content = json.loads(document)
-            by_library.setdefault(content["library"], {})[functions[function]] = content["kernel"]
+        if str(function) in functions:
+            content = json.loads(str(document))
+            by_library.setdefault(content["library"], {})[functions[str(function)]] = content["kernel"]
     return [get_library(library).make_module(kernels, shares) for library, kernels in by_library.items()]
 
 
-def _documents(mod: tvm.IRModule) -> dict[str, str]:
-    if not mod.attrs or KERNELS not in mod.attrs:
-        return {}
-    return {str(name): str(document) for name, document in mod.attrs[KERNELS].items()}
+def _documents(mod: tvm.IRModule) -> Mapping[Any, Any]:
+    """By function, as TVM's strings: a module may have thousands, of which callers take one at a time."""
+    return mod.attrs[KERNELS] if mod.attrs and KERNELS in mod.attrs else {}

@@ -26,9 +26,8 @@ def shape_of(expr: Any) -> tuple[int, ...] | None:
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
-    if not all(isinstance(d, tvm.tirx.IntImm) for d in ty.shape.values):
-        return None
-    return tuple(int(d) for d in ty.shape.values)
+    sizes = list(ty.shape.values)  # once: each costs a call of TVM
+    return tuple(d.value for d in sizes) if all(isinstance(d, tvm.tirx.IntImm) for d in sizes) else None
 
 
 def axis_order(call: Any) -> tuple[int, ...]:

@@ -56,6 +56,9 @@ class LowerToKernels:
         Numbers of pieces into which products with weights may be cut then.
     unbound : bool
         Whether weights without values may be cut: for scheduling alone.
+    rows : bool
+        Whether parts by rows, each of which needs all weights, are offered also where only runs with parameters on the
+        devices can gain by them.
     gpus : sequence of str
         Architectures, such as ``"sm_86"``, for the oldest of which kernels say how they would be launched, in the module
         attribute ``tvm_sched.launches``; without any, none does.
@@ -77,6 +80,7 @@ class LowerToKernels:
         variants: bool = False,
         pieces: Sequence[int] = (),
         unbound: bool = False,
+        rows: bool = False,
         gpus: Sequence[str] = (),
         archs: Sequence[str] = (),
     ) -> None:
@@ -84,6 +88,7 @@ class LowerToKernels:
         self.variants = variants
         self.pieces = tuple(pieces)
         self.unbound = unbound
+        self.rows = rows
         self.archs = tuple(archs)
         self.device_kind = device_kind
         self.libraries = libraries
@@ -136,7 +141,7 @@ class LowerToKernels:
             [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
         )(legal)
         if self.variants:
-            fused = offer_variants(fused, self.pieces, self.unbound)
+            fused = offer_variants(fused, self.pieces, self.unbound, self.rows)
         last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
         return tvm.transform.Sequential(last)(fused)
 

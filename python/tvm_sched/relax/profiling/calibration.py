@@ -37,6 +37,8 @@ from .other_load import OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""
+LEAST_SHARE = 0.2
+"""Of `SECONDS`, for a model few of whose kernels are new; else it is the share of them that is new."""
 
 
 def calibrated_costs(
@@ -70,7 +72,8 @@ def calibrated_costs(
         if progress:
             progress("measuring kernels", 0, 1)
         try:
-            new = _measure(mod, calls, topology, names)
+            share = sum(name not in rows for name in names) / len(names)
+            new = _measure(mod, calls, topology, names, SECONDS * max(share, LEAST_SHARE))
         except TvmSchedError as error:
             warnings.warn(
                 f"the kernels of {calls.graph.name!r} could not be measured and are predicted: {error}",
@@ -115,7 +118,9 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
     return hashlib.sha256(f"{said} {target_here()} {compiler_digest()}".encode()).hexdigest()[:16]
 
 
-def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str]) -> list[Measurement]:
+def _measure(
+    mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str], seconds: float
+) -> list[Measurement]:
     """The distinct kernels of a model, as long as they take in its run on one of the topology's devices."""
     if not runs_here():
         raise InputError(f"this machine lacks instructions of {host_target()}")
@@ -125,7 +130,7 @@ def _measure(mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Seq
     kernels = link_calls(mod, calls, topology)
     module = make_runnable(mod, calls, problem, solve(problem, "single"), kernels, shares)
     others = OtherLoad()
-    times = kernel_times(module, [operator.name for operator in graph.operators], SECONDS)
+    times = kernel_times(module, [operator.name for operator in graph.operators], seconds)
     load = round(others.share(), 2)
     times = times[undisturbed(times.sum(axis=1), np.full(len(times), load))]
     together: dict[str, list[int]] = {}

@@ -16,6 +16,7 @@ import numpy as np
 from ...problem import Problem
 from .bus import bus_bound
 from .device_work import device_work_bound
+from .path_and_bus import path_and_bus_bound
 from .relaxation import Relaxation
 from .residency import without_resident
 from .variants import without_variants
@@ -62,7 +63,7 @@ def lower_bound(problem: Problem) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"`` or ``"bus"``.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"`` or ``"path and bus"``.
 
     Notes
     -----
@@ -80,6 +81,8 @@ def lower_bound(problem: Problem) -> Bound:
     resource in turn.
     *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
     direct host access cross them too.
+    *Path and bus*: where operators may read directly, paths, devices and buses weighed together, each operator in the way
+    that is cheapest by all weights (`tvm_sched.schedule.bounds.path_and_bus`).
     """
     found = _known.get(problem)
     if found is None:
@@ -102,17 +105,19 @@ def _in_turn(problem: Problem) -> Bound | None:
 
 
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
-    """Each bound, in order of `lower_bound`'s notes."""
+    """Each bound, in order of `lower_bound`'s notes; the last one where it is stronger than those of path or bus."""
     if isinstance(relaxation, Problem):
         relaxed = without_variants(without_resident(relaxation))
         if not relaxed.graph.operators:
             return [Bound(0, "critical path")]
         relaxation = Relaxation(relaxed)
-    return [
+    found = [
         Bound(whole_ns(_critical_path(relaxation)), "critical path"),
         Bound(whole_ns(device_work_bound(relaxation)), "device work"),
         Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
     ]
+    weighed = path_and_bus_bound(relaxation)
+    return found if weighed is None else [*found, Bound(whole_ns(weighed.ns), "path and bus")]
 
 
 def _critical_path(relaxation: Relaxation) -> float:

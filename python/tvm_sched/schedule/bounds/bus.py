@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from .host_traffic import HostTraffic
 from .relaxation import Relaxation
+
+Array = npt.NDArray[np.float64]
 
 
 class Crossing(NamedTuple):
@@ -17,37 +22,68 @@ class Crossing(NamedTuple):
     readers: list[int]
 
 
-def bus_bound(relaxation: Relaxation) -> Crossing:
-    """Host tensors sorted by what must follow their arrival; each prefix crosses the buses before that.
+class Carried:
+    """What the buses carry for some operators, as a share of the run: each loads its tensors or reads them directly.
 
-    What must cross of a tensor is what the reader takes that is followed by most work: all of it, or the part that a direct
-    read takes. Each transfer takes the bus's latency, too. A tensor travels alone to a reader that must load it; those that
-    one reader may fetch in a single direct read have one latency together.
+    A tensor that several of them read is counted once, for the one that reads most of it directly, or cannot; of equal ones
+    the first that was added. That holds for any one of them: either it has the tensor loaded, and no other load is counted
+    for this one, or it reads directly what the bus then carries for it alone.
+
+    Attributes
+    ----------
+    loads : array, (operators,)
+        For how long loads of the tensors counted for each operator keep the buses busy.
+    total : float
+        Of all operators, each in the way that takes the buses least.
     """
-    index = relaxation.problem.graph.index
-    follows = np.full(len(index.size), -1.0)
-    reader = [-1] * len(index.size)
-    for o, read in enumerate(index.host_inputs):
-        if relaxation.host.must_cross[o]:
-            for t in read:
-                if relaxation.host.residual[o] + relaxation.after[o] > follows[t]:
-                    follows[t], reader[t] = relaxation.host.residual[o] + relaxation.after[o], o
-    hosts = np.flatnonzero(follows >= 0)
-    if not len(hosts):
-        return Crossing(0.0, 0.0, [])
-    busy = np.zeros(len(index.size))
-    for o in {reader[t] for t in hosts.tolist()}:
-        for t, share in zip(index.host_inputs[o], relaxation.host.carried(o), strict=True):
-            if reader[t] == o:
-                busy[t] = share
-    in_one_read: set[int] = set()
-    for t in hosts.tolist():
-        if not relaxation.host.direct[reader[t]] or reader[t] not in in_one_read:
-            busy[t] += relaxation.host.transfer_latency
-            in_one_read.add(reader[t])
-    order = hosts[np.argsort(-follows[hosts], kind="stable")]
-    bound = np.cumsum(busy[order]) + follows[order]
-    last = int(bound.argmax())
-    return Crossing(
-        float(bound[last]), float(follows[order[last]]), sorted({reader[t] for t in order[: last + 1].tolist()})
-    )
+
+    def __init__(self, relaxation: Relaxation) -> None:
+        self._index, self._host = relaxation.problem.graph.index, relaxation.host
+        self.loads = np.zeros(len(relaxation.shortest))
+        self.total = 0.0
+        self._reader: dict[int, tuple[float, int]] = {}
+
+    def add(self, o: int) -> None:
+        """Count an operator, too."""
+        for t, size in zip(self._index.host_inputs[o], self._index.host_bytes[o], strict=True):
+            takes = size if self._host.direct[o] else np.inf
+            most, reader = self._reader.get(t, (-1.0, o))
+            if takes > most:
+                self._reader[t] = takes, o
+                if most >= 0:
+                    self._charge(reader, -self._host.loading[t])
+                self._charge(o, self._host.loading[t])
+
+    def _charge(self, o: int, load: float) -> None:
+        read = self._host.least_read[o]
+        before = min(self.loads[o], read)
+        self.loads[o] = max(self.loads[o] + load, 0.0)  # rounding may leave less than nothing
+        self.total += min(self.loads[o], read) - before
+
+
+def carried_for(relaxation: Relaxation, operators: Iterable[int]) -> Carried:
+    """What the buses carry for some operators."""
+    carried = Carried(relaxation)
+    for o in operators:
+        carried.add(o)
+    return carried
+
+
+def bus_bound(relaxation: Relaxation) -> Crossing:
+    """Operators sorted by what must follow the last byte of their host tensors; what a prefix needs crosses before that."""
+    follows, order = by_what_follows(relaxation)
+    carried, best, count = Carried(relaxation), Crossing(0.0, 0.0, []), 0
+    for k, o in enumerate(order):
+        carried.add(o)
+        last = k + 1 == len(order) or follows[order[k + 1]] < follows[o]
+        if last and carried.total + follows[o] > best.ns:
+            best, count = Crossing(carried.total + follows[o], float(follows[o]), []), k + 1
+    return best._replace(readers=sorted(order[:count]))
+
+
+def by_what_follows(relaxation: Relaxation) -> tuple[Array, list[int]]:
+    """Least time that follows the last byte of each operator; those whose tensors must cross, the longest time first."""
+    host: HostTraffic = relaxation.host
+    follows = host.residual + relaxation.after
+    readers = [o for o, read in enumerate(relaxation.problem.graph.index.host_inputs) if read and host.must_cross[o]]
+    return follows, sorted(readers, key=lambda o: (-follows[o], o))

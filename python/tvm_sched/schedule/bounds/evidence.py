@@ -21,14 +21,12 @@ from . import MARGIN, Bound, lower_bound, whole_ns
 from .bus import bus_bound
 from .device_work import work_arguments
 from .dominators import joins
+from .path_and_bus import SCALE, path_and_bus_bound
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
 from .regions import MOST_DEVICES, Span, decided
 from .relaxation import Relaxation
 
 FORMAT, VERSION = "tvm_sched.evidence", 1
-
-_SCALE = 1 << 60
-"""Multipliers are stored as integers up to this one, so that even small ones are exact enough for `MARGIN`."""
 
 
 class Evidence(NamedTuple):
@@ -41,7 +39,7 @@ class Evidence(NamedTuple):
     certified : Bound
         What `lower_bound` says.
     argument : str
-        The last lemma's argument: ``"critical path"``, ``"bus"`` or ``"device work"``.
+        The last lemma's argument: ``"critical path"``, ``"bus"``, ``"path and bus"`` or ``"device work"``.
     lemmas : list of dict
         See ``docs/formats/evidence.md``.
     choice : mapping of str to str, optional
@@ -114,7 +112,7 @@ def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evide
         return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}])
     many = len(problem.topology.devices) > MOST_DEVICES
     recorder = _Recorder(_WithoutRegions(problem) if many else Relaxation(problem))
-    found = [recorder.critical_path(), recorder.bus(), *recorder.device_work()]
+    found = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
     lemmas = recorder.lemmas_for(best)
     return Evidence(problem.digest, certified, best.name, lemmas, through=recorder.through(best))
@@ -175,6 +173,25 @@ class _Recorder:
             "multipliers": dict(zip(bandwidth, _integers(list(bandwidth.values())), strict=True)),
         }
 
+    def path_and_bus(self) -> list[_Whole]:
+        """Paths, devices and buses weighed together, where that is of use."""
+        weighed = path_and_bus_bound(self.relaxation)
+        if weighed is None:
+            return []
+        weights, lemma = weighed.weights, self._bus_lemma(weighed.least)
+        shares, names = lemma["multipliers"], ["", *self._names(range(len(self.relaxation.shortest)))]
+        total = sum(shares.values())
+        lemma["multipliers"] = {bus: weights.buses * share // total for bus, share in shares.items()}
+        if weights.devices:
+            lemma["devices"] = [int(weights.devices * share) for share in weighed.devices.tolist()]
+        lemma["steps"] = [
+            {**({"first": names[first + 1]} if first >= 0 else {}), "last": names[last + 1], "multiplier": weight}
+            for (first, last), weight in weights.steps.items()
+        ]
+        rests = tuple(("after", o) for o in weighed.readers)
+        spans = tuple(("span", self._span_of[step]) for step in weights.steps if step in self._span_of)
+        return [_Whole("path and bus", weighed.ns, lemma, rests + spans)]
+
     def device_work(self) -> list[_Whole]:
         """Work between heads and tails."""
         found = []
@@ -226,7 +243,7 @@ class _Recorder:
         if whole.lemma["rule"] == "work":
             return list(whole.lemma["operators"])
         if whole.lemma["rule"] == "bus":
-            return self._names(o for _, o in whole.heads)
+            return self._names(o for side, o in whole.heads if side == "after")
         place = {o: i for i, o in enumerate(self.relaxation.problem.graph.index.order)}
         return self._names(sorted({o for _, o in self.walked}, key=place.__getitem__))
 
@@ -266,7 +283,7 @@ class _Recorder:
 
     def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
         """Note the spans, and the ends by buses, on which some heads and tails rest."""
-        steps = {"end": self._before_end, "start": self._before_start, "after": self._behind}
+        steps = {"end": self._before_end, "start": self._before_start, "after": self._behind, "span": self._of_span}
         stack = list(needed)
         self.walked.update(needed)
         while stack:
@@ -286,6 +303,10 @@ class _Recorder:
                 self.used_spans.add(i)
                 return [("end", span.first)]
         return self._before_start(o)
+
+    def _of_span(self, i: int) -> list[tuple[str, int]]:
+        self.used_spans.add(i)
+        return []
 
     def _before_start(self, o: int) -> list[tuple[str, int]]:
         relaxation, before = self.relaxation, self.relaxation.problem.graph.index.predecessors[o]
@@ -310,6 +331,12 @@ class _Recorder:
         return [("after", s) for s in behind]
 
     @cached_property
+    def _span_of(self) -> dict[tuple[int, int], int]:
+        """Spans between operators that no edge joins."""
+        before, spans = self.relaxation.problem.graph.index.predecessors, self.relaxation.spans
+        return {(span.first, span.last): i for i, span in enumerate(spans) if span.first not in before[span.last]}
+
+    @cached_property
     def _spans_to(self) -> dict[int, list[int]]:
         return _by(span.last for span in self.relaxation.spans)
 
@@ -332,4 +359,4 @@ def _reaches(value: float, target: float) -> bool:
 
 def _integers(weights: list[float]) -> list[int]:
     """Multipliers in the same ratios; those of equal weights are equal."""
-    return [max(1, round(weight / max(weights) * _SCALE)) for weight in weights]
+    return [max(1, round(weight / max(weights) * SCALE)) for weight in weights]

@@ -127,6 +127,35 @@ class HostTraffic:
         return turns
 
     @cached_property
+    def bus_share(self) -> Array:
+        """(devices,): multiplier of each device's bus, its part of all bandwidth; 0 without a bus."""
+        topology = self.problem.topology
+        routes = [topology.route(HOST, d) for d in range(len(topology.devices))]
+        total = sum({route.channels: route.bandwidth for route in routes if route}.values())
+        return np.array([route.bandwidth / total if route else 0.0 for route in routes])
+
+    @cached_property
+    def loading(self) -> Array:
+        """(tensors,): share of the run, at least, for which a load keeps the buses busy, by the multipliers `bus_share`."""
+        topology, sizes = self.problem.topology, self.problem.graph.index.size
+        least = np.full(len(sizes), np.inf)
+        for d, share in enumerate(self.bus_share.tolist()):
+            if (route := topology.route(HOST, d)) is not None:
+                least = np.minimum(least, share * route.nanoseconds_of(sizes))
+        return least
+
+    @cached_property
+    def reading(self) -> Array:
+        """(operators, devices): the same for the direct read of each operator; infinite where it cannot."""
+        allowed = self.problem.costs.direct_ns != FORBIDDEN
+        return np.where(allowed, self.bus_share * self.problem.host_reads_ns, np.inf)
+
+    @cached_property
+    def least_read(self) -> Array:
+        """(operators,): the least of `reading` over the devices."""
+        return self.reading.min(axis=1)
+
+    @cached_property
     def _host_routes(self) -> list[Route]:
         topology = self.problem.topology
         return [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...problem import FORBIDDEN, Problem
+from .._compiled import compiled
 from .host_traffic import HostTraffic
 from .neighbours import Beside, together_or_apart
 from .region_work import Work, work_spans
@@ -71,13 +72,7 @@ class Relaxation:
     def _least_pair_ratio(self) -> float:
         concurrency = self.problem.costs.concurrency
         assert concurrency is not None
-        serial, used, alone = concurrency.serial_share, concurrency.utilisation, self.problem.costs.operator_ns
-        ratio = min(1.0, concurrency.factor)
-        for d, a, b, ns in concurrency.pairs:
-            times = np.array([alone[a, d], alone[b, d]], dtype=np.float64)
-            longest = max(times.max(), (times[:, None] * used[[a, b], d]).sum(axis=0).max())
-            ratio = min(ratio, ns / (serial * times.sum() + (1 - serial) * longest))
-        return ratio
+        return min(concurrency.factor, compiled(self.problem).least_pair_ratio())
 
     @cached_property
     def after(self) -> Array:

@@ -5,10 +5,12 @@ Notes
 Of each group the ways have one of three forms here: one operator; *heads*, which read nothing that the group makes, and
 a *tail*, which reads them and makes all that others read; or *any* in which one operator, the tail, makes all that others
 read. Of the last form the heads are the operators with a host tensor of their own that is not small beside the largest,
-those first that read what others make, then the larger ones; the tail may be one of them, and keeps a nanosecond then.
-Let ``n`` be the most heads of any way. The group becomes ``n`` heads and a tail, and each way's own operators do their
-work: head ``i`` belongs to head ``i * k // n`` of a way of ``k`` heads, the tail to the tail, and all of them to the
-operator of a way of one. Take any schedule of any choice, and let each operator of it do what belongs to it, one after
+those first that read what others make, then the larger ones, and the *rest*, operators without such a tensor that take
+long; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any way. The group becomes
+``n`` heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
+``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Where all ways but those of one operator
+have a rest, there are as many heads for it as for the longest, to which its operators belong in the same manner; they read
+no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each operator of it do what belongs to it, one after
 another on its own device, the heads first. That is a schedule of the relaxed problem, and it ends no later, because
 
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
@@ -19,9 +21,10 @@ another on its own device, the heads first. That is a schedule of the relaxed pr
   devices as it likes, by copies that take a latency at least. Where the first head is the tail, it reads so what an
   operator of a nanosecond makes, which reads one activation that some operator other than heads and tail reads in each way;
 - *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the
-  operator to which it belongs has for itself alone: all those parts together occupy each bus no longer than that
-  tensor, and no longer than a direct read of it. With one head it also reads host tensors that others read too, if all
-  ways do. Where that cannot be, it reads none.
+  operator to which it belongs shares with operators of its way at most: all the parts that heads of these operators read
+  occupy each bus no longer in all than that tensor, and no longer than a direct read of it. With one head it also reads
+  host tensors that others read too, if all ways do. Where that cannot be, it reads none. An operator of no group reads
+  none of a tensor of which it reads rows, a table that is also a product's weights, so that it is the product's own.
 
 What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while the
 operator that makes that ends. Where some way makes the tensors that others read by several operators, on as many devices
@@ -40,7 +43,7 @@ import numpy as np
 from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ...problem.costs import concatenate_costs
 from .residency import reading_none_of
-from .ways import SMALL, Array, Way, WayOperator, of_any_form, read_by_others, share_of, up_to
+from .ways import SMALL, Array, Head, Way, WayOperator, heads_of, of_any_form, read_by_others, up_to
 
 
 def without_variants(problem: Problem) -> Problem:
@@ -62,7 +65,7 @@ def without_variants(problem: Problem) -> Problem:
             direct += part.direct
             tensors.update((tensor.name, tensor) for tensor in part.tensors)
         elif operator.name not in replaced:
-            operators.append(operator)
+            operators.append(reading_none_of(maker.left_to_groups, operator))
             normal.append(problem.costs.operator_ns[o])
             direct.append(problem.costs.direct_ns[o])
     gone = {name for part in parts.values() for name in part.gone}
@@ -97,9 +100,13 @@ class _Maker:
         count = len(problem.graph.operators)
         readers: dict[str, set[str]] = {}  # groups, or operators of none, that read a tensor in some way
         group_of = {name: group.name for group in problem.variants.groups for name in group.operators}
+        partly: set[str] = set()  # what operators of no group read rows of
         for operator in problem.graph.operators:
             for name in operator.inputs:
-                readers.setdefault(name, set()).add(group_of.get(operator.name, f"operator {operator.name}"))
+                if operator.name not in group_of and name in (operator.read_bytes or ()):
+                    partly.add(name)
+                else:
+                    readers.setdefault(name, set()).add(group_of.get(operator.name, f"operator {operator.name}"))
         for group in problem.variants.groups:
             for alternative in group.alternatives:
                 self.rows[group.name, alternative.name] = range(count, count + len(alternative.operators))
@@ -111,6 +118,7 @@ class _Maker:
             readers.setdefault(name, set()).add("result")
         self.taken = problem.graph.index.operator_id.keys() | problem.graph.index.tensor_id.keys()
         self.alone = {name for name, who in readers.items() if len(who) == 1}
+        self.left_to_groups = {name for name in partly & self.alone if readers[name] <= set(group_of.values())}
 
     def part(self, group: Group) -> _Part:
         """What stands for a group in the relaxed problem."""
@@ -172,17 +180,18 @@ class _Maker:
     ) -> WayOperator:
         operator = operators[k]
         made = {name for each in operators for name in each.outputs}
-        others = {name for j, each in enumerate(operators) if j != k for name in each.inputs}
         host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
         partly = set(operator.read_bytes or ())  # a direct read of it brings less than its size
-        mine = [name for name in host if (name in own or name in self.alone) and name not in others | partly]
+        mine = [name for name in host if (name in own or name in self.alone) and name not in partly]
+        largest = max(mine, key=lambda name: (tensors[name].size, name), default="")
         reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
         given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
         return WayOperator(
             self.costs.operator_ns[row],
             self.costs.direct_ns[row],
             tuple(reads),
-            max((tensors[name].size for name in mine), default=-1),
+            tensors[largest].size if mine else -1,
+            largest,
             frozenset(host) - set(mine) - partly,
             max(given, default=-1),
         )
@@ -196,27 +205,25 @@ class _Maker:
 
     def _joined(self, group: Group, ways: Sequence[Way], needed: Sequence[str]) -> _Part | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
-        count = max(len(way.heads) for way in ways)
+        ways, heads = heads_of(ways)
         any_form = any(way.any_form for way in ways)
-        places = [
-            [way.heads[i * len(way.heads) // count] if way.heads else way.tail for way in ways] for i in range(count)
-        ]
-        shares = [[share_of(way, i, count) for way in ways] for i in range(count)]
-        heads = [_head(row, share) for row, share in zip(places, shares, strict=True)]
+        count = sum(not head.is_rest for head in heads)
         name = group.operators[0]
         part = _Part([], [], [], [])
         given: list[str] = []
-        sizes = [self._fitting([(p.gives, s) for p, s in zip(row, share, strict=True) if p.gives >= 0], self._between)
-                 for row, share in zip(places, shares, strict=True)]  # fmt: skip
-        for i, (row, share, (normal, direct)) in enumerate(zip(places, shares, heads, strict=True)):
-            hosts, tensors = self._hosts(f"{name}/head{i}/host", row, share, direct, count)
+        sizes = [self._fitting([(p.gives, s) for p, s in zip(head.places, head.shares, strict=True) if p.gives >= 0],
+                               self._between) for head in heads]  # fmt: skip
+        for i, head_of in enumerate(heads):
+            row = head_of.places
+            normal, direct = _head(row, head_of.shares)
+            hosts, tensors = self._hosts(f"{name}/head{i}/host", head_of, direct, count)
             if not hosts:
                 normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
             joined = not any_form and all(size >= 0 for size in sizes)
             head = self._new(f"{name}/head{i}")
             least = 0 if any_form else min((p.gives for p in row if p.gives >= 0), default=0)
             made = Tensor(head, sizes[i] if joined else least)
-            feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if way.heads)
+            feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if not way.is_one)
             if feeds and (joined or i == 0):
                 given.append(made.name)
             reads = [each for each in row[0].reads if all(each in other.reads for other in row)]
@@ -245,17 +252,18 @@ class _Maker:
         part.direct.append(np.full(devices, FORBIDDEN))
         return first
 
-    def _hosts(
-        self, name: str, row: Sequence[WayOperator], share: Sequence[int], direct: Array, count: int
-    ) -> tuple[list[str], list[Tensor]]:
+    def _hosts(self, name: str, head: Head, direct: Array, count: int) -> tuple[list[str], list[Tensor]]:
         """Names of the host tensors that a head reads, and those among them that are new."""
+        if head.is_rest:
+            return [], []
+        row = head.places
         shared = frozenset.intersection(*(each.shared for each in row)) if count == 1 else frozenset()
         bytes_shared = sum(t.size for t in self.graph.tensors if t.name in shared)
         if shared and not self._readable(bytes_shared, direct):
             shared, bytes_shared = frozenset(), 0
         hosts, tensors = sorted(shared), []
         if all(each.own >= 0 for each in row):
-            size = self._fitting([(each.own, s) for each, s in zip(row, share, strict=True)], self._from_host)
+            size = self._fitting([(each.own, s) for each, s in zip(row, head.owners, strict=True)], self._from_host)
             if size >= 0:
                 size = _largest(size, lambda s: self._readable(bytes_shared + s, direct))
             if size >= 0:
@@ -328,7 +336,7 @@ def _tail(ways: Sequence[Way], part: _Part) -> Array | None:
     times = none
     for way in ways:
         for t, before in ((way.tail.normal, part.normal), (way.tail.direct, _modes(part))):
-            left = t if way.heads else t - sum(before, np.zeros_like(t))
+            left = t - sum(before, np.zeros_like(t)) if way.is_one else t
             left = np.ones_like(t) if way.tail_is_head else left
             times = np.minimum(times, np.where(t == FORBIDDEN, FORBIDDEN, left))
     return times if (times >= 1).all() else None

@@ -13,38 +13,91 @@ from ...problem import Operator
 Array = npt.NDArray[np.int64]
 
 SMALL = 16
-"""Operators whose own host tensor is so many times smaller than the largest of a way are no heads of it."""
+"""An operator is no head of a way if the largest host tensor of the way is this number of times as large as its own."""
 
 
 @dataclass(frozen=True)
 class WayOperator:
     """An operator of a way.
 
-    Its times by device, the activations that it reads from outside of the group, its largest host tensor that nobody else
-    reads (-1: none), other host tensors that it reads, the largest activation that it gives to the tail (-1: none).
+    Its times by device, the activations that it reads from outside of the group, its largest host tensor that only this way
+    reads (-1: none) with its name, other host tensors that it reads, the largest activation that it gives to the tail (-1:
+    none).
     """
 
     normal: Array
     direct: Array
     reads: tuple[str, ...]
     own: int
+    own_name: str
     shared: frozenset[str]
     gives: int
+
+    @property
+    def shortest(self) -> int:
+        """Nanoseconds on the fastest device, in the faster mode."""
+        return int(min(self.normal.min(), self.direct.min()))
 
 
 @dataclass(frozen=True)
 class Way:
-    """The heads and the tail of a way; of the third form also what others than these read."""
+    """The heads and the tail of a way; of the third form also the rest, other heads that have no host tensor to read, and
+    what others than heads and tail read.
+    """
 
     heads: tuple[WayOperator, ...]
     tail: WayOperator
     any_form: bool = False
     reads: frozenset[str] = frozenset()
+    rest: tuple[WayOperator, ...] = ()
 
     @property
     def tail_is_head(self) -> bool:
         """Whether the tail is one of the heads."""
-        return self.any_form and any(head.gives < 0 for head in self.heads)
+        return self.any_form and any(head.gives < 0 for head in (*self.heads, *self.rest))
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the tail stands for all of the way."""
+        return not self.heads and not self.rest
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a head of the relaxed problem stands for: by way its operator, into how many heads that is divided, and how many
+    heads have parts of the host tensor that it reads.
+    """
+
+    places: tuple[WayOperator, ...]
+    shares: tuple[int, ...]
+    owners: tuple[int, ...]
+    is_rest: bool
+
+
+def heads_of(ways: Sequence[Way]) -> tuple[tuple[Way, ...], list[Head]]:
+    """The ways as they are relaxed, and their heads: first those with host tensors, then the rest, if all ways have such.
+
+    Where one has a rest alone, all are heads, those that take longer first. An operator that is all of its way is divided
+    among all heads.
+    """
+    if any(way.rest and not way.heads for way in ways):
+        ways = [_without_rest(way) for way in ways]
+    first, second = max(len(way.heads) for way in ways), max(len(way.rest) for way in ways)
+    missing = any(not way.is_one and not way.rest for way in ways)
+    divided = (each for way in ways for each in (way.rest or (way.tail,) * way.is_one))
+    if missing or any(each.shortest <= first + second for each in divided):  # nothing is left of a few nanoseconds
+        ways, second = [replace(way, rest=()) for way in ways], 0
+    found = []
+    for count, rest in ((first, False), (second, True)):
+        for i in range(count):
+            of = [way.rest if rest else way.heads for way in ways]
+            places = tuple(
+                each[i * len(each) // count] if each else way.tail for each, way in zip(of, ways, strict=True)
+            )
+            shares = tuple(share_of(len(each), i, count) if each else first + second for each in of)
+            owners = tuple(parts_of_own(each, i, count) for each in of)
+            found.append(Head(places, shares, owners, rest))
+    return tuple(ways), found
 
 
 def up_to(operators: Sequence[Operator], tail: int) -> list[int]:
@@ -58,14 +111,23 @@ def up_to(operators: Sequence[Operator], tail: int) -> list[int]:
     return [*sorted(found - {tail}), tail]
 
 
+def _without_rest(way: Way) -> Way:
+    heads = sorted((*way.heads, *way.rest), key=lambda head: -head.shortest) if way.any_form else way.heads
+    return replace(way, heads=tuple(heads), rest=())
+
+
 def of_any_form(operators: Sequence[WayOperator]) -> Way:
     """A way of the third form, of the operators that the last one needs, and that."""
     tail = operators[-1]
     least = max(each.own for each in operators) / SMALL  # without what only adds a bias, ways have as many heads
     heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= max(least, 0)]
     heads.sort(key=lambda head: (not head.reads, -head.own))
-    others = frozenset(name for each in operators[:-1] if each.own < max(least, 0) for name in each.reads)
-    return Way(tuple(heads), tail, True, others)
+    small = [each for each in operators if each.own < max(least, 0)]
+    long = max((each.shortest for each in small), default=0) / SMALL  # nor what only moves elements
+    rest = [replace(each, gives=-1 if each is tail else 0) for each in small if each.shortest >= long]
+    rest.sort(key=lambda head: -head.shortest)
+    reads = frozenset(name for each in small if each is not tail for name in each.reads)
+    return Way(tuple(heads), tail, True, reads, tuple(rest))
 
 
 def read_by_others(ways: Sequence[Way]) -> str:
@@ -76,9 +138,14 @@ def read_by_others(ways: Sequence[Way]) -> str:
     return min(common, default="")
 
 
-def share_of(way: Way, i: int, count: int) -> int:
-    """How many of ``count`` heads belong to the operator of a way to which head ``i`` belongs."""
-    heads = len(way.heads)
+def parts_of_own(heads: Sequence[WayOperator], i: int, count: int) -> int:
+    """How many of ``count`` heads have parts of the host tensor of which head ``i`` has one."""
     if not heads:
         return count
+    name = heads[i * len(heads) // count].own_name
+    return sum(heads[j * len(heads) // count].own_name == name for j in range(count))
+
+
+def share_of(heads: int, i: int, count: int) -> int:
+    """How many of ``count`` heads belong to the operator of a way of so many to which head ``i`` belongs."""
     return sum(j * heads // count == i * heads // count for j in range(count))

@@ -1,0 +1,210 @@
+"""The page that `hios_models.py` makes of its rows: the paper's figures beside these, and in words where they contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from _common import Row, circumstances, sections
+from _tables import tables
+
+SIZES = {"inception_v3": (299, 512, 1024, 2048), "nasnet_large": (331, 512, 1024, 2048)}
+MODELS = ("contention", "occupancy")
+"""Cost models: what the page says is of the first, the second stands beside it."""
+LAUNCHES = "launches, % of sequential execution"
+PROFILED = "minutes to schedule with profiling"
+TOLERANCE = 1.0
+"""Per cent by which figures may be apart that do not contradict each other."""
+
+
+class Less(NamedTuple):
+    """By how many per cent a method takes less than another, over the sizes, in the text of Section VI."""
+
+    network: str
+    method: str
+    other: str
+    low: float | None
+    high: float
+
+    def said(self) -> str:
+        """As the paper has it."""
+        return f"up to {self.high:g}" if self.low is None else f"{self.low:g} to {self.high:g}"
+
+
+PAPER = (
+    Less("inception_v3", "hios-lp", "sequential", 6.1, 19.7),
+    Less("inception_v3", "hios-lp", "ios", 3.3, 16.5),
+    Less("inception_v3", "hios-lp", "hios-mr", 10.9, 16.8),
+    Less("nasnet_large", "hios-lp", "sequential", None, 14.5),
+    Less("nasnet_large", "hios-lp", "ios", -5.4, 11.1),
+    Less("nasnet_large", "hios-lp", "hios-mr", 8.8, 16.2),
+)
+GAINS = {
+    ("inception_v3", 0): (4.5, 81.6),
+    ("inception_v3", -1): (9.9, 98.2),
+    ("nasnet_large", 0): (None, 100.0),
+    ("nasnet_large", -1): (3.8, 100.0),
+}
+"""Figure 13, smallest and largest images: how many times IOS's gain over sequential execution HIOS-LP's is, and what part of
+it its mapping alone gains, in per cent."""
+INCEPTION_MINUTES, NASNET_LESS = 20.0, 55.8
+"""Figure 14: HIOS-LP takes less than so many minutes for Inception-v3, and up to so many per cent less than IOS for NASNet."""
+Figures = dict[tuple[str, str], float]
+
+
+def case_of(name: str, size: int, model: str) -> str:
+    """What a network of a size is called in rows."""
+    return f"{name}, {size} pixels" + ("" if model == MODELS[0] else f", {model}")
+
+
+def page(rows: list[Row], runs: int, states: int) -> str:
+    """The page of results."""
+    lines = ["# Inception-v3 and NASNet-A large on two A40", "", *circumstances(predicted=True)]
+    lines += [INTRODUCTION.format(runs=runs, states=states), ""]
+    for model in MODELS:
+        own = [row for row in rows if (row.case.split(", ")[2:] or [MODELS[0]]) == [model]]
+        if model != MODELS[0]:  # the rest differs little
+            own = [row for row in own if row.unit in ("ms", "% below sequential")]
+        lines += [f"## By `{model}`", ""]
+        lines += [line.replace("## ", "### ") if line.startswith("## ") else line for line in sections(tables(own))]
+    ms = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
+    lines += ["## Beside Figures 12 and 13", "", "Per cent less than the other, by size:", "", *less_table(ms), ""]
+    lines += ["What HIOS-LP gains over sequential execution: how many times what IOS gains, and the part of its mapping"]
+    lines += ["(`hios-lp-inter`) in it:", "", *gains_table(ms), ""]
+    lines += ["## Beside Figure 14", "", *profiling(rows), "", "## What contradicts the paper", ""]
+    lines += [f"- {text}" for text in contradictions(ms, rows)] or ["Nothing, by more than a per cent."]
+    return "\n".join([*lines, "", NOTES])
+
+
+def less(ms: Figures, case: str, one: str, other: str) -> float:
+    """Per cent by which a method takes less than another."""
+    return 100 * (1 - ms[case, one] / ms[case, other])
+
+
+def by_size(ms: Figures, said: Less, model: str) -> list[float]:
+    """The figure of each size that there is."""
+    cases = [case_of(said.network, size, model) for size in SIZES[said.network]]
+    return [less(ms, case, said.method, said.other) for case in cases if (case, said.method) in ms]
+
+
+def less_table(ms: Figures) -> Iterator[str]:
+    yield "| network | latency of | less than | paper | " + " | ".join(f"here, `{model}`" for model in MODELS) + " |"
+    yield "| --- | --- | --- | --- |" + " --- |" * len(MODELS)
+    for said in PAPER:
+        cells = (", ".join(f"{value:.1f}" for value in by_size(ms, said, model)) or "–" for model in MODELS)
+        yield f"| {said.network} | {said.method} | {said.other} | {said.said()} | " + " | ".join(cells) + " |"
+
+
+class Gain(NamedTuple):
+    """What HIOS-LP gains over sequential execution: times IOS's gain, and its mapping's part in per cent."""
+
+    times: float | None
+    part: float | None
+
+
+def gain_of(ms: Figures, case: str) -> Gain | None:
+    """None where the case was not planned; a figure of it where there is something to divide by."""
+    if (case, "ios") not in ms:
+        return None
+    gain = {method: less(ms, case, method, "sequential") for method in ("ios", "hios-lp", "hios-lp-inter")}
+    times = gain["hios-lp"] / gain["ios"] if gain["ios"] > 0.05 else None
+    return Gain(times, 100 * gain["hios-lp-inter"] / gain["hios-lp"] if gain["hios-lp"] > 0.05 else None)
+
+
+def gains_table(ms: Figures) -> Iterator[str]:
+    head = (f"times IOS's, `{model}` | mapping's part, `{model}`" for model in MODELS)
+    yield "| network | images | times IOS's, paper | mapping's part, paper | " + " | ".join(head) + " |"
+    yield "| --- | --- | --- | --- |" + " --- | --- |" * len(MODELS)
+    for (name, which), (times, part) in GAINS.items():
+        size = SIZES[name][which]
+        cells = []
+        for model in MODELS:
+            found = gain_of(ms, case_of(name, size, model))
+            if found is None:
+                cells += ["–", "–"]
+                continue
+            cells.append("IOS gains nothing" if found.times is None else f"{found.times:.1f}")
+            cells.append("HIOS-LP gains nothing" if found.part is None else f"{found.part:.1f} %")
+        said = f"{times:g}" if times else "IOS is 5.4 % faster"
+        yield f"| {name} | {size} pixels | {said} | {part:g} % | " + " | ".join(cells) + " |"
+
+
+def profiling(rows: list[Row]) -> Iterator[str]:
+    """How minutes to schedule compare, in words."""
+    minutes = {(row.case, row.method): row.figure for row in rows if row.unit == PROFILED}
+    for name, sizes in SIZES.items():
+        cases = [case for size in sizes if ((case := case_of(name, size, MODELS[0])), "ios") in minutes]
+        if not cases:
+            continue
+        most = max(minutes[case, "hios-lp"] for case in cases)
+        lower = [100 * (1 - minutes[case, "hios-lp"] / minutes[case, "ios"]) for case in cases]
+        grown = {m: minutes[cases[-1], m] / minutes[cases[0], m] for m in ("ios", "hios-lp", "hios-mr")}
+        said = f"less than {INCEPTION_MINUTES:g} minutes" if name == "inception_v3" else f"up to {NASNET_LESS} % below IOS"
+        yield (
+            f"- {name}: HIOS-LP takes {most:.2g} minutes at most, {min(lower):.1f} to {max(lower):.1f} % below IOS (paper: "
+            f"{said}). From the smallest to the largest images IOS's minutes grow {grown['ios']:.3g} times, HIOS-LP's "
+            f"{grown['hios-lp']:.3g} and HIOS-MR's {grown['hios-mr']:.3g} (paper: HIOS's much slower than IOS's)."
+        )
+
+
+def contradictions(ms: Figures, rows: list[Row]) -> Iterator[str]:
+    """In words, with what both cost models say, and how much of the time are launches."""
+    for said in PAPER:
+        found = {model: by_size(ms, said, model) for model in MODELS}
+        here = found[MODELS[0]]
+        if not here:
+            yield f"{said.network} was not planned when this page was made."
+            continue
+        bottom = said.low if said.low is not None else -TOLERANCE
+        outside = [value for value in here if value < bottom - TOLERANCE or value > said.high + TOLERANCE]
+        if outside:
+            beside = f"{min(found[MODELS[1]]):.1f} to {max(found[MODELS[1]]):.1f} % by `{MODELS[1]}`"
+            yield (
+                f"{said.network}: {said.method} takes {min(here):.1f} to {max(here):.1f} % less than {said.other} "
+                f"({beside}), in the paper {said.said()} %: {len(outside)} of {len(here)} sizes are outside."
+            )
+    for (name, which), (times, part) in GAINS.items():
+        size = SIZES[name][which]
+        gain = gain_of(ms, case_of(name, size, MODELS[0]))
+        if gain is None:
+            continue
+        if times and (gain.times is None or not 0.5 < gain.times / times < 2):
+            have = "IOS gains nothing" if gain.times is None else f"HIOS-LP gains {gain.times:.1f} times what IOS does"
+            yield f"{name}, {size} pixels: {have}, in the paper {times:g} times."
+        if gain.part is not None and abs(gain.part - part) > 10:
+            yield f"{name}, {size} pixels: the mapping gains {gain.part:.0f} % of it, in the paper {part:g} %."
+    yield from why(ms, rows)
+
+
+def why(ms: Figures, rows: list[Row]) -> Iterator[str]:
+    """What these figures say of the reasons."""
+    launches = {row.case: row.figure for row in rows if row.unit == LAUNCHES}
+    for name, sizes in SIZES.items():
+        known = [size for size in sizes if case_of(name, size, MODELS[0]) in launches]
+        if len(known) < 2:
+            continue
+        share, gain = [], []
+        for size in (known[0], known[-1]):
+            case = case_of(name, size, MODELS[0])
+            share.append(f"{launches[case]:.0f} %")
+            gain.append(f"{less(ms, case, 'ios', 'sequential'):.1f} %")
+        yield (
+            f"Why, of {name}: launches are {share[0]} of sequential execution at {known[0]} pixels and {share[1]} at "
+            f"{known[-1]}; what they take overlaps with kernels of other streams, and IOS gains {gain[0]} and {gain[1]}."
+        )
+
+
+INTRODUCTION = """`contention` has what kernels side by side lose as fitted to pairs on an H100 ([how](concurrent_kernels.md));
+no A40 has shown it. By `occupancy` they lose nothing as long as the GPU has room. "launches" is 5 us of each operator, as in
+the preset. `ios` has the limits of its paper, 8 groups of up to 3 operators, and the network's own blocks where these have up
+to {states:,} states; else the blocks that stand in brackets. Minutes to schedule count what is measured, as in Figure 14:
+IOS each stage whose time it asks for ({runs} runs of each, as the paper runs what it measures), HIOS operators alone, pairs of
+neighbours and copies."""
+NOTES = """- The paper's figures were measured, with cuDNN's kernels and MPI; these are predictions of a model in which kernels
+  reach the data sheet's speed. So kernels are short here, and copies and launches weigh more; what convolutions take on a real
+  GPU beside what the data sheet says is on [another page](opara.md). What one would try next is to measure the kernels of both
+  networks on two A40 (`tvm-sched profile`), and to plan with the profile; none were at hand.
+- The paper's graphs have 119 and 374 operators; here a normalisation, an activation or a sum is part of a kernel where the
+  lowering fuses it, and is an operator where not. Which NASNet-A it had is not said; its 331 pixels are the large one's.
+- The paper's minutes are of a process that starts its engine for each measurement, which is not counted here.
+"""

@@ -1,0 +1,59 @@
+"""Modules that are imported when they are first used."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+_loading = threading.RLock()
+
+
+class _LateModule(ModuleType):
+    """A module that loads itself when it is asked for anything but how it was found.
+
+    The one of `importlib.util.LazyLoader` does so already at the statement ``import``, which asks for its ``__spec__``.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        with _loading:
+            spec = self.__spec__
+            if type(self) is _LateModule and spec is not None and isinstance(spec.loader, _LateLoader):
+                self.__class__ = ModuleType  # type: ignore[assignment]  # what it asks itself of is its own matter
+                spec.loader = self.__loader__ = spec.loader.loader
+                if spec.submodule_search_locations is not None:
+                    self.__path__ = spec.submodule_search_locations
+                spec.loader.exec_module(self)
+        return getattr(self, name)
+
+
+class _LateLoader(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None  # an ordinary module, of which the importer sets what it needs
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__.pop("__path__", None)  # importing a module within it is a use, too
+        module.__class__ = _LateModule
+
+
+class _LateFinder(MetaPathFinder):
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = frozenset(names)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        found = PathFinder.find_spec(name, path) if name in self.names else None
+        if found is not None and found.loader is not None:
+            found.loader = _LateLoader(found.loader)
+        return found
+
+
+def import_when_used(*names: str) -> None:
+    """Let the first use of modules be their import, from now on; those that are not installed are missed as ever."""
+    sys.meta_path.insert(0, _LateFinder(names))

@@ -1,0 +1,74 @@
+"""The calls of ``main`` as ``FuseOps`` leaves it: which kernel each is of, and who reads what it makes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import relax
+
+from .fused_functions import HEAVY, fused_kernel, heavy_binding, is_kernel_call, pattern
+
+
+class Called(NamedTuple):
+    """What a call in ``main`` calls: the kernel's or fused function's name, the arguments, and the one kernel of it all."""
+
+    variable: tvm.ir.GlobalVar
+    arguments: tuple[relax.Expr, ...]
+    kernel: tvm.tirx.PrimFunc
+
+
+class MainCalls:
+    """The bindings of ``main`` in order.
+
+    Attributes
+    ----------
+    bindings : list of relax.Binding
+    variables : list of relax.Var
+        That they bind.
+    place : dict of relax.Var to int
+        Position of each.
+    users : dict of relax.Var to set
+        The variables whose values use a variable; None: the function's result does.
+    """
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.mod = mod
+        body = mod["main"].body
+        self.bindings = [b for block in body.blocks for b in block.bindings] if isinstance(body, relax.SeqExpr) else []
+        self.variables = [binding.var for binding in self.bindings]
+        self.place = {variable: k for k, variable in enumerate(self.variables)}
+        self.users: dict[Any, set[Any]] = {}
+        for binding in self.bindings:
+            for used in relax.analysis.free_vars(binding.value):
+                self.users.setdefault(used, set()).add(binding.var)
+        for used in relax.analysis.free_vars(body.body) if self.bindings else ():
+            self.users.setdefault(used, set()).add(None)
+        self._kernels: dict[Any, tvm.tirx.PrimFunc | None] = {}
+
+    def called(self, binding: relax.Binding) -> Called | None:
+        """What a binding calls; None where that is no kernel with one tensor as its result."""
+        value = binding.value
+        if not isinstance(value, relax.Call) or not isinstance(binding.var.ty, relax.TensorType):
+            return None
+        if isinstance(value.op, tvm.ir.GlobalVar):
+            variable, arguments = value.op, tuple(value.args)
+        elif is_kernel_call(value):
+            variable, arguments = value.args[0], tuple(value.args[1].fields)
+        else:
+            return None
+        if variable not in self._kernels:
+            function = self.mod[variable]
+            fused = isinstance(function, relax.Function)
+            self._kernels[variable] = fused_kernel(self.mod, variable) if fused else function
+        kernel = self._kernels[variable]
+        return None if kernel is None else Called(variable, arguments, kernel)
+
+    def is_heavy(self, variable: relax.Var) -> bool:
+        """Whether a variable is the result of a heavy kernel, alone or fused."""
+        value = self.bindings[self.place[variable]].value
+        if not isinstance(value, relax.Call):
+            return False
+        if isinstance(value.op, tvm.ir.GlobalVar):
+            return heavy_binding(self.mod, self.mod[value.op]) is not None
+        return is_kernel_call(value) and pattern(self.mod, value) == HEAVY
