@@ -69,7 +69,9 @@ def page(rows: list[Row], runs: int, states: int) -> str:
         lines += [line.replace("## ", "### ") if line.startswith("## ") else line for line in sections(tables(own))]
     ms = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
     lines += ["## Beside Figures 12 and 13", "", "Per cent less than the other, by size:", "", *less_table(ms), ""]
-    lines += ["What HIOS-LP gains over sequential execution: how many times what IOS gains, and the part of its mapping"]
+    lines += [
+        "What HIOS-LP gains over sequential execution: how many times what IOS gains, and the part of its mapping"
+    ]
     lines += ["(`hios-lp-inter`) in it:", "", *gains_table(ms), ""]
     lines += ["## Beside Figure 14", "", *profiling(rows), "", "## What contradicts the paper", ""]
     lines += [f"- {text}" for text in contradictions(ms, rows)] or ["Nothing, by more than a per cent."]
@@ -139,7 +141,9 @@ def profiling(rows: list[Row]) -> Iterator[str]:
         most = max(minutes[case, "hios-lp"] for case in cases)
         lower = [100 * (1 - minutes[case, "hios-lp"] / minutes[case, "ios"]) for case in cases]
         grown = {m: minutes[cases[-1], m] / minutes[cases[0], m] for m in ("ios", "hios-lp", "hios-mr")}
-        said = f"less than {INCEPTION_MINUTES:g} minutes" if name == "inception_v3" else f"up to {NASNET_LESS} % below IOS"
+        said = (
+            f"less than {INCEPTION_MINUTES:g} minutes" if name == "inception_v3" else f"up to {NASNET_LESS} % below IOS"
+        )
         yield (
             f"- {name}: HIOS-LP takes {most:.2g} minutes at most, {min(lower):.1f} to {max(lower):.1f} % below IOS (paper: "
             f"{said}). From the smallest to the largest images IOS's minutes grow {grown['ios']:.3g} times, HIOS-LP's "

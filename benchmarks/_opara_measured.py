@@ -54,14 +54,27 @@ def page() -> str:
     """The page of the measurements."""
     lines = ["# Opara's streams and launch orders on an H100", "", *circumstances()]
     lines += [f"Measured on {DATA['source']}. Figures are {DATA['unit']}; in brackets the speed beside one stream."]
-    lines += [f'Of the measurement: {DATA["notes"]}. "Last first": of operators that are free, the last of the launch order is']
-    lines += ["captured first, since a graph starts the branch that was captured last first ([measured](concurrent_kernels.md)). Since"]
-    lines += ["then a graph's nodes are made in that order whatever the plan, so that the launch order asked for is the one in which"]
+    lines += [
+        f'Of the measurement: {DATA["notes"]}. "Last first": of operators that are free, the last of the launch order is'
+    ]
+    lines += [
+        "captured first, since a graph starts the branch that was captured last first ([measured](concurrent_kernels.md)). Since"
+    ]
+    lines += [
+        "then a graph's nodes are made in that order whatever the plan, so that the launch order asked for is the one in which"
+    ]
     lines += ["branches start; that has not run on a GPU yet. Later kernels are on [another page](gpu_latency.md).", ""]
-    lines += [*_figures(), "", "Beside the paper (Opara, Sections II and V: RTX 2080 SUPER for GoogLeNet, Inception-v3 and DeepFM, A100"]
+    lines += [
+        *_figures(),
+        "",
+        "Beside the paper (Opara, Sections II and V: RTX 2080 SUPER for GoogLeNet, Inception-v3 and DeepFM, A100",
+    ]
     lines += ["for the others; PyTorch's kernels):", "", *_claims(), "", "## What contradicts the paper", ""]
     lines += [f"- {text}" for text in _contradictions()]
-    lines += ["", "NASNet-A large was not measured; what is predicted of it stands [beside these](opara.md). torch captures neither BERT"]
+    lines += [
+        "",
+        "NASNet-A large was not measured; what is predicted of it stands [beside these](opara.md). torch captures neither BERT",
+    ]
     lines += ["nor T5 of transformers 5.17 as they are (masks are copied from the host)."]
     return "\n".join(lines) + "\n"
 
@@ -124,7 +137,9 @@ def _contradictions() -> Iterator[str]:
         if (cost := stream_cost(model, variant)) is not None
     ]
     yield (
-        "Many streams cost: microseconds for each that Opara has more than another variant: " + ", ".join(costs) + "; below 0 "
+        "Many streams cost: microseconds for each that Opara has more than another variant: "
+        + ", ".join(costs)
+        + "; below 0 "
         "what they gain outweighs it. Presets and detected GPUs have a [`stream_overhead`](../formats/topology.md) of 1.6 us since then, `best` counts it, and "
         "`fewest` has as few streams as can be ([predicted beside these](opara.md))."
     )

@@ -175,7 +175,9 @@ def batches(cases: list[Case]) -> Iterator[str]:
     for size in sizes:
         by_gpu = {case["gpu"]: case for case in swept if case["batch"] == size}
         cells = (
-            ", ".join(f"{beside(by_gpu[gpu], method):.2f}" for method in ("opara", "fewest", "best")) if gpu in by_gpu else "–"
+            ", ".join(f"{beside(by_gpu[gpu], method):.2f}" for method in ("opara", "fewest", "best"))
+            if gpu in by_gpu
+            else "–"
             for gpu in gpus
         )
         yield _row([str(size), *cells, PAPER.get((SWEPT, size, "RTX 2080 SUPER"), "–")])
@@ -210,7 +212,10 @@ def words(cases: list[Case], first: list[Case]) -> Iterator[str]:
                 f"paper up to {orders:g}; over all {len(case['orders'])} orders it is {predicted_orders(case):.2f}."
             )
     spread = max(
-        (max(row["peak_bytes"] for row in case["methods"].values()) / case["methods"]["one"]["peak_bytes"] - 1, case["model"])
+        (
+            max(row["peak_bytes"] for row in case["methods"].values()) / case["methods"]["one"]["peak_bytes"] - 1,
+            case["model"],
+        )
         for case in first
     )
     yield f"Memory: streams take at most {100 * spread[0]:.1f} % more than one ({spread[1]}); in the paper Opara's take more."

@@ -224,7 +224,7 @@ def page(results: list[Result]) -> str:
         'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen '
         "over that "
         f"of the fastest here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, "
-        f"what was chosen shall take no more than {COLLAPSE} times its quiet latency. \"Twice the same\": the slower of two copies "
+        f'what was chosen shall take no more than {COLLAPSE} times its quiet latency. "Twice the same": the slower of two copies '
         "of one artifact over the other, of one stream and of what was chosen, whichever is more: smaller differences are noise. "
         "Of what ran as two copies the mean counts.",
         "",

@@ -114,7 +114,9 @@ def main() -> None:
             print(f"{name}, {size} pixels", flush=True)
             kept = given.graphs / f"{name}-{size}.json" if given.graphs else None
             make = getattr(branched, name)
-            graph = gpu_graph(lambda make=make, size=size: branched.exported(make(), size), load_topology("a40x2"), kept)
+            graph = gpu_graph(
+                lambda make=make, size=size: branched.exported(make(), size), load_topology("a40x2"), kept
+            )
             for model in MODELS:
                 rows += rows_of(graph, case_of(name, size, model), model, given.seconds)
             if given.json:

@@ -99,7 +99,9 @@ def main() -> None:
     for each in prepared:
         rows += [[*row[:3], *([float(f"{s:.4g}") for s in pair] for pair in row[3:])] for row in rows_of(each)]
     machine = this_machine()
-    source = f"{machine.cores} cores of {machine.processor}, seconds, {date.today()}, by benchmarks/measure_cpu_pairs.py"
+    source = (
+        f"{machine.cores} cores of {machine.processor}, seconds, {date.today()}, by benchmarks/measure_cpu_pairs.py"
+    )
     lines = ",\n".join(json.dumps(row) for row in rows)
     given.output.write_text(
         f'{{"format": "cpu-pairs", "version": 1, "source": {json.dumps(source)},\n"columns": {json.dumps(COLUMNS)},\n'
