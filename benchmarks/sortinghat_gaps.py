@@ -90,13 +90,13 @@ def solved(sizes: tuple[int, ...], effort: Effort) -> list[Row]:
 
 def conclusion(rows: list[Row]) -> str:
     """What the gaps come to, in a sentence."""
-    gaps = {method: [row.value for row in rows if row.method == method and row.unit == GAP_UNIT] for method in METHODS}
+    gaps = {method: [row.figure for row in rows if row.method == method and row.unit == GAP_UNIT] for method in METHODS}
     cases = zip(*gaps.values(), strict=True)
     better = sum(min(others) < printed for printed, *others in cases)
     medians = ", ".join(f"{statistics.median(values):.1f} % {method}" for method, values in gaps.items())
     return (
-        f"The median gap is {medians}. In {better} of {len(gaps['as printed'])} submodels the strengthened program or CP-SAT's "
-        "has a smaller one than the program as printed."
+        f"The median gap is {medians}. In {better} of {len(gaps['as printed'])} submodels the strengthened program or "
+        "CP-SAT's has a smaller one than the program as printed."
     )
 
 
