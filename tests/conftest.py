@@ -21,9 +21,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # Kernels that several tests have in common are compiled once a session, whichever process needs them.
-    # In memory where there is such a folder: each kernel that is kept is a transaction, which waits for a disk.
-    _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.", dir=_memory)  # removed when the process ends
+    _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
     os.environ["TVM_SCHED_CACHE"] = _cache.name
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
