@@ -15,8 +15,8 @@ from thorough import THOROUGH
 
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
 os.environ.pop("TVM_SCHED_NO_CACHE", None)
-# Bytecode of tests and package is kept whatever the environment says: else each worker and each of a hundred processes
-# compiles them anew, which takes a tenth of the time of all tests.
+# Bytecode of tests and package is kept whatever the environment says: else each worker compiles them anew, ten seconds of a
+# core, and each of a hundred processes what it imports, up to half a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 if "PYTEST_XDIST_WORKER" not in os.environ:
