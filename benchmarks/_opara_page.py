@@ -36,7 +36,8 @@ def page(cases: list[Case], launch: str, stream: str, wait: str) -> str:
     lines = ["# Opara's evaluation, predicted", "", *circumstances()]
     lines += [
         "Kernels and library calls are as lowered for an H100 (sm_90), with the demands of their launches, predicted by a "
-        f"GPU's blocks with latencies of data sheets, parameters and inputs on the GPU. A kernel starts {launch} us after another of its stream, a further "
+        f"GPU's blocks with latencies of data sheets, parameters and inputs on the "
+        f"GPU. A kernel starts {launch} us after another of its stream, a further "
         f"stream costs {stream} us of a run and a wait for another stream {wait} us, as [measured on an "
         f"H100](opara_h100.md) "
         'and taken for all; "free" is without the last two. No GPU ran for this page: what is measured is of that page.',
