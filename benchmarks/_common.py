@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from _checked import sentence
 from _tables import Row, tables
 from _tables import Table as Figures
 from rich.console import Console
@@ -118,7 +119,7 @@ def sections(made: Iterable[Figures]) -> list[str]:
 
 
 def circumstances(predicted: bool = False) -> list[str]:
-    """What made a page of results: the command, the machine, the date, the versions; whether latencies are predicted."""
+    """What made a page of results: command, machine, date, versions; if latencies are predicted; what was checked."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -129,7 +130,7 @@ def circumstances(predicted: bool = False) -> list[str]:
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_elsewhere, sys.argv[1:])])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
     made = f"Made by `{command}` on {version_and_date()}, {os.cpu_count()} cores of {cpu}; {packages}."
-    return [made, PREDICTED] if predicted else [made]
+    return [made, *([PREDICTED] if predicted else []), *([told] if (told := sentence()) else [])]
 
 
 def version_and_date() -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _checked import verdict
 
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InfeasibleError, TvmSchedError
@@ -93,6 +94,8 @@ class Cell(msgspec.Struct):
         The timeline, where it was asked for.
     schedule : Schedule
         What is run, now or in a later, quieter hour.
+    checked : str
+        What `tvm_sched_check` said of it.
     made : str
         The commit and the date of the sources that computed it.
     """
@@ -108,6 +111,7 @@ class Cell(msgspec.Struct):
     warm: list[float] = []
     spans: list[tuple[str, str, float, float]] = []
     schedule: Schedule | None = None
+    checked: str = "made before pages were checked"
     made: str = ""
 
 
@@ -156,6 +160,7 @@ def predict(case: Case, problem: Problem, spans: bool, progress: Any = None) -> 
         "", known.latency, known.lower_bound, known.bound, critical_path, found_in=schedule.seconds,
         warm=[simulate(problem, schedule, resident=part).latency for part in WARM],
         spans=list(timeline_spans(problem, schedule)) if spans else [], schedule=schedule,
+        checked=verdict(problem, schedule),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from pathlib import Path
 
+from _checked import tally
 from _common import circumstances
 from _grid import Case, Cell, Cells
 from _grid_ablation import figure_12, figure_13
@@ -34,6 +35,9 @@ def write_page(
 ) -> None:
     """Everything that there are cells for; ``shared``: other work ran on the machine meanwhile, which the page says."""
     pairs = [(case, cell) for case in plan if (cell := cells.get(case)) is not None]
+    for _, cell in pairs:
+        if cell.schedule is not None:
+            tally(cell.checked)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
     page = Page(markdown)

@@ -8,6 +8,7 @@ its row's problem. Latencies are the roofline's. Kernels' tails may be apart.
 
 from __future__ import annotations
 
+from _checked import checked
 from _common import Row, parser, report
 
 from tvm_sched.cost_model import get_cost_model
@@ -34,7 +35,7 @@ def phases(model: str, batch: int, tokens: int, server: str) -> list[Problem]:
 
 def rows_of(case: str, method: str, problem: Problem, name: str, options: dict[str, float]) -> list[Row]:
     """The figures of a method."""
-    schedule = solve(problem, name, options)
+    schedule = checked(problem, solve(problem, name, options))
     assert schedule.certificate is not None
     ends = [part.latency_ns for part in model_latencies(problem, schedule)]
     sizes = {tensor.name: tensor.size for tensor in problem.graph.tensors if tensor.name.startswith("prefill/")}

@@ -18,6 +18,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import msgspec
+from _checked import checked
 from _common import Row, parser, report
 from _hios_page import PRINTED, SPREAD, draw, page
 
@@ -60,7 +61,8 @@ class Runner:
 
     def certified(self, graph: LayeredGraph, devices: int, method: str) -> tuple[float, float, float]:
         """Latency and lower bound in milliseconds, and the seconds of the scheduler."""
-        schedule = solve(self._problem(graph, devices, method), method.split()[0], self._options(method))
+        problem = self._problem(graph, devices, method)
+        schedule = checked(problem, solve(problem, method.split()[0], self._options(method)))
         assert schedule.certificate is not None
         return schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3, schedule.seconds
 

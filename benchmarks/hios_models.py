@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from _checked import checked
 from _common import Row, parser
 from _gpu_graphs import gpu_graph
 from _hios_models_page import BY_BLOCKS, LAUNCHES, MODELS, OWN_BLOCKS, PROFILED, SIZES, case_of, page
@@ -87,7 +88,7 @@ def rows_of(graph: OpGraph, case: str, model: str, seconds: float) -> Iterator[R
     for method in METHODS:
         begin = time.perf_counter()
         schedule, limits = schedule_of(problem, method, seconds)
-        assert schedule.certificate is not None
+        assert checked(problem, schedule).certificate is not None
         latency, bound = schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3
         sequential = sequential or latency
         yield Row(case, method, latency, "ms", note=limits)

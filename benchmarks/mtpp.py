@@ -19,6 +19,7 @@ from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from _checked import partition_verdict, tally
 from _common import Row, parser, report
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Measurement:
     bound: float | None
     bound_name: str
     seconds: float
+    checked: str = ""
 
 
 def main() -> None:
@@ -75,6 +77,8 @@ def main() -> None:
         measured.append(_measure(graph, problem, k, method, limit))
         if given.resume is not None:
             given.resume.write_text(json.dumps([asdict(m) for m in measured], indent=1) + "\n")
+    for checked in (m.checked or "made before they were checked" for m in measured if m.cost is not None):
+        tally(checked)
     graphs, most = len({m.graph for m in measured}), len({graph for graph, *_ in wanted})
     report(
         f"Throughput partitioning: {graphs} of {most} graphs",
@@ -164,10 +168,11 @@ def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: 
         cost, bound, name = found.cost, found.bound, found.bound_name
     else:
         order, evaluations = ORDERS[method]
-        cost = partition(problem, k, "slicegraph", {"order": order, "evaluations": evaluations}).cost
-        bound = None
+        found = partition(problem, k, "slicegraph", {"order": order, "evaluations": evaluations})
+        cost, bound = found.cost, None
     seconds = time.monotonic() - started
-    return Measurement(graph, k, method, limit, problem.size, simple, cost, bound, name, seconds)
+    checked = "" if cost is None else partition_verdict(problem, k, found)
+    return Measurement(graph, k, method, limit, problem.size, simple, cost, bound, name, seconds, checked)
 
 
 def _rows(measured: list[Measurement]) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from _checked import partition_verdict, tally
 from _common import Row, parser, report
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _partitions(name: str, graph: OpGraph, stages: list[int], seconds: float) ->
             limit = {} if get(method).options is NoOptions else {"time_limit": seconds}
             try:
                 found[method] = partition(relaxed, k, method, {**options, **limit})
+                tally(partition_verdict(relaxed, k, found[method]))
             except InfeasibleError as error:
                 print(f"{case}: {method}: {error}", file=sys.stderr)
         best = min(part.cost for part in found.values())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from _checked import checked
 from _common import Row, instances, parser, report
 from rich.console import Console
 
@@ -45,7 +46,7 @@ def problems(options: Any) -> Iterator[tuple[str, Problem]]:
 
 def rows_of(case: str, problem: Problem, scheduler: str, options: dict[str, Any], single: float | None) -> list[Row]:
     try:
-        schedule = solve(problem, scheduler, options)
+        schedule = checked(problem, solve(problem, scheduler, options))
     except InfeasibleError as error:
         Console(stderr=True).print(f"{case}: {scheduler}: {error}")
         return []

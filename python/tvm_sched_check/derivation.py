@@ -7,7 +7,7 @@ stands between start and end of the run and is the bound.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any
 
@@ -50,8 +50,7 @@ class Derivation:
         links = [(a, b) for a in self.devices for b in self.on_bus if p.shares[a] and (a, b) in p.routes]
         self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
         self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
-        routes = {route for (a, _), route in p.routes.items() if a != HOST}
-        self.copy: list[Any] = [min((route.ns(size) for route in routes), default=inf) for size in p.size]
+        self.ways = {route for (a, _), route in p.routes.items() if a != HOST}
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
         """Nanoseconds that a rule proves; the methods below say why."""
@@ -113,7 +112,7 @@ class Derivation:
         end: Any = min(ready + at_once, max(ready, arrival) + loaded)
         return end, ready if at_once < inf else max(ready, arrival)
 
-    def together_or_apart(self, o: int, neighbours: list[int], head: Times, passed: Times) -> int:
+    def together_or_apart(self, o: int, neighbours: Collection[int], head: Times, passed: Times) -> int:
         """Least time at which an operator can go on for the sake of its neighbours on one side.
 
         Those on its own device run there one after another, each after its head; for another one it waits until what has
@@ -131,13 +130,13 @@ class Derivation:
             best = min(best, max(longest, apart[ranked[size]] if size < len(ranked) else 0))
         return best
 
-    def between(self, a: int, b: int) -> int:
+    def between(self, a: int, b: int) -> Any:
         """Least time of the copies between two neighbours, in either direction, where these are on different devices."""
-        p = self.problem
-        shared = {*p.outputs[a]} & {*p.inputs[b]} | {*p.outputs[b]} & {*p.inputs[a]}
-        return max((self.copy[t] for t in shared), default=0)
+        size = self.problem.before[a].get(b, self.problem.before[b].get(a, 0))
+        copies: Any = [route.ns(size) for route in self.ways]
+        return min(copies, default=inf)
 
-    def ramp(self, order: list[int], beside: list[list[int]], reached: Times, passed: Times) -> Side:
+    def ramp(self, order: list[int], beside: list[dict[int, int]], reached: Times, passed: Times) -> Side:
         """Heads, or tails, on devices that run no seed: an operator without neighbours ``beside`` it.
 
         There a copy lies on each way to the seeds: each neighbour runs on the same device, or has ``passed`` before a copy.
@@ -190,13 +189,13 @@ class Derivation:
         for o in after:
             if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):
                 # Between an operator's last byte and its end lies its time, or what its direct read leaves of it.
-                rests = [ns - (p.host_read[o][d] or 0) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
+                rests = [ns - p.host_read(o, d) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
                 rest = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
                 if rest >= lemma["least"]:
                     follows[o] = rest
         for o in sorted(follows, key=lambda o: (-follows[o], o)):
             for t in p.host_inputs[o]:
-                if t not in reader or p.taken[o][t] > p.taken[reader[t]][t]:
+                if t not in reader or p.taken(o, t) > p.taken(reader[t], t):
                     reader[t] = o
         loads = [0] * len(p.o)
         for t, o in reader.items():
@@ -206,7 +205,7 @@ class Derivation:
             ways = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
             for d in self.devices:
                 if (ns := p.direct[o][d]) is not None:
-                    ways.append((d, ns, bus[d] * (p.host_read[o][d] or 0) if o in follows else 0))
+                    ways.append((d, ns, bus[d] * p.host_read(o, d) if o in follows else 0))
             total += min((along[o] + busy[d]) * ns + carried for d, ns, carried in ways)
         total += sum(of.values()) * min(follows.values(), default=0)
         multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0

@@ -59,45 +59,43 @@ def count(value: Any) -> int:
 class Problem:
     """Operators and tensors by position; times by operator and device, None where an operator cannot run."""
 
-    def __init__(self, document: dict[str, Any], choice: dict[str, str]) -> None:
-        graph, costs = document["graph"], document["costs"]
+    def __init__(self, document: dict[str, Any]) -> None:
+        graph, costs, self.devices = document["graph"], document["costs"], document["topology"]["devices"]
         if costs.get("concurrency") is not None:
             raise Refused("operators that run together on a device (costs.concurrency) are not covered by this checker")
-        rows = list(zip(graph["operators"], costs["operator_ns"], costs["direct_ns"], strict=True))
-        rows, tensors = _chosen(rows, list(graph["tensors"]), document.get("variants"), choice)
-        operators, self.devices = [row[0] for row in rows], document["topology"]["devices"]
+        operators, tensors = graph["operators"], graph["tensors"]
         self.routes = _routes(document["topology"])
         self.operator_names, self.o = _numbered(operators)
         self.tensor_names, self.t = _numbered(tensors)
         self.device_names, self.d = _numbered(self.devices)
         self.memory = [count(d["memory"]) for d in self.devices]
+        self.shares = [not d.get("bus") for d in self.devices]
         self.size = [count(t["size"]) for t in tensors]
         self.kind = [t.get("kind", "activation") for t in tensors]
         self.inputs = [list(dict.fromkeys(self.t[n] for n in o.get("inputs", []))) for o in operators]
         self.outputs = [[self.t[n] for n in o.get("outputs", [])] for o in operators]
         self.results = {self.t[n] for n in graph.get("outputs", [])}
         made = [(t, o) for o, outputs in enumerate(self.outputs) for t in outputs]
-        producer = dict(made)  # of each activation
         if sorted(t for t, _ in made) != [t for t in range(len(tensors)) if not self.is_host(t)]:
             raise Refused("some activation is not made by exactly one operator, or an operator makes a host tensor")
-        self.shares = [not d.get("bus") for d in self.devices]
-        self.normal, self.direct = ([[_at_least_one(ns) for ns in row[mode]] for row in rows] for mode in (1, 2))
+        self.maker = dict(made)  # of each activation
+        rows = [[[None if ns is None else max(1, count(ns)) for ns in row] for row in costs[mode]]
+                for mode in ("operator_ns", "direct_ns")]  # fmt: skip
+        if any(len(each) != len(operators) for each in rows):
+            raise Refused("costs are not of as many operators as the graph has")
+        self.normal, self.direct = rows
         self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
-        parts = [operator.get("read_bytes") or {} for operator in operators]
-        read = [
-            {t: count(parts[o].get(self.tensor_names[t], self.size[t])) for t in self.host_inputs[o]}
-            for o in self.o.values()
+        parts = [o.get("read_bytes") or {} for o in operators]  # of tensors that are read directly in part
+        self.host_bytes = [
+            {t: count(parts[o].get(self.tensor_names[t], self.size[t])) for t in host}
+            for o, host in enumerate(self.host_inputs)
         ]
-        self.host_read = [self._host_reads(sum(each.values())) for each in read]
-        # Bytes that an operator takes of each host tensor, all it can where it reads none of them directly.
-        self.taken = [
-            each if any(ns is not None for ns in direct) else dict.fromkeys(each, math.inf)
-            for each, direct in zip(read, self.direct, strict=True)
-        ]
-        self.before = [sorted({producer[t] for t in read if not self.is_host(t)}) for read in self.inputs]
-        self.after: list[list[int]] = [[] for _ in rows]
-        for p, o in ((p, o) for o, before in enumerate(self.before) for p in before):
-            self.after[p].append(o)
+        # Neighbours, and the largest tensor that is handed over.
+        self.before: list[dict[int, int]] = [{} for _ in operators]
+        self.after: list[dict[int, int]] = [{} for _ in operators]
+        for o, t in ((o, t) for o, read in enumerate(self.inputs) for t in read if t in self.maker):
+            p = self.maker[t]
+            self.before[o][p] = self.after[p][o] = max(self.size[t], self.before[o].get(p, 0))
         try:
             self.order = list(TopologicalSorter(dict(enumerate(self.before))).static_order())
         except CycleError:
@@ -111,14 +109,13 @@ class Problem:
         """Times of an operator on a device, in the modes in which it runs there."""
         return [ns for ns in (self.normal[o][d], self.direct[o][d]) if ns is not None]
 
-    def _host_reads(self, amount: int) -> list[int | None]:
-        """By device: for how long a direct read of so many bytes occupies the bus."""
-        routes = [self.routes.get((HOST, d)) for d in range(len(self.devices))]
-        return [None if route is None else route.ns(amount) for route in routes]
+    def host_read(self, o: int, d: int) -> int:
+        """For how long a direct read of an operator occupies the bus of its device."""
+        return self.routes[HOST, d].ns(sum(self.host_bytes[o].values()))
 
-
-def _at_least_one(ns: int | None) -> int | None:
-    return None if ns is None else max(1, count(ns))
+    def taken(self, o: int, t: int) -> float:
+        """Bytes that an operator takes of a host tensor, all it can where it reads none of them directly."""
+        return math.inf if self.direct[o].count(None) == len(self.direct[o]) else self.host_bytes[o][t]
 
 
 def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:
@@ -126,26 +123,6 @@ def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:
     if len(set(names)) < len(names):
         raise Refused(f"a name stands twice among {', '.join(names[:3])}, ...")
     return names, {name: i for i, name in enumerate(names)}
-
-
-def _chosen(rows: list[Any], tensors: list[Any], variants: Any, choice: dict[str, str]) -> tuple[list[Any], list[Any]]:
-    """Rows (operator, times) and tensors with each group computed in the way that is chosen, else as in the graph."""
-    known, groups = set(), variants["groups"] if variants else []
-    listed = [operator for group in groups for way in group["alternatives"] for operator in way["operators"]]
-    costs = variants["costs"] if variants else {"operator_ns": [], "direct_ns": []}
-    ways = iter(list(zip(listed, costs["operator_ns"], costs["direct_ns"], strict=True)))
-    for group in groups:
-        known |= {(group["name"], group.get("graph_way", "fused"))}
-        for way in group["alternatives"]:
-            known |= {(group["name"], way["name"])}
-            own = [next(ways) for _ in way["operators"]]
-            if choice.get(group["name"]) == way["name"]:
-                rows = [row for row in rows if row[0]["name"] not in group["operators"]] + own
-                tensors = tensors + way.get("tensors", [])
-    if not set(choice.items()) <= known:
-        raise Refused("the choice names a group, or a way of one, that is not there")
-    named = {name for row in rows for name in (*row[0].get("inputs", []), *row[0].get("outputs", []))}
-    return rows, [t for t in tensors if t["name"] in named or t.get("kind", "activation") != "activation"]
 
 
 def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:

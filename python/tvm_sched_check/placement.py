@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from .document import HOST, Problem, Refused
+from .document import Problem, Refused
 
 NODES = 1_000_000
 DECIDED = 100
 """Operators at most whose places are tried in one lemma."""
 
+Table = list[list[Any]]
+
+
+class Operator(NamedTuple):
+    """Times by device; whether places are tried; operators before it by position, each with what copies from it take."""
+
+    times: list[Any]
+    decided: bool
+    before: list[tuple[int, Table]]
+
 
 class Placements:
-    """Branch and bound over places; equal regions are searched once. Arrays hold integers of any size, or infinity."""
+    """Branch and bound over places; equal regions are searched once. Times are integers of any size, or infinite."""
 
     def __init__(self, problem: Problem, best: list[list[Any]]) -> None:
-        self.problem, self.best, self.nodes = problem, np.array(best, object), NODES
-        self.apart = np.where(np.eye(len(problem.devices), dtype=bool), 0, np.full((), np.inf, object))
-        self.copies: dict[int, Any] = {}
+        self.problem, self.best, self.nodes = problem, best, NODES
+        self.copies: dict[int, Table] = {}
         self.known: dict[str, bool] = {}
 
     def least(self, first: int, between: list[int], decided: set[int], ns: int) -> int:
@@ -28,91 +36,93 @@ class Placements:
             raise Refused(
                 f"a lemma of rule 'placement' leaves out its last operator, or names more than at most {DECIDED}"
             )
-        chosen = [first, *(o for o in between if o in decided)]
-        time = [[0] * len(self.apart), *self.best[chosen[1:]].tolist()]
-        region = _Region(self, ns, time, [self._lags(o, chosen, between) for o in chosen])
-        key = str((ns, time, region.before))
-        if key not in self.known:
-            self.known[key] = region.takes_less(0, [])
+        place = {o: i for i, o in enumerate([first, *between])}
+        region = [Operator([0] * len(self.best[first]), True, [])]
+        for o in between:
+            before = [(place[b], self._copy(size)) for b, size in self.problem.before[o].items() if b in place]
+            region.append(Operator(self.best[o], o in decided, before))
+        if (key := str((ns, region))) not in self.known:
+            self.known[key] = _Search(self, ns, region).takes_less(0, [])
         return 0 if self.known[key] else ns
 
-    def _copy(self, size: int) -> Any:
+    def _copy(self, size: int) -> Table:
         """Least time from device to device, through others where that is faster."""
         if size not in self.copies:
-            table = self.apart.copy()
-            for (a, b), route in self.problem.routes.items():
-                if a != HOST:
-                    table[a, b] = route.ns(size)
-            for middle in range(len(table)):
-                table = np.minimum(table, table[:, middle, None] + table[None, middle, :])
-            self.copies[size] = table
+            routes, devices = self.problem.routes, range(len(self.problem.devices))
+            to = [
+                [0 if a == b else routes[a, b].ns(size) if (a, b) in routes else inf for b in devices] for a in devices
+            ]
+            for middle in devices:
+                to = [[min(row[b], row[middle] + to[middle][b]) for b in devices] for row in to]
+            self.copies[size] = to
         return self.copies[size]
 
-    def _lags(self, source: int, chosen: list[int], between: list[int]) -> dict[int, Any]:
-        """Least time from the end of an operator to the start of chosen ones, by the devices of both.
 
-        Operators that are not chosen run between their neighbours on the best device, and disturb nobody.
-        """
-        p, lags, ended = self.problem, dict[int, Any](), {source: self.apart}
-        for o in between:
-            came = []
-            for b in set(p.before[o]) & set(ended):
-                copies = [self._copy(p.size[t]) for t in set(p.outputs[b]) & set(p.inputs[o])]
-                came.append((ended[b][:, :, None] + np.maximum.reduce(copies)[None]).min(axis=1))
-            if came and o in chosen:
-                lags[chosen.index(o)] = np.maximum.reduce(came)
-            elif came:
-                ended[o] = np.maximum.reduce(came) + self.best[o]
-        return lags
+class _Search:
+    """A region: an operator that ends at 0, and those between it and the last one."""
 
+    def __init__(self, known: Placements, ns: int, region: list[Operator]) -> None:
+        self.known, self.ns, self.region, self.devices = known, ns, region, range(len(region[0].times))
+        self.tail: Table = [
+            [0] * len(self.devices) for _ in region
+        ]  # least time from an operator's end to that of the last
+        for i, operator in reversed(list(enumerate(region))):
+            follows = [ns + tail for ns, tail in zip(operator.times, self.tail[i], strict=True)]
+            for b, copy in operator.before:
+                self.tail[b] = [
+                    max(self.tail[b][d], min(a + b for a, b in zip(copy[d], follows, strict=True)))
+                    for d in self.devices
+                ]
+        self.twin = [min(a for a in self.devices if self._are_twins(a, b)) for b in self.devices]
+        self.end: list[dict[int, Any]] = [{} for _ in region]  # of each operator, by the devices where it may run
 
-class _Region:
-    """Operators by position, before them the one that has ended at 0: times, and lags from those that precede."""
-
-    def __init__(self, search: Placements, ns: int, time: list[list[Any]], lags: list[dict[int, Any]]) -> None:
-        self.search, self.ns, self.time, self.devices = search, ns, time, range(len(time[0]))
-        self.before = [[(a, lags[a][i].tolist()) for a in range(i) if i in lags[a]] for i in range(len(time))]
-        tail = np.zeros((len(time), len(self.devices)), object)
-        for a, following in reversed(list(enumerate(lags))):
-            for i, lag in following.items():
-                tail[a] = np.maximum(tail[a], (lag + time[i] + tail[i]).min(axis=1))
-        self.tail, self.start = tail.tolist(), [0] * len(time)
-        tables = [lag for following in lags for lag in following.values()]
-        self.twin = [min(a for a in self.devices if self._are_twins(a, b, tables)) for b in self.devices]
-
-    def _are_twins(self, a: int, b: int, tables: list[Any]) -> bool:
+    def _are_twins(self, a: int, b: int) -> bool:
         """Whether two devices could change names."""
         names = list(self.devices)
         names[a], names[b] = b, a
-        return all(row[a] == row[b] for row in self.time) and all((t == t[names][:, names]).all() for t in tables)
+        tables = [copy for operator in self.region for _, copy in operator.before]
+        same = all(t[x][y] == t[names[x]][names[y]] for t in tables for x in self.devices for y in self.devices)
+        return same and all(operator.times[a] == operator.times[b] for operator in self.region)
 
-    def takes_less(self, i: int, place: list[int]) -> bool:
-        """Whether some places of the operators from ``i`` on may take less, those before being placed."""
-        if i == len(self.time):
+    def takes_less(self, i: int, here: list[tuple[int, Any, Any, Any]]) -> bool:
+        """Whether some places of the operators from ``i`` on take less; ``here``: device, start, time, tail of those placed.
+
+        Operators whose places are not tried run between their neighbours on the best device, and disturb nobody.
+        """
+        while i < len(self.region) and not self.region[i].decided:
+            self.end[i] = {d: self._ready(i, d) + self.region[i].times[d] for d in self.devices}
+            i += 1
+        if i == len(self.region):
             return True
+        used = {d for d, *_ in here}
         for d in self.devices:
-            if d not in place and any(e not in place and self.twin[e] == self.twin[d] for e in range(d)):
+            if d not in used and any(e not in used and self.twin[e] == self.twin[d] for e in range(d)):
                 continue  # the same as an unused one before
-            self.search.nodes -= 1
-            if self.search.nodes < 0:
+            self.known.nodes -= 1
+            if self.known.nodes < 0:
                 raise Refused(f"more than {NODES} placements to look at")
-            ends = (self.start[a] + self.time[a][place[a]] + lag[place[a]][d] for a, lag in self.before[i])
-            self.start[i] = max(ends, default=0)
-            if self._forced([*place, d]) < self.ns and self.takes_less(i + 1, [*place, d]):
+            start, time = self._ready(i, d), self.region[i].times[d]
+            self.end[i] = {d: start + time}
+            now = [*here, (d, start, time, self.tail[i][d])]
+            if _in_turn([placed for e, *placed in now if e == d]) < self.ns and self.takes_less(i + 1, now):
                 return True
         return False
 
-    def _forced(self, place: list[int]) -> int:
-        """End of the region by the operators so far on the device of the last one: they run one after another.
+    def _ready(self, i: int, d: int) -> Any:
+        """When all that an operator reads is on a device."""
+        came = (min(end + copy[e][d] for e, end in self.end[b].items()) for b, copy in self.region[i].before)
+        return max(came, default=0)
 
-        Those with at least some start and at least some tail take that start, their work and that tail.
-        """
-        d, longest = place[-1], 0
-        here = [(self.start[k], self.time[k][d], self.tail[k][d]) for k, e in enumerate(place) if e == d]
-        for tail in {tail for _, _, tail in here}:
-            work = 0
-            for start, time, follows in sorted(here, reverse=True):
-                if follows >= tail:
-                    work += time
-                    longest = max(longest, start + work + tail)
-        return longest
+
+def _in_turn(placed: list[list[Any]]) -> Any:
+    """Least end of a region by the operators of one device, which run one after another: start, time, tail of each.
+
+    Those with at least some start and at least some tail take that start, their work and that tail.
+    """
+    longest: Any = 0
+    for _, _, least in placed:
+        work = 0
+        for start, time, tail in sorted(placed, reverse=True):
+            work += time if tail >= least else 0
+            longest = max(longest, start + work + least) if tail >= least else longest
+    return longest

@@ -96,8 +96,8 @@ class Replay:
             for e in TopologicalSorter({e: [w for w, _ in before] for e, before in enumerate(waits)}).static_order():
                 self.start[e] = max((bus_free[w] if bus else self.end[w] for w, bus in waits[e]), default=0)
                 self.end[e] = self.start[e] + durations[e]
-                if e < len(self.placements) and self.placements[e][2]:
-                    bus_free[e] = self.start[e] + (problem.host_read[self.placements[e][0]][self.placements[e][1]] or 0)
+                if e in self.read_by.values():
+                    bus_free[e] = self.start[e] + problem.host_read(*self.placements[e][:2])
         except CycleError as error:
             raise Refused(f"rule 4: {len(error.args[1]) - 1} events wait for each other: a deadlock") from None
 

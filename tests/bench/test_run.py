@@ -3,9 +3,23 @@
 import os
 import time
 
+import msgspec
 import pytest
 
-from tvm_sched.bench import BestKnown, Limits, Result, Run, Standings, keep, load_suite, page, run, score, summaries
+from tvm_sched.bench import (
+    BestKnown,
+    Limits,
+    Result,
+    Run,
+    Standings,
+    check_kept,
+    keep,
+    load_suite,
+    page,
+    run,
+    score,
+    summaries,
+)
 from tvm_sched.errors import InputError
 from tvm_sched.schedulers.registry import SCHEDULERS
 
@@ -134,8 +148,10 @@ def test_best_known_are_checked_and_kept(suite, into, folder):
     assert read.instances == best.instances
     cold, chain = read.instances["random/problem-cold"], read.instances["chain/chain-s2"]
     assert cold.checked == "tvm_sched_check"
-    assert not chain.checked
+    assert chain.checked == "tvm_sched_check.partitions"
     case = suite.case("random/problem-cold")
     assert case.kind.worth(case.task, read.solution(case), "kept") == cold.value
+    best.note(case, msgspec.structs.replace(cold, checked=""))
+    assert {case.name: known for case, known in check_kept(best, suite.cases)} == read.instances
     # What is no better is not kept again.
     assert not keep(read, score(suite, into.folder / "solutions" / "heft"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tvm_sched.bench import BestKnown, load_suite
+from tvm_sched.bench.kinds import Proof
 from tvm_sched.bench.sources import SOURCES
 from tvm_sched.errors import InputError
 
@@ -95,4 +96,5 @@ def test_kept_solutions_are_worth_what_is_said(name):
     known, solution = best.of(case), best.solution(case)
     assert case.kind.worth(case.task, solution, name) == pytest.approx(known.value, rel=1e-12)
     assert not case.kind.better(known.value, known.bound)
-    assert case.kind.check(case.task, solution, case.proof, name) == known.checked
+    proof = Proof(known.bound, known.bound_by, best.evidence(case))
+    assert case.kind.check(case.task, solution, proof, name) == known.checked

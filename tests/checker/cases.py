@@ -30,8 +30,8 @@ class Files:
         return check(*paths)
 
 
-def files_of(problem, schedule, choice=None):
-    documents = schedule.to_json(), evidence(problem, choice).to_json()
+def files_of(problem, schedule):
+    documents = schedule.to_json(), evidence(problem).to_json()
     return Files(problem.to_json(), *map(json.loads, documents))
 
 

@@ -20,7 +20,6 @@ from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 from tvm_sched_check import Refused
-from variant_cases import gated
 
 
 @settings(max_examples=80, deadline=None)
@@ -283,19 +282,6 @@ def test_more_devices_than_regions_are_searched_for(folder):
     topology = Topology("many", devices, switches=(Switch("switch", names, 1e9, contention=False),))
     problem = Problem(fan(10).graph, topology, Costs(np.full((4, 20), 100)))
     assert files_of(problem, certified(problem, solve(problem, "heft"))).check(folder).proved_ns == 310
-
-
-def test_a_choice_among_variants_is_proved_for_itself(folder):
-    problem = gated()
-    schedule = solve(problem, "anytime", {"time_limit": 1})
-    files = files_of(problem, schedule, schedule.choice)
-    verdict = files.check(folder)
-    assert verdict.latency_ns == schedule.certificate.latency_ns
-    assert not verdict.all_proved
-    assert "for the ways chosen" in verdict.lines[1]
-    files.evidence["choice"] = {"other": "way"}
-    with pytest.raises(Refused, match="another choice"):
-        files.check(folder)
 
 
 def test_the_checker_stands_alone(folder):

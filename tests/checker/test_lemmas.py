@@ -45,7 +45,7 @@ def made_up(random, checked, known):
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(max_operators=12, max_devices=4, min_operators=1, memory=("generous",)), seed=SEEDS)
 def test_what_is_proved_holds_in_every_schedule(problem, seed):
-    random, checked = Random(seed), Problem(json.loads(problem.to_json()), {})
+    random, checked = Random(seed), Problem(json.loads(problem.to_json()))
     schedules = [random_schedule(problem, random.randrange(1 << 30)) for _ in range(6)]
     for method in ("heft", "single"):
         try:

@@ -62,7 +62,7 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
     from random import Random
 
     random, devices = Random(seed), list(range(len(problem.topology.devices)))
-    checked_problem = Problem(json.loads(problem.to_json()), {})
+    checked_problem = Problem(json.loads(problem.to_json()))
     assume(all(any(row) for row in checked_problem.normal))  # pipelines know no direct reads
     relaxed = Relaxed(checked_problem, devices)
     around = max(relaxed.least_around(o) for o in range(len(relaxed.work)))

@@ -157,3 +157,75 @@ def test_files_of_different_problems_are_refused(folder):
     files.problem = fan(20).to_json()
     with pytest.raises(Refused, match="the schedule is of problem"):
         files.check(folder)
+
+
+def in_a_stage(files):
+    files.schedule["placements"][0]["stage"] = 1
+
+
+def where_it_cannot_run(files):
+    """Its time is taken from the problem, which would make it none."""
+    document = json.loads(files.problem)
+    document["costs"]["operator_ns"][0] = [None, 10]
+    document["costs"]["operator_ns"][1] = [10, None]
+    files.problem = json.dumps(document).encode()
+    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+
+
+def an_activation_from_host_memory(files):
+    """The second operator elsewhere, which loads what the first makes."""
+    files.schedule["placements"][1]["device"] = "gpu1"
+    files.schedule["transfers"][1]["device"] = "gpu1"
+    files.schedule["transfers"].append({"kind": "load", "device": "gpu1", "tensor": "x"})
+
+
+def a_copy_that_nothing_carries(files):
+    an_activation_from_host_memory(files)
+    document = json.loads(files.problem)
+    document["topology"]["buses"].append({"name": "other", "bandwidth": 1e9})
+    document["topology"]["devices"][1]["bus"] = ""
+    files.problem = json.dumps(document).encode()
+    files.schedule["transfers"][-1] = {"kind": "load", "device": "gpu1", "tensor": "w"}
+    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+
+
+def a_result_that_is_evicted(files):
+    """Only parameters are, since nothing else is brought anew."""
+    document = json.loads(files.problem)
+    document["graph"]["outputs"] = ["y", "v"]
+    files.problem = json.dumps(document).encode()
+    files.schedule["transfers"][1]["evict"] = True
+    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+
+
+def short_of_memory(files):
+    document = json.loads(files.problem)
+    document["topology"]["devices"][0]["memory"] = 150
+    files.problem = json.dumps(document).encode()
+    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda files: files.schedule["placements"].pop(), "each operator exactly once"),
+        (lambda files: files.schedule["transfers"].append(files.schedule["transfers"][0]), "twice"),
+        (lambda files: files.schedule["transfers"].pop(), "nothing brings it there"),
+        (lambda files: files.schedule["placements"].reverse(), "deadlock"),
+        (short_of_memory, "holds 15. bytes"),
+        (lambda files: files.schedule["placements"][0].update(direct_host_access=True), "has one host_read of its own"),
+        (in_a_stage, "is in a stage"),
+        (where_it_cannot_run, "cannot run on"),
+        (an_activation_from_host_memory, "no route, or no source"),
+        (a_copy_that_nothing_carries, "no route, or no source"),
+        (a_result_that_is_evicted, "only parameters are"),
+    ],
+)
+def test_schedules_that_the_rules_do_not_allow_are_refused(folder, change, said):
+    problem = bus_problem(direct=np.full((2, 2), 200))
+    loaded = solve(bus_problem(), "single")  # it reads nothing directly, though it may
+    files = files_of(problem, msgspec.structs.replace(loaded, problem=problem.digest, certificate=None))
+    files.check(folder)
+    change(files)
+    with pytest.raises(Refused, match=said):
+        files.check(folder)

@@ -3,7 +3,7 @@
 from .best import BestKnown, Known
 from .records import Result, Run
 from .runner import Limits, run
-from .scoring import keep, raise_bounds, score
+from .scoring import check_kept, keep, raise_bounds, score
 from .suite import Case, Suite, load_suite
 from .tables import Standings, page, summaries
 
@@ -16,6 +16,7 @@ __all__ = [
     "Run",
     "Standings",
     "Suite",
+    "check_kept",
     "keep",
     "load_suite",
     "page",

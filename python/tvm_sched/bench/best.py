@@ -28,7 +28,7 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bound : float
     bound_by : str
     checked : str
-        Which other implementation has checked solution and bound; empty: the package alone.
+        Which other implementation has checked the solution, and the bound if it does not say ``alone``; empty: none has.
     """
 
     digest: str
@@ -81,6 +81,11 @@ class BestKnown:
         if not file.exists():
             raise InputError(f"{file} is missing: the best known solution of {case.name!r}")
         return read_bytes(file)
+
+    def evidence(self, case: Case) -> bytes | None:
+        """The kept evidence of the bound, if there is any."""
+        file = self._path(case, "evidence")
+        return read_bytes(file) if file.exists() else None
 
     def _path(self, case: Case, what: str) -> Path:
         return self.folder / f"{case.name}.{what}.json.gz"

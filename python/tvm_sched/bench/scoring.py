@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from ..errors import InputError, TvmSchedError
 from ..files import read_bytes
 from .best import BestKnown, Known
@@ -85,6 +87,31 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
         )
         changed.append(case)
     return changed
+
+
+def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, Known]]:
+    """Check the kept solutions once more by the other implementation, with the kept evidence, and note what it has checked.
+
+    Yields
+    ------
+    (Case, Known)
+        The instances that have a kept solution, and what is known of them.
+
+    Raises
+    ------
+    InputError, SchedulerError
+        The other implementation refuses a kept solution, or differs from the package.
+    """
+    for case in cases:
+        known = best.of(case)
+        if known is None:
+            continue
+        proof = Proof(known.bound, known.bound_by, best.evidence(case))
+        checked = case.kind.check(case.task, best.solution(case), proof, case.name)
+        if checked != known.checked:
+            known = msgspec.structs.replace(known, checked=checked)
+            best.note(case, known)
+        yield case, known
 
 
 def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> list[Case]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -157,6 +158,28 @@ def score(
     out.result({"solutions": rows})
     if any(row["error"] for row in rows):
         raise typer.Exit(FAILURE)
+
+
+@command(app, "check", ("tvm-sched bench check benchmarks/instances --only 'tasks/*'",))
+def check_kept(
+    out: Output,
+    suite: SuitePath,
+    only: Only = None,
+) -> None:
+    """Check the best known solutions once more by `tvm_sched_check`; status 2 where it refuses one.
+
+    Which of them it has checked, with the bound or alone, is noted in best.json.
+    """
+    from ..bench import BestKnown, load_suite
+    from ..bench import check_kept as checked
+    from ..report.tables import table
+
+    found = load_suite(suite)
+    kept = list(checked(BestKnown(found), found.chosen(only or ())))
+    counts = Counter((case.name.partition("/")[0], known.checked) for case, known in kept)
+    rows = [[family, by or "not covered", str(count)] for (family, by), count in sorted(counts.items())]
+    out.show(table(("family", "checked by", "instances"), rows, text_columns=2))
+    out.result({"checked": {case.name: known.checked for case, known in kept}})
 
 
 def _scored(case: Case, result: Result, best: float | None, kept: bool) -> dict[str, Any]:

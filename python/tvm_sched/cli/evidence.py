@@ -36,14 +36,14 @@ EvidenceFolder = Annotated[
 ]
 
 
-def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path) -> None:
+def store_evidence(out: Output, problem: Problem, path: Path) -> None:
     """Write the evidence of a schedule's lower bound, and say how much of the bound it proves."""
     from ..schedule.bounds.evidence import evidence
 
-    found = evidence(problem, schedule.choice)
+    found = evidence(problem)
     found.save(path)
     out.wrote(path, "evidence")
-    of = "" if problem.variants is None else " for the ways chosen (the certificate's holds for every choice)"
+    of = "" if problem.variants is None else ", for every choice among the variants"
     out.say(f"the certificate claims {found.certified.ns} ns, this evidence proves {found.proved_ns} ns{of}")
 
 
@@ -83,7 +83,7 @@ def store_all(
             raise InputError(f"--evidence {own}: cannot be made ({error.strerror})") from None
         problem.save(own / "problem.json")
         schedule.save(own / "schedule.json")
-        store_evidence(out, problem, schedule, own / "evidence.json")
+        store_evidence(out, problem, own / "evidence.json")
     return {"evidence": str(folder)}
 
 

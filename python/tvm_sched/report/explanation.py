@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..problem import Problem
-from ..schedule import Schedule, resolved
+from ..schedule import Schedule
 from ..schedule.bounds import Bound, all_bounds, lower_bound
 from ..schedule.bounds.evidence import Evidence, evidence
 from ..schedule.simulator import simulate
@@ -41,7 +41,7 @@ def explain(problem: Problem, schedule: Schedule) -> list[str]:
         f"so at most {format_percent(gap)} can be saved.",
     ]
     lines += [f"  by {each.name}: {format_ns(each.ns)}{_share(each, latency)}" for each in all_bounds(problem)]
-    lines += _proof(problem, schedule, bound) if problem.graph.operators else []
+    lines += _proof(problem, bound) if problem.graph.operators else []
     figures = lane_figures(timeline, ordered_lanes(problem.topology, [timeline]))
     if figures and latency:
         busiest = max(figures, key=lambda lane: lane.busy_ns)
@@ -55,21 +55,21 @@ def _share(bound: Bound, latency: int) -> str:
     return f", {format_percent(bound.ns / latency)} of the latency" if latency else ""
 
 
-def _proof(problem: Problem, schedule: Schedule, bound: Bound) -> list[str]:
+def _proof(problem: Problem, bound: Bound) -> list[str]:
     try:
-        found = evidence(problem, schedule.choice)
+        found = evidence(problem)
     except InputError as error:
         return [f"What the bound rests on cannot be told: {error}"]
-    chosen, _ = resolved(problem, schedule)
-    of = " for the ways chosen" if problem.variants else ""
-    if found.proved_ns < bound.ns or problem.variants:
-        of += f", for {format_ns(found.proved_ns)} of it" if not problem.variants else f": {format_ns(found.proved_ns)}"
+    of = f", for {format_ns(found.proved_ns)} of it" if found.proved_ns < bound.ns else ""
+    if found.relaxed:
+        of += ", of operators that stand for all ways to compute a group (OPERATOR/head0 and others)"
     *lemmas, last = found.lemmas
     longest = sorted(lemmas, key=lambda lemma: -lemma["ns"])
     told = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
     if len(lemmas) > MOST_SHOWN:
         told.append(f"  and {len(lemmas) - MOST_SHOWN} shorter ones between other operators")
-    return [*told, *(f"  {sentence}" for sentence in _whole(chosen, found, last))]
+    basis = problem if found.relaxed is None else found.relaxed.problem
+    return [*told, *(f"  {sentence}" for sentence in _whole(basis, found, last))]
 
 
 def _lemma(lemma: dict[str, Any]) -> str:

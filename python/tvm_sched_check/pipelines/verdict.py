@@ -46,7 +46,7 @@ def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | 
                 raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}")
         if document["costs"].get("concurrency") is not None:  # of no account here: stages run their operators in turn
             document["costs"].pop("concurrency")
-        problem, certificate = Problem(document, {}), plan.get("certificate") or {}
+        problem, certificate = Problem(document), plan.get("certificate") or {}
         cost, bound = Plan(problem, plan["stages"]).cost, bound_of(problem, evidence)
         claimed = count(certificate["cost_ns"]) if certificate else cost
         certified = count(certificate["lower_bound_ns"]) if certificate else None

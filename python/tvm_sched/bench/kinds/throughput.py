@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from ...errors import FormatError, InputError
+from tvm_sched_check import Refused
+from tvm_sched_check.partitions import check as independent_check
+
+from ...errors import FormatError, InputError, SchedulerError
 from ...files import convert, decode_document, encode_document
-from ...pipeline import PartitionProblem
+from ...pipeline import Partition, PartitionProblem
 from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
 from .base import Answer, Kind, Proof, has_seed, limited
@@ -55,10 +61,13 @@ class ThroughputKind(Kind[Pipeline]):
         """`tvm_sched.pipeline.partition` in this time."""
         _, options = limited(PARTITIONERS, method, seconds, seed)
         found = partition(task.graph, task.stages, method, options)
+        return Answer(found.cost, self.solution(task, found), found.seconds, Proof(found.bound, found.bound_name))
+
+    def solution(self, task: Pipeline, found: Partition) -> bytes:
+        """The document of a partition."""
         lists = task.graph.stage_lists(found.stage_of, found.order)
         body = Partitioned(self.digest(task), tuple(tuple(task.graph.names[v] for v in nodes) for nodes in lists))
-        proof = Proof(found.bound, found.bound_name)
-        return Answer(found.cost, encode_document(body, FORMAT, VERSION), found.seconds, proof)
+        return encode_document(body, FORMAT, VERSION)
 
     def worth(self, task: Pipeline, solution: bytes, where: str) -> float:
         """The cost of the dearest stage; each node in one stage, each edge within a stage or to a later one."""
@@ -79,6 +88,21 @@ class ThroughputKind(Kind[Pipeline]):
     def proof(self, task: Pipeline) -> Proof:
         """The simple bound; methods that prove more say so in their results."""
         return Proof(simple_bound(task.graph, task.stages), "simple")
+
+    def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> str:
+        """The cost by `tvm_sched_check.partitions`; of bounds it knows the simple one alone."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / name for name in ("instance.json", "partition.json")]
+            for file, content in zip(files, (self.document(task), solution), strict=True):
+                file.write_bytes(content)
+            try:
+                found = independent_check(*files)
+            except Refused as error:
+                raise InputError(f"{where}: refused by tvm_sched_check.partitions: {error}") from None
+        if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
+            raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
+        is_proved = found.proved >= proof.bound * (1 - 1e-12)
+        return f"tvm_sched_check.partitions{'' if is_proved else ', cost alone'}"
 
     def document(self, task: Pipeline) -> bytes:
         """Nodes and tensors, as `PartitionProblem` has them."""

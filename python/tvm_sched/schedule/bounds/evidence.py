@@ -7,9 +7,10 @@ whole run. Only what the last one needs is recorded.
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,8 +26,9 @@ from .path_and_bus import SCALE, path_and_bus_bound
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
 from .regions import MOST_DEVICES, Span, decided
 from .relaxation import Relaxation
+from .variants import Relaxed, relaxed
 
-FORMAT, VERSION = "tvm_sched.evidence", 1
+FORMAT, VERSION = "tvm_sched.evidence", 2
 
 
 class Evidence(NamedTuple):
@@ -42,8 +44,8 @@ class Evidence(NamedTuple):
         The last lemma's argument: ``"critical path"``, ``"bus"``, ``"path and bus"`` or ``"device work"``.
     lemmas : list of dict
         See ``docs/formats/evidence.md``.
-    choice : mapping of str to str, optional
-        Of a problem with variants: the ways for which the lemmas hold, by group, where these are not the graph's.
+    relaxed : Relaxed, optional
+        Of a problem with variants: the problem that is no harder than any choice, of which the lemmas are.
     through : sequence of str
         Operators on which the last argument rests, for people: of a critical path those that it passes, in order; else
         the readers, or the operators that fill the devices.
@@ -53,7 +55,7 @@ class Evidence(NamedTuple):
     certified: Bound
     argument: str
     lemmas: list[dict[str, Any]]
-    choice: Mapping[str, str] | None = None
+    relaxed: Relaxed | None = None
     through: Sequence[str] = ()
 
     @property
@@ -67,8 +69,9 @@ class Evidence(NamedTuple):
             "problem": self.problem, "proved_ns": self.proved_ns, "argument": self.argument,
             "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
         }  # fmt: skip
-        if self.choice is not None:
-            body["choice"] = dict(self.choice)
+        if self.relaxed is not None:
+            document = json.loads(self.relaxed.problem.to_json())
+            body["relaxed"] = {"graph": document["graph"], "costs": document["costs"], "runs": self.relaxed.runs}
         return encode_document(body, FORMAT, VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -76,18 +79,15 @@ class Evidence(NamedTuple):
         write_atomically(path, self.to_json())
 
 
-def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evidence:
+def evidence(problem: Problem) -> Evidence:
     """What the lower bound of a problem rests on.
 
     The simplest argument that attains the bound; where the bound needs one that lemmas do not know (regions on more than
-    `MOST_DEVICES` devices), the strongest of those that they know.
+    `MOST_DEVICES` devices), the strongest of those that they know. With variants it holds for every choice, as the bound.
 
     Parameters
     ----------
     problem : Problem
-    choice : mapping of str to str, optional
-        Of a problem with variants: the ways for which evidence is wanted. The certified bound holds for every choice, by a
-        relaxation that lemmas do not know; what they prove holds for this one.
 
     Raises
     ------
@@ -105,17 +105,16 @@ def evidence(problem: Problem, choice: Mapping[str, str] | None = None) -> Evide
             "together (costs.concurrency); lemmas are of devices that run one operator at a time"
         )
     certified = lower_bound(problem)
-    if problem.variants is not None:
-        chosen = evidence(problem.resolve(choice))
-        return chosen._replace(problem=problem.digest, certified=certified, choice=choice or {})
-    if not problem.graph.operators:
-        return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}])
-    many = len(problem.topology.devices) > MOST_DEVICES
-    recorder = _Recorder(_WithoutRegions(problem) if many else Relaxation(problem))
+    no_harder = None if problem.variants is None else relaxed(problem)
+    basis = problem if no_harder is None else no_harder.problem
+    if not basis.graph.operators:
+        return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder)
+    many = len(basis.topology.devices) > MOST_DEVICES
+    recorder = _Recorder(_WithoutRegions(basis) if many else Relaxation(basis))
     found = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
     lemmas = recorder.lemmas_for(best)
-    return Evidence(problem.digest, certified, best.name, lemmas, through=recorder.through(best))
+    return Evidence(problem.digest, certified, best.name, lemmas, no_harder, recorder.through(best))
 
 
 class _WithoutRegions(Relaxation):

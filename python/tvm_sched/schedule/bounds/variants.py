@@ -10,8 +10,9 @@ long; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the
 ``n`` heads and a tail, and each way's own operators do their work: head ``i`` belongs to head ``i * k // n`` of a way of
 ``k`` heads, the tail to the tail, and all of them to the operator of a way of one. Where all ways but those of one operator
 have a rest, there are as many heads for it as for the longest, to which its operators belong in the same manner; they read
-no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each operator of it do what belongs to it, one after
-another on its own device, the heads first. That is a schedule of the relaxed problem, and it ends no later, because
+no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each
+operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule of the relaxed
+problem, and it ends no later, because
 
 - *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
 - *inputs*: a head or tail reads only activations that all operators read to which it belongs;
@@ -35,7 +36,8 @@ how host tensors get from device to device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -46,10 +48,28 @@ from .residency import reading_none_of
 from .ways import SMALL, Array, Head, Way, WayOperator, heads_of, of_any_form, read_by_others, up_to
 
 
+class Relaxed(NamedTuple):
+    """The relaxed problem of the notes above.
+
+    Parameters
+    ----------
+    problem : Problem
+    runs : dict of str to dict of str to dict of str to str
+        By group and way, for each operator that stands for the group the operator of the way to which it belongs.
+    """
+
+    problem: Problem
+    runs: dict[str, dict[str, dict[str, str]]]
+
+
 def without_variants(problem: Problem) -> Problem:
     """The relaxed problem of the notes above; the problem itself where it has no variants."""
-    if problem.variants is None:
-        return problem
+    return problem if problem.variants is None else relaxed(problem).problem
+
+
+def relaxed(problem: Problem) -> Relaxed:
+    """The relaxed problem of one with variants, and what belongs to which operator."""
+    assert problem.variants is not None
     maker = _Maker(problem)
     operators: list[Operator] = []
     normal: list[Array] = []
@@ -77,18 +97,23 @@ def without_variants(problem: Problem) -> Problem:
     shape = (len(operators), len(problem.topology.devices))
     costs = Costs(np.array(normal).reshape(shape), np.array(direct).reshape(shape), problem.costs.source)
     devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
-    return Problem._unchecked(graph, msgspec.structs.replace(problem.topology, devices=devices), costs)
+    runs = {group.name: parts[group.operators[0]].runs for group in problem.variants.groups}
+    return Relaxed(Problem._unchecked(graph, msgspec.structs.replace(problem.topology, devices=devices), costs), runs)
 
 
 @dataclass
 class _Part:
-    """What stands for a group; ``gone`` are tensors of it that others read, and that nothing stands for."""
+    """What stands for a group; ``gone`` are tensors of it that others read, and that nothing stands for.
+
+    ``runs`` says by way to which operator each belongs.
+    """
 
     operators: list[Operator]
     tensors: list[Tensor]
     normal: list[Array]
     direct: list[Array]
     gone: Sequence[str] = ()
+    runs: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class _Maker:
@@ -140,20 +165,20 @@ class _Maker:
         found = self._joined(group, known, needed) if len(known) == len(ways) else None
         if found:
             return found
-        makers = [
-            sum(not set(needed).isdisjoint(o.outputs) for o in way)
-            for way in (base, *(a.operators for a in group.alternatives))
-        ]
-        return self._least(group, needed if max(makers) == 1 else needed[:1], needed)
+        return self._least(group, [base, *(alternative.operators for alternative in group.alternatives)], needed)
 
-    def _least(self, group: Group, made: Sequence[str], needed: Sequence[str]) -> _Part:
-        """One operator of a nanosecond that makes ``made`` of what is needed; none where nothing is."""
+    def _least(self, group: Group, ways: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Part:
+        """One operator of a nanosecond that makes what is needed, of several operators' the first; none for nothing."""
         if not needed:
-            return _Part([], [], [], [])
+            return _Part([], [], [], [], (), {way: {} for way in group.ways})
+        makers = max(sum(not set(needed).isdisjoint(o.outputs) for o in way) for way in ways)
+        made = needed if makers == 1 else needed[:1]
+        runs = [{group.operators[0]: next(o.name for o in way if needed[0] in o.outputs)} for way in ways]
         devices = len(self.topology.devices)
         operator = Operator(group.operators[0], outputs=tuple(made))
         gone = [name for name in needed if name not in made]
-        return _Part([operator], [], [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)], gone)
+        times = [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)]
+        return _Part([operator], [], *times, gone, dict(zip(group.ways, runs, strict=True)))
 
     def _way(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
@@ -187,6 +212,7 @@ class _Maker:
         reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
         given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
         return WayOperator(
+            operator.name,
             self.costs.operator_ns[row],
             self.costs.direct_ns[row],
             tuple(reads),
@@ -231,8 +257,10 @@ class _Maker:
             part.tensors += [*tensors, made]
             part.normal.append(normal)
             part.direct.append(direct)
+        rows = [[place.name for place in head.places] for head in heads]
         if any_form and not given and (read := read_by_others(ways)):
             given.append(self._add_first(part, name, read))
+            rows.append([way.reads[read] if way.any_form else way.tail.name for way in ways])
         times = _tail(ways, part)
         if times is None or any((row < 1).any() for row in (*part.normal, *part.direct)):
             return None
@@ -240,6 +268,9 @@ class _Maker:
         part.operators.append(Operator(name, inputs=(*given, *reads), outputs=tuple(needed)))
         part.normal.append(times)
         part.direct.append(np.full_like(times, FORBIDDEN))
+        rows.append([way.tail.name for way in ways])
+        for way, names in zip(group.ways, zip(*rows, strict=True), strict=True):
+            part.runs[way] = dict(zip((operator.name for operator in part.operators), names, strict=True))
         return part
 
     def _add_first(self, part: _Part, name: str, read: str) -> str:

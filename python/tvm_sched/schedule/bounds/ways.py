@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,12 @@ SMALL = 16
 class WayOperator:
     """An operator of a way.
 
-    Its times by device, the activations that it reads from outside of the group, its largest host tensor that only this way
-    reads (-1: none) with its name, other host tensors that it reads, the largest activation that it gives to the tail (-1:
-    none).
+    Its name, its times by device, the activations that it reads from outside of the group, its largest host tensor that
+    only this way reads (-1: none) with its name, other host tensors that it reads, the largest activation that it gives to
+    the tail (-1: none).
     """
 
+    name: str
     normal: Array
     direct: Array
     reads: tuple[str, ...]
@@ -41,14 +42,16 @@ class WayOperator:
 
 @dataclass(frozen=True)
 class Way:
-    """The heads and the tail of a way; of the third form also the rest, other heads that have no host tensor to read, and
-    what others than heads and tail read.
+    """The heads and the tail of a way.
+
+    Of the third form also the rest, other heads that have no host tensor to read, and what others than heads and tail read,
+    with the name of one that does.
     """
 
     heads: tuple[WayOperator, ...]
     tail: WayOperator
     any_form: bool = False
-    reads: frozenset[str] = frozenset()
+    reads: Mapping[str, str] = field(default_factory=dict)
     rest: tuple[WayOperator, ...] = ()
 
     @property
@@ -64,8 +67,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Head:
-    """What a head of the relaxed problem stands for: by way its operator, into how many heads that is divided, and how many
-    heads have parts of the host tensor that it reads.
+    """What a head of the relaxed problem stands for.
+
+    By way its operator, into how many heads that is divided, and how many heads have parts of the host tensor that it reads.
     """
 
     places: tuple[WayOperator, ...]
@@ -126,7 +130,7 @@ def of_any_form(operators: Sequence[WayOperator]) -> Way:
     long = max((each.shortest for each in small), default=0) / SMALL  # nor what only moves elements
     rest = [replace(each, gives=-1 if each is tail else 0) for each in small if each.shortest >= long]
     rest.sort(key=lambda head: -head.shortest)
-    reads = frozenset(name for each in small if each is not tail for name in each.reads)
+    reads = {name: each.name for each in small if each is not tail for name in each.reads}
     return Way(tuple(heads), tail, True, reads, tuple(rest))
 
 
@@ -134,7 +138,7 @@ def read_by_others(ways: Sequence[Way]) -> str:
     """An activation that an operator other than heads and tail, or the only one, reads in each way; "" where none is."""
     if any(not way.any_form and way.heads for way in ways):
         return ""
-    common = frozenset.intersection(*(way.reads if way.any_form else frozenset(way.tail.reads) for way in ways))
+    common = frozenset.intersection(*(frozenset(way.reads if way.any_form else way.tail.reads) for way in ways))
     return min(common, default="")
 
 

@@ -1,0 +1,110 @@
+"""Schedules of result pages, checked by `tvm_sched_check`, which shares no code with the package.
+
+A script calls `checked` for each schedule whose latency stands on its page; the page then says how many were
+(`_common.circumstances`). A schedule that is refused ends the script: its page is not written.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tvm_sched.cluster import Allocation, Request, Service
+    from tvm_sched.cluster.search import ClusterSearch
+    from tvm_sched.pipeline import Partition, PartitionProblem
+    from tvm_sched.problem import Problem
+    from tvm_sched.schedule import Schedule
+
+_found: Counter[str] = Counter()
+REPLAYED, PROVED = "replayed", "proved"
+
+
+@lru_cache(maxsize=8)
+def _files(problem: Problem) -> tuple[bytes, bytes]:
+    """Problem and evidence: the same for all methods."""
+    from tvm_sched.schedule.bounds.evidence import evidence
+
+    return problem.to_json(), evidence(problem).to_json()
+
+
+def verdict(problem: Problem, schedule: Schedule) -> str:
+    """`PROVED` where the certificate's bound is, too, `REPLAYED` where less is; else why it is not covered.
+
+    Raises
+    ------
+    tvm_sched_check.Refused
+        The schedule breaks a rule, or takes another time than its certificate says.
+    """
+    from tvm_sched_check import check
+
+    if problem.costs.concurrency is not None:
+        return "costs know operators that run together"
+    if problem.resident or (schedule.certificate and schedule.certificate.requests):
+        return "warm runs"
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("problem.json", "schedule.json", "evidence.json")]
+        document, evidence = _files(problem)
+        for file, content in zip(files, (document, schedule.to_json(), evidence), strict=True):
+            file.write_bytes(content)
+        return PROVED if check(*files).all_proved else REPLAYED
+
+
+def allocation_verdict(
+    search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request], allocation: Allocation
+) -> str:
+    """The same of an allocation of the first of some requests, by `tvm_sched_check.clusters`."""
+    from tvm_sched.cluster.evidence import evidence
+    from tvm_sched_check.clusters import check
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]
+        for file, content in zip(files, (allocation, evidence(search, services, requests)), strict=True):
+            file.write_bytes(content.to_json())
+        return PROVED if check(*files).all_proved else REPLAYED
+
+
+def partition_verdict(problem: PartitionProblem, stages: int, found: Partition) -> str:
+    """The same of a partition, by `tvm_sched_check.partitions`; of bounds it knows the simple one alone."""
+    from tvm_sched.bench.kinds.throughput import Pipeline, ThroughputKind
+    from tvm_sched_check.partitions import check
+
+    kind, task = ThroughputKind(), Pipeline(problem, stages)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("instance.json", "partition.json")]
+        for file, content in zip(files, (kind.document(task), kind.solution(task, found)), strict=True):
+            file.write_bytes(content)
+        priced = check(*files)
+    if not math.isclose(priced.cost, found.cost, rel_tol=1e-9):
+        raise SystemExit(f"a partition costs {float(priced.cost)} by tvm_sched_check, {found.cost} by its certificate")
+    return PROVED if priced.proved >= found.bound * (1 - 1e-12) else REPLAYED
+
+
+def checked(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule, after `tvm_sched_check` has replayed it and verified the evidence of its bound."""
+    tally(verdict(problem, schedule))
+    return schedule
+
+
+def tally(found: str) -> None:
+    """Add what `verdict` said, now or in a run before."""
+    _found[found] += 1
+
+
+def sentence() -> str:
+    """What was checked, for the page; nothing where the script checks none."""
+    if not _found:
+        return ""
+    replayed = _found[REPLAYED] + _found[PROVED]
+    left = {why: number for why, number in _found.items() if why not in (REPLAYED, PROVED)}
+    rest = "".join(f"; {number} are not covered by it ({why})" for why, number in left.items())
+    return (
+        f"`tvm_sched_check` replayed {replayed} of the {_found.total()} schedules that were asked for and proved the "
+        f"bounds of {_found[PROVED]} of them{rest}."
+    )
