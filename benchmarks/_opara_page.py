@@ -36,7 +36,8 @@ def page(cases: list[Case], launch: str, stream: str, wait: str) -> str:
     lines = ["# Opara's evaluation, predicted", "", *circumstances()]
     lines += [
         "Kernels and library calls are as lowered for an H100 (sm_90), with the demands of their launches, predicted by a "
-        f"GPU's blocks with latencies of data sheets. A kernel starts {launch} us after another of its stream, a further "
+        f"GPU's blocks with latencies of data sheets, parameters and inputs on the "
+        f"GPU. A kernel starts {launch} us after another of its stream, a further "
         f"stream costs {stream} us of a run and a wait for another stream {wait} us, as [measured on an "
         f"H100](opara_h100.md) "
         'and taken for all; "free" is without the last two. No GPU ran for this page: what is measured is of that page.',
@@ -140,7 +141,15 @@ def predicted_orders(case: Case) -> float:
 
 def order_and_memory(first: list[Case]) -> Iterator[str]:
     known = ("one", "opara", "fewest")
-    yield _row(["model", "predicted", "measured", "ms: " + ", ".join(ALLOCATORS), "MB at most: " + ", ".join(known)])
+    yield _row(
+        [
+            "model",
+            "predicted",
+            "measured",
+            "ms: " + ", ".join(ALLOCATORS),
+            "MB of activations at most: " + ", ".join(known),
+        ]
+    )
     yield _row(["---", "---:", "---:", "---", "---"])
     for case in first:
         ran = order_effect(case["model"])
@@ -197,15 +206,17 @@ def words(cases: list[Case], first: list[Case]) -> Iterator[str]:
                 "kernels gain beside each other weighs more on the GPU, and what streams cost less."
             )
     yield from _googlenet(first)
-    swept = {(c["batch"], c["gpu"]): beside(c, "opara") for c in cases if c["model"] == SWEPT}
+    swept = {(c["batch"], c["gpu"]): c for c in cases if c["model"] == SWEPT}
     for gpu in dict.fromkeys(gpu for _, gpu in swept):
         sizes = sorted(size for size, at in swept if at == gpu)
         if len(sizes) > 1:
-            small, large = swept[sizes[0], gpu], swept[sizes[-1], gpu]
+            ends = [swept[sizes[k], gpu] for k in (0, -1)]
+            small, large = (beside(case, "opara") for case in ends)
+            free = [f"{beside(case, 'opara', key='free_us'):.2f}" for case in ends]
             yield (
-                f"{SWEPT} on one {gpu}: Opara's gain {'falls' if large < small else 'does not fall'} from "
-                f"{small:.2f} at batch "
-                f"{sizes[0]} to {large:.2f} at {sizes[-1]} (paper, RTX 2080 SUPER: it falls from 1.41 at 1 to 1.09 at 32)."
+                f"{SWEPT} on one {gpu}: Opara's gain {'falls' if large < small else 'does not fall'} from {small:.2f} at "
+                f"batch {sizes[0]} to {large:.2f} at {sizes[-1]}, with free streams from {free[0]} to {free[1]} (paper, RTX "
+                "2080 SUPER: it falls from 1.41 at 1 to 1.09 at 32)."
             )
     for case in cases:
         orders = ORDERS.get(f"{case['model']}, {case['gpu']}")

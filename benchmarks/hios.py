@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -149,15 +150,18 @@ def sweep_rows(runner: Runner, graphs: int, values: int) -> Iterator[Row]:
 def time_rows(quick: bool) -> Iterator[Row]:
     """How long scheduling takes."""
     for operators in (400,) if quick else (400, 5000):
-        graph = random_layered(0, operators, operators // 28, 2 * operators)
+        problem = random_layered(0, operators, operators // 28, 2 * operators).problem(8)
         for method in ("heft", "peft", "hios-lp", "hios-mr"):
-            schedule = solve(graph.problem(8), method)
-            yield Row(f"{operators} operators, 8 devices", method, schedule.seconds, "s")
+            scheduler = get(method)
+            begin = time.perf_counter()
+            scheduler.function(problem, msgspec.convert({}, scheduler.options))
+            yield Row(f"{operators} operators, 8 devices", method, time.perf_counter() - begin, "s")
 
 
 def main() -> None:
     arguments = parser(__doc__, models=False)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="files of the authors' generator")
+    arguments.add_argument("--files", type=int, default=1000, metavar="N", help="only the first N of these files")
     arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw the sweep over devices there")
     arguments.add_argument("--graphs", type=int, metavar="N", help="random graphs a point (default 30, quick 2)")
     arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of anytime for an instance")
@@ -169,7 +173,7 @@ def main() -> None:
     if folder is None:
         print("The authors' instances are not here; name their folder with --instances.")
     else:
-        rows += instance_rows(folder, Runner(given.seconds), 2 if given.quick else 1000)
+        rows += instance_rows(folder, Runner(given.seconds), 2 if given.quick else given.files)
     graphs = given.graphs or (2 if given.quick else 30)
     seconds = min(0.5, given.seconds)  # for each of hundreds of graphs, enough to see the shape of the curves
     rows += sweep_rows(Runner(seconds), graphs, 3 if given.quick else 7)
