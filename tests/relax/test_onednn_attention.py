@@ -8,7 +8,7 @@ from tvm import relax
 
 from relax.onednn_cases import module, steps
 from relax.test_onednn import pytestmark  # noqa: F401
-from tvm_sched.relax import compile
+from tvm_sched.relax import compile, make_problem
 
 op = relax.op
 BATCH, HEADS, ROWS, KEYS, WIDTH, OUT = 2, 3, 70, 61, 24, 20
@@ -311,3 +311,47 @@ def test_softmax_of_all_rows_in_one_matrix():
     found, kinds = run(flattened, [q, k, v])
     assert kinds == ["onednn.attention"]
     np.testing.assert_allclose(found, reference(q, k, v, 1.0), rtol=2e-5, atol=2e-6)
+
+
+def expected(q, k, v, added):
+    scores = np.einsum("bqhw,bkhw->bhqk", q, k).astype(np.float64) / np.sqrt(q.shape[-1]) + added
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("bhqk,bkhw->bqhw", weights / weights.sum(-1, keepdims=True), v)
+
+
+@pytest.mark.parametrize("masked", ["", "TopLeft", "BottomRight", "bias"])
+def test_the_operator_of_relax(masked):
+    rows, keys = (ROWS, KEYS) if masked in ("", "bias") else (KEYS, ROWS)
+    rng = np.random.default_rng(4)
+    shapes = [(BATCH, rows, HEADS, WIDTH), (BATCH, keys, HEADS, WIDTH), (BATCH, keys, HEADS, OUT)]
+    values = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    added = np.zeros((rows, keys))
+    if masked == "bias":
+        values.append(rng.standard_normal((1, 1, rows, keys)).astype("float32"))
+        added = values[-1]
+    elif masked:
+        added = np.where(np.tri(rows, keys, keys - rows if masked == "BottomRight" else 0), 0, -np.inf)
+    variables = [relax.Var(f"x{k}", relax.TensorType(value.shape, "float32")) for k, value in enumerate(values)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(
+                op.nn.attention(*variables, causal_mask=None if masked == "bias" else masked or None)
+            )
+        builder.emit_func_output(result)
+    made = compile(builder.get(), "cpu1", "single")
+    assert [operator.kind for operator in made.problem.graph.operators] == ["onednn.attention"]
+    np.testing.assert_allclose(made.run(*values), expected(*values[:3], added), rtol=1e-4, atol=1e-5)
+
+
+def test_heads_that_share_keys_remain_tvms():
+    shapes = [(1, 64, 4, 16), (1, 64, 2, 16), (1, 64, 2, 16)]
+    variables = [relax.Var(f"x{k}", relax.TensorType(shape, "float32")) for k, shape in enumerate(shapes)]
+    call = op.nn.attention(*variables)
+    builder = relax.BlockBuilder()
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    kinds = [each.kind for each in make_problem(builder.get(), "cpu1", cost_model="roofline").graph.operators]
+    assert "onednn.attention" not in kinds

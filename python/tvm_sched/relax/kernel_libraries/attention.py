@@ -47,6 +47,9 @@ class AttentionClaimer(ViewRewriter, ABC):
     A library's subclass says what it takes (`leads`, `takes`) and makes the kernel (`call`).
     """
 
+    grouped = False
+    """Whether heads are divided into groups that share keys and values."""
+
     def __init__(self, mod: Any, kernels: KernelSet) -> None:
         super().__init__(mod)
         self.kernels = kernels
@@ -66,6 +69,8 @@ class AttentionClaimer(ViewRewriter, ABC):
 
     def find(self, variable: Any, value: Any) -> Found | None:
         """The attention that ends in a variable."""
+        if operation(value) in ("nn.attention", "nn.attention_bias"):
+            return self._operator(variable, value)
         found = self.written_out(variable, value) if operation(value) == "matmul" else None
         return found if found is not None and self.takes(found) else None
 
@@ -108,6 +113,45 @@ class AttentionClaimer(ViewRewriter, ABC):
             return None
         end, result = self.result(variable, (*lead, rows, out))
         return Found(query, key, value, mask, safe, end, result)
+
+    def _operator(self, variable: Any, call: Any) -> Found | None:
+        """`relax.op.nn.attention`: queries, keys and values as (batch, rows, heads, width)."""
+        q, k, v = call.args[:3]
+        if call.attrs.window_size is not None or not all(self.accepts(e) for e in (*call.args, call)):
+            return None
+        (batch, rows, heads, width), (_, keys, kept, _) = shape_of(q) or (), shape_of(k) or ()
+        out = (shape_of(v) or ())[-1]
+        if heads % kept or (rows > keys and call.attrs.causal_mask) or (heads > kept and not self.grouped):
+            return None
+        share = heads // kept
+
+        def view(expr: Any, count: int, columns: int, *, query: bool = False) -> View:
+            whole = (batch, count, kept, share if query else 1, columns)
+            batch_, row, group, head, column = strides_of(whole)
+            if not self.grouped:
+                return View(self.resolve(expr), (batch, kept, count, columns), (batch_, group, row, column))
+            shape = (batch, kept, share, count, columns)
+            return View(self.resolve(expr), shape, (batch_, group, head if query else 0, row, column))
+
+        query, key, value = view(q, rows, width, query=True), view(k, keys, width), view(v, keys, out)
+        scale = float(call.attrs.scale.value) if call.attrs.scale is not None else width**-0.5
+        key = View(key.base, key.shape, key.strides, scale)
+        mask = self._causal(str(call.attrs.causal_mask or ""), rows, keys)
+        if len(call.args) == 4:
+            if mask is not None:
+                return None
+            mask = self._mask(call.args[3], 4)
+        result = view(variable, rows, out, query=True)
+        found = Found(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
+        return found if self.takes(found) else None
+
+    def _causal(self, which: str, rows: int, keys: int) -> View | None:
+        if not which:
+            return None
+        shift = 0 if which == "TopLeft" else keys - rows
+        seen = np.tri(rows, keys, shift, dtype=bool)
+        constant = self.kernels.constant(np.where(seen, np.float32(0), np.float32(-np.inf)), None, {})
+        return View(constant, (1, 1, rows, keys), strides_of((1, 1, rows, keys)))
 
     def _operands(self, operands: Any, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], View, View, View]:
         """How batch and heads are divided, and the views of queries, of keys turned, and of values."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..attention import AttentionClaimer, Found
 from ..registry import KernelSet
-from ..rewrite import constant_value, dtype_of, operation, shape_of
-from ..views import View, strides_of
+from ..rewrite import constant_value, dtype_of, operation
+from ..views import View
 from .attention_source import ELEMENTS, MOST_WIDTH, flops
 
 _NOTHING = -1e4
@@ -22,6 +22,8 @@ class CudaAttention(AttentionClaimer):
     types = tuple(ELEMENTS)
     casts = True
 
+    grouped = True
+
     def __init__(self, mod: Any, kernels: KernelSet, settings: dict[str, Any]) -> None:
         super().__init__(mod, kernels)
         self.settings = settings
@@ -33,8 +35,6 @@ class CudaAttention(AttentionClaimer):
 
     def find(self, variable: Any, value: Any) -> Found | None:
         """The attention that ends in a variable: written out, or an operator of its own."""
-        if operation(value) in ("nn.attention", "nn.attention_bias"):
-            return self._operator(variable, value)
         found = super().find(variable, value)
         if found is None and operation(value) == "matmul":
             self.casts = False  # operands of several types are read as they have been cast
@@ -85,43 +85,6 @@ class CudaAttention(AttentionClaimer):
         }
         arguments = [self.value(view.base) for view in operands]
         return self.kernels.call("attention", {**kernel, **self.settings}, arguments, found.end.ty, flops(kernel))
-
-    def _operator(self, variable: Any, call: Any) -> Found | None:
-        """`relax.op.nn.attention`: queries, keys and values as (batch, rows, heads, width)."""
-        q, k, v = call.args[:3]
-        if call.attrs.window_size is not None or not all(self.accepts(e) for e in (*call.args, call)):
-            return None
-        (batch, rows, heads, width), (_, keys, kept, _) = shape_of(q) or (), shape_of(k) or ()
-        out = (shape_of(v) or ())[-1]
-        if heads % kept or (rows > keys and call.attrs.causal_mask):
-            return None
-        share = heads // kept
-
-        def view(expr: Any, count: int, columns: int, *, query: bool = False) -> View:
-            whole = (batch, count, kept, share if query else 1, columns)
-            batch_, row, group, head, column = strides_of(whole)
-            shape = (batch, kept, share, count, columns)
-            return View(self.resolve(expr), shape, (batch_, group, head if query else 0, row, column))
-
-        query, key, value = view(q, rows, width, query=True), view(k, keys, width), view(v, keys, out)
-        scale = float(call.attrs.scale.value) if call.attrs.scale is not None else width**-0.5
-        key = View(key.base, key.shape, key.strides, scale)
-        mask = self._causal(str(call.attrs.causal_mask or ""), rows, keys)
-        if len(call.args) == 4:
-            if mask is not None:
-                return None
-            mask = self._mask(call.args[3], 4)
-        result = view(variable, rows, out, query=True)
-        found = Found(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
-        return found if self.takes(found) else None
-
-    def _causal(self, which: str, rows: int, keys: int) -> View | None:
-        if not which:
-            return None
-        shift = 0 if which == "TopLeft" else keys - rows
-        seen = np.tri(rows, keys, shift, dtype=bool)
-        constant = self.kernels.constant(np.where(seen, np.float32(0), np.float32(-np.inf)), None, {})
-        return View(constant, (1, 1, rows, keys), strides_of((1, 1, rows, keys)))
 
 
 def causal_shift(mask: Any, rows: int, keys: int) -> int | None:
