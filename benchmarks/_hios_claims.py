@@ -110,7 +110,7 @@ def claims_table(ms: Milliseconds, printed: Milliseconds) -> Iterator[list[str]]
 
 
 def contradictions(ms: Milliseconds) -> Iterator[str]:
-    """What differs by more than `TOLERANCE`, a sentence for each figure of a sweep; and whether it changes as it does there."""
+    """What differs by more than `TOLERANCE`, a sentence for each figure of a sweep, and whether it changes as there."""
     groups: dict[tuple[str, str], list[tuple[Claim, tuple[float, float]]]] = {}
     for claim in CLAIMS:
         if (found := here(ms, claim)) is not None:

@@ -1,4 +1,4 @@
-"""The page that `opara.py` makes of its cases: predictions beside measurements and the paper, and in words where they differ."""
+"""The page that `opara.py` makes of its cases: predictions beside measurements and the paper, differences in words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def page(cases: list[Case], launch: str, stream: str, wait: str) -> str:
     lines += [
         "Kernels and library calls are as lowered for an H100 (sm_90), with the demands of their launches, predicted by a "
         f"GPU's blocks with latencies of data sheets. A kernel starts {launch} us after another of its stream, a further "
-        f"stream costs {stream} us of a run and a wait for another stream {wait} us, as [measured on an H100](opara_h100.md) "
+        f"stream costs {stream} us of a run and a wait for another stream {wait} us, as [measured on an "
+        f"H100](opara_h100.md) "
         'and taken for all; "free" is without the last two. No GPU ran for this page: what is measured is of that page.',
         "",
         "## Speed beside one stream on an H100: predicted, predicted with free streams, measured",
@@ -175,7 +176,9 @@ def batches(cases: list[Case]) -> Iterator[str]:
     for size in sizes:
         by_gpu = {case["gpu"]: case for case in swept if case["batch"] == size}
         cells = (
-            ", ".join(f"{beside(by_gpu[gpu], method):.2f}" for method in ("opara", "fewest", "best")) if gpu in by_gpu else "–"
+            ", ".join(f"{beside(by_gpu[gpu], method):.2f}" for method in ("opara", "fewest", "best"))
+            if gpu in by_gpu
+            else "–"
             for gpu in gpus
         )
         yield _row([str(size), *cells, PAPER.get((SWEPT, size, "RTX 2080 SUPER"), "–")])
@@ -189,7 +192,8 @@ def words(cases: list[Case], first: list[Case]) -> Iterator[str]:
         if wrong:
             yield (
                 f"{case['model']}: by prediction on the wrong side of one stream: {'; '.join(wrong)}. One stream took "
-                f"{MEASURED[case['model']]['us'][ONE] / case['methods']['one']['us']:.1f} times what is predicted, so that what "
+                f"{MEASURED[case['model']]['us'][ONE] / case['methods']['one']['us']:.1f} times what is predicted, "
+                f"so that what "
                 "kernels gain beside each other weighs more on the GPU, and what streams cost less."
             )
     yield from _googlenet(first)
@@ -199,21 +203,27 @@ def words(cases: list[Case], first: list[Case]) -> Iterator[str]:
         if len(sizes) > 1:
             small, large = swept[sizes[0], gpu], swept[sizes[-1], gpu]
             yield (
-                f"{SWEPT} on one {gpu}: Opara's gain {'falls' if large < small else 'does not fall'} from {small:.2f} at batch "
+                f"{SWEPT} on one {gpu}: Opara's gain {'falls' if large < small else 'does not fall'} from "
+                f"{small:.2f} at batch "
                 f"{sizes[0]} to {large:.2f} at {sizes[-1]} (paper, RTX 2080 SUPER: it falls from 1.41 at 1 to 1.09 at 32)."
             )
     for case in cases:
         orders = ORDERS.get(f"{case['model']}, {case['gpu']}")
         if orders and case["batch"] == 1:
             yield (
-                f"{case['model']} on one {case['gpu']}: depth-first takes {depth_first(case):.2f} times Opara's order, in the "
+                f"{case['model']} on one {case['gpu']}: depth-first takes {depth_first(case):.2f} times Opara's "
+                f"order, in the "
                 f"paper up to {orders:g}; over all {len(case['orders'])} orders it is {predicted_orders(case):.2f}."
             )
     spread = max(
-        (max(row["peak_bytes"] for row in case["methods"].values()) / case["methods"]["one"]["peak_bytes"] - 1, case["model"])
+        (
+            max(row["peak_bytes"] for row in case["methods"].values()) / case["methods"]["one"]["peak_bytes"] - 1,
+            case["model"],
+        )
         for case in first
     )
-    yield f"Memory: streams take at most {100 * spread[0]:.1f} % more than one ({spread[1]}); in the paper Opara's take more."
+    more = f"{100 * spread[0]:.1f} % more than one ({spread[1]})"
+    yield f"Memory: streams take at most {more}; in the paper Opara's take more."
 
 
 def _googlenet(first: list[Case]) -> Iterator[str]:
@@ -221,8 +231,10 @@ def _googlenet(first: list[Case]) -> Iterator[str]:
         if case["model"] == "GoogLeNet":
             count = {method: case["methods"][method]["streams"] for method in ALLOCATORS}
             yield (
-                f"GoogLeNet's streams: {count['opara']} by Opara and {count['nimble']} by Nimble, whose matching is on the minimum "
-                f"equivalent graph; {count['fewest']} by `fewest`, a matching on the transitive closure: the most operators that "
+                f"GoogLeNet's streams: {count['opara']} by Opara and {count['nimble']} by Nimble, whose matching is "
+                f"on the minimum "
+                f"equivalent graph; {count['fewest']} by `fewest`, a matching on the transitive closure: the most "
+                f"operators that "
                 "can run at once. The paper has 28 and 4."
             )
 

@@ -148,8 +148,8 @@ def _beside_the_authors(figures: Sequence[Row]) -> list[str]:
     if not told:
         return []
     return [
-        f"Our `rampa` places {', '.join(told)}. Until 2026-11-22 it reinforced pheromones only where a generation was better",
-        "than all before, which Table II does not say; so it placed 427.7, 457 and 588.7 on `rampa-large` (`same`,",
+        f"Our `rampa` places {', '.join(told)}. Until 2026-11-22 it reinforced pheromones only where a generation was",
+        "better than all before, which Table II does not say; so it placed 427.7, 457 and 588.7 on `rampa-large` (`same`,",
         "`high-throughput`, `low-delay`, in the mean of three sequences), nearer to the authors' figures.",
     ]
 

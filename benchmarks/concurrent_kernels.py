@@ -191,7 +191,9 @@ def slowest_pair(data: dict[str, Any]) -> str:
     """The pair that took longest together beside one after another."""
     kernels = data["kernels"]["rows"]
     first, second, after, beside = max(data["pairs"]["rows"], key=lambda pair: pair[3] / pair[2])
-    said = [f"{kernels[k][1]} blocks of {kernels[k][2]} threads ({kernels[k][7]:.0f} us alone)" for k in (first, second)]
+    said = [
+        f"{kernels[k][1]} blocks of {kernels[k][2]} threads ({kernels[k][7]:.0f} us alone)" for k in (first, second)
+    ]
     return f"Slowed most were {said[0]} beside {said[1]}: {beside:.0f} us in place of {after:.0f} one after another."
 
 

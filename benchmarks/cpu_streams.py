@@ -2,8 +2,9 @@
 
 For each network the uses of the cores that `choose_fastest` compares run in turns, all with the same kernels, on a quiet
 machine and beside a process that takes all of a core that it gets; one stream and what was chosen run as a second copy each,
-too, which says how much of a difference is noise. The choice is made before, once, as by ``compile(model, "cpu")``. Networks are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` all are
-lowered first, and each measurement waits for a line on standard input, so that it can begin when the machine is quiet.
+too, which says how much of a difference is noise. The choice is made before, once, as by ``compile(model, "cpu")``. Networks
+are of 16 kinds, small, with random weights but for those of packages' files. With ``--wait`` all are lowered first, and each
+measurement waits for a line on standard input, so that it can begin when the machine is quiet.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Result:
 
     @property
     def noise(self) -> float:
-        """The slower of two copies of one artifact over the other one, on a quiet machine: the most of those that ran twice."""
+        """The slower of two copies of one artifact over the other, on a quiet machine: the most of those that ran twice."""
         twice = [use for use in self.quiet_ms if use + AGAIN in self.quiet_ms]
         return max(float(np.exp(abs(np.log(self.quiet_ms[use + AGAIN] / self.quiet_ms[use])))) for use in twice)
 
@@ -224,11 +225,14 @@ def page(results: list[Result]) -> str:
         'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen '
         "over that "
         f"of the fastest here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, "
-        f"what was chosen shall take no more than {COLLAPSE} times its quiet latency. \"Twice the same\": the slower of two copies "
-        "of one artifact over the other, of one stream and of what was chosen, whichever is more: smaller differences are noise. "
+        f'what was chosen shall take no more than {COLLAPSE} times its quiet latency. "Twice the same": the slower '
+        f"of two copies "
+        "of one artifact over the other, of one stream and of what was chosen, whichever is more: smaller "
+        "differences are noise. "
         "Of what ran as two copies the mean counts.",
         "",
-        "| network | kind | operators | one stream | parallel streams | logical devices | one core | over best | twice the same |",
+        "| network | kind | operators | one stream | parallel streams | logical devices | one core | over best | "
+        "twice the same |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
 

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -45,9 +46,11 @@ class Runner:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        # A problem keeps its bound, so the methods of a graph share it.
+        self._of = lru_cache(maxsize=2)(lambda graph, devices, staged: graph.problem(devices, concurrency=staged))
 
     def _problem(self, graph: LayeredGraph, devices: int, method: str) -> Problem:
-        return graph.problem(devices, concurrency=method in STAGED)
+        return self._of(graph, devices, method in STAGED)
 
     def _options(self, method: str) -> dict[str, Any]:
         if method.startswith("anytime"):

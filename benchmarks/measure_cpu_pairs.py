@@ -3,8 +3,8 @@
     python benchmarks/measure_cpu_pairs.py -o benchmarks/data/cpu_pairs.json
 
 Kernels of real and random networks, the longest of each bound by arithmetic and by memory: alone and beside each other on
-one thread, kept on a core, and alone on all threads. On an otherwise idle machine: with ``--wait`` all is compiled before, and
-measured when a line comes. `benchmarks/cost_model.py --part pairs` says what comes of it.
+one thread, kept on a core, and alone on all threads. On an otherwise idle machine: with ``--wait`` all is compiled before,
+and measured when a line comes. `benchmarks/cost_model.py --part pairs` says what comes of it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def main() -> None:
     for each in prepared:
         rows += [[*row[:3], *([float(f"{s:.4g}") for s in pair] for pair in row[3:])] for row in rows_of(each)]
     machine = this_machine()
-    source = f"{machine.cores} cores of {machine.processor}, seconds, {date.today()}, by benchmarks/measure_cpu_pairs.py"
+    source = (
+        f"{machine.cores} cores of {machine.processor}, seconds, {date.today()}, by benchmarks/measure_cpu_pairs.py"
+    )
     lines = ",\n".join(json.dumps(row) for row in rows)
     given.output.write_text(
         f'{{"format": "cpu-pairs", "version": 1, "source": {json.dumps(source)},\n"columns": {json.dumps(COLUMNS)},\n'

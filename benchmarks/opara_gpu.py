@@ -3,8 +3,8 @@
 
 In two steps, so that the machine with the GPU needs neither TVM nor nvcc: ``prepare FOLDER`` compiles, here; ``run FOLDER``,
 there, measures and writes ``FOLDER/results.json``; ``torch FOLDER`` adds what PyTorch takes. Parameters are random and made
-where it runs. Every variant has the same kernels; they differ in streams, waits and the order of launches alone. ``page`` makes
-the page of what was measured, which stands in ``data/h100_opara.json``.
+where it runs. Every variant has the same kernels; they differ in streams, waits and the order of launches alone. ``page``
+makes the page of what was measured, which stands in ``data/h100_opara.json``.
 """
 
 from __future__ import annotations

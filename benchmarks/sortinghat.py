@@ -125,14 +125,18 @@ def thorough(model: str, shape: str, server: str) -> bool:
 def stage(case: Case) -> tuple[int, int, int]:
     """Cells of a lower number are computed first.
 
-    Methods without programs; then the thorough cells; then the others, one Latin square after the other. What Figures 12 and
-    13 need besides comes last.
+    Methods without programs; then the thorough cells, where computing takes longer than loading first, since submodels are
+    more alike there; then the others, one Latin square after the other, but p4d at shapes of few tokens at the end, where
+    programs are the largest. What Figures 12 and 13 need besides comes last.
     """
     m, s, v = coordinates(case.model, case.shape, case.server)
     square, diagonal = (m + s + v) % 4, (s - m) % 4
     if case.method.limit in ("", "anytime"):
         return 0, 0, 0
-    place = (0, diagonal) if thorough(case.model, case.shape, case.server) else (1 + square, diagonal)
+    loading = case.shape in ("1x32", "4x128")
+    place = (1 + square + 4 * (loading and case.server == "p4d"), diagonal)
+    if thorough(case.model, case.shape, case.server):
+        place = 0, int(loading)
     return (2 if case.method.servers else 1, *place)
 
 

@@ -1,12 +1,15 @@
 """A CUDA driver without a GPU, built once, and scripts that run over it in processes of their own."""
 
+import atexit
+import contextlib
 import functools
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+from docs import command_server
 
 HERE = Path(__file__).parent
 SOURCES = sorted((HERE / "cpp" / "fake_cuda").glob("*.cc"))
@@ -40,8 +43,15 @@ def environment(gpus=1, peers=1, **more):
     }
 
 
+@functools.cache
+def server():
+    """Of scripts that run over the driver; it ends with this process."""
+    until_the_end = contextlib.ExitStack()
+    atexit.register(until_the_end.close)
+    return until_the_end.enter_context(command_server.started("plans", [HERE / "runtime"]))
+
+
 def run_case(script, case, gpus, peers):
     """Run one function of a script; it fails the test where it raises."""
-    command = [sys.executable, script, case]
-    done = subprocess.run(command, env=environment(gpus, peers), capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, said = command_server.run_script(server(), script, [case], environment(gpus, peers))
+    assert status == 0, said

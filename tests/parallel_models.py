@@ -37,6 +37,27 @@ def two_convolutions():
     return builder.get()
 
 
+def pictures(batch=4, height=5):
+    """A convolution, pooling, and two more around which a residual goes; then one by channel, and a sum over the picture."""
+    rng = np.random.default_rng(0)
+    weights = [
+        relax.const(rng.standard_normal(s).astype("float32")) for s in ((4, 3, 3, 3), (4, 4, 3, 3), (4, 1, 3, 3))
+    ]
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((batch, 3, height, 6), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit(relax.op.nn.relu(builder.emit(relax.op.nn.conv2d(x, weights[0], padding=1))))
+            made = builder.emit(relax.op.nn.max_pool2d(made, (3, 3), padding=1))
+            inner = builder.emit(relax.op.nn.relu(builder.emit(relax.op.nn.conv2d(made, weights[1], padding=1))))
+            inner = builder.emit(relax.op.nn.conv2d(inner, weights[1], padding=1))
+            made = builder.emit(relax.op.add(inner, made))
+            made = builder.emit(relax.op.nn.conv2d(made, weights[2], padding=1, groups=4))
+            result = builder.emit_output(relax.op.sum(made, [2, 3]))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
 def forced(problem, way):
     """A schedule in which each group that can be is computed so, on all devices in turn."""
     choice = {group.name: way for group in problem.variants.groups if way in group.ways}
@@ -48,4 +69,6 @@ def given(make):
     rng = np.random.default_rng(1)
     if make is decoder:
         return rng.integers(0, CONFIG.vocab, (2, 5)).astype("int32")
+    if make is pictures:
+        return rng.standard_normal((4, 3, 5, 6)).astype("float32")
     return rng.standard_normal((1, 4, 6, 6)).astype("float32")

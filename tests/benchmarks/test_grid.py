@@ -109,3 +109,36 @@ def test_methods_that_cannot_be_run_say_why():
     import sortinghat
 
     assert set(sortinghat.SERVERS) <= set(preset_names())
+
+
+def test_each_model_shape_and_server_has_two_thorough_cells_which_come_before_the_others():
+    from collections import Counter
+
+    import sortinghat
+
+    cells = [(m, s, v) for m in sortinghat.MODELS for s in sortinghat.SHAPES for v in sortinghat.SERVERS]
+    chosen = [cell for cell in cells if sortinghat.thorough(*cell)]
+    assert set(Counter(name for cell in chosen for name in cell).values()) == {2}
+    paper = next(method for method in sortinghat.METHODS if method.label == "SortingHat")
+    order = {cell: sortinghat.stage(Case(cell[2], cell[0], *map(int, cell[1].split("x")), paper)) for cell in cells}
+    assert max(order[cell] for cell in chosen) < min(place for cell, place in order.items() if cell not in chosen)
+    single = Case("p4d", "gpt2-xl", 1, 32, SINGLE)
+    assert sortinghat.stage(single) < min(order.values())
+
+
+def test_the_page_has_total_latency_and_queues_per_gpu(tmp_path):
+    pytest.importorskip("matplotlib", reason="pictures need the extra report")
+    import _grid_ablation
+    import _grid_runs
+    from _page import Page
+
+    method = Method("SortingHat", "sortinghat", {"total_time_limit": 0.0})
+    case = Case("v100-server", "tiny", 1, 8, method)
+    cell = predict(case, make_problem("tiny", 1, 8, "v100-server"), spans=False)
+    page = Page(None)
+    _grid_runs.total_latency(page, [(case, cell)])
+    _grid_ablation.figure_13(page, [(case, cell)])
+    error = cell.schedule.notes["total_latency_ns"] / 1e9 / cell.latency - 1
+    assert f"| v100-server | 1 | {abs(error):.2%}".replace("%", " %") in "\n".join(page.lines)
+    (row,) = [line for line in page.lines if line.startswith("| tiny 1x8 on v100-server, SortingHat |")]
+    assert row.split(" | ")[1] == f"{cell.latency * 1e3:.1f}"

@@ -207,3 +207,17 @@ def test_several_models_say_when_each_ends_and_how_much_slower_that_is(run, prob
     without = run("schedule", problem_file, problem_file, "-s", "heft", "--json").json
     assert [each["alone_ns"] for each in without["models"]] == [None, None]
     assert run("schedule", problem_file, "-s", "heft", "--alone", "--json").json["models"] is None
+
+
+def test_the_largest_slowdown_can_be_the_objective(run, fails, problem_file):
+    fair = ("schedule", problem_file, problem_file, "-s", "heft", "--objective", "slowdown")
+    told = run(*fair, "--weights", "1,2", "--json").json
+    assert told["weights"] == [1, 2]
+    assert told["objective"] == max(w * each["slowdown"] for w, each in zip([1, 2], told["models"], strict=True))
+    assert told["objective_lower_bound"] <= told["objective"]
+    assert "no schedule has less than" in run(*fair).stderr
+    assert "anytime, heft, peft" in fails(2, *fair[:3], "-s", "single", "--objective", "slowdown")
+    assert "is one model" in fails(2, "schedule", problem_file, "-s", "heft", "--objective", "slowdown")
+    assert "latency and slowdown" in fails(2, *fair[:5], "--objective", "speed")
+    assert "--weights is for" in fails(2, *fair[:5], "--weights", "1,2")
+    assert "numbers with commas" in fails(2, *fair, "--weights", "1,two")

@@ -1,15 +1,18 @@
-"""Runs ``tvm-sched`` and ``python -c`` for the pages of documents without importing TVM for each of them anew.
+"""Runs ``tvm-sched``, ``python -c`` and scripts without importing for each of them anew what all of them need.
 
-``python command_server.py SOCKET`` imports what they import, and forks a process for each call. The programs that
-`write_client` makes stand for ``tvm-sched`` and ``python`` on a page: they hand on their arguments, folder, environment
-and open files, and end as the forked process does. ``tests/cli/test_process.py`` starts the real program.
+``python command_server.py SOCKET commands`` (or ``plans``: what plans and runs them, without TVM) imports that, and forks a
+process for each call. The programs that `write_client` makes stand for ``tvm-sched`` and ``python`` on a page of documents:
+they hand on their arguments, folder, environment and open files, and end as the forked process does. `run_script` is for
+tests that need a process of their own. ``tests/cli/test_process.py`` starts the real program.
 """
 
 import contextlib
 import gc
 import json
 import os
+import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -31,15 +34,19 @@ sys.exit(status if status >= 0 else 128 - status)
 """
 
 
+SECONDS = 100
+"""What runs for longer in `run_script` hangs, and is ended."""
+
+
 @contextlib.contextmanager
-def started():
-    """A server; gives the address at which it listens."""
+def started(what="commands", folders=()):
+    """A server that has imported what ``"commands"`` or ``"plans"`` need, also from further folders; gives its address."""
     with tempfile.TemporaryDirectory() as folder:
         address = str(Path(folder) / "socket")
-        command = [sys.executable, __file__, address]
-        package = str(Path(__file__).parents[2] / "python")
+        command = [sys.executable, __file__, address, what]
+        paths = os.pathsep.join(map(str, (*folders, Path(__file__).parents[2] / "python")))
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": package}
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
         ) as server:
             assert server.stdout.readline() == b"ready\n"
             yield address
@@ -52,23 +59,56 @@ def write_client(tool, address):
     tool.chmod(0o755)
 
 
-def preload():
-    """Import what most pages import, as commands do: without PyTorch."""
+def run_script(address, script, arguments, environment):
+    """Have a server run a script in a process of its own; its exit status, and what it said."""
+    with tempfile.TemporaryFile("w+") as said, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.connect(address)
+        call = json.dumps(["script", [str(script), *map(str, arguments)], os.getcwd(), environment])
+        with open(os.devnull) as nothing:
+            socket.send_fds(server, [call.encode()], [nothing.fileno(), said.fileno(), said.fileno()])
+        status = int(server.recv(64) or 1)
+        said.seek(0)
+        return status, said.read()
+
+
+def preload(what):
+    """Import what most of them import, as commands do: without PyTorch."""
+    from tvm_sched._library import load_library, without_torch
+
+    if what == "plans":
+        import pytest  # noqa: F401
+
+        import tvm_sched.doctor
+        import tvm_sched.pipeline.compiled
+        import tvm_sched.planning
+        import tvm_sched.runtime
+        import tvm_sched.schedulers
+        import tvm_sched.testing
+
+        load_library()
+        return
     import onnx  # noqa: F401
     import onnxscript.optimizer  # noqa: F401
     import plotly.offline  # noqa: F401
-
-    from tvm_sched._library import without_torch
+    import scipy.optimize
+    import scipy.sparse  # noqa: F401
+    from ortools.math_opt.python import mathopt  # noqa: F401
+    from pydantic import BeforeValidator, Field, TypeAdapter  # noqa: F401
 
     with without_torch():
         import tvm  # noqa: F401
 
         import tvm_sched.cli
+        import tvm_sched.cluster
+        import tvm_sched.pipeline
         import tvm_sched.plans
+        import tvm_sched.relax.build
         import tvm_sched.relax.importers.onnx
+        import tvm_sched.relax.kernel_libraries.onednn
         import tvm_sched.report.cluster
         import tvm_sched.report.html
-        import tvm_sched.report.pipeline  # noqa: F401
+        import tvm_sched.report.pipeline
+        import tvm_sched.schedulers  # noqa: F401
 
 
 def serve(address):
@@ -120,12 +160,17 @@ def run_code(code):
 
 
 if __name__ == "__main__":
-    preload()
+    preload(sys.argv[2])
     gc.freeze()  # forked processes end without looking through what was imported, which would copy all of it
     sys.argv = serve(sys.argv[1])
     if sys.argv[0] == "python":
         sys.argv[:] = sys.argv[1:]
         run_code(sys.argv.pop(1))
+    elif sys.argv[0] == "script":
+        signal.alarm(SECONDS)
+        sys.argv[:] = sys.argv[1:]
+        sys.path[0] = str(Path(sys.argv[0]).parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
     else:
         from tvm_sched.cli import main
 

@@ -113,6 +113,8 @@ def test_artifacts_load_in_a_new_process(tmp_path, runtime_only):
     np.savez(tmp_path / "values.npz", x=x, y=compiled.run(x))
     compiled.export(tmp_path / "model.so")
     script = f"""
+import sys
+sys.modules['torch'] = None  # tvm_ffi would import it, which takes longer than the rest
 import numpy as np, tvm
 from tvm.runtime.vm import VirtualMachine
 values = np.load({str(tmp_path / "values.npz")!r})

@@ -130,6 +130,7 @@ def test_emulated_by_default():
 
 FRESH = """
 import sys, numpy as np
+sys.modules['torch'] = None  # tvm_ffi would import it, which takes longer than the rest
 import tvm
 if not {installed}:
     from tvm_sched.relax.autoload import register
@@ -169,6 +170,7 @@ def test_fresh_process(branches, tmp_path, runtime_only):
 
 UNCHANGED = """
 import sys, numpy as np
+sys.modules['torch'] = None  # tvm_ffi would import it, which takes longer than the rest
 import tvm
 from tvm import relax
 from relax import cases

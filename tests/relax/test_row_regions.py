@@ -5,7 +5,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from parallel_models import decoder, forced, given
+from parallel_models import decoder, forced, given, pictures
 from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem, row_regions
 from tvm_sched.relax.attributes import get_problem
@@ -15,35 +15,12 @@ from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKerne
 from tvm_sched.relax.pipelines import build_rest
 from tvm_sched.schedule import verify
 
-nn = relax.op.nn
-
 
 @pytest.fixture
 def small_regions(monkeypatch):
     """Regions of any size are worth it."""
     monkeypatch.setattr(row_regions, "LEAST_FLOPS", 0)
     monkeypatch.setattr(row_regions, "FLOPS_FOR_A_BYTE_COPIED", 0)
-
-
-def pictures(batch, height):
-    """A convolution, pooling, and two more around which a residual goes; then one by channel, and a sum over the picture."""
-    rng = np.random.default_rng(0)
-    weights = [
-        relax.const(rng.standard_normal(s).astype("float32")) for s in ((4, 3, 3, 3), (4, 4, 3, 3), (4, 1, 3, 3))
-    ]
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((batch, 3, height, 6), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            made = builder.emit(nn.relu(builder.emit(nn.conv2d(x, weights[0], padding=1))))
-            made = builder.emit(nn.max_pool2d(made, (3, 3), padding=1))
-            inner = builder.emit(nn.relu(builder.emit(nn.conv2d(made, weights[1], padding=1))))
-            inner = builder.emit(nn.conv2d(inner, weights[1], padding=1))
-            made = builder.emit(relax.op.add(inner, made))
-            made = builder.emit(nn.conv2d(made, weights[2], padding=1, groups=4))
-            result = builder.emit_output(relax.op.sum(made, [2, 3]))
-        builder.emit_func_output(result)
-    return builder.get()
 
 
 def lowered(mod, pieces=(2,), rows=True):

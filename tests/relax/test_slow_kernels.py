@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te, tirx
 
 from relax.test_kernels import single_kernel
 from tvm_sched.relax import compile, passes
@@ -35,6 +35,11 @@ def test_fast(name):
 
 def test_reasons():
     assert "exp of the C library" in reason(op.exp, LARGE, dtype="float64")
+    x = te.placeholder(LARGE, "float32")
+    rest = te.compute(
+        LARGE, lambda i, j: tirx.call_pure_extern("float32", "fmodf", x[i, j], tirx.FloatImm("float32", 3))
+    )
+    assert "fmodf of the C library" in why_slow(prepare_kernel(te.create_prim_func([x, rest])))[1]
     assert "along memory" in reason(lambda x: op.strided_slice(x, [1], [0], [4096], [3]), LARGE)
 
 

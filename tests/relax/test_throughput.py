@@ -100,6 +100,7 @@ def test_a_pipeline_is_no_single_module_and_a_module_no_pipeline(tmp_path):
 
 FRESH = """
 import sys, numpy as np
+sys.modules['torch'] = None  # tvm_ffi would import it, which takes longer than the rest
 import tvm
 from tvm_sched.pipeline import open_pipeline
 inputs = [np.load(path) for path in sys.argv[3:]]

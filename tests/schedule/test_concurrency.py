@@ -271,14 +271,14 @@ def test_a_problem_file_keeps_what_is_known():
 
 def test_what_is_serial_takes_its_time_on_the_threads_that_it_has():
     # On one thread a takes 100 and b 40, on both half: 0.5 (100 + 40) + 0.5 max(100, 40).
-    p = side_by_side([50, 20], 1.0, threads=[2])
+    p = at_once([50, 20], 1.0, threads=[2])
     assert spans(p, place(p, "a d0 0 1", "b d0 1 1")) == [(0, 120)] * 2
 
 
 def test_the_bound_takes_a_pair_as_the_stage_does():
     # a and b take 80 where 100 are said, a's time on its thread: 0.8 times. So do all four: 120 are said, since b, c and d
     # (20 + 50 + 50) follow each other on the other thread, which makes 96. All cores are busy for 110 by what is said.
-    p = side_by_side([50, 10, 25, 25], 1.0, serial_share=0, threads=[2], pairs=[(0, 0, 1, 80)])
+    p = at_once([50, 10, 25, 25], 1.0, serial_share=0, threads=[2], pairs=[(0, 0, 1, 80)])
     s = place(p, "a d0 0 1", "b d0 1 1", "c d0 2 1", "d d0 3 1")
     assert simulate(p, s).latency_ns == 96
     assert lower_bound(p).ns <= 96

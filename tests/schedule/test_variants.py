@@ -205,9 +205,9 @@ def test_parts_by_rows_need_all_weights_but_no_bus_brings_them_twice():
     bound = lower_bound(problem).ns
     assert bound >= 50_000  # a half over each bus, and a copy of the other
     for choice in ({}, {"product": "parts"}):
-        for scheduler in ("single", "heft", "peft"):
+        for method in ("single", "heft", "peft"):
             chosen = problem.resolve(choice)
-            assert bound <= simulate(chosen, solve(chosen, scheduler)).latency_ns
+            assert bound <= simulate(chosen, solve(chosen, method)).latency_ns
 
 
 def test_the_relaxed_problem_has_names_of_its_own():

@@ -13,7 +13,9 @@ namespace tvm_sched::onednn {
 
 namespace {
 
-constexpr std::int64_t kScoreBytes = 512 << 10;  // so that scores stay in the second-level cache
+// Of a block's scores, which stay in caches. More rows in a block let its products lay out the keys
+// more seldom: of 4096 keys, 128 rows took 17 % less time a row than 32.
+constexpr std::int64_t kScoreBytes = 2 << 20;
 constexpr std::int64_t kFewestRows = 16, kMostRows = 128;
 
 TVM_SCHED_VERSIONS void Add(float* values, const float* other, std::int64_t count) {

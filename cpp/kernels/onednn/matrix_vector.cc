@@ -15,12 +15,6 @@ namespace {
 
 constexpr std::int64_t kTaskBytes = 256 << 10;  // of weights; fewer are not worth another thread
 
-/// Of numbers that the compiler makes vector instructions for, on any processor.
-template <typename Number, int count>
-struct VectorOf {
-  typedef Number Type __attribute__((vector_size(sizeof(Number) * count)));
-};
-
 constexpr int kLanes = 16, kUnrolled = 4;
 using Floats = VectorOf<float, kLanes>::Type;
 

@@ -6,9 +6,33 @@
 namespace tvm_sched::onednn {
 
 TVM_SCHED_VERSIONS float Largest(const float* values, std::int64_t count) {
-  float largest = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : largest)
-  for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, values[k]);
+  constexpr int kLanes = 16, kUnrolled = 4;
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  // Several vectors, for a comparison waits for the one before it.
+  VectorOf<float, kLanes>::Type found[kUnrolled] = {}, next;
+  for (auto& each : found) each += kLowest;
+  std::int64_t k = 0;
+  for (; k + kUnrolled * kLanes <= count; k += kUnrolled * kLanes) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnrolled; ++u) {
+      std::memcpy(&next, values + k + u * kLanes, sizeof next);
+      found[u] = next > found[u] ? next : found[u];
+    }
+  }
+  for (; k + kLanes <= count; k += kLanes) {
+    std::memcpy(&next, values + k, sizeof next);
+    found[0] = next > found[0] ? next : found[0];
+  }
+  for (int u = 1; u < kUnrolled; ++u) found[0] = found[u] > found[0] ? found[u] : found[0];
+  float lanes[kLanes];
+  std::memcpy(lanes, &found[0], sizeof lanes);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) {
+      lanes[lane] = std::max(lanes[lane], lanes[lane + half]);
+    }
+  }
+  float largest = lanes[0];
+  for (; k < count; ++k) largest = std::max(largest, values[k]);
   return largest;
 }
 

@@ -17,6 +17,12 @@
 
 namespace tvm_sched::onednn {
 
+/// Of numbers that the compiler makes vector instructions for, on any processor.
+template <typename Number, int count>
+struct VectorOf {
+  typedef Number Type __attribute__((vector_size(sizeof(Number) * count)));
+};
+
 /// exp(x) for x <= 0 within 2 ulp; 0 below -87.3, NaN of NaN.
 inline float Exponential(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number

@@ -166,7 +166,8 @@ def compile_model(
     chosen = CompileOptions.of(
         topology,
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
-        launch_order=launch_order, variants=variants, rows=rows, graph=graph, resident=resident_of(resident), instances=instances,
+        launch_order=launch_order, variants=variants, rows=rows, graph=graph, resident=resident_of(resident),
+        instances=instances,
         processor=processor, precision=precision, threads=threads, states=_states(state),
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip

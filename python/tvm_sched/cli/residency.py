@@ -105,16 +105,6 @@ def _from_file(text: str) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def requests_of_part(part: Problem, requests: tuple[Request, ...]) -> tuple[Request, ...]:
-    """The requests of several models, as they are for one of them."""
-    import msgspec
-
-    there = {tensor.name for tensor in (*part.graph.tensors, *part.own_tensors)}
-    return tuple(
-        msgspec.structs.replace(r, resident=tuple(name for name in r.resident if name in there)) for r in requests
-    )
-
-
 def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
     """The requests to price a schedule for: those of the option, else those that it was made for."""
     asked = requests_from(problem, text)

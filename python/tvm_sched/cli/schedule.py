@@ -40,9 +40,8 @@ from .inputs import (
 from .models import ModelOptions, load_problem
 from .output import BAD_INPUT, Output
 from .residency import ResidentParameters, ResidentRequests, requests_for, requests_from, resident_of
-from .several import Alone, describe_models
+from .several import Alone, Objective, Weights, describe_models, solve_models
 from .shapes import ConstantValues, InputShapes, TokenShape
-from .solving import solve_aloud
 from .uncertainty import most_useful_of, show_uncertainty, show_useful
 
 if TYPE_CHECKING:
@@ -116,6 +115,8 @@ def schedule(
     rows: Rows = None,
     resident: ResidentRequests = None,
     alone: Alone = False,
+    objective: Objective = "latency",
+    weights: Weights = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
     ] = None,
@@ -140,7 +141,8 @@ def schedule(
     made = load_problem(out, sources, topology, given, costs)
     from ..schedule import resolved, with_choice
 
-    solved = solve_aloud(out, made, scheduler, options, requests_from(made, resident))
+    asked = requests_from(made, resident)
+    solved, fairness = solve_models(out, made, scheduler, options, asked, objective, weights)
     without, chosen = resolved(made, solved)  # streams know nothing of variants
     chosen = choose_launch_order(without, choose_streams(without, chosen, streams), launch_order)
     if made.variants:
@@ -151,7 +153,7 @@ def schedule(
     if evidence:
         store_evidence(out, made, evidence)
     own = {key: value for key, value in options.items() if key != "weights"}
-    models = partial(describe_models, out, made, chosen, _requests(chosen), own, alone)
+    models = partial(describe_models, out, made, chosen, _requests(chosen), own, alone, fairness)
     _show_schedule(out, made, chosen, models, report, trace, {"schedule": output, "evidence": evidence})
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import InputError
+from .interrupt import stoppable
 from .output import Output
 from .solving import solve_aloud
 
 if TYPE_CHECKING:
     from ..problem import Problem
-    from ..schedule import Request, Schedule
+    from ..schedule import ModelLatency, Request, Schedule
+    from ..schedulers.fairness import Fairness
 
 Alone = Annotated[
     bool,
@@ -21,8 +25,69 @@ Alone = Annotated[
 ]
 
 
+Objective = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="latency|slowdown",
+        help="Several models: make least when the last one ends, or how many times as long as alone the one takes that "
+        "suffers most (anytime, heft, peft).",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", metavar="W,W,...", help="How much each model's slowdown counts, for --objective slowdown."
+    ),
+]
+
+
+def solve_models(
+    out: Output,
+    made: Problem,
+    scheduler: str,
+    options: dict[str, Any],
+    requests: tuple[Request, ...] | None,
+    objective: str,
+    weights: str | None,
+) -> tuple[Schedule, Fairness | None]:
+    """Schedule a problem for an objective; how its models share the machine, where that is the objective.
+
+    Raises
+    ------
+    InputError
+        There is no such objective, or weights are no numbers or for another one.
+    """
+    if objective == "slowdown":
+        from ..schedulers import get
+        from ..schedulers.fairness import solve_fairly
+
+        with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
+            return solve_fairly(made, scheduler, options, step, requests, _numbers(weights))
+    if objective != "latency":
+        raise InputError(f"--objective {objective!r}: latency and slowdown are allowed")
+    if weights is not None:
+        raise InputError(
+            "--weights is for --objective slowdown; --scheduler sortinghat has an option weights of its own"
+        )
+    return solve_aloud(out, made, scheduler, options, requests), None
+
+
+def _numbers(weights: str | None) -> list[float]:
+    try:
+        return [float(weight) for weight in weights.split(",")] if weights else []
+    except ValueError:
+        raise InputError(f"--weights {weights}: numbers with commas between are allowed, such as 2,1") from None
+
+
 def describe_models(
-    out: Output, made: Problem, chosen: Schedule, requests: tuple[Request, ...], options: dict[str, Any], alone: bool
+    out: Output,
+    made: Problem,
+    chosen: Schedule,
+    requests: tuple[Request, ...],
+    options: dict[str, Any],
+    alone: bool,
+    fairness: Fairness | None = None,
 ) -> dict[str, Any]:
     """Show when each model ends; the same for programs. Nothing of one model.
 
@@ -34,6 +99,8 @@ def describe_models(
         Those of the schedule's method, by which each model is scheduled alone.
     alone
         Whether to do that.
+    fairness
+        What is known of the models alone, where slowdowns are the objective.
     """
     from ..report.tables import table
     from ..report.units import format_ns
@@ -42,7 +109,9 @@ def describe_models(
     known = model_latencies(made, chosen, requests)
     if not known:
         return {}
-    if alone:
+    if fairness is not None:
+        known = [each._replace(alone_ns=ns) for each, ns in zip(known, fairness.alone_ns, strict=True)]
+    elif alone:
         known = _beside_alone(out, made, chosen, requests, options)
     models = [{**each._asdict(), "slowdown": each.slowdown, "takes_ns": None} for each in known]
     if made.graph.models_in_turn:
@@ -57,7 +126,19 @@ def describe_models(
     ]
     out.show(table(("model", "latency", "alone", "times as long"), rows))
     slowdowns = [each.slowdown for each in known if each.slowdown is not None]
-    return {"models": models, "largest_slowdown": max(slowdowns, default=None)}
+    return {"models": models, "largest_slowdown": max(slowdowns, default=None), **_fairness(out, fairness, known)}
+
+
+def _fairness(out: Output, fairness: Fairness | None, known: list[ModelLatency]) -> dict[str, Any]:
+    """What slowdowns as the objective came to, in the schedule as it is now, whose streams may be others."""
+    if fairness is None:
+        return {}
+    now = replace(fairness, latency_ns=[each.latency_ns for each in known])
+    what = "weighted slowdown" if len(set(now.weights)) > 1 else "slowdown"
+    out.say(
+        f"largest {what} {now.largest:.3f}; no schedule has less than {now.lower_bound:.3f} by these latencies alone"
+    )
+    return {"weights": now.weights, "objective": now.largest, "objective_lower_bound": now.lower_bound}
 
 
 def _columns(alone: int | None, slowdown: float | None, form: Any) -> tuple[str, str]:
@@ -69,8 +150,7 @@ def _beside_alone(
 ) -> list[Any]:
     """The models' latencies with those that each has where it is scheduled alone."""
     from ..problem import problems_of_models
-    from ..schedule import model_latencies
-    from .residency import requests_of_part
+    from ..schedule import model_latencies, requests_of_part
 
     found = []
     for each, part in zip(model_latencies(made, chosen, requests), problems_of_models(made), strict=True):

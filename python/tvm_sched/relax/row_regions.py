@@ -9,7 +9,7 @@ compute too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -31,7 +31,7 @@ FLOPS_FOR_A_BYTE_COPIED = 64
 less a GPU of 10 to 20 Tflop/s waits for links of 50 to 300 GB/s longer than it computes."""
 
 LEAST_FLOPS = 1 << 27
-"""Operations of a region from which on rows are offered: a GPU computes them in as long as it takes to start a few kernels."""
+"""Operations of a region from which on rows are offered: a GPU computes them while it starts a few kernels."""
 
 MOST_ROWS = 1.25
 """Rows that may be computed for each row of a result: where parts overlap by all of them together, and where they are not
@@ -111,7 +111,7 @@ class RowSearch:
         self._flops: dict[Any, int] = {}
 
     def within(self, variables: Sequence[relax.Var]) -> RowRegion | None:
-        """Rows of the result of the last of some calls, by those of them that can be cut; None where that is not worth it."""
+        """Rows of what the last of some calls makes, by those that can be cut; None where that is not worth it."""
         return self._region(variables[-1], frozenset(variables))
 
     def others(self, taken: Collection[relax.Var]) -> dict[relax.Var, RowRegion]:
@@ -164,7 +164,7 @@ class RowSearch:
         return tuple(tuple(self._calls_of_part(inside, each, k)) for k, each in enumerate(needed))
 
     def _may_join(
-        self, variable: relax.Var, allowed: Collection[relax.Var], inside: Collection[relax.Var], needed: list[Needed]
+        self, variable: relax.Var, allowed: Collection[relax.Var], inside: Mapping[relax.Var, Any], needed: list[Needed]
     ) -> bool:
         """Whether a call is allowed, only calls inside read it, and rows of it that overlap are few."""
         if variable not in allowed or not self.calls.users.get(variable, {None}) <= inside.keys():
@@ -178,7 +178,9 @@ class RowSearch:
     def _all_windows(self, called: Called | None, rows: Sequence[Interval | None]) -> list[Window]:
         """The windows of a call for all parts; none where it cannot be cut to all of them."""
         found: list[Window] = []
-        for part in rows if called is not None and _is_ordinary(called) else ():
+        if called is None or not _is_ordinary(called):
+            return found
+        for part in rows:
             key = called.variable, part
             if key not in self._windows:
                 self._windows[key] = None if part is None else window(called.kernel, part)

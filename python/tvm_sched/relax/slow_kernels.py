@@ -24,6 +24,8 @@ TIMES_ROOFLINE = 4
 """A kernel with a measured time is far from its roofline from here on."""
 _MEASURED = ("measured", "calibrated")
 _LIBRARY = {*FUNCTIONS, "pow", "fmod", "atan2", "hypot", "ldexp", "nextafter", "copysign", "lgamma"}
+_EXTERNAL = {"call_extern", "call_pure_extern"}
+"""Intrinsics that call a function whose name is their first argument."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,12 @@ def _library_call(value: Any) -> str:
 
     def look(part: Any) -> bool:
         nonlocal name
-        if isinstance(part, tvm.ir.Call) and intrinsic(part) in _LIBRARY and not is_replaced(part):
-            name = intrinsic(part)
+        if isinstance(part, tvm.ir.Call):
+            called = intrinsic(part)
+            if called in _EXTERNAL:
+                name = str(part.args[0].value)
+            elif called in _LIBRARY and not is_replaced(part):
+                name = called
         return bool(name)
 
     any_expression(value, look)

@@ -121,7 +121,7 @@ class _Offers(Rewriter):
         self._inner = {each for members in self.groups.values() for each in members[:-1]}
 
     def _find_groups(self, search: RowSearch) -> None:
-        """The calls that are computed in one way: those of each region, others alone, and those that rows are offered for."""
+        """The calls that are computed in one way: of each region, alone, and those that rows are offered for."""
         inner = {each for region in self.regions.values() for each in region.inside}
         for variable in search.calls.variables:
             if variable in self.regions:
@@ -257,9 +257,8 @@ class _Offers(Rewriter):
                 given = [
                     _piece_of(a, axis, k, count) for a, axis in zip(member.arguments, member.cut.axes, strict=True)
                 ]
-                kernel = self._kernel(
-                    str(member.kernel.name_hint), partial(getattr, member.cut, "kernel"), (member.kernel, str(member.type), count)
-                )  # fmt: skip
+                key = member.kernel, str(member.type), count
+                kernel = self._kernel(str(member.kernel.name_hint), partial(getattr, member.cut, "kernel"), key)
                 env[member.variable] = self._part_call(kernel, member.arguments, given, member.type, env, cut)
             made.append(env[core.joint])
         types = [core.joint.ty] * count

@@ -2,7 +2,7 @@
 
 from .indexed import ScheduleIndex, Times
 from .models import ModelLatency, model_latencies
-from .residency import Requests, Resident, moved_parameters, requests_of, resident_parameters
+from .residency import Requests, Resident, moved_parameters, requests_of, requests_of_part, resident_parameters
 from .resolve import counted, in_requests, priced, resolved, with_choice
 from .rules import RULES, Violation
 from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Request, Schedule, Transfer
@@ -34,6 +34,7 @@ __all__ = [
     "moved_parameters",
     "priced",
     "requests_of",
+    "requests_of_part",
     "resident_parameters",
     "resolved",
     "simulate",

@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias, cast
 
+import msgspec
+
 from ..errors import InputError
 from ..problem import Problem
 from .resolve import resolved
@@ -130,3 +132,11 @@ def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:
             break
         chosen.append(name)
     return chosen
+
+
+def requests_of_part(part: Problem, requests: Sequence[Request]) -> tuple[Request, ...]:
+    """The requests of several models, as they are for one of them."""
+    there = {tensor.name for tensor in (*part.graph.tensors, *part.own_tensors)}
+    return tuple(
+        msgspec.structs.replace(r, resident=tuple(name for name in r.resident if name in there)) for r in requests
+    )

@@ -1,6 +1,7 @@
 """Random problems and schedules from a seed, for tests of schedulers, bounds and executors, ours or other people's."""
 
 from .bus_order import in_pieces, in_turns, reorder_loads
+from .fair_buses import fair_latency
 from .graphs import random_graph
 from .problems import random_problem
 from .schedules import random_schedule
@@ -9,6 +10,7 @@ from .topologies import random_topology
 from .variants import random_variants
 
 __all__ = [
+    "fair_latency",
     "in_pieces",
     "in_turns",
     "random_concurrency",

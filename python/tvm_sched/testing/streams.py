@@ -33,7 +33,7 @@ def random_concurrency(problem: Problem, seed: int) -> Problem:
 
 
 def _random_pairs(problem: Problem, random: Random) -> Iterator[tuple[int, int, int, int]]:
-    """Measured pairs of some operators that a device runs: from as long as the longer to half more than one after another."""
+    """Measured pairs of some operators that a device runs: from the longer one's time to half more than both."""
     times = problem.costs.operator_ns
     for d in range(times.shape[1]):
         able = [o for o in range(times.shape[0]) if times[o, d] != FORBIDDEN]

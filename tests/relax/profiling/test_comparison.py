@@ -3,7 +3,7 @@
 import pytest
 
 from tvm_sched.relax.profiling import comparison
-from tvm_sched.relax.profiling.comparison import compare, conclude
+from tvm_sched.relax.profiling.comparison import compare, conclude, settle
 
 QUIET, BUSY = True, False
 
@@ -57,3 +57,19 @@ def test_what_never_gets_quiet_ends(monkeypatch):
 def test_what_pairs_say(pairs, faster, quiet):
     found = conclude(pairs)
     assert (found.faster, found.quiet) == (faster, quiet)
+
+
+@pytest.mark.parametrize(
+    ("looks", "best"),
+    [
+        ({}, "b"),
+        ({"a": (1.1, 1.1), "c": (1.02, 1.3)}, "b"),
+        ({"a": (1.05, 0.8), "c": (1.2, 1.2)}, "a"),
+        ({"a": (1.03, 1.0)}, "a"),  # faster than what is held by 1.5 % alone
+        ({"a": (1.1, 1.1), "c": (1.02, 0.95)}, "b"),  # by less than the margin
+        ({"a": (1.1, 1.1), "c": (1.02, 0.8)}, "c"),
+        ({"a": (0.91, 0.91), "c": (0.9, 0.9)}, "a"),  # not faster than what is held
+    ],
+)
+def test_two_looks_count_alike(looks, best):
+    assert settle("b", "a", looks) == best

@@ -53,9 +53,13 @@ def two_cores(monkeypatch):
     monkeypatch.setenv("TVM_SCHED_NUM_THREADS", "2")
 
 
-def decide(monkeypatch, times, quiet=True):
-    """Comparisons come out as ``times`` say: seconds of the schedule that is held, and of the next."""
+def decide(monkeypatch, times, quiet=True, close=0.0):
+    """Comparisons come out as ``times`` say: seconds of the schedule that is held, and of the next.
+
+    Those that took up to ``close`` times as long as the fastest are compared again.
+    """
     left = iter(times)
+    monkeypatch.setattr(measured_choice, "CLOSE", close)
 
     def compare(first, second, seconds):
         assert first(0.0)  # they run
@@ -91,6 +95,22 @@ def test_the_fastest_is_kept_and_one_stream_where_nothing_is_faster(monkeypatch,
     assert len(compiled.problem.topology.devices) == (2 if "devices" in chosen else 1)
     assert any(placement.stage for placement in compiled.schedule.placements) == (chosen == "in parallel")
     np.testing.assert_allclose(compiled.run(x), expected(x), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("again", "chosen"),
+    [
+        ([(0.96, 1.0), (0.96, 1.1)], "in parallel"),
+        ([(1.2, 1.0), (1.2, 1.3)], "one stream"),  # slower than it by 1.2 then, and faster by 4 % before
+        ([(0.96, 1.0), (1.0, 0.7)], "logical devices"),
+    ],
+)
+def test_what_came_close_is_looked_at_again(monkeypatch, two_cores, again, chosen):
+    decide(monkeypatch, [(1.0, 0.96), (0.96, 1.5), (0.96, 1.0), *again], close=1.5)
+    said = compile(branches()[0], "cpu", "single").schedule.notes["measured"]
+    assert said["chosen"] == chosen
+    assert [row["schedule"] for row in said["measured"]] == [*NAMES, "one stream", "logical devices"]
+    assert said["measured"][-1]["beside"] == "in parallel, again"
 
 
 def test_the_artifact_says_what_was_measured(monkeypatch, two_cores, tmp_path):

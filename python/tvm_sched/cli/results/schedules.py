@@ -127,11 +127,17 @@ class ModelEnd(Result, frozen=True):
 
 
 class Scheduled(PricedSchedule, frozen=True):
-    """``schedule``; the last two of several models."""
+    """``schedule``; ``models`` and what follows of several models, the last three with ``--objective slowdown``.
+
+    ``objective`` is the largest weighted slowdown, ``objective_lower_bound`` is below it in each schedule.
+    """
 
     files: dict[str, str]
     models: list[ModelEnd] | None = None
     largest_slowdown: float | None = None
+    weights: list[float] | None = None
+    objective: float | None = None
+    objective_lower_bound: float | None = None
 
 
 class Useful(Result, frozen=True):

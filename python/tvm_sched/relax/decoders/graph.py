@@ -83,8 +83,12 @@ def decoder_variants(
     GPUs of that topology (`tvm_sched.relax.demands`), which takes a tenth of a second for each kernel.
     """
     archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
-    lower = LowerToKernels(
-        schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True, rows=rows, gpus=archs
+    lower = tvm.transform.Sequential(
+        [
+            LowerToKernels(
+                schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True, rows=rows, gpus=archs
+            )
+        ]
     )
     mod = lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype))
     found = extract_variants(mod)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ...cost_model.profile import QUIET_LOAD
@@ -13,6 +14,8 @@ MARGIN = 0.02
 """A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""
 DISTURBED_MARGIN = 0.15
 """The same where other processes kept the machine busy, and then in each pair of turns."""
+CLOSE = 1.5
+"""What took up to so many times as long as the fastest is looked at again."""
 _PAIRS, _MOST_PAIRS = 6, 12
 
 Turn = Callable[[float], list[float]]
@@ -65,6 +68,24 @@ def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
             after = statistics.median(second(turn))
         pairs.append((before, after, load.share() <= QUIET_LOAD))
     return conclude(pairs)
+
+
+def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> str:
+    """What is fastest by two looks of each at what was chosen by the first.
+
+    Both count alike, by the mean of the logarithms. What is held keeps its place where nothing is faster by `MARGIN`, and so
+    does what was chosen among the others.
+
+    Parameters
+    ----------
+    chosen, held : str
+    looks : mapping of str to (float, float)
+        Of schedules that were looked at twice: their time over that of what was chosen, each time.
+    """
+    ratio = {chosen: 1.0} | {name: math.sqrt(first * second) for name, (first, second) in looks.items()}
+    best = min(ratio, key=lambda name: ratio[name])
+    best = best if ratio[best] < 1 - MARGIN else chosen
+    return held if held in ratio and ratio[best] >= ratio[held] * (1 - MARGIN) else best
 
 
 def conclude(pairs: list[tuple[float, float, bool]]) -> Comparison:

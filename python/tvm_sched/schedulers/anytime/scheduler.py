@@ -9,11 +9,12 @@ import msgspec
 
 from ...anytime import Budget, Turn, budget_of, improve
 from ...errors import InfeasibleError, require_at_least
-from ...problem import Problem
+from ...problem import FORBIDDEN, Problem
 from ...schedule import INTERRUPTED, Certificate, Request, Schedule, counted, with_choice
 from ..common.native import nothing_contends
 from ..common.requests import mix_of
 from ..registry import SCHEDULERS, register
+from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .rules import groups
 from .starts import ALWAYS, ListScheduling, LowerBound, QuickMethods, quick_methods
@@ -28,6 +29,9 @@ WORK_SHARE = 0.8
 
 SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
 """Shares of the work in general; where there are no groups of devices, local search has that of blocks, too."""
+
+DIRECT_SHARE = 0.2
+"""Beside those of the others, of a search for which operators read host memory directly, where some can."""
 
 UNLOADED_SHARES = {"annealing": 0.6, "blocks": 0.1, "local search": 0.3}
 """Where nothing is loaded, but copies wait for each other."""
@@ -79,7 +83,8 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     """The best schedule that many methods find together within a budget, with how far it can be from the optimum.
 
-    Quick methods and list schedules by many rules come first, so the answer is never worse than theirs. Then annealing,
+    Quick methods and list schedules by many rules come first, so the answer is never worse than theirs, and such in which it
+    is decided beforehand which operators read host memory directly (`direct_reads`). Then annealing,
     blocks of operators and local search over events each have a share of the work; where the costs know operators
     together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
 
@@ -170,6 +175,8 @@ def turns(
         Turn(LowerBound(bound_of)),
         Turn(QuickMethods(quick_methods(problem, work), options.stage)),
     ]
+    if loads and (problem.costs.direct_ns != FORBIDDEN).any():
+        found.append(Turn(DirectReads(), DIRECT_SHARE))
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]
     if staged:
         found.append(Turn(Annealing(options.stage), staged))

@@ -1,0 +1,102 @@
+"""First schedules in which it is decided beforehand which operators read host memory directly.
+
+A list schedule decides for the operator at hand, and local search changes one at a time. So neither finds that many
+operators have to read directly before the buses have less to carry, while each of them alone only takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...anytime import Budget
+from ...problem import FORBIDDEN, Costs, Problem
+from ...schedule.bounds.bus import carried_for
+from ...schedule.bounds.relaxation import Relaxation
+from ...schedule.bounds.residency import without_resident
+from ..common.search import Choice, Searches
+from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
+from .state import ScheduleState
+
+Times = npt.NDArray[np.float64]
+
+AROUND = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3, 1.1, 1.25)
+"""How many operators read directly, as multiples of as many as let path and buses take equally long."""
+
+EVENTS = 400_000
+"""Of a local search in which each operator keeps its way."""
+
+
+class DirectReads:
+    """Schedules for several sets of operators that read directly, those first that gain most for what they take longer."""
+
+    name = "direct reads"
+
+    def __init__(self) -> None:
+        self._left: list[frozenset[int]] | None = None
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """One set."""
+        if self._left is None:
+            self._left = sets(without_resident(state.problem))
+        if not self._left:
+            return False
+        events = int(min(EVENTS, budget.left * EVENTS_PER_SECOND / len(self._left)))
+        places = len(state.problem.graph.operators) * len(state.problem.topology.devices)
+        budget.spend(events / EVENTS_PER_SECOND + places / PLACES_PER_SECOND)
+        searches, scale = Searches(keeping(state.problem, self._left.pop(0))), state.memory_scale
+        everywhere = Choice(range(len(state.problem.topology.devices)))
+        found = searches.construct([everywhere], [0] * len(state.problem.graph.operators), scale)
+        if found is not None:
+            search = searches.improve(found[0], scale, state.seed, state.run_goal)
+            search.step(events)
+            state.offer_sequence(search.best if len(search.best) else found[0], scale)
+        return True
+
+
+def keeping(problem: Problem, direct: frozenset[int]) -> Problem:
+    """The problem in which these operators read directly wherever they can, and all others nowhere."""
+    chosen = np.array([o in direct for o in range(len(problem.graph.operators))])[:, None]
+    can = problem.costs.direct_ns != FORBIDDEN
+    normal = np.where(chosen & can, FORBIDDEN, problem.costs.operator_ns)
+    only = np.where(chosen, problem.costs.direct_ns, FORBIDDEN)
+    left = ((normal != FORBIDDEN) | (only != FORBIDDEN)).any(axis=1)[:, None]  # some can run in no other way
+    costs = Costs(
+        np.where(left, normal, problem.costs.operator_ns),
+        np.where(left, only, problem.costs.direct_ns),
+        problem.costs.source,
+        problem.costs.concurrency,
+    )
+    return Problem._unchecked(problem.graph, problem.topology, costs).with_resident(problem.resident)
+
+
+def sets(problem: Problem) -> list[frozenset[int]]:
+    """Sets of operators to read directly: as many as balance path and buses, and some more or fewer."""
+    relaxation = Relaxation(problem)
+    host, index = relaxation.host, problem.graph.index
+    readers = [o for o, read in enumerate(index.host_inputs) if read and host.must_cross[o]]
+    normal = np.where(problem.costs.operator_ns == FORBIDDEN, np.inf, problem.costs.operator_ns).min(axis=1)
+    direct = np.where(problem.costs.direct_ns == FORBIDDEN, np.inf, problem.costs.direct_ns).min(axis=1)
+    loads = carried_for(relaxation, readers).loads
+    gains = {o: loads[o] - host.least_read[o] for o in readers if host.least_read[o] < loads[o]}
+    ranked = sorted(gains, key=lambda o: ((direct[o] - normal[o]) / gains[o], o))
+    if not ranked:
+        return []
+    carried = loads.sum() - np.cumsum([0.0, *(gains[o] for o in ranked)])
+    low, high = 0, len(ranked)
+    while low < high:  # the path grows with the set, what buses carry falls
+        middle = (low + high) // 2
+        times = normal.copy()
+        times[ranked[:middle]] = direct[ranked[:middle]]
+        low, high = (middle + 1, high) if _path(problem, times) < carried[middle] else (low, middle)
+    counts = [min(len(ranked), round(low * around)) for around in AROUND]
+    return [frozenset(ranked[:count]) for count in dict.fromkeys(counts) if count]
+
+
+def _path(problem: Problem, times: Sequence[float] | Times) -> float:
+    index, end = problem.graph.index, [0.0] * len(times)
+    for o in index.order:
+        end[o] = float(times[o]) + max((end[p] for p in index.predecessors[o]), default=0.0)
+    return max(end)

@@ -1,0 +1,181 @@
+"""Schedules of several models that make the largest slowdown least: how much longer a model takes than alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError
+from ..problem import Problem, merge_problems, problems_of_models, with_lags
+from ..progress import Progress
+from ..schedule import Request, Schedule, model_latencies, requests_of_part
+from ..schedule.bounds import lower_bound
+from ..schedule.schedule import weighted_mean
+from .registry import get, solve
+
+SCHEDULERS = ("anytime", "heft", "peft")
+"""Those that know of lags."""
+
+ROUNDS = 3
+"""Schedules of all models together."""
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """How the models of a schedule share the machine.
+
+    Attributes
+    ----------
+    models : list of str
+    weights : list of float
+        How much each model's slowdown counts.
+    alone_ns : list of int
+        The least latency that is known of each model where it has the machine for itself.
+    latency_ns : list of int
+        In the schedule.
+    lower_bound : float
+        No schedule has a lower `largest`, by these ``alone_ns``.
+    """
+
+    models: list[str]
+    weights: list[float]
+    alone_ns: list[int]
+    latency_ns: list[int]
+    lower_bound: float
+
+    @property
+    def largest(self) -> float:
+        """The largest slowdown times the model's weight: what is made least."""
+        return _largest(self.latency_ns, self.alone_ns, self.weights)
+
+
+def solve_fairly(
+    problem: Problem,
+    name: str = "anytime",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+    progress: Progress | None = None,
+    requests: Sequence[Request] | None = None,
+    weights: Sequence[float] = (),
+) -> tuple[Schedule, Fairness]:
+    """A schedule of several models whose largest weighted slowdown is least, as far as the method finds.
+
+    Each model is scheduled alone; then all together, `ROUNDS` times, each time with the lags (`with_lags`) at which a
+    schedule that ends before the moment aimed at has a smaller largest slowdown than those so far: a model that may take
+    less time counts as later. All searches have equal parts of the method's time.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of several models (`merge_problems`).
+    name : {"anytime", "heft", "peft"}
+    options, progress, requests
+        As of `solve`.
+    weights : sequence of float
+        For each model, how much its slowdown counts; none: all alike.
+
+    Raises
+    ------
+    InputError
+        The problem is one model's, its models follow each other, the method does not know of lags, or there is not a weight
+        above 0 for each model.
+    InfeasibleError
+        As `solve`.
+    """
+    if name not in SCHEDULERS:
+        raise InputError(f"the objective slowdown is for the schedulers {', '.join(SCHEDULERS)}, and not for {name!r}")
+    if not problem.graph.models:
+        raise InputError(
+            f"{problem.graph.name!r} is one model; a slowdown among others is of several: give more of them"
+        )
+    parts = problems_of_models(problem)
+    if len(weights or parts) != len(parts) or not all(0 < weight < inf for weight in weights):
+        raise InputError(f"weights are {list(weights)}; a number above 0 for each of {len(parts)} models is allowed")
+    method = get(name)
+    chosen = method.read_options(options)
+    if hasattr(chosen, "part"):
+        chosen = chosen.part(len(parts) + ROUNDS)
+    counts = list(weights or [1.0] * len(parts))
+    alone = []
+    for part in parts:
+        own = requests_of_part(part, requests) if requests else None
+        alone.append(_latency(solve(part, name, chosen, progress, requests=own)))
+    found: list[tuple[Schedule, list[int]]] = []
+    aimed = inf
+    for _ in range(ROUNDS):
+        schedule = solve(with_lags(problem, _lags(alone, counts, aimed)), name, chosen, progress, requests=requests)
+        ends = [each.latency_ns for each in model_latencies(problem, schedule, requests or ())]
+        alone = [min(before, end) for before, end in zip(alone, ends, strict=True)]  # who is alone can do that, too
+        found.append((schedule, ends))
+        aimed = min(_largest(each, alone, counts) for _, each in found)
+        if schedule.certificate is not None and schedule.certificate.status == "interrupted":
+            break
+    bound = slowdown_bound(problem, alone, counts, requests)
+    best, ends = min(found, key=lambda each: _largest(each[1], alone, counts))
+    fairness = Fairness(list(problem.graph.models), counts, alone, ends, bound)
+    return best, fairness
+
+
+def slowdown_bound(
+    problem: Problem, alone_ns: Sequence[int], weights: Sequence[float], requests: Sequence[Request] | None = None
+) -> float:
+    """Below what no schedule's largest weighted slowdown is.
+
+    Among any of the models, the last to end does so no earlier than the lower bound of these models alone; so one of them is
+    slowed down by that over the longest of their times alone, at least. The sets that are looked at have the models of the
+    shortest times alone, by their weights: each model by itself, the two of shortest time, and so on.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of several models.
+    alone_ns : sequence of int
+        By model: what its slowdown is measured by.
+    weights : sequence of float
+    requests : sequence of Request, optional
+        The runs over which latencies are means.
+    """
+    parts = problems_of_models(problem)
+    paces = _paces(alone_ns, weights)
+    order = sorted(range(len(parts)), key=paces.__getitem__)
+    bounds = [_bound([part], requests) / pace for part, pace in zip(parts, paces, strict=True)]
+    if len(requests or ()) < 2:  # which model is the last may differ from run to run
+        for count in range(2, len(parts) + 1):
+            bounds.append(_bound([parts[m] for m in order[:count]], requests) / paces[order[count - 1]])
+    return max(bounds)
+
+
+def _bound(parts: Sequence[Problem], requests: Sequence[Request] | None) -> int:
+    """The lower bound of some of the models, the mean over the requests."""
+    if not requests:
+        return lower_bound(merge_problems(parts)).ns
+    kinds = [requests_of_part(part, requests) for part in parts]
+    runs = [
+        [part.with_resident(kind[r].resident) for part, kind in zip(parts, kinds, strict=True)]
+        for r in range(len(requests))
+    ]
+    return weighted_mean(requests, [lower_bound(merge_problems(run)).ns for run in runs])
+
+
+def _paces(alone_ns: Sequence[int], weights: Sequence[float]) -> list[float]:
+    """By model: nanoseconds that are a weighted slowdown of 1."""
+    return [max(alone, 1) / weight for alone, weight in zip(alone_ns, weights, strict=True)]
+
+
+def _lags(alone_ns: Sequence[int], weights: Sequence[float], aimed: float) -> list[int]:
+    """By how much each model counts as later, so that what ends before one moment has a slowdown below the one aimed at."""
+    paces = _paces(alone_ns, weights)
+    return [0 if aimed == inf else round(aimed * (max(paces) - pace)) for pace in paces]
+
+
+def _largest(ends_ns: Sequence[int], alone_ns: Sequence[int], weights: Sequence[float]) -> float:
+    """The largest weighted slowdown."""
+    return max(end / pace for end, pace in zip(ends_ns, _paces(alone_ns, weights), strict=True))
+
+
+def _latency(schedule: Schedule) -> int:
+    assert schedule.certificate is not None
+    return schedule.certificate.latency_ns

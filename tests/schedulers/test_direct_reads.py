@@ -1,0 +1,50 @@
+"""Schedules in which it is decided beforehand which operators read host memory directly."""
+
+import numpy as np
+from hypothesis import given, settings
+
+from checker.cases import bus_problem, chain_of_readers
+from strategies import problems
+from tvm_sched.anytime import Budget
+from tvm_sched.problem import FORBIDDEN, Costs, Problem
+from tvm_sched.schedule.verifier import violations
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime.direct_reads import DirectReads, keeping, sets
+from tvm_sched.schedulers.anytime.state import ScheduleState
+
+
+def test_as_many_read_directly_as_balance_path_and_buses():
+    # Of n operators k read directly: the path takes 10 n + 150 k, the bus carries 200 n - 50 k, for 20 balanced by k = 19.
+    chosen = sets(chain_of_readers(20))
+    assert [len(each) for each in chosen] == [19, 17, 15, 12, 10, 6, 20]
+    assert all(small < large for small, large in zip(chosen[1:6][::-1], chosen[:5][::-1], strict=True))
+    assert sets(bus_problem()) == []  # none can
+
+
+def test_what_can_run_in_no_other_way_keeps_its_way():
+    problem = bus_problem(direct=np.array([[110, FORBIDDEN], [60, 60]]))
+    kept = keeping(problem, frozenset([0])).costs
+    assert kept.operator_ns.tolist() == [[FORBIDDEN, 10], [10, 10]]
+    assert kept.direct_ns.tolist() == [[110, FORBIDDEN], [FORBIDDEN, FORBIDDEN]]
+    assert keeping(problem.with_resident(["w"]), frozenset()).resident == {"w"}
+    chain = chain_of_readers(2)
+    only_directly = Problem(chain.graph, chain.topology, Costs(np.array([[FORBIDDEN], [10]]), chain.costs.direct_ns))
+    assert keeping(only_directly, frozenset()).costs.direct_ns.tolist() == [[160], [FORBIDDEN]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(max_operators=12, min_operators=1, styles=("bus", "mixed")))
+def test_what_is_found_is_a_schedule_of_the_problem(problem):
+    state, improver, budget = ScheduleState(problem, 0), DirectReads(), Budget(0.02)
+    while improver.step(state, budget):
+        pass
+    if state.best is not None:
+        assert violations(problem, state.answer()) == []
+
+
+def test_anytime_finds_that_many_read_directly():
+    """By list schedules 8010 ns; one operator more or fewer that reads directly would not get there from them."""
+    problem = chain_of_readers(40)
+    schedule = solve(problem, "anytime", {"work": 0.3})
+    assert sum(placement.direct_host_access for placement in schedule.placements) > 20
+    assert schedule.certificate.latency_ns <= 6400
