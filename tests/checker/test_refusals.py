@@ -235,7 +235,7 @@ PROBLEMS = {
     "a name stands twice": lambda p: p["topology"]["devices"][1].update(name="gpu0"),
     "finite numbers are allowed": lambda p: p["topology"]["buses"][0].update(bandwidth=-1e9),
     "not made by exactly one": lambda p: p["graph"]["operators"][0]["outputs"].append("v"),
-    "as many operators": lambda p: p["costs"]["operator_ns"].append([1, 1]),
+    "not as its format says": lambda p: p["costs"]["operator_ns"].append([1, 1]),
     "has a cycle": lambda p: p["graph"]["operators"][0]["inputs"].append("y"),
     "one of the versions": lambda p: p.update(version=7),
 }
