@@ -81,8 +81,6 @@ class Problem:
         self.maker = dict(made)  # of each activation
         rows = [[[None if ns is None else max(1, count(ns)) for ns in row] for row in costs[mode]]
                 for mode in ("operator_ns", "direct_ns")]  # fmt: skip
-        if any(len(each) != len(operators) for each in rows):
-            raise Refused("costs are not of as many operators as the graph has")
         self.normal, self.direct = rows
         self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
         parts = [o.get("read_bytes") or {} for o in operators]  # of tensors that are read directly in part

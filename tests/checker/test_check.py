@@ -234,6 +234,26 @@ def test_devices_that_wait_for_copies_by_hand(folder):
             files.check(folder)
 
 
+def test_idle_devices_lift_no_bound(folder):
+    """One operator is followed by 1000, another comes after 1000: 1001 on two of three devices, not (2 + 4 * 1000) / 3."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(3))
+    reads = {"early": (), "rest": ("early",), "start": (), "late": ("start",)}
+    graph = OpGraph(
+        "idle",
+        tuple(Operator(name, "", read, (name,)) for name, read in reads.items()),
+        tuple(Tensor(name, 1) for name in reads),
+        ("rest", "late"),
+    )
+    topology = Topology("three", devices, links=(Link(("gpu0", "gpu1"), 1e9), Link(("gpu1", "gpu2"), 1e9)))
+    problem = Problem(graph, topology, Costs(np.repeat([[1], [1000], [1000], [1]], 3, axis=1)))
+    files = files_of(problem, solve(problem, "heft"))
+    assert files.check(folder).latency_ns == 1001
+    work = {"rule": "work", "by": "start", "operators": ["early", "late"], "multipliers": [1, 1, 1], "ns": 1000}
+    files.evidence["lemmas"] = [work]
+    with pytest.raises(Refused, match="devices that may be idle"):
+        files.check(folder)
+
+
 @pytest.mark.parametrize(("first", "last"), [("a", "b"), ("join", "source"), ("a", "a")])
 @pytest.mark.parametrize("rule", ["path", "placement", "turns", "work"])
 def test_nothing_follows_between_operators_that_do_not_wait_for_each_other(folder, first, last, rule):

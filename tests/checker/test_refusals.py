@@ -229,3 +229,26 @@ def test_schedules_that_the_rules_do_not_allow_are_refused(folder, change, said)
     change(files)
     with pytest.raises(Refused, match=said):
         files.check(folder)
+
+
+PROBLEMS = {
+    "a name stands twice": lambda p: p["topology"]["devices"][1].update(name="gpu0"),
+    "finite numbers are allowed": lambda p: p["topology"]["buses"][0].update(bandwidth=-1e9),
+    "not made by exactly one": lambda p: p["graph"]["operators"][0]["outputs"].append("v"),
+    "not as its format says": lambda p: p["costs"]["operator_ns"].append([1, 1]),
+    "has a cycle": lambda p: p["graph"]["operators"][0]["inputs"].append("y"),
+    "one of the versions": lambda p: p.update(version=7),
+}
+
+
+@pytest.mark.parametrize("said", PROBLEMS)
+def test_problems_that_mean_nothing_are_refused(folder, said):
+    with pytest.raises(Refused, match=said):
+        of_another_problem(bus_problem(), PROBLEMS[said]).check(folder)
+
+
+def test_a_bound_above_the_schedule_is_to_be_reported(folder, monkeypatch):
+    """No rule is known by which this happens."""
+    monkeypatch.setattr("tvm_sched_check.verdict.bound_of", lambda problem, lemmas: 401)
+    with pytest.raises(Refused, match="please report this"):
+        files_of(fan(10), solve(fan(10), "single")).check(folder)
