@@ -106,8 +106,8 @@ def _without_turns(page: Page, pairs: Pairs, servers: Sequence[str]) -> None:
     page.text(
         "The paper changes the executor, too: a queue for each GPU instead of each bus. `tvm_sched.testing.fair_latency`",
         "prices the same schedules so, each bus shared evenly by all that is on it. No topology has such buses, since the",
-        f"executor and every bound take turns. Of {len(times)} schedules {slower} are slower so and {faster} faster, between",
-        f"{min(times) - 1:+.1%} and {max(times) - 1:+.1%}: some order of whole loads is as good as any sharing (`docs/model.md`),",
-        "but a schedule need not have that order.",
+        f"executor and every bound take turns. Of {len(times)} schedules {slower} are slower so and {faster} faster,",
+        f"between {min(times) - 1:+.1%} and {max(times) - 1:+.1%}. Some order of whole loads is as good as any sharing",
+        "(`docs/model.md`), but a schedule need not have that order.",
     )
     page.table(("latency in ms", "turns on the bus", "queues per GPU", "times as long"), rows)
