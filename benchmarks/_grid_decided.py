@@ -11,7 +11,8 @@ from _grid_speedups import Pairs
 from _page import Page
 
 HEAD = (
-    "case", "method", "limit", "submodels", "programs", "solver improved", "proved", "limit", "no solution", "not asked",
+    "case", "method", "limit", "submodels", "programs", "solver improved", "proved", "alike", "limit", "no solution",
+    "not asked",
     "median gap", "solver", "found in", "TotalLatency", "simulated",
 )  # fmt: skip
 
@@ -38,7 +39,7 @@ def _row(notes: dict[str, Any], cell: Cell) -> list[str]:
         str(len(told)),
         str(len(solved)),
         str(notes["decided_by_solver"]),
-        *(str(status[name]) for name in ("optimal", "limit", "no solution", "not asked")),
+        *(str(status[name]) for name in ("optimal", "alike", "limit", "no solution", "not asked")),
         f"{statistics.median(gaps):.1%}" if gaps else "-",
         f"{sum(each['seconds'] for each in told):.1f} s",
         f"{cell.found_in:.1f} s",
@@ -63,7 +64,8 @@ def programs(page: Page, pairs: Pairs) -> None:
         "## What decided SortingHat's schedules",
         "Each submodel's program starts from a heuristic's assignment, and its solver's answer is taken where that is",
         "better: *solver improved*. *Programs* are those that differ: a submodel whose program is that of one before has",
-        "its answer, and the columns count all submodels. *Proved* were solved to the end, *limit* have a solution that is",
+        "its answer, and the columns count all submodels. *Proved* were solved to the end, *alike* have the optimum of a",
+        "program that is not quite their own (option `alike`, 2 % of a submodel's time), *limit* have a solution that is",
         "not proved, *no solution* have none within their time, *not asked* had no time left. The gap is the solver's,",
         "1 - bound / objective, where it has a bound; *found in* has the heuristic's time, too. TotalLatency is the",
         "program's, beside what the simulator makes of the schedule. The file of `--json` has them for each submodel,",
