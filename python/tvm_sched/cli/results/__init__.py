@@ -8,6 +8,7 @@ import msgspec
 
 from ...relax.inspection import Inspection
 from .benchmarks import Benchmarked, Instances, Scored, Standing
+from .benchmarks import Checked as CheckedSolutions
 from .clusters import (
     Bounded,
     CheckedAllocation,
@@ -73,6 +74,7 @@ RESULTS: dict[str, Any] = {
     "topology show": ShownTopology,
     "topology check": CheckedTopology,
     "topology detect": DetectedTopology,
+    "bench check": CheckedSolutions,
     "bench list": Instances,
     "bench run": Benchmarked,
     "bench score": Scored,

@@ -24,6 +24,12 @@ class Instances(Result, frozen=True):
     instances: list[ListedInstance]
 
 
+class Checked(Result, frozen=True):
+    """``bench check``: by instance, which other implementation has checked its best known solution; empty: none has."""
+
+    checked: dict[str, str]
+
+
 class Benchmarked(Result, frozen=True):
     """``bench run``: how many results there are, and how many are new."""
 
