@@ -109,7 +109,7 @@ class _Dual:
         problem, host, operators = self.relaxation.problem, self.relaxation.host, self.crossing.readers
         modes = [problem.costs.operator_ns, problem.costs.direct_ns]
         time = [np.where(ns == FORBIDDEN, np.inf, ns.astype(np.float64)) for ns in modes]
-        busy = [np.where(np.isfinite(ns), ns * self.devices, np.inf) for ns in time]
+        busy = [np.where(ns == FORBIDDEN, np.inf, ns * self.devices) for ns in modes]
         carried = [np.where(np.isfinite(ns), 0.0, np.inf) for ns in time]
         carried[0][operators] += carried_for(self.relaxation, self._in_order).loads[operators, None]
         carried[1][operators] = host.reading[operators]
