@@ -203,7 +203,7 @@ def contradictions(ms: Figures, rows: list[Row]) -> Iterator[str]:
                 f"{name}: HIOS-LP's minutes grow more with the images than IOS's, {grown['hios-lp']:.1f} times and "
                 f"{grown['ios']:.1f} times; in the paper they grow much slower. What does not grow with them, such "
                 f"as starting "
-                "an engine, is not counted here, and small kernels that IOS measures side by side are mostly launches."
+                "an engine, is not counted here, and small kernels that IOS measures at once are mostly launches."
             )
     yield from why(ms, rows)
 
@@ -227,7 +227,7 @@ def why(ms: Figures, rows: list[Row]) -> Iterator[str]:
 
 
 INTRODUCTION = """\
-`contention` has what kernels side by side lose as fitted to pairs on an H100 ([how](concurrent_kernels.md)); no A40
+`contention` has what concurrent kernels lose as fitted to pairs on an H100 ([how](concurrent_kernels.md)); no A40
 has shown it. By `occupancy` they lose nothing as long as the GPU has room. "launches" is 5 us of each operator, as in
 the preset. `ios` has the limits of its paper, 8 groups of up to 3 operators, and the network's own blocks where these
 have up to {states:,} states and 64 operators; else the blocks that stand in brackets. NASNet's own is nearly the

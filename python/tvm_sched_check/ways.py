@@ -1,9 +1,9 @@
 """Variants: groups of operators that can be computed in several ways, of which a schedule chooses one each.
 
 A bound over all choices is that of one relaxed problem, which the evidence brings with it. It has operators of its own for
-each group, and for each way of the group the evidence says which operator of that runs them. `Relaxed` checks that whoever
-runs any choice has run the relaxed problem as well, each operator its share, in turn, on its own device: the share takes no
-longer than it, what the share reads has come to it, and host tensors cross the buses in the time of its own. Lemmas limit
+each group, and for each way of the group the evidence says which operator of that runs them. `Relaxed` checks that a run
+of any choice is a run of the relaxed problem as well, each operator its share, in turn, on its own device: the share takes
+no longer than it, what the share reads has come to it, and host tensors cross the buses in the time of its own. Lemmas limit
 neither memory nor channels between devices, and let bytes cross before the direct read that needs them: so what they prove
 holds for every choice.
 """
@@ -33,7 +33,7 @@ class Way(NamedTuple):
         return {o for o, row in self.rows.items() if not names.isdisjoint(row[0].get(field, []))}
 
     def led_to(self, found: set[str], least: int, sizes: dict[str, int]) -> set[str]:
-        """These operators and those to which tensors of at least so many bytes lead from them, over whichever."""
+        """These operators and those to which tensors of at least ``least`` bytes lead from them, over whichever."""
         wide: set[str] | None = None
         while wide != (wide := {t for o in found for t in self.rows[o][0].get("outputs", []) if sizes[t] >= least}):
             found = found | self.named("inputs", wide)

@@ -15,7 +15,7 @@ MARGIN = 0.02
 DISTURBED_MARGIN = 0.15
 """The same where other processes kept the machine busy, and then in each pair of turns."""
 CLOSE = 1.5
-"""What took up to so many times as long as the fastest is looked at again."""
+"""What took up to this number of times as long as the fastest is looked at again."""
 _PAIRS, _MOST_PAIRS = 6, 12
 
 Turn = Callable[[float], list[float]]

@@ -151,5 +151,5 @@ def parts_of_own(heads: Sequence[WayOperator], i: int, count: int) -> int:
 
 
 def share_of(heads: int, i: int, count: int) -> int:
-    """How many of ``count`` heads belong to the operator of a way of so many to which head ``i`` belongs."""
+    """How many of ``count`` heads belong to the operator of a way to which head ``i`` belongs."""
     return sum(j * heads // count == i * heads // count for j in range(count))
