@@ -130,7 +130,8 @@ def of_any_form(operators: Sequence[WayOperator]) -> Way:
     long = max((each.shortest for each in small), default=0) / SMALL  # nor what only moves elements
     rest = [replace(each, gives=-1 if each is tail else 0) for each in small if each.shortest >= long]
     rest.sort(key=lambda head: -head.shortest)
-    reads = {name: each.name for each in small if each is not tail for name in each.reads}
+    in_order = sorted(small, key=lambda each: each.shortest < long)  # of several readers one that is no head is named
+    reads = {name: each.name for each in in_order if each is not tail for name in each.reads}
     return Way(tuple(heads), tail, True, reads, tuple(rest))
 
 
@@ -138,8 +139,16 @@ def read_by_others(ways: Sequence[Way]) -> str:
     """An activation that an operator other than heads and tail, or the only one, reads in each way; "" where none is."""
     if any(not way.any_form and way.heads for way in ways):
         return ""
-    common = frozenset.intersection(*(frozenset(way.reads if way.any_form else way.tail.reads) for way in ways))
+    common = frozenset.intersection(
+        *(_reads_of_others(way) if way.any_form else frozenset(way.tail.reads) for way in ways)
+    )
     return min(common, default="")
+
+
+def _reads_of_others(way: Way) -> frozenset[str]:
+    """What operators read of which no head is made; those of heads have no nanosecond left."""
+    heads = {each.name for each in (*way.heads, *way.rest)}
+    return frozenset(name for name, reader in way.reads.items() if reader not in heads)
 
 
 def parts_of_own(heads: Sequence[WayOperator], i: int, count: int) -> int:
