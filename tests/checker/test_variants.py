@@ -51,6 +51,10 @@ def with_any_choice(problem, seed):
     problem=random_problem(1097440, operators=9, devices=1, memory="generous", style="bus", all_joined=False),
     seed=1686615590,
 )
+@example(  # an operator that leaves to a group what it reads a part of has nothing to read directly
+    problem=random_problem(914084420, operators=9, devices=2, memory="generous", style="bus", all_joined=False),
+    seed=914084420,
+)
 def test_evidence_of_any_variants_is_accepted(folder, problem, seed):
     problem = random_variants(problem, seed, groups=4)
     assume(problem.variants is not None)  # of one operator there may be none

@@ -86,8 +86,11 @@ def relaxed(problem: Problem) -> Relaxed:
             tensors.update((tensor.name, tensor) for tensor in part.tensors)
         elif operator.name not in replaced:
             operators.append(reading_none_of(maker.left_to_groups, operator))
-            normal.append(problem.costs.operator_ns[o])
-            direct.append(problem.costs.direct_ns[o])
+            times = problem.costs.operator_ns[o], problem.costs.direct_ns[o]
+            if not any(tensors[name].kind != "activation" for name in operators[-1].inputs):
+                times = np.minimum(*times), np.full_like(times[1], FORBIDDEN)  # nothing is left to read directly
+            normal.append(times[0])
+            direct.append(times[1])
     gone = {name for part in parts.values() for name in part.gone}
     operators = [reading_none_of(gone, operator) for operator in operators]
     outputs = tuple(name for name in problem.graph.outputs if name not in gone)
