@@ -269,7 +269,12 @@ def page(results: list[Result]) -> str:
         f"{slowest.busy_over_quiet:.2f} "
         f"times its quiet latency at most ({slowest.network}). Choosing took "
         f"{min(r.choosing_seconds for r in results):.0f} to "
-        f"{max(r.choosing_seconds for r in results):.0f} s, once: choices are kept on disk.",
+        f"{max(r.choosing_seconds for r in results):.0f} s, once: choices are kept on disk. "
+        + (
+            f"Beside other work were chosen: {', '.join(disturbed)}; there one stream is held unless another wins each turn."
+            if (disturbed := [r.network for r in results if not r.choosing_quiet])
+            else "All choices were made on a quiet machine: with --resume those that were not are made again."
+        ),
         "",
     ]
     return "\n".join(lines)
@@ -278,7 +283,11 @@ def page(results: list[Result]) -> str:
 def main() -> None:
     arguments = parser(__doc__ or "", models=False)
     arguments.add_argument("--networks", nargs="*", default=[], help="of these names alone")
-    arguments.add_argument("--resume", action="store_true", help="leave out what stands in the file of --json")
+    arguments.add_argument(
+        "--resume",
+        action="store_true",
+        help="leave out what stands in the file of --json and was chosen on a quiet machine",
+    )
     arguments.add_argument(
         "--wait", action="store_true", help="lower all, then measure each when a line comes on standard input"
     )
@@ -286,7 +295,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     known: dict[str, Result] = {}
     if given.resume and given.json and given.json.exists():
-        known = {row["network"]: Result(**row) for row in json.loads(given.json.read_text())}
+        known = {row["network"]: Result(**row) for row in json.loads(given.json.read_text()) if row["choosing_quiet"]}
     names = given.networks or list(NETWORKS)[: 3 if given.quick else None]
     left = [name for name in names if name not in known]
     ready = {name: lowered(NETWORKS[name][1]()) for name in left} if given.wait else {}
