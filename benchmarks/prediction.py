@@ -169,7 +169,7 @@ def conclusion(rows: list[Row]) -> str:
     ]
     if total := sum(counts.values()):
         right = sum(counts[case] * shares[case] for case in counts)
-        said.append(f"Of {total:.0f} kernels above 50 us, {right / total:.0%} are right within 2 times.")
+        said.append(f"Of {total:.0f} kernels above 50 us, {right / total:.1%} are right within 2 times.")
     if drifts:
         steady = {case: ratios[case] for case, drift in drifts.items() if drift <= DRIFT_LIMIT}
         said.append(

@@ -38,7 +38,7 @@ def test_the_conclusion_counts_models_kernels_and_steady_ones():
         rows += prediction.rows_of(name, found)
     said = prediction.conclusion(rows)
     assert "2 of 3 models are predicted within 25 %, 1 within 10 %" in said
-    assert "Of 3 kernels above 50 us, 100% are right within 2 times" in said
+    assert "Of 3 kernels above 50 us, 100.0% are right within 2 times" in said
     assert "On 2 of the models" in said
     assert "of these 2 are within 25 %, 1 within 10 %" in said
     assert "Not within 25 %: c (0.50)." in said
