@@ -182,8 +182,9 @@ class _Dual:
         leaving: dict[int, list[tuple[int, float]]] = {}
         arriving = dict.fromkeys(range(-1, len(index.inputs)), 0.0)
         for (first, last), weight in flow.items():
-            leaving.setdefault(first, []).append((last, weight))
-            arriving[last] += weight
+            if weight > 0:
+                leaving.setdefault(first, []).append((last, weight))
+                arriving[last] += weight
         steps: dict[Step, int] = {}
         arrived = dict.fromkeys(range(len(index.inputs)), 0)
         for o in (-1, *index.order):
