@@ -59,7 +59,7 @@ def speedup_of(
 
 
 def bars_of(names: list[str], bars: dict[str, list[float]], axis: str, dashed: str = "") -> plt.Figure:
-    figure, axes = plt.subplots(figsize=(max(4.0, 0.62 * len(names) + 1), 2.4))
+    figure, axes = plt.subplots(figsize=(max(4.0, 0.78 * len(names) + 1), 2.4))
     width = 0.8 / max(len(bars), 1)
     for n, (label, values) in enumerate(bars.items()):
         style = {"fill": False, "linestyle": "--", "edgecolor": "black"} if label == dashed else {}
