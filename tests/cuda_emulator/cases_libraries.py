@@ -9,24 +9,14 @@ import numpy as np
 import pytest
 import tvm_ffi
 from gpu import Gpu
+from gpu_tensor import FLOAT32, GpuTensor
 
 from tvm_sched.relax.kernel_libraries import get_library
 
 pytestmark = pytest.mark.gpu
 
 
-class Tensor(ctypes.Structure):
-    """``DLManagedTensor`` of DLPack."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )  # fmt: skip
-
-
-class OnGpu:
+class OnGpu(GpuTensor):
     """An array of float32 in the GPU's memory, which the host can read here."""
 
     def __init__(self, gpu: Gpu, value: np.ndarray[Any, Any]) -> None:
@@ -34,17 +24,7 @@ class OnGpu:
         memory = (ctypes.c_float * value.size).from_address(address)
         self.array = np.frombuffer(memory, np.float32).reshape(value.shape)
         self.array[...] = value
-        self.shape = (ctypes.c_int64 * value.ndim)(*value.shape)
-        kind, bits, shape = 2, 32, ctypes.addressof(self.shape)
-        self.tensor = Tensor(address, 2, 0, value.ndim, kind, bits, 1, shape, None, 0, None, None)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, 0
-
-    def __dlpack__(self, **_: Any) -> Any:
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return make(ctypes.addressof(self.tensor), b"dltensor", None)
+        super().__init__(address, 0, FLOAT32, value.shape)
 
 
 def test_a_convolution_on_the_default_stream() -> None:

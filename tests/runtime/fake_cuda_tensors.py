@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from fake_cuda_cases import CALLBACK, alive, calls, driver, expect, modules, relay, same, trace, tvm_ffi, view
+from gpu_tensor import UINT8, GpuTensor
 from runtime_plans import PlanBuilder
 
 from tvm_sched import _library
@@ -20,41 +21,19 @@ from tvm_sched.runtime import ScheduledModule, make_module
 
 driver.cuMemAlloc_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 driver.cuMemFree_v2.argtypes = [ctypes.c_void_p]
-ON_GPU = 2  # kDLCUDA
 
 
-class Tensor(ctypes.Structure):
-    """``DLManagedTensor`` of DLPack."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )  # fmt: skip
-
-
-class OnGpu:
-    """Bytes in the memory of a GPU, as another library would hand them out."""
+class OnGpu(GpuTensor):
+    """Bytes in the memory of a GPU."""
 
     def __init__(self, value: np.ndarray[Any, Any], gpu: int = 0, step: int = 1) -> None:
         enter(gpu)
-        self.gpu, self.address = gpu, ctypes.c_uint64()
-        assert driver.cuMemAlloc_v2(ctypes.byref(self.address), max(step * value.size, 1)) == 0
-        memory = (ctypes.c_uint8 * max(step * value.size, 1)).from_address(self.address.value)
+        address = ctypes.c_uint64()
+        assert driver.cuMemAlloc_v2(ctypes.byref(address), max(step * value.size, 1)) == 0
+        memory = (ctypes.c_uint8 * max(step * value.size, 1)).from_address(address.value)
         self.array = np.frombuffer(memory, np.uint8)[: step * value.size : step].reshape(value.shape)
         self.array[...] = value
-        self.shape, self.strides = (ctypes.c_int64 * 1)(value.size), (ctypes.c_int64 * 1)(step)
-        places = ctypes.addressof(self.shape), ctypes.addressof(self.strides)
-        self.tensor = Tensor(self.address.value, ON_GPU, gpu, 1, 1, 8, 1, *places, 0, None, None)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return ON_GPU, self.gpu
-
-    def __dlpack__(self, **_: Any) -> Any:
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return make(ctypes.addressof(self.tensor), b"dltensor", None)
+        super().__init__(address.value, gpu, UINT8, [value.size], [step])
 
 
 def enter(gpu: int) -> None:
